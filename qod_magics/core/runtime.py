@@ -1,0 +1,101 @@
+"""The protocol between the controller and a cluster: live Spark or simulator. The controller can't tell them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from qod_magics.core.plan import Edge, Plan
+from qod_magics.core.snapshot import NOTHING, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in the cluster, for the recording and the decision log.
+
+    `kind`: move, task-manager-up, task-manager-lost, query-failed, query-restarted, starved, dial-fallback ...
+    """
+
+    kind: str
+    detail: Mapping[str, Any] = NOTHING  #: JSON values: instance, from, to, took_s, why ...
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self.detail}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Rows of one source or stream since the start; `arrived = processed + dropped + waiting + unreported`, exactly."""
+
+    arrived: int
+    processed: int
+    dropped: int
+    waiting: int
+    unreported: int = 0  #: read in a batch whose counts were lost with a killed task manager
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured beside the snapshot; sources are named by task, streams by "from>to"."""
+
+    lag: Mapping[str, int] = field(default_factory=dict)  #: rows not yet read, by source and by stream
+    input_rate: Mapping[str, float] = field(default_factory=dict)  #: rows/s arriving at the broker, by source and by stream
+    accuracy: Mapping[str, float | None] = field(default_factory=dict)  #: by task, from row counts; None: no input
+    dropped: Mapping[str, int] = field(default_factory=dict)  #: rows dropped since the start, by source and by stream
+    counts: Mapping[str, Count] = field(default_factory=dict)  #: the books, by source and by stream
+    latency_s: Mapping[str, float] = field(default_factory=dict)  #: by task
+    extra: Mapping[str, Any] = NOTHING
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "lag": dict(self.lag),
+            "input_rate": dict(self.input_rate),
+            "accuracy": dict(self.accuracy),
+            "dropped": dict(self.dropped),
+            "counts": {
+                name: {
+                    "arrived": c.arrived,
+                    "processed": c.processed,
+                    "dropped": c.dropped,
+                    "waiting": c.waiting,
+                    "unreported": c.unreported,
+                }
+                for name, c in self.counts.items()
+            },
+            "latency_s": dict(self.latency_s),
+            **self.extra,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One look at the cluster. `fresh[instance]` is False while its metrics are missing or stale."""
+
+    snapshot: Snapshot
+    measured: Measured
+    events: tuple[Event, ...] = ()
+    fresh: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Dials:
+    """The settings of all shedders: what `apply` turns. Probabilities in 0..1."""
+
+    #: by edge: a source's shedder (from None), and the sending end of each stream
+    keep: Mapping[Edge, float]
+    #: by task: the accuracy to which rows that waited are thinned at the reading end of its input streams
+    accept: Mapping[str, float]
+
+
+class Runtime(Protocol):
+    """A cluster that can be observed and told what to do."""
+
+    def observe(self) -> Observation:
+        """Measure now. Events are those since the last call. May raise QodError; the controller goes on."""
+        ...
+
+    def apply(self, plan: Plan, dials: Dials) -> None:
+        """Turn the dials and begin the moves of `plan.fail` / `plan.place`. Moves go on in the background and
+        report themselves as events. May raise QodError; the controller goes on."""
+        ...

@@ -1,0 +1,68 @@
+"""The tree of errors. Every message says what was wrong, with what value, and what to do.
+
+    QodError
+    ├── SnapshotError      a snapshot that breaks the format
+    ├── ApplicationError   a stream that can't be declared (unknown input, cycle, name clash ...)
+    ├── ScenarioError      an injector scenario that can't be read
+    ├── UsageProblem       a magic or a command called with wrong words
+    ├── SetupError         something the machine lacks (Java, a jar, a port)
+    ├── KafkaError         the broker can't be started, reached or asked
+    └── TaskManagerError   a task manager can't be started, reached or asked
+        └── LostError      it was there and is gone
+
+In a notebook each of them prints as one line (`_render_traceback_`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class QodError(Exception):
+    """Base of all errors of this package; `str(error)` is one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython prints these lines instead of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class SnapshotError(QodError, ValueError):
+    """A snapshot that breaks the format; the message names the field."""
+
+
+class ApplicationError(QodError, ValueError):
+    """A stream that can't be declared as written."""
+
+
+class ScenarioError(QodError, ValueError):
+    """An injector scenario that can't be read."""
+
+
+class UsageProblem(QodError):
+    """A magic or a command called with wrong words."""
+
+
+class SetupError(QodError, RuntimeError):
+    """Something that the machine lacks."""
+
+
+class KafkaError(QodError, RuntimeError):
+    """The broker can't be started, reached or asked."""
+
+
+class TaskManagerError(QodError, RuntimeError):
+    """A task manager can't be started, reached or asked."""
+
+
+class LostError(TaskManagerError):
+    """A task manager that was there and is gone."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint to append to a message: " Did you mean 'x'?", or what there is, or nothing."""
+    names = sorted(known)
+    close = get_close_matches(word, names, n=1, cutoff=0.5)
+    if close:
+        return f" Did you mean {close[0]!r}?"
+    return f" There are: {', '.join(names)}." if names else ""
