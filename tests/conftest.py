@@ -1,0 +1,100 @@
+"""What all tests share: the `live` marker, the order, the leak check, the profiles of hypothesis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests import leaks
+
+LIVE = Path(__file__).parent / "live"
+LIVE_TIMEOUT_S = 600
+
+settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), max_examples=100, derandomize=True, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+_stack = ExitStack()
+_open: list[_Check] = []  #: the leak checks under way, the session's first
+
+
+class _Check:
+    """One open leak check; fixtures of a wider scope may add what is theirs to `before`."""
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        self.before = leaks.look()
+
+    def close(self) -> None:
+        left = leaks.leaks(self.before).lines()
+        if left:
+            pytest.fail(f"left behind by this {self.scope}:\n  " + "\n  ".join(left), pytrace=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    leaks.mark_environment()
+    _stack.enter_context(leaks.private_temp_dir())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    _stack.close()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is in tests/live/, give it time, and put it after the pure tests, whatever order was drawn."""
+    for item in items:
+        if LIVE in item.path.parents:
+            item.add_marker("live")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(LIVE_TIMEOUT_S))
+    items.sort(key=lambda item: item.get_closest_marker("live") is not None)
+
+
+_SCOPES = ("function", "class", "module", "package", "session")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+    """What a fixture starts may stay for as long as the fixture: the checks of narrower scopes are told."""
+    narrower = [check for check in _open if _SCOPES.index(check.scope) < _SCOPES.index(fixturedef.scope)]
+    if not narrower:
+        return (yield)
+    before = leaks.look()
+    try:
+        return (yield)
+    finally:
+        started = leaks.look().beyond(before)
+        for check in narrower:
+            check.before |= started
+
+
+def _checked(scope: str) -> Iterator[None]:
+    check = _Check(scope)
+    _open.append(check)
+    try:
+        yield
+    finally:
+        _open.remove(check)
+    check.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _session_leaves_nothing() -> Iterator[None]:
+    """After the last test everything that any of them started is gone."""
+    yield from _checked("session")
+
+
+@pytest.fixture(autouse=True)
+def _test_leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a live test everything is gone that it started itself; what wider fixtures hold may stay."""
+    if request.node.get_closest_marker("live") is None:
+        yield
+    else:
+        yield from _checked("function")
