@@ -1,0 +1,53 @@
+"""The books: every row of a source or stream is processed, dropped, waiting, or named as unreported.
+
+For each feed (a source's topic, or a stream's) the broker's end offsets say what arrived, each batch's offsets say
+what was read, and its observed counts how much of that was kept. Topics written without transactions have one record
+for each offset, so that `arrived = processed + dropped + waiting + unreported` holds exactly, at any instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from qod_magics.core.runtime import Count
+from qod_magics.spark.progress import FeedCount
+
+
+@dataclass(slots=True)
+class Account:
+    """One source or stream."""
+
+    topic: str
+    first: dict[int, int]  #: by partition, the offset at which the account was opened
+    position: dict[int, int] = field(default_factory=dict)  #: the next offset to read
+    processed: int = 0
+    dropped: int = 0
+    dropped_before: int = 0  #: at the sending end: rows that never became records
+    unreported: int = 0
+
+    def __post_init__(self) -> None:
+        self.position = {**self.first, **self.position}
+
+    def take(self, feed: FeedCount) -> None:
+        """Enter one finished batch. Rows between the last known position and the batch's start were read in a batch
+        whose report was lost (its task manager was killed in between) or deleted by the broker's retention."""
+        read = 0
+        for partition, end in feed.end.items():
+            known = self.position.get(partition, self.first.setdefault(partition, 0))
+            start = known if feed.start is None else feed.start.get(partition, known)
+            self.unreported += start - known
+            read += end - start
+            self.position[partition] = end
+        if feed.read is None or feed.kept is None:
+            self.unreported += read
+            return
+        self.processed += feed.kept
+        self.dropped += feed.read - feed.kept
+        self.unreported += read - feed.read
+
+    def count(self, ends: Mapping[int, int]) -> Count:
+        """The books now, given the broker's end offsets."""
+        arrived = sum(end - self.first.get(p, 0) for p, end in ends.items())
+        waiting = sum(end - self.position.get(p, self.first.get(p, 0)) for p, end in ends.items())
+        return Count(arrived, self.processed, self.dropped, waiting, self.unreported)

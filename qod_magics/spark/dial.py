@@ -1,0 +1,79 @@
+"""Dials: numbers that a running query reads and the controller turns, kept as system properties of the driver's JVM.
+
+A plan reads its dials in one of three ways, chosen once per task manager:
+
+* `Reading.ROW`: each row reads the property. Turning it acts at once. Right where the executors share the
+  driver's JVM (local task managers).
+* `Reading.BATCH`: a scalar subquery, folded to a literal when a batch is planned. Works on any cluster;
+  a new value compiles the query anew, so it is worth turning only for changes that matter.
+* `Reading.RESTART`: a literal, for clusters that refuse `reflect`; a new value needs a restart of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Reading(Enum):
+    """How the plans of one task manager read their dials."""
+
+    ROW = "row"
+    BATCH = "batch"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class DialBoard:
+    """The names of one session's dials and the SQL that reads them."""
+
+    session: str  #: keeps two kernels on one server apart
+
+    def source(self, task: str) -> str:
+        """Non-drop probability of a source's own shedder, d(outside, task)."""
+        return f"qod.{self.session}.source.{task}"
+
+    def send(self, stream: str) -> str:
+        """Non-drop probability at the sending end of the stream "from>to", d(from, to)."""
+        return f"qod.{self.session}.send.{stream}"
+
+    def accept(self, task: str) -> str:
+        """Accuracy to which rows that waited are thinned where `task` reads them."""
+        return f"qod.{self.session}.accept.{task}"
+
+    def accuracy(self, task: str) -> str:
+        """Desired accuracy of `task`: the probability that its aggregated rows stand for."""
+        return f"qod.{self.session}.accuracy.{task}"
+
+
+def read_sql(key: str, reading: Reading, value: float = 1.0) -> str:
+    """SQL of a DOUBLE in 0..1: the dial's value now. A dial that nobody has set reads as 1: nothing is dropped."""
+    if reading is Reading.RESTART:
+        return f"CAST({value!r} AS DOUBLE)"
+    lookup = f"COALESCE(CAST(reflect('java.lang.System', 'getProperty', '{key}') AS DOUBLE), 1.0D)"
+    return lookup if reading is Reading.ROW else f"(SELECT {lookup} FROM VALUES (0))"
+
+
+def turn(spark: SparkSession, values: Mapping[str, float]) -> None:
+    """Set all these dials of one task manager in one call."""
+    if not values:
+        return
+    rows = ", ".join(f"('{key}', '{value!r}')" for key, value in values.items())
+    spark.sql(
+        f"SELECT reflect('java.lang.System', 'setProperty', k, v) FROM VALUES {rows} AS dials(k, v)"
+    ).collect()
+
+
+def reflection_allowed(spark: SparkSession, key: str) -> bool:
+    """Whether this task manager lets a query set and read a system property."""
+    try:
+        turn(spark, {key: 0.25})
+        row = spark.sql(f"SELECT {read_sql(key, Reading.BATCH)} AS value").collect()[0]
+        return bool(row["value"] == 0.25)
+    except Exception:
+        return False

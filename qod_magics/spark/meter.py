@@ -1,0 +1,100 @@
+"""Rates and CPU of one task instance, from its batches.
+
+A batch's rows and CPU are spread over the time from the end of the batch before it to its own end, so that an idle
+wait counts and a long batch is not read as a burst. All means are over the last `period` before the last report.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from qod_magics.spark.progress import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One instance as last measured. Rates in rows/s, CPU in % of one core."""
+
+    in_rate: float
+    read_rate: float
+    out_rate: float
+    cpu: float | None  #: None: the batches' CPU time is not known yet
+    at: float  #: end of the last batch, seconds since the epoch
+    first_batch_at: float  #: when this run's first batch got to work
+    kept_share: Mapping[str, float | None]  #: by topic, rows kept / rows read
+    out: int
+    sent: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Meter:
+    """Collects the batches of one instance; survives moves (the runs follow each other)."""
+
+    spans: deque[tuple[float, Batch]] = field(default_factory=lambda: deque(maxlen=256))  #: (begin of span, batch)
+    cpu_s: dict[tuple[str, int], float] = field(default_factory=dict)  #: by run and batch
+    seen: set[tuple[str, int]] = field(default_factory=set)
+
+    def add(self, batch: Batch) -> bool:
+        """Take a batch in; False if it was known."""
+        key = (batch.run_id, batch.batch_id)
+        if key in self.seen:
+            return False
+        self.seen.add(key)
+        begin = batch.start
+        if self.spans and self.spans[-1][1].run_id == batch.run_id:
+            begin = min(begin, self.spans[-1][1].end)
+        self.spans.append((begin, batch))
+        return True
+
+    def charge(self, run_id: str, batch_id: int, cpu_s: float) -> None:
+        """CPU seconds of one batch, all its stages."""
+        self.cpu_s[run_id, batch_id] = cpu_s
+        if len(self.cpu_s) > 1024:
+            for key in list(self.cpu_s)[:512]:
+                del self.cpu_s[key]
+
+    def reading(self, period_s: float, run_id: str | None) -> Reading | None:
+        """Means over the last period before the last report of run `run_id`; None while it has reported nothing."""
+        spans = [(begin, batch) for begin, batch in self.spans if batch.run_id == run_id]
+        if not spans:
+            return None
+        last = spans[-1][1]
+        since = last.end - period_s
+        rows = read = out = seconds = 0.0
+        cpu = cpu_seconds = 0.0
+        kept_by: dict[str, list[int]] = {}
+        sent: dict[str, int] = {}
+        out_rows = 0
+        for begin, batch in spans:
+            length = max(batch.end - begin, 1e-3)
+            share = max(min((batch.end - max(begin, since)) / length, 1.0), 0.0)
+            if share == 0.0:
+                continue
+            seconds += share * length
+            rows += share * batch.rows
+            read += share * sum(feed.read or 0 for feed in batch.feeds)
+            out += share * batch.out
+            out_rows += batch.out
+            charged = self.cpu_s.get((batch.run_id, batch.batch_id))
+            if charged is not None:
+                cpu += share * charged
+                cpu_seconds += share * length
+            for feed in batch.feeds:
+                counts = kept_by.setdefault(feed.topic, [0, 0])
+                counts[0] += feed.kept or 0
+                counts[1] += feed.read or 0
+            for name, n in batch.sent.items():
+                sent[name] = sent.get(name, 0) + n
+        return Reading(
+            in_rate=rows / seconds,
+            read_rate=read / seconds,
+            out_rate=out / seconds,
+            cpu=100.0 * cpu / cpu_seconds if cpu_seconds else None,
+            at=last.end,
+            first_batch_at=spans[0][1].start + spans[0][1].planning_s,
+            kept_share={topic: kept / read if read else None for topic, (kept, read) in kept_by.items()},
+            out=out_rows,
+            sent=sent,
+        )

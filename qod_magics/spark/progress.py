@@ -1,0 +1,104 @@
+"""Progress reports of a streaming query, as one frozen type, whatever the client and the Spark version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+Offsets = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedCount:
+    """What one batch took from one topic (or, for a source of another kind, from index `topic` = "")."""
+
+    topic: str
+    start: Offsets | None  #: first offset of the batch by partition; None: the query's very first batch
+    end: Offsets  #: the next offset to read, by partition
+    read: int | None  #: rows before the shedder; None: the batch carried no count
+    kept: int | None  #: rows after it
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One finished batch."""
+
+    run_id: str
+    batch_id: int
+    start: float  #: seconds since the epoch, server's clock
+    end: float
+    planning_s: float  #: from `start` to the first task
+    feeds: tuple[FeedCount, ...]
+    out: int  #: rows of the task's output before any shedder
+    sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream ("0", "1", ...)
+
+    @property
+    def rows(self) -> int:
+        """Rows after the shedders of all feeds: what the task processed."""
+        return sum(feed.kept or 0 for feed in self.feeds)
+
+
+def batch_of(report: Mapping[str, Any]) -> Batch | None:
+    """The batch that this progress report speaks of; None for a report of an idle trigger."""
+    observed = {name: _observed(row) for name, row in (report.get("observedMetrics") or {}).items()}
+    feeds = []
+    for position, source in enumerate(report.get("sources") or ()):
+        end = _offsets(source.get("endOffset"))
+        start = _offsets(source.get("startOffset"))
+        topic = next(iter(end), "")
+        feeds.append(
+            FeedCount(
+                topic,
+                start.get(topic) if start else None,
+                end.get(topic, {}),
+                _number(observed, f"read.{topic or position}", "rows"),
+                _number(observed, f"kept.{topic or position}", "rows"),
+            )
+        )
+    out = observed.get("out", {})
+    moved = any(feed.start is None or dict(feed.start) != dict(feed.end) for feed in feeds)
+    if not observed and not moved:
+        return None
+    began = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()
+    durations = report.get("durationMs") or {}
+    took_ms = report.get("batchDuration") or durations.get("triggerExecution") or 0
+    return Batch(
+        run_id=report["runId"],
+        batch_id=int(report["batchId"]),
+        start=began,
+        end=began + took_ms / 1e3,
+        planning_s=max(durations.get("triggerExecution", 0) - durations.get("addBatch", 0), 0) / 1e3,
+        feeds=tuple(feeds),
+        out=int(out.get("rows", 0)),
+        sent={key.removeprefix("sent_"): int(n) for key, n in out.items() if key.startswith("sent_")},
+    )
+
+
+def _number(observed: Mapping[str, Mapping[str, Any]], name: str, column: str) -> int | None:
+    value = observed.get(name, {}).get(column)
+    return None if value is None else int(value)
+
+
+def _observed(row: Any) -> dict[str, Any]:
+    """An observed row: an object in a classic session's report, values and a schema in a Connect session's."""
+    if isinstance(row, Mapping) and "values" in row and "schema" in row:
+        return {field["name"]: value for field, value in zip(row["schema"]["fields"], row["values"], strict=True)}
+    return dict(row) if isinstance(row, Mapping) else {}
+
+
+def _offsets(text: Any) -> dict[str, dict[int, int]]:
+    """Kafka offsets by topic and partition; {} for a source of another kind."""
+    if isinstance(text, str):
+        try:
+            text = json.loads(text)
+        except ValueError:
+            return {}
+    if not isinstance(text, Mapping) or not all(isinstance(v, Mapping) for v in text.values()):
+        return {}
+    try:
+        return {topic: {int(p): int(o) for p, o in by.items()} for topic, by in text.items()}
+    except (TypeError, ValueError):
+        return {}

@@ -1,0 +1,40 @@
+"""CPU time of streaming batches, from Spark's REST API.
+
+Spark describes every job of a streaming query by the query's run id and the batch's number, so the completed stages
+say what each batch cost its executors. Python workers are other processes and are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_BATCH = re.compile(r"runId = ([0-9a-f-]{36})\s+batch = (\d+)")
+
+
+def completed_stages(api: str, application: str, timeout_s: float = 5.0) -> list[dict[str, Any]]:
+    """The completed stages that the task manager still remembers. `api` is the UI's address. Raises OSError."""
+    url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=complete"
+    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+        stages: list[dict[str, Any]] = json.load(answer)
+    return stages
+
+
+def applications(api: str, timeout_s: float = 5.0) -> list[str]:
+    """Ids of the applications behind this UI. Raises OSError."""
+    with urllib.request.urlopen(f"{api.rstrip('/')}/api/v1/applications", timeout=timeout_s) as answer:
+        return [entry["id"] for entry in json.load(answer)]
+
+
+def cpu_by_batch(stages: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
+    """Executor CPU seconds by (run id, batch id), all stages of a batch together."""
+    cpu: dict[tuple[str, int], float] = {}
+    for stage in stages:
+        match = _BATCH.search(stage.get("description") or "")
+        if match:
+            key = (match[1], int(match[2]))
+            cpu[key] = cpu.get(key, 0.0) + stage["executorCpuTime"] / 1e9
+    return cpu
