@@ -1,0 +1,1 @@
+"""Finding Java, resolving jars, and child processes that never outlive the kernel."""

@@ -1,0 +1,74 @@
+"""The user's cache directory, and a lock between processes that share it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from qod_magics.errors import SetupError
+
+
+def cache_dir() -> Path:
+    """Where downloads are kept: `$QOD_CACHE`, else `qod_magics` in the user's cache directory. May not exist yet."""
+    if own := os.environ.get("QOD_CACHE"):
+        return Path(own).expanduser()
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg).expanduser() / "qod_magics"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "qod_magics"
+    if os.name == "nt" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local) / "qod_magics"
+    return Path.home() / ".cache" / "qod_magics"
+
+
+@contextmanager
+def locked(path: Path, timeout_s: float = 900.0) -> Iterator[None]:
+    """Hold an exclusive lock on the file `path` (made if missing) against other processes and threads.
+
+    The operating system drops the lock when its holder dies, so a killed process leaves none behind.
+
+    Raises:
+        SetupError: another process held it for all of `timeout_s` seconds, or the directory can't be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+b")
+    except OSError as error:
+        raise SetupError(
+            f"Can't write to the cache {path.parent}: {error.strerror}. Set QOD_CACHE to a directory that you own."
+        ) from error
+    with file:
+        deadline = time.monotonic() + timeout_s
+        while not _try_lock(file):
+            if time.monotonic() > deadline:
+                raise SetupError(
+                    f"Another process has held {path} for {timeout_s:.0f} s: end it, or set QOD_CACHE to another place."
+                )
+            time.sleep(0.1)
+        yield
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(file: IO[bytes]) -> bool:
+        file.seek(0)
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _try_lock(file: IO[bytes]) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

@@ -1,0 +1,173 @@
+"""A supervised process: it ends with the kernel, also when the kernel is killed. See `watchdog` for how."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from qod_magics.errors import SetupError
+
+_WATCHDOG = Path(__file__).with_name("watchdog.py")
+#: What a process may use to end in order after the kernel has gone, before it is killed.
+GRACE_S = 1.0
+
+
+class Child:
+    """A running process, in a session of its own, with its watchdog beside it.
+
+    Ctrl-C in a terminal or an interrupted cell does not reach it. When this Python process ends, in order or by
+    `kill -9`, the watchdog ends the process with all its descendants and removes the directories `remove`, within about
+    two seconds. When the watchdog itself is killed, the process dies too (Linux: at once; elsewhere: it is killed from
+    here).
+
+    Args:
+        command: the program and its arguments.
+        env: variables set on top of this process's environment; None unsets one.
+        log_path: the file that stdout and stderr are appended to.
+        cpus: the cores to stay on, or None for all. `pinned` tells whether the operating system can do that.
+        remove: directories that are removed once the process and its user are gone.
+        cwd: the working directory, default this process's.
+
+    Raises:
+        SetupError: the command can't be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        env: Mapping[str, str | None] | None = None,
+        *,
+        log_path: Path,
+        cpus: set[int] | None = None,
+        remove: Sequence[Path] = (),
+        cwd: Path | None = None,
+    ) -> None:
+        self.command = tuple(str(word) for word in command)
+        self.log_path = log_path
+        self.cpus = cpus
+        self._remove = tuple(remove)
+        self._owner = os.getpid()
+        self._ended = threading.Event()
+        self._returncode: int | None = None
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_WATCHDOG)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._watchdog.stdin is not None and self._watchdog.stdout is not None
+        self._orders: IO[str] = self._watchdog.stdin
+        self._say(
+            command=self.command,
+            env=_environment(env or {}),
+            cwd=None if cwd is None else str(cwd),
+            log=str(log_path),
+            cpus=None if cpus is None else sorted(cpus),
+            remove=[str(path) for path in self._remove],
+            grace_s=GRACE_S,
+        )
+        started = json.loads(self._watchdog.stdout.readline() or '{"error": "its watchdog did not start"}')
+        if "error" in started:
+            self._leave()
+            raise SetupError(f"Can't start {self.command[0]}: {started['error']}")
+        #: Process id of the command itself (not of its watchdog).
+        self.pid: int = started["pid"]
+        #: True where the process is kept on `cpus`; False where none were asked for or the system can't pin.
+        self.pinned: bool = started["affinity"]
+        self._reader = threading.Thread(target=self._listen, name=f"child-{self.pid}", daemon=True)
+        self._reader.start()
+
+    def alive(self) -> bool:
+        """True while the process runs."""
+        return not self._ended.is_set()
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; then its exit code, or minus the number of the signal that ended it."""
+        return self._returncode
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for the end of the process; its return code, or None when `timeout_s` seconds passed first."""
+        self._ended.wait(timeout_s)
+        return self._returncode
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ask the process to end, kill it with its descendants after `timeout_s` seconds, and remove its directories."""
+        if self._is_mine():
+            self._say(do="stop", timeout_s=timeout_s)
+            self._leave(timeout_s + 5.0)
+            for path in self._remove:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def kill(self) -> None:
+        """Kill the process and its descendants now and wait for their end; its directories stay until `stop`."""
+        if self._is_mine():
+            self._say(do="kill")
+            self._ended.wait(10.0)
+
+    def release(self) -> None:
+        """Kill the process if it still runs, and leave its directories to someone else."""
+        if self._is_mine():
+            self._say(do="release")
+            self._leave()
+
+    def tail(self, lines: int = 20) -> str:
+        """The last lines of its log; empty where there is none."""
+        try:
+            with self.log_path.open("rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - 400 * lines))
+                text = log.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _listen(self) -> None:
+        assert self._watchdog.stdout is not None
+        for line in self._watchdog.stdout:
+            said: dict[str, Any] = json.loads(line)
+            self._returncode = said["returncode"]
+            self._ended.set()
+        if not self._ended.is_set():  # the watchdog was killed
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._returncode = -int(signal.SIGKILL)
+            self._ended.set()
+
+    def _say(self, **order: Any) -> None:
+        with suppress(OSError, ValueError):
+            self._orders.write(json.dumps(order) + "\n")
+            self._orders.flush()
+
+    def _is_mine(self) -> bool:
+        """False in a process forked from the one that started it: only its owner ends it."""
+        return os.getpid() == self._owner
+
+    def _leave(self, timeout_s: float = 10.0) -> None:
+        """See the watchdog off."""
+        with suppress(OSError):
+            self._orders.close()
+        try:
+            self._watchdog.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._watchdog.kill()
+            self._watchdog.wait()
+        if hasattr(self, "_reader"):
+            self._reader.join(timeout_s)
+        assert self._watchdog.stdout is not None
+        self._watchdog.stdout.close()
+
+
+def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**os.environ, **changes}
+    return {name: value for name, value in merged.items() if value is not None}

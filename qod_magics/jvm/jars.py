@@ -1,0 +1,149 @@
+"""The jars that Spark and the embedded broker need: versions in one place, resolved once, offline ever after.
+
+A set of jars is a directory of the user's cache, made under another name and renamed when it is whole: it is there
+complete or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from qod_magics.errors import SetupError
+from qod_magics.jvm.cache import cache_dir, locked
+
+#: The pyspark release that this package is built on, and the ones that it accepts (first included, last excluded).
+SPARK_VERSION = "4.3.0"
+SPARK_SUPPORTED = ("4.2", "4.4")
+SCALA_VERSION = "2.13"
+#: The newest published connector that was run on SPARK_VERSION, and what it needs beside what Spark has.
+CONNECTOR_VERSION = "4.2.0"
+TOKEN_PROVIDER_VERSION = "4.0.0"
+CONNECTOR_CLIENTS_VERSION = "3.9.1"
+COMMONS_POOL_VERSION = "2.12.0"
+#: The embedded broker, and the binding of its logger (slf4j 1).
+KAFKA_VERSION = "4.2.0"
+LOG4J_VERSION = "2.25.2"
+
+_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}"
+_TOKEN_PROVIDER = f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA_VERSION}"
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars that are used together.
+
+    `choices` are lists of Maven coordinates (group:artifact:version): the first list of which everything is published is
+    taken. `only` keeps these artifact names of what was resolved; empty keeps all.
+    """
+
+    name: str
+    choices: tuple[tuple[str, ...], ...]
+    only: frozenset[str] = frozenset()
+
+    @property
+    def directory(self) -> Path:
+        """Where the set is, or will be, in the cache."""
+        digest = hashlib.sha256(repr((self.choices, sorted(self.only))).encode()).hexdigest()[:12]
+        return cache_dir() / "jars" / f"{self.name}-{digest}"
+
+    def cached(self) -> list[Path] | None:
+        """The jars in the cache, sorted, or None while they were not resolved."""
+        return sorted(self.directory.glob("*.jar")) or None
+
+
+def connector_set(spark_version: str | None = None) -> JarSet:
+    """Spark's Kafka connector for `spark_version` (default: the installed pyspark): its own release where the repository
+    has it, else the one that was run on it."""
+    spark = spark_version or installed_spark()
+    tested = (
+        f"{_CONNECTOR}:{CONNECTOR_VERSION}",
+        f"{_TOKEN_PROVIDER}:{TOKEN_PROVIDER_VERSION}",
+        f"org.apache.kafka:kafka-clients:{CONNECTOR_CLIENTS_VERSION}",
+        f"org.apache.commons:commons-pool2:{COMMONS_POOL_VERSION}",
+    )
+    beside_spark = {_CONNECTOR.split(":")[1], _TOKEN_PROVIDER.split(":")[1], "kafka-clients", "commons-pool2"}
+    return JarSet(f"connector-{spark}", ((f"{_CONNECTOR}:{spark}",), tested), frozenset(beside_spark))
+
+
+def broker_set() -> JarSet:
+    """Apache Kafka's broker with its logger."""
+    coordinates = (
+        f"org.apache.kafka:kafka_{SCALA_VERSION}:{KAFKA_VERSION}",
+        f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}",
+    )
+    return JarSet(f"broker-{KAFKA_VERSION}", (coordinates,))
+
+
+def connector_jars(spark_version: str | None = None, *, progress: bool = True) -> list[Path]:
+    """Files for `spark.jars`: Spark's Kafka connector. See `resolve` for what is raised."""
+    return resolve(connector_set(spark_version), progress=progress)
+
+
+def broker_jars(*, progress: bool = True) -> list[Path]:
+    """Files for the class path of the embedded broker. See `resolve` for what is raised."""
+    return resolve(broker_set(), progress=progress)
+
+
+def resolve(jars: JarSet, *, progress: bool = True) -> list[Path]:
+    """The files of this set: from the cache, without any look at the network, else resolved and downloaded now with a
+    progress bar. Two processes that resolve at once do it once.
+
+    Raises:
+        SetupError: an artifact is published nowhere, a repository can't be reached, or the cache can't be written.
+    """
+    if found := jars.cached():
+        return found
+    with locked(cache_dir() / "jars.lock"):
+        if found := jars.cached():
+            return found
+        _fill(jars, progress)
+    return jars.cached() or []
+
+
+def installed_spark() -> str:
+    """The version of the installed pyspark, without importing it.
+
+    Raises:
+        SetupError: there is none.
+    """
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        raise SetupError(f"pyspark is not installed: pip install 'pyspark[connect]=={SPARK_VERSION}'.") from None
+
+
+def _fill(jars: JarSet, progress: bool) -> None:
+    from qod_magics.jvm.maven import NotPublished, download
+
+    jars.directory.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{jars.name}-", dir=jars.directory.parent))
+    try:
+        files = _first_published(jars, lambda choice: download(choice, jars.name, progress), NotPublished)
+        for artifact, file in files:
+            if not jars.only or artifact in jars.only:
+                shutil.copyfile(file, made / file.name)
+        made.chmod(0o755)
+        made.rename(jars.directory)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _first_published(
+    jars: JarSet,
+    fetch: Callable[[tuple[str, ...]], list[tuple[str, Path]]],
+    missing: type[SetupError],
+) -> list[tuple[str, Path]]:
+    last: SetupError | None = None
+    for choice in jars.choices:
+        try:
+            return fetch(choice)
+        except missing as error:
+            last = error
+    assert last is not None
+    raise last

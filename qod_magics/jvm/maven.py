@@ -1,0 +1,199 @@
+"""Resolving Maven coordinates with jgo, so that a download is there whole or not at all.
+
+jgo writes a download straight to its final name and only warns of a wrong checksum. Here a file is written beside it,
+checked against the published SHA-1, and renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import requests
+from jgo.maven import MavenContext
+from jgo.maven._resolver import PythonResolver
+from jgo.parse import Coordinate
+from jgo.util import http
+
+from qod_magics.errors import SetupError
+from qod_magics.jvm.cache import cache_dir
+from qod_magics.jvm.repositories import local_repository, remote_repositories
+
+if TYPE_CHECKING:
+    from jgo.maven import Artifact
+
+_CHUNK = 1 << 16
+_ATTEMPTS = 3
+
+
+class NotPublished(SetupError):
+    """No repository has the artifact."""
+
+
+def download(coordinates: tuple[str, ...], name: str, progress: bool = True) -> list[tuple[str, Path]]:
+    """(artifact name, file) of these coordinates (group:artifact:version) and of all that they need at run time.
+
+    Files that Maven has on this machine already are used where they are whole.
+
+    Raises:
+        NotPublished: a repository answered and none has the artifact.
+        SetupError: a repository can't be reached, or sent something broken.
+    """
+    with _Bar(name, progress) as bar:
+        try:
+            return _download(coordinates, bar, [local_repository()])
+        except _Broken:
+            return _download(coordinates, bar, [])
+
+
+def _download(coordinates: tuple[str, ...], bar: _Bar, local: list[Path]) -> list[tuple[str, Path]]:
+    remote = remote_repositories()
+    context = MavenContext(
+        resolver=_Resolver(bar), repo_cache=cache_dir() / "maven", local_repos=local, remote_repos=remote, timeout=30
+    )
+    asked = [context.create_dependency(replace(Coordinate.parse(c), scope="compile", raw=True)) for c in coordinates]
+    try:
+        inputs, others = context.resolver.resolve(asked)
+    except (SetupError, requests.RequestException) as error:
+        raise _told(error, remote) from error
+    except Exception as error:
+        if local:  # e.g. a POM cut short by another tool's interrupted download
+            raise _Broken(str(error)) from error
+        raise SetupError(f"Can't resolve {' + '.join(coordinates)}: {error}") from error
+    named = {(d.groupId, d.artifactId) for d in inputs}  # a coordinate that was named wins over one that comes along
+    along = [d for d in others if (d.groupId, d.artifactId) not in named and d.scope in ("compile", "runtime")]
+    needed = [d.artifact for d in [*inputs, *along] if d.type == "jar"]
+    bar.total(len(needed))
+    files = []
+    for artifact in needed:
+        try:
+            file = artifact.resolve()
+        except requests.RequestException as error:
+            raise _told(error, remote) from error
+        if not zipfile.is_zipfile(file):
+            if local:
+                raise _Broken(str(file))
+            raise SetupError(f"{file} is not a jar: delete it and try again.")
+        files.append((artifact.artifactId, file))
+        bar.advance(artifact.artifactId)
+    return files
+
+
+class _Broken(Exception):
+    """A file of Maven's own store is not whole."""
+
+
+class _Resolver(PythonResolver):
+    """jgo's resolver with a download that is atomic and checked."""
+
+    def __init__(self, bar: _Bar) -> None:
+        super().__init__()
+        self._bar = bar
+
+    def download(self, artifact: Artifact) -> Path:
+        target = artifact.cached_path
+        assert target is not None
+        path = artifact.component.path_prefix.as_posix()
+        for repository in artifact.context.remote_repos.values():
+            url = f"{repository}/{path}/{artifact.filename}"
+            if _fetch(url, target, artifact.context.timeout, self._bar.received):
+                return target
+        where = ", ".join(artifact.context.remote_repos)
+        raise NotPublished(f"{artifact} is in none of the Maven repositories ({where}).")
+
+
+def _fetch(url: str, target: Path, timeout_s: float, received: Callable[[int], None]) -> bool:
+    """Download `url` to `target`; False where it isn't there (404). A wrong checksum or a broken connection is retried."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return _fetch_once(url, target, timeout_s, received)
+        except (requests.ConnectionError, requests.Timeout, _WrongChecksum):
+            if attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+class _WrongChecksum(requests.RequestException):
+    """The bytes received are not the ones published."""
+
+
+def _fetch_once(url: str, target: Path, timeout_s: float, received: Callable[[int], None]) -> bool:
+    with http.get(url, stream=True, timeout=timeout_s) as response:
+        if response.status_code == 404:
+            return False
+        response.raise_for_status()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha1(usedforsecurity=False)
+        handle, part = tempfile.mkstemp(prefix=".part-", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                for chunk in response.iter_content(_CHUNK):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    received(len(chunk))
+            published = _published_sha1(url, timeout_s)
+            if published and published != digest.hexdigest():
+                raise _WrongChecksum(f"{url} has SHA-1 {digest.hexdigest()}, published is {published}")
+            Path(part).replace(target)
+        finally:
+            Path(part).unlink(missing_ok=True)
+    return True
+
+
+def _published_sha1(url: str, timeout_s: float) -> str | None:
+    response = http.get(f"{url}.sha1", timeout=timeout_s)
+    words = response.text.split() if response.status_code == 200 else []
+    return words[0].lower() if words else None
+
+
+def _told(error: Exception, remote: dict[str, str]) -> SetupError:
+    if isinstance(error, SetupError):
+        return error
+    return SetupError(
+        f"Can't download from the Maven repository ({', '.join(remote)}): {error}. Look at the network and HTTPS_PROXY, "
+        "or name a mirror in ~/.m2/settings.xml or QOD_MAVEN_REPOSITORY, then run `python -m qod_magics doctor --fetch`."
+    )
+
+
+class _Bar:
+    """A progress bar that appears with the first byte from the network."""
+
+    def __init__(self, name: str, shown: bool) -> None:
+        self._name, self._shown, self._count, self._bytes = name, shown, 0, 0
+        self._bar: object | None = None
+        self._known: int | None = None
+        logging.getLogger("jgo").setLevel(logging.ERROR)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()  # type: ignore[attr-defined]
+
+    def total(self, jars: int) -> None:
+        self._known = jars
+        if self._bar is not None:
+            self._bar.reset(total=jars)  # type: ignore[attr-defined]
+
+    def advance(self, what: str) -> None:
+        self._count += 1
+        if self._bar is not None:
+            self._bar.set_description_str(f"{self._name}: {what}")  # type: ignore[attr-defined]
+            self._bar.update(self._count - self._bar.n)  # type: ignore[attr-defined]
+
+    def received(self, size: int) -> None:
+        self._bytes += size
+        if self._bar is None and self._shown:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(desc=f"{self._name}: dependencies", total=self._known, unit="jar", initial=self._count)
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"{self._bytes / 1e6:.1f} MB")  # type: ignore[attr-defined]

@@ -1,0 +1,198 @@
+"""The process between the kernel and a child: starts the real command, and ends it when the kernel is gone.
+
+Run as a script, with the standard library only, so that it starts in a few hundredths of a second. Never imported by the
+package. It reads JSON lines on stdin and writes JSON lines on stdout:
+
+    in    {"command", "env", "cwd", "log", "cpus", "remove", "grace_s"}   first line: what to start
+          {"do": "stop", "timeout_s"}    end the command, remove the directories, exit
+          {"do": "kill"}                 kill the command; stay, to guard the directories
+          {"do": "release"}              kill the command if it still runs, leave the directories, exit
+          end of file                    the kernel is gone: as stop
+    out   {"pid", "affinity"}  or  {"error"}     what became of the start
+          {"returncode"}                         the command ended
+
+The kernel's end is seen as end of file on stdin, and also as a change of the parent's process id: a process forked from
+the kernel may hold the pipe open after it. On Linux the command itself asks to be killed when this process dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+POLL_S = 0.5
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    kernel = os.getppid()
+    line = sys.stdin.readline()
+    if not line:
+        return 0
+    order = json.loads(line)
+    guard = Guard(order)
+    said = guard.start()
+    tell(said)
+    if "error" in said:
+        guard.remove()
+        return 1
+    events: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=read_orders, args=(events,), daemon=True).start()
+    threading.Thread(target=guard.report_end, daemon=True).start()
+    while True:
+        try:
+            event = events.get(timeout=POLL_S)
+        except queue.Empty:
+            if os.getppid() == kernel:
+                continue
+            event = {"do": "stop"}
+        if event["do"] == "kill":
+            guard.kill()
+            continue
+        if event["do"] == "stop":
+            guard.stop(event.get("timeout_s", order["grace_s"]))
+            guard.remove()
+        else:
+            guard.kill()
+        guard.ended.wait(POLL_S)
+        return 0
+
+
+class Guard:
+    """The real command, its session of processes and its directories."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.process: subprocess.Popen[bytes] | None = None
+        self.ended = threading.Event()
+
+    def start(self) -> dict[str, Any]:
+        """Start the command in a session of its own; what to tell the kernel."""
+        pinned = self.pin()
+        try:
+            with open(self.order["log"], "ab") as log:
+                self.process = subprocess.Popen(
+                    self.order["command"],
+                    env=self.order["env"],
+                    cwd=self.order["cwd"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=die_with_me(os.getpid()) if sys.platform == "linux" else None,
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            return {"error": str(error)}
+        return {"pid": self.process.pid, "affinity": pinned}
+
+    def pin(self) -> bool:
+        """Keep this process, and so the command, on its cores; False where the system can't."""
+        cpus = self.order["cpus"]
+        if cpus is None or not hasattr(os, "sched_setaffinity"):
+            return False
+        try:
+            os.sched_setaffinity(0, cpus)
+        except OSError:
+            return False
+        return True
+
+    def report_end(self) -> None:
+        assert self.process is not None
+        returncode = self.process.wait()
+        tell({"returncode": returncode})
+        self.ended.set()
+
+    def stop(self, timeout_s: float) -> None:
+        """Ask the command to end, then kill what is left of it."""
+        self.signal_all(signal.SIGTERM)
+        self.ended.wait(timeout_s)
+        self.kill()
+
+    def kill(self) -> None:
+        self.signal_all(getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    def signal_all(self, number: int) -> None:
+        assert self.process is not None
+        pid = self.process.pid
+        if os.name != "posix":
+            self.process.terminate()
+            return
+        try:
+            os.killpg(pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+        # Spark's Python workers leave the group but not the session.
+        for member in session_members(pid):
+            if member != pid:
+                try:
+                    os.kill(member, number)
+                except (ProcessLookupError, PermissionError):
+                    pass
+
+    def remove(self) -> None:
+        """Remove the directories; what is still being written there may need a second try."""
+        for _ in range(5):
+            for path in self.order["remove"]:
+                shutil.rmtree(path, ignore_errors=True)
+            if not any(os.path.lexists(path) for path in self.order["remove"]):
+                return
+            time.sleep(0.1)
+
+
+def read_orders(events: queue.Queue[dict[str, Any]]) -> None:
+    for line in sys.stdin:
+        events.put(json.loads(line))
+    events.put({"do": "stop"})
+
+
+def tell(said: dict[str, Any]) -> None:
+    try:
+        sys.stdout.write(json.dumps(said) + "\n")
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        pass  # the kernel is gone
+
+
+def session_members(session: int) -> list[int]:
+    """Processes of this session, where the system has /proc."""
+    members = []
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    for name in names:
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            if len(fields) > 3 and int(fields[3]) == session:
+                members.append(int(name))
+    return members
+
+
+def die_with_me(watchdog: int) -> Any:
+    """What the command does before it starts: be killed when the watchdog dies (Linux)."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != watchdog:
+            os._exit(1)
+
+    return ask
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(main())
