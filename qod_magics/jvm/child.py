@@ -109,6 +109,12 @@ class Child:
             for path in self._remove:
                 shutil.rmtree(path, ignore_errors=True)
 
+    def end(self, timeout_s: float = 10.0) -> None:
+        """Ask the process to end, kill it with its descendants after `timeout_s` seconds; its directories stay."""
+        if self._is_mine() and self.alive():
+            self._say(do="end", timeout_s=timeout_s)
+            self._ended.wait(timeout_s + 5.0)
+
     def kill(self) -> None:
         """Kill the process and its descendants now and wait for their end; its directories stay until `stop`."""
         if self._is_mine():

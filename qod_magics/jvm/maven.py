@@ -186,7 +186,7 @@ class _Bar:
     def advance(self, what: str) -> None:
         self._count += 1
         if self._bar is not None:
-            self._bar.set_description_str(f"{self._name}: {what}")  # type: ignore[attr-defined]
+            self._bar.set_description_str(f"{self._name}: {what}", refresh=False)  # type: ignore[attr-defined]
             self._bar.update(self._count - self._bar.n)  # type: ignore[attr-defined]
 
     def received(self, size: int) -> None:
@@ -196,4 +196,5 @@ class _Bar:
 
             self._bar = tqdm(desc=f"{self._name}: dependencies", total=self._known, unit="jar", initial=self._count)
         if self._bar is not None:
-            self._bar.set_postfix_str(f"{self._bytes / 1e6:.1f} MB")  # type: ignore[attr-defined]
+            self._bar.set_postfix_str(f"{self._bytes / 1e6:.1f} MB", refresh=False)  # type: ignore[attr-defined]
+            self._bar.update(0)  # type: ignore[attr-defined]

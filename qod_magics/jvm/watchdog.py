@@ -5,6 +5,7 @@ package. It reads JSON lines on stdin and writes JSON lines on stdout:
 
     in    {"command", "env", "cwd", "log", "cpus", "remove", "grace_s"}   first line: what to start
           {"do": "stop", "timeout_s"}    end the command, remove the directories, exit
+          {"do": "end", "timeout_s"}     end the command; stay, to guard the directories
           {"do": "kill"}                 kill the command; stay, to guard the directories
           {"do": "release"}              kill the command if it still runs, leave the directories, exit
           end of file                    the kernel is gone: as stop
@@ -57,6 +58,9 @@ def main() -> int:
             event = {"do": "stop"}
         if event["do"] == "kill":
             guard.kill()
+            continue
+        if event["do"] == "end":
+            guard.stop(event["timeout_s"])
             continue
         if event["do"] == "stop":
             guard.stop(event.get("timeout_s", order["grace_s"]))

@@ -1,0 +1,267 @@
+"""The embedded broker: a real Apache Kafka (KRaft, one JVM) on the loopback interface, with its data in a temporary
+directory. It ends with the kernel."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from qod_magics.errors import KafkaError
+from qod_magics.jvm.child import Child
+from qod_magics.jvm.jars import broker_jars
+from qod_magics.jvm.java import Java, find_java
+from qod_magics.kafka.cluster import Admin
+from qod_magics.kafka.properties import HOST, Retention, log4j_properties, server_properties
+
+_STARTS = 3  #: a port found free can be taken before the broker binds it
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a broker is: `ok` when its process runs and it answers."""
+
+    ok: bool
+    answer_s: float | None  #: how long it took to answer; None: it did not
+    problem: str = ""  #: one line, empty while it is well
+
+
+class EmbeddedBroker:
+    """A Kafka broker of our own. Make it, `start()` it, `stop()` it; or use it as a context manager.
+
+    Args:
+        cpus: cores to keep it on, default all.
+        heap: the JVM's heap, as in `-Xmx`.
+        retention: how much it keeps of each partition.
+        full_jit: False compiles with C1 only: soon at its speed and light on small machines. True lets C2 in, which
+            wins on long runs on large ones.
+    """
+
+    def __init__(
+        self,
+        cpus: set[int] | None = None,
+        heap: str = "512m",
+        retention: Retention | None = None,
+        full_jit: bool = False,
+    ) -> None:
+        self.cpus = cpus
+        self.heap = heap
+        self.retention = retention or Retention()
+        self.full_jit = full_jit
+        self._admin = Admin()
+        self._child: Child | None = None
+        self._directory: Path | None = None
+        self._port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        """`127.0.0.1:port`; raises KafkaError before the first start."""
+        if not self._port:
+            raise KafkaError("The embedded broker was not started: call start() first.")
+        return f"{HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the broker's JVM while it runs."""
+        return self._child.pid if self._child is not None and self._child.alive() else None
+
+    @property
+    def directory(self) -> Path | None:
+        """Its data, configuration and log, until `stop`."""
+        return self._directory
+
+    def admin(self) -> AdminClient:
+        return self._admin.get(self.client_config())
+
+    def client_config(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "broker.address.family": "v4",
+            "reconnect.backoff.max.ms": 500,  # back soon after a restart
+            "socket.timeout.ms": 10_000,
+        }
+
+    def spark_options(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.bootstrap}
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Format and run the broker on free ports and wait until it answers. Does nothing while it runs.
+
+        Raises:
+            SetupError: there is no Java, or the jars can't be had.
+            KafkaError: it did not come up within `timeout_s` seconds; the message has the end of its log.
+        """
+        if self._directory is not None:
+            if self.pid is None:
+                self.restart(timeout_s)
+            return
+        java, jars = find_java(), broker_jars()
+        for attempt in range(1, _STARTS + 1):
+            self._directory = Path(tempfile.mkdtemp(prefix="qod-kafka-"))
+            self._port, controller_port = free_ports(2)
+            try:
+                self._configure(self._directory, controller_port)
+                self._format(java, jars)
+                self._run(java, jars)
+                self._await(timeout_s)
+                return
+            except KafkaError as error:
+                self.stop()
+                if attempt == _STARTS or "in use" not in str(error):
+                    raise
+            except BaseException:
+                self.stop()
+                raise
+
+    def restart(self, timeout_s: float = 60.0) -> None:
+        """Run it anew on the same data and the same ports, whether it runs, was killed or crashed."""
+        if self._directory is None or self._child is None:
+            self.start(timeout_s)
+            return
+        self._child.end(10.0)
+        before = self._child
+        self._run(find_java(), broker_jars())
+        before.release()
+        self._await(timeout_s)
+
+    def stop(self) -> None:
+        """End the broker and remove its data. Does nothing when it was not started."""
+        self._admin.close()
+        child, directory = self._child, self._directory
+        self._child = self._directory = None
+        self._port = 0
+        if child is not None:
+            child.stop(5.0)
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def kill(self) -> None:
+        """Kill the broker at once (kill -9), leaving its data: what a crash does. For tests and demonstrations."""
+        if self._child is not None:
+            self._child.kill()
+
+    def health(self, timeout_s: float = 2.0) -> Health:
+        """Whether its process runs and answers within `timeout_s` seconds."""
+        if self._child is None:
+            return Health(False, None, "it was not started")
+        if not self._child.alive():
+            return Health(False, None, f"its process ended ({self._child.returncode})")
+        asked = time.monotonic()
+        try:
+            brokers = self.admin().list_topics(timeout=timeout_s).brokers
+        except KafkaException as error:
+            return Health(False, None, f"it does not answer: {error.args[0].str()}")
+        if not brokers:
+            return Health(False, None, "it answers, and knows of no broker")
+        return Health(True, time.monotonic() - asked)
+
+    def log(self, lines: int = 40) -> str:
+        """The end of its log: warnings, errors and what it printed."""
+        child = self._child
+        if child is None or self._directory is None:
+            return ""
+        try:
+            logged = self._log_file.read_text("utf-8", "replace").splitlines()[-lines:]
+        except OSError:
+            logged = []
+        return "\n".join([*logged, *child.tail(lines).splitlines()])
+
+    def __enter__(self) -> EmbeddedBroker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def _log_file(self) -> Path:
+        assert self._directory is not None
+        return self._directory / "broker.log"
+
+    def _configure(self, directory: Path, controller_port: int) -> None:
+        properties = server_properties(self._port, controller_port, directory / "data", self.retention)
+        (directory / "server.properties").write_text(properties, "utf-8")
+        (directory / "log4j2.properties").write_text(log4j_properties(self._log_file), "utf-8")
+
+    def _java_command(self, java: Java, jars: list[Path], heap: str) -> list[str]:
+        assert self._directory is not None
+        return [
+            str(java.path),
+            f"-Xmx{heap}",
+            "-XX:+UseSerialGC",
+            *([] if self.full_jit else ["-XX:TieredStopAtLevel=1"]),
+            "-Xshare:auto",
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={self._directory / 'log4j2.properties'}",
+            "-cp",
+            os.pathsep.join(str(jar) for jar in jars),
+        ]
+
+    def _format(self, java: Java, jars: list[Path]) -> None:
+        """Kafka wants its data directory marked with a cluster id before the first run."""
+        assert self._directory is not None
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        config = str(self._directory / "server.properties")
+        command = [*self._java_command(java, jars, "128m"), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", config]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, start_new_session=True)
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["nothing"]
+            raise KafkaError(f"Kafka's data directory {self._directory} can't be formatted: {said[0]}")
+
+    def _run(self, java: Java, jars: list[Path]) -> None:
+        assert self._directory is not None
+        self._child = Child(
+            [*self._java_command(java, jars, self.heap), "kafka.Kafka", str(self._directory / "server.properties")],
+            log_path=self._directory / "console.log",
+            cpus=self.cpus,
+            remove=[self._directory],
+        )
+
+    def _await(self, timeout_s: float) -> None:
+        assert self._child is not None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if _listens(self._port) and (health := self.health(1.0)).ok:
+                return
+            if not self._child.alive():
+                raise KafkaError(f"The embedded broker ended while starting: {_cause(self.log())}")
+            if time.monotonic() > deadline:
+                raise KafkaError(f"The embedded broker did not answer in {timeout_s:.0f} s: {_cause(self.log())}")
+            self._child.wait(0.05)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that are free now, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _listens(port: int) -> bool:
+    """Whether someone accepts connections there; asked before librdkafka is, which backs off when refused."""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def _cause(log: str) -> str:
+    """The line of a log that says most: the last one that names an exception or an error, else the last."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    telling = [line for line in lines if "Exception" in line or "ERROR" in line]
+    return (telling or lines or ["its log is empty"])[-1]

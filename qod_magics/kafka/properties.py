@@ -1,0 +1,84 @@
+"""The configuration of the embedded broker: pure text, from a few numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much the broker keeps of each partition: whatever of the two is reached first ends a segment's life.
+
+    Kafka drops whole segments, the one being written never: a partition takes up to `bytes + segment_bytes` on disk.
+    """
+
+    bytes: int = 512 << 20
+    seconds: int = 3600
+    segment_bytes: int = 64 << 20
+
+
+def server_properties(port: int, controller_port: int, data: Path, retention: Retention) -> str:
+    """server.properties of a single-node KRaft broker on the loopback interface."""
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": data.as_posix(),
+        # One partition unless asked for more; no topic by a typo.
+        "num.partitions": 1,
+        "auto.create.topics.enable": "false",
+        # A single node.
+        "default.replication.factor": 1,
+        "offsets.topic.num.partitions": 1,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.num.partitions": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": 1,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        # A small machine: few threads, little memory.
+        "num.network.threads": 2,
+        "num.io.threads": 2,
+        "num.recovery.threads.per.data.dir": 1,
+        "background.threads": 2,
+        "log.cleaner.dedupe.buffer.size": 8 << 20,
+        # Bounded data, dropped soon after its time.
+        "log.retention.bytes": retention.bytes,
+        "log.retention.ms": retention.seconds * 1000,
+        "log.segment.bytes": retention.segment_bytes,
+        "log.roll.ms": max(10_000, retention.seconds * 1000 // 4),
+        "log.retention.check.interval.ms": 5000,
+        "log.segment.delete.delay.ms": 1000,
+        "log.index.size.max.bytes": 1 << 20,
+    }
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def log4j_properties(file: Path) -> str:
+    """Warnings and errors to a file that is cut at 4 MB; nothing on the console."""
+    return (
+        "status = error\n"
+        "appender.file.type = RollingFile\n"
+        "appender.file.name = File\n"
+        f"appender.file.fileName = {file.as_posix()}\n"
+        f"appender.file.filePattern = {file.as_posix()}.%i\n"
+        "appender.file.layout.type = PatternLayout\n"
+        "appender.file.layout.pattern = %d %p %c{1}: %m%n\n"
+        "appender.file.policies.type = Policies\n"
+        "appender.file.policies.size.type = SizeBasedTriggeringPolicy\n"
+        "appender.file.policies.size.size = 2MB\n"
+        "appender.file.strategy.type = DefaultRolloverStrategy\n"
+        "appender.file.strategy.max = 1\n"
+        "rootLogger.level = warn\n"
+        "rootLogger.appenderRef.file.ref = File\n"
+    )
