@@ -1,0 +1,51 @@
+"""Calls to the outside that may hang, with a bound on how long anybody waits for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from qod_magics.errors import TaskManagerError
+
+T = TypeVar("T")
+
+
+def begin(call: Callable[[], T], name: str) -> Future[T]:
+    """Run `call` on a daemon thread of its own: a call that never returns holds up neither us nor the exit."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=f"qod-{name}", daemon=True).start()
+    return future
+
+
+def bounded(call: Callable[[], T], timeout_s: float, what: str) -> T:
+    """The result of `call`, or TaskManagerError after `timeout_s` seconds."""
+    try:
+        return begin(call, what).result(timeout_s)
+    except TimeoutError:
+        raise TaskManagerError(f"{what} did not answer within {timeout_s:g} s.") from None
+
+
+def gather(calls: Mapping[str, Callable[[], T]], timeout_s: float) -> dict[str, T | BaseException]:
+    """The results (or errors) of calls made at the same time, waiting `timeout_s` seconds for all of them together."""
+    import time
+
+    futures = {name: begin(call, name) for name, call in calls.items()}
+    deadline = time.monotonic() + timeout_s
+    results: dict[str, Any] = {}
+    for name, future in futures.items():
+        try:
+            results[name] = future.result(max(deadline - time.monotonic(), 0.0))
+        except TimeoutError:
+            results[name] = TaskManagerError(f"{name} did not answer within {timeout_s:g} s.")
+        except BaseException as error:
+            results[name] = error
+    return results

@@ -1,0 +1,231 @@
+"""A local Spark Connect server: one task manager of our own, on loopback, behind a token, on cores of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+import sys
+
+from qod_magics.errors import SetupError, TaskManagerError
+from qod_magics.jvm.child import Child
+from qod_magics.jvm.jars import connector_jars
+from qod_magics.jvm.java import Java, find_java
+
+#: How the server's JVM compiles. With C1 alone a small core does not lose its first minute to the optimising
+#: compiler; the full ladder wins in the long run on machines with cores to spare.
+JIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "c1": ("-XX:TieredStopAtLevel=1",),
+    "full": (),
+}
+
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stdout.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+logger.processing.name = org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor
+logger.processing.level = error
+logger.clients.name = org.apache.kafka.clients
+logger.clients.level = error
+"""
+
+#: What every local server runs with; a user's `conf` comes on top.
+_CONF: Mapping[str, str] = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.numRecentProgressUpdates": "32",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.connect.session.manager.defaultSessionTimeout": "-1",
+    "spark.ui.retainedJobs": "60",
+    "spark.ui.retainedStages": "120",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What a local task manager is started with."""
+
+    cpus: frozenset[int] | None = None  #: cores to stay on; None: all
+    slots: int = 32  #: task slots, many more than cores: long-running tasks hold one each and the OS shares the CPU
+    memory: str = "1g"  #: Java heap
+    jit: str = "c1"  #: "c1" or "full"
+    conf: Mapping[str, str] = field(default_factory=dict)  #: Spark settings on top of ours
+
+    def __post_init__(self) -> None:
+        if self.jit not in JIT_OPTIONS:
+            raise SetupError(f"Unknown JIT mode {self.jit!r}: use one of {', '.join(JIT_OPTIONS)}.")
+
+
+def spark_home() -> Path:
+    """Spark's installation: SPARK_HOME through `findspark` where it is set, else the one in the pyspark wheel.
+
+    Raises:
+        SetupError: SPARK_HOME is set and holds no Spark.
+    """
+    if os.environ.get("SPARK_HOME"):
+        import findspark
+
+        try:
+            home = Path(findspark.find())
+        except Exception as error:
+            raise SetupError(f"SPARK_HOME is {os.environ['SPARK_HOME']!r}, but {error}. Unset or correct it.") from error
+    else:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+    if not (home / "jars").is_dir():
+        raise SetupError(f"No Spark in {home}: it has no folder jars. Unset or correct SPARK_HOME.")
+    return home
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class LocalServer:
+    """A running Connect server. It dies with this process, also by `kill -9`.
+
+    Raises:
+        SetupError: no Java, or no connector jars.
+        TaskManagerError: it ended while starting; the message carries the last line of its log.
+    """
+
+    def __init__(self, name: str, options: ServerOptions) -> None:
+        self.name = name
+        self.options = options
+        self.directory = Path(tempfile.mkdtemp(prefix="qod-tm-"))
+        self.token = secrets.token_urlsafe(24)
+        self.port, self.ui_port = free_ports(2)
+        try:
+            (self.directory / "log4j2.properties").write_text(_LOGGING)
+            java = find_java()
+            home = spark_home()
+            self.child = Child(
+                _command(java, home, self._arguments()),
+                {
+                    "SPARK_HOME": str(home),
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token,
+                    "SPARK_CONNECT_MODE_ENABLED": None,
+                    "SPARK_REMOTE": None,
+                    "JAVA_HOME": str(java.home),
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYTHONPATH": os.pathsep.join(p for p in (str(home / "python"), *sys.path) if p),
+                },
+                log_path=self.directory / "server.log",
+                cpus=None if options.cpus is None else set(options.cpus),
+                remove=[self.directory],
+                cwd=self.directory,
+            )
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+
+    @property
+    def url(self) -> str:
+        """Where Connect clients go. The name must be localhost: with an address a token would force TLS."""
+        return f"sc://localhost:{self.port}/;token={self.token}"
+
+    @property
+    def ui(self) -> str:
+        """The address of the server's UI and REST API."""
+        return f"http://127.0.0.1:{self.ui_port}"
+
+    def wait_until_listening(self, timeout_s: float = 180.0) -> None:
+        """Return once the server takes connections.
+
+        Raises:
+            TaskManagerError: it ended, or did not listen in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if not self.child.alive():
+                raise TaskManagerError(
+                    f"Task manager {self.name} ended while starting (exit code {self.child.returncode}): "
+                    f"{_reason(self.child.tail(40))}"
+                )
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.2)
+        raise TaskManagerError(f"Task manager {self.name} does not listen after {timeout_s:g} s; see its log.")
+
+    def stop(self) -> None:
+        """End the server and remove its directory."""
+        self.child.stop(timeout_s=3.0)
+
+    def _arguments(self) -> list[str]:
+        options = self.options
+        java_options = [
+            "-XX:+UseSerialGC",
+            *JIT_OPTIONS[options.jit],
+            f"-Djava.io.tmpdir={self.directory}",
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+        ]
+        conf = {
+            **_CONF,
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self.port),
+            "spark.ui.port": str(self.ui_port),
+            "spark.port.maxRetries": "0",
+            "spark.local.dir": str(self.directory),
+            "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
+            **options.conf,
+        }
+        words = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+        words += ["--name", f"qod-{self.name}", "--master", f"local[{options.slots}]"]
+        words += ["--driver-memory", options.memory, "--driver-java-options", " ".join(java_options)]
+        words += ["--jars", ",".join(str(jar) for jar in connector_jars())]
+        for key, value in conf.items():
+            words += ["--conf", f"{key}={value}"]
+        return [*words, "spark-internal"]
+
+
+def _command(java: Java, home: Path, arguments: Sequence[str]) -> list[str]:
+    """The java command that spark-submit would run, from Spark's own launcher: no shell needed, and open to change."""
+    answer = subprocess.run(
+        [str(java.path), "-Xmx128m", "-cp", str(home / "jars" / "*"), "org.apache.spark.launcher.Main",
+         "org.apache.spark.deploy.SparkSubmit", *arguments],
+        capture_output=True,
+        env={**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(java.home), "SPARK_SCALA_VERSION": "2.13"},
+        check=False,
+    )
+    if answer.returncode != 0:
+        raise SetupError(f"Spark's launcher failed: {_reason(answer.stderr.decode('utf-8', 'replace'))}")
+    words = [word for word in answer.stdout.decode().replace("\n", "\0").split("\0") if word]
+    if java.is_trimmed:
+        words = [word for word in words if not word.startswith("--add-modules")]
+    return words
+
+
+def _reason(log: str) -> str:
+    """The most telling line of a log."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if "Exception" in line or "Error" in line or "error" in line:
+            return line[:300]
+    return lines[-1][:300] if lines else "it wrote nothing"
