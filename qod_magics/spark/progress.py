@@ -54,8 +54,8 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
                 topic,
                 start.get(topic) if start else None,
                 end.get(topic, {}),
-                _number(observed, f"read.{topic or position}", "rows"),
-                _number(observed, f"kept.{topic or position}", "rows"),
+                _count(observed, "read", topic, position),
+                _count(observed, "kept", topic, position),
             )
         )
     out = observed.get("out", {})
@@ -77,9 +77,10 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     )
 
 
-def _number(observed: Mapping[str, Mapping[str, Any]], name: str, column: str) -> int | None:
-    value = observed.get(name, {}).get(column)
-    return None if value is None else int(value)
+def _count(observed: Mapping[str, Mapping[str, Any]], what: str, topic: str, position: int) -> int | None:
+    """Counts of our own reads are named by topic, those of a recipe's own source by its position."""
+    row = observed.get(f"{what}.{topic}") or observed.get(f"{what}.{position}") or {}
+    return None if row.get("rows") is None else int(row["rows"])
 
 
 def _observed(row: Any) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""Shedding for recipes that read a source of their own: `spark.readStream.format(...).load()` and its kin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from qod_magics.spark import shedder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_READS = frozenset({"load", "table", "json", "csv", "text", "parquet", "orc", "xml"})
+
+
+class SheddingSession:
+    """A session whose streaming reads come with counts and a shedder right behind them; all else is the session's own."""
+
+    def __init__(self, spark: SparkSession, keep_sql: str) -> None:
+        self._spark = spark
+        self._keep_sql = keep_sql
+        self._reads = 0
+
+    @property
+    def readStream(self) -> Any:  # noqa: N802 - pyspark's name
+        return _SheddingReader(self._spark.readStream, self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def shed(self, rows: DataFrame) -> DataFrame:
+        """Count, thin, count."""
+        position, self._reads = self._reads, self._reads + 1
+        replayable = {"topic", "partition", "offset"} <= set(rows.columns)
+        rows = rows.observe(f"read.{position}", F.count(F.lit(1)).alias("rows"))
+        rows = shedder.shed_source(rows, self._keep_sql, replayable)
+        return rows.observe(f"kept.{position}", F.count(F.lit(1)).alias("rows"))
+
+
+class _SheddingReader:
+    def __init__(self, reader: Any, session: SheddingSession) -> None:
+        self._reader = reader
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._reader, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = found(*args, **kwargs)
+            if name in _READS:
+                return self._session.shed(result)
+            return _SheddingReader(result, self._session)
+
+        return call

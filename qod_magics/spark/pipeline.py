@@ -1,0 +1,162 @@
+"""One task instance as a Spark plan: read, shed, recipe, shed, send.
+
+    Kafka records -> observe(read) -> shedder -> observe(kept) -> rows -> recipe -> observe(out, sent) -> streams | sink
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
+from qod_magics.spark import shedder
+from qod_magics.spark.dial import DialBoard, Reading, read_sql
+from qod_magics.spark.own_source import SheddingSession
+from qod_magics.spark.shedder import WEIGHT, Outlet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+#: JSON on streams keeps microseconds; Spark's default would cut them to milliseconds.
+JSON_FORMAT = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
+
+Build = Callable[["SparkSession", Mapping[str, "DataFrame"]], AbstractContextManager["DataFrame"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What one instance reads from one topic."""
+
+    name: str  #: in books and dials: the task for a source, "from>to" for a stream
+    inputs: tuple[str, ...]  #: the names by which the recipe knows it
+    topic: str
+    partitions: tuple[int, ...]
+    starting: Mapping[int, int]  #: first offset of a new checkpoint, by partition
+    schema: str | StructType | None  #: of the JSON rows; None: the records as they are
+    stream: bool  #: whether another task of ours writes it
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that one instance needs to be built on any task manager, at any time."""
+
+    task: str
+    instance: str
+    index: int  #: 0 for the first instance of the task
+    feeds: tuple[Feed, ...]  #: (): the recipe reads a source of its own
+    build: Build
+    outlets: tuple[str, ...]  #: names "from>to" of outgoing streams, in the order of `topics`
+    topics: tuple[tuple[str, int, str | None], ...]  #: of the outgoing streams: topic, partitions, key
+    sink: Sink | None  #: of a query
+    results: str | None  #: the topic behind a memory sink; instance i writes its partition i
+    trigger_s: float | None
+
+    @property
+    def only_microbatch(self) -> str | None:
+        """Why real-time mode is out of the question, if it is."""
+        if self.sink is not None and not self.sink.realtime:
+            return f"real-time mode does not write {self.sink}"
+        return None
+
+
+def schema_of_stream(rows: DataFrame) -> StructType:
+    """The schema under which these rows travel: `_weight` goes in a header of its own."""
+    from pyspark.sql.types import StructType
+
+    return StructType([field for field in rows.schema.fields if field.name != WEIGHT])
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """Builds jobs on one task manager."""
+
+    spark: SparkSession
+    board: DialBoard
+    reading: Reading
+    dials: Mapping[str, float]  #: values now, for plans that hold them as literals
+    kafka: Mapping[str, str]  #: options of Spark's Kafka source and sink
+
+    def dial(self, key: str) -> str:
+        return read_sql(key, self.reading, self.dials.get(key, 1.0))
+
+    @contextmanager
+    def result(self, job: Job, max_offsets: int | None = None) -> Iterator[DataFrame]:
+        """The recipe's output over this job's feeds, shedders and counts in place. Start it within the context:
+        an SQL recipe's views stand only so long."""
+        spark: Any = self.spark
+        inputs: dict[str, DataFrame] = {}
+        for feed in job.feeds:
+            rows = self._rows(job, feed, max_offsets)
+            inputs.update(dict.fromkeys(feed.inputs, rows))
+        if not job.feeds:
+            spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)))
+        with job.build(spark, inputs) as rows:
+            yield rows
+
+    def writer(self, job: Job, rows: DataFrame) -> DataStreamWriter:
+        """How this job's output leaves: to its streams, or to its sink."""
+        if job.topics:
+            return self._to_streams(job, rows)
+        counted = rows.observe("out", F.count(F.lit(1)).alias("rows"))
+        sink = job.sink
+        if isinstance(sink, Parquet):
+            path = sink.path.rstrip("/") + (f"/instance={job.index}" if job.index else "")
+            return counted.writeStream.format("parquet").option("path", path)
+        if isinstance(sink, Console):
+            return counted.writeStream.format("console").option("truncate", "false")
+        if isinstance(sink, ForEachBatch):
+            return counted.writeStream.foreachBatch(sink.function)
+        value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in counted.columns]), JSON_FORMAT)
+        if isinstance(sink, KafkaTopic):
+            records = counted.select(value.alias("value"), F.lit(sink.topic).alias("topic"))
+        else:
+            assert isinstance(sink, Memory) and job.results is not None
+            records = counted.select(
+                value.alias("value"), F.lit(job.results).alias("topic"), F.lit(job.index).alias("partition")
+            )
+        return records.writeStream.format("kafka").options(**self.kafka)
+
+    def _rows(self, job: Job, feed: Feed, max_offsets: int | None) -> DataFrame:
+        reader = (
+            self.spark.readStream.format("kafka")
+            .options(**self.kafka)
+            .option("assign", json.dumps({feed.topic: list(feed.partitions)}))
+            .option("startingOffsets", json.dumps({feed.topic: {str(p): feed.starting.get(p, -2) for p in feed.partitions}}))
+            .option("failOnDataLoss", "false")  # what retention deleted unread is counted in the books
+            .option("includeHeaders", "true")
+        )
+        if max_offsets is not None:
+            reader = reader.option("maxOffsetsPerTrigger", str(max_offsets))
+        records = reader.load().observe(f"read.{feed.topic}", F.count(F.lit(1)).alias("rows"))
+        if feed.stream:
+            weighted = records.withColumn(WEIGHT, shedder.weight_from_header())
+            kept = shedder.shed_arrivals(weighted, self.dial(self.board.accept(job.task)))
+        else:
+            kept = shedder.shed_source(records, self.dial(self.board.source(job.task)))
+        kept = kept.observe(f"kept.{feed.topic}", F.count(F.lit(1)).alias("rows"))
+        if feed.schema is None:
+            return kept
+        row = F.from_json(F.col("value").cast("string"), feed.schema, JSON_FORMAT if feed.stream else None)
+        return kept.select(row.alias("_row"), WEIGHT).select("_row.*", WEIGHT)
+
+    def _to_streams(self, job: Job, rows: DataFrame) -> DataStreamWriter:
+        if WEIGHT not in rows.columns:
+            accuracy = self.dial(self.board.accuracy(job.task))
+            rows = rows.withColumn(WEIGHT, F.expr(f"1.0D / greatest({accuracy}, {shedder.SMALLEST}D)"))
+        names = [c for c in rows.columns if c != WEIGHT]
+        outlets = [
+            Outlet(name, topic, partitions, key, self.dial(self.board.send(name)))
+            for name, (topic, partitions, key) in zip(job.outlets, job.topics, strict=True)
+        ]
+        drawn = shedder.draw(rows, outlets)
+        drawn = drawn.observe("out", *shedder.sent_counts(outlets))
+        value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in names]), JSON_FORMAT)
+        records = shedder.send(drawn, outlets, value)
+        return records.writeStream.format("kafka").options(**self.kafka).option("includeHeaders", "true")
