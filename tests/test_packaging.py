@@ -1,0 +1,284 @@
+"""The package as a whole: versions agree, everything is packed, and the layers keep apart."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = {"qod_magics": ROOT / "qod_magics", "qod_widgets": ROOT / "widgets"}  #: by import package
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def setup_cfg() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser
+
+
+def values(section: str, option: str) -> list[str]:
+    """The lines of an option of setup.cfg, without comments."""
+    lines = setup_cfg()[section][option].splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+
+def requirements() -> list[Requirement]:
+    """What setup.cfg asks for, the extras included."""
+    extras = setup_cfg()["options.extras_require"]
+    lines = [line for extra in extras for line in values("options.extras_require", extra)]
+    return [Requirement(line) for line in [*values("options", "install_requires"), *lines]]
+
+
+def pins() -> dict[str, Requirement]:
+    """The lines of constraints.txt by normal name."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    found = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
+    assert len({canonicalize_name(pin.name) for pin in found}) == len(found), "a package is named twice"
+    return {canonicalize_name(pin.name): pin for pin in found}
+
+
+def version_of(pin: Requirement) -> str:
+    (specifier,) = pin.specifier
+    assert specifier.operator == "==", f"{pin} is no exact version"
+    assert "*" not in specifier.version, f"{pin} is no exact version"
+    return specifier.version
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=lambda requirement: requirement.name)
+def test_each_dependency_is_bounded_and_its_constraint_lies_within(requirement: Requirement) -> None:
+    operators = {specifier.operator for specifier in requirement.specifier}
+    assert "==" in operators or {">=", "<"} <= operators, f"{requirement} has no bounds"
+    pin = pins().get(canonicalize_name(requirement.name))
+    assert pin is not None, f"constraints.txt lacks {requirement.name}"
+    assert version_of(pin) in requirement.specifier
+
+
+def test_the_constraints_hold_all_that_the_dependencies_pull_in() -> None:
+    environment = default_environment()
+    waiting = [(requirement.name, frozenset(requirement.extras)) for requirement in requirements()]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        try:
+            lines = requires(name) or []
+        except PackageNotFoundError:
+            continue  # an extra that this environment does without
+        for needed in map(Requirement, lines):
+            contexts = [{**environment, "extra": extra} for extra in extras or {""}]
+            if needed.marker is None or any(needed.marker.evaluate(context) for context in contexts):
+                waiting.append((canonicalize_name(needed.name), frozenset(needed.extras)))
+    assert len(seen) > len(requirements()) + 30, "the walk found too little to mean anything"
+    assert {canonicalize_name(name) for name, _ in seen} - pins().keys() == set()
+
+
+def test_all_constraints_are_exact() -> None:
+    assert all(version_of(pin) for pin in pins().values())
+
+
+def test_there_is_one_spark_version() -> None:
+    from qod_magics.jvm.jars import SPARK_VERSION
+
+    named = {
+        match.group(1).decode()
+        for path in tracked()
+        for match in re.finditer(rb"pyspark(?:\[\w+\])?==([0-9][\w.]*)", path.read_bytes())
+    }
+    assert named == {SPARK_VERSION}
+
+
+# --- what is packed ---------------------------------------------------------------------------------------------------
+
+
+def test_every_package_is_listed() -> None:
+    found = [
+        ".".join((name, *path.parent.relative_to(folder).parts))
+        for name, folder in FOLDERS.items()
+        for path in folder.rglob("__init__.py")
+    ]
+    assert values("options", "packages") == sorted(found)
+    assert values("options", "package_dir") == ["qod_widgets = widgets"]
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    for folder in FOLDERS.values():
+        for path in folder.rglob("*.py"):
+            assert (path.parent / "__init__.py").exists(), f"{path.parent.relative_to(ROOT)} lacks an __init__.py"
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_every_data_file_is_packed(package: str) -> None:
+    folder = FOLDERS[package]
+    patterns = setup_cfg()["options.package_data"][package].replace(",", " ").split()
+    packed = {path for pattern in patterns for path in folder.glob(pattern)}
+    data = {path for path in tracked() if folder in path.parents and path.suffix != ".py"}
+    assert data - packed == set()
+
+
+def test_the_ci_script_can_be_run() -> None:
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=True)
+
+
+# --- nothing of one machine -------------------------------------------------------------------------------------------
+
+#: In pieces, so that this file holds none of them.
+HOSTS = [
+    ("py", "pi.org"),
+    ("python", "hosted.org"),
+    ("npm", "js.org"),
+    ("yarn", "pkg.com"),
+    ("crates", ".io"),
+    ("proxy.", "golang.org"),
+    ("repo1.", "maven.org"),
+    ("repo.maven.", "apache.org"),
+    ("deb.", "debian.org"),
+    ("ana", "conda.org"),
+]
+PLACES = ["/wo" + "rk/", "/ro" + "ot/", "/ho" + r"me/\w", "/Us" + r"ers/\w", "/opt/" + "wheels", r"\.py" + "env/"]
+FOREIGN = re.compile(
+    "|".join([*(re.escape("".join(host)) for host in HOSTS), *(rf"(?<![\w.}}>]){place}" for place in PLACES)]).encode()
+)
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """The files that git knows, as far as they are there."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listing.returncode != 0:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / name for name in listing.stdout.decode().split("\0") if name]
+    return tuple(path for path in paths if path.is_file())
+
+
+def test_no_file_names_a_package_registry_or_a_place_on_one_machine() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group().decode()}"
+        for path in tracked()
+        for match in FOREIGN.finditer(path.read_bytes())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ["see https://py" + "pi.org/x", "cd /wo" + "rk/main", "'/ro" + "ot/.m2'"])
+def test_the_search_for_such_names_finds_them(text: str) -> None:
+    assert FOREIGN.search(text.encode())
+
+
+@pytest.mark.parametrize("text", ["net/wo" + "rk/x", "docs/ho" + "me/y", "pip install", "sc://host:15002"])
+def test_and_nothing_else(text: str) -> None:
+    assert not FOREIGN.search(text.encode())
+
+
+# --- the layers -------------------------------------------------------------------------------------------------------
+
+#: All that pure code may import from the standard library: no clock, no threads, no I/O, no chance.
+PURE = {
+    *("__future__", "abc", "array", "bisect", "collections", "copy", "dataclasses", "decimal", "difflib", "enum"),
+    *("fractions", "functools", "graphlib", "heapq", "itertools", "json", "math", "numbers", "operator", "re"),
+    *("statistics", "string", "sys", "textwrap", "types", "typing"),
+}
+#: The registry of policies imports the one that is asked for.
+REGISTRY = ROOT / "qod_magics" / "policies" / "__init__.py"
+HEAVY = ["IPython", "altair", "confluent_kafka", "grpc", "ipywidgets", "jgo", "numpy", "pandas", "py4j", "pyspark"]
+
+
+def modules(*parts: str) -> list[Path]:
+    found = sorted((ROOT.joinpath(*parts)).rglob("*.py"))
+    assert found, f"nothing in {'/'.join(parts)}"
+    return found
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that `path` names in an import statement, wherever it stands; relative ones made absolute."""
+    package = list(path.relative_to(ROOT).with_suffix("").parts[:-1])
+    if package[:1] == ["widgets"]:
+        package[0] = "qod_widgets"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def is_in(module: str, packages: Collection[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def offences(paths: list[Path], forbidden: Collection[str]) -> list[str]:
+    return [f"{path.relative_to(ROOT)}: {name}" for path in paths for name in imports(path) if is_in(name, forbidden)]
+
+
+@pytest.mark.parametrize("layer", ["core", "policies"])
+def test_the_deciding_layers_are_pure(layer: str) -> None:
+    allowed = {*PURE, "qod_magics.core", "qod_magics.errors", f"qod_magics.{layer}"}
+    calls = {"open", "print", "input", "exec", "eval", "__import__"}
+    found = []
+    for path in modules("qod_magics", layer):
+        more = {"importlib"} if path == REGISTRY else set()
+        # `from qod_magics import core` names qod_magics as well as qod_magics.core: the latter counts
+        named = [module for module in imports(path) if module != "qod_magics"]
+        found += [f"{path.relative_to(ROOT)}: {module}" for module in named if not is_in(module, allowed | more)]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in calls:
+                found.append(f"{path.relative_to(ROOT)}: {node.func.id}()")
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sys":
+                assert node.attr in {"float_info", "maxsize"}, f"{path.relative_to(ROOT)}: sys.{node.attr}"
+    assert found == []
+
+
+@pytest.mark.parametrize("layer", ["spark", "kafka", "simulator", "jvm", "controller", "application"])
+def test_what_runs_knows_no_widget_and_no_magic(layer: str) -> None:
+    assert offences(modules("qod_magics", layer), ["IPython", "ipywidgets", "altair", "qod_widgets"]) == []
+
+
+def test_the_controller_knows_no_runtime() -> None:
+    runtimes = ["qod_magics.spark", "qod_magics.kafka", "qod_magics.simulator", "pyspark", "confluent_kafka"]
+    assert offences(modules("qod_magics", "controller"), runtimes) == []
+
+
+def test_widgets_know_no_spark_and_no_kafka() -> None:
+    own = [f"qod_magics.{name}" for name in ("spark", "kafka", "jvm", "simulator", "session")]
+    assert offences(modules("widgets"), [*own, "pyspark", "py4j", "confluent_kafka", "jgo"]) == []
+
+
+def test_only_the_face_imports_the_magics() -> None:
+    others = [path for path in [*modules("qod_magics"), *modules("widgets")] if path != ROOT / "qod_magics/__init__.py"]
+    assert offences(others, ["qod_magics.magics"]) == []
+
+
+def loaded_by(code: str) -> set[str]:
+    """The top names of all modules that are loaded after `code`, in an interpreter of its own."""
+    names = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    run = subprocess.run([sys.executable, "-c", f"{code}\n{names}"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    return set(run.stdout.decode().split())
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert loaded_by("import qod_magics").isdisjoint(HEAVY)
+
+
+def test_importing_the_deciding_layers_loads_nothing_heavy() -> None:
+    paths = [*modules("qod_magics", "core"), *modules("qod_magics", "policies")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    assert loaded_by("import " + ", ".join(names)).isdisjoint(HEAVY)
