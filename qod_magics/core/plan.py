@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from qod_magics.core.snapshot import NOTHING
+from qod_magics.core.snapshot import nothing
 
 Edge = tuple[str | None, str]  #: (from, to); from is None for the outside world
 
@@ -25,7 +25,7 @@ class Plan:
     fail: tuple[str, ...] = ()  #: instances to stop where they are
     place: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager to start it on
     starved: tuple[str, ...] = ()  #: task managers whose minimum does not fit and nothing can be moved
-    extra: Mapping[str, Any] = NOTHING
+    extra: Mapping[str, Any] = field(default_factory=nothing)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form: `non_drop` as a list of {"from", "to", "d"}."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from qod_magics.core.plan import Edge, Plan
-from qod_magics.core.snapshot import NOTHING, Snapshot
+from qod_magics.core.snapshot import Snapshot, nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,10 @@ class Event:
     """
 
     kind: str
-    detail: Mapping[str, Any] = NOTHING  #: JSON values: instance, from, to, took_s, why ...
+    detail: Mapping[str, Any] = field(default_factory=nothing)  #: JSON values: instance, from, to, took_s, why ...
 
     def to_json(self) -> dict[str, Any]:
+        """The JSON form, as in a recording."""
         return {"kind": self.kind, **self.detail}
 
 
@@ -40,14 +41,15 @@ class Measured:
     """What was measured beside the snapshot; sources are named by task, streams by "from>to"."""
 
     lag: Mapping[str, int] = field(default_factory=dict)  #: rows not yet read, by source and by stream
-    input_rate: Mapping[str, float] = field(default_factory=dict)  #: rows/s arriving at the broker, by source and by stream
+    input_rate: Mapping[str, float] = field(default_factory=dict)  #: rows/s reaching the broker, by source and stream
     accuracy: Mapping[str, float | None] = field(default_factory=dict)  #: by task, from row counts; None: no input
     dropped: Mapping[str, int] = field(default_factory=dict)  #: rows dropped since the start, by source and by stream
     counts: Mapping[str, Count] = field(default_factory=dict)  #: the books, by source and by stream
     latency_s: Mapping[str, float] = field(default_factory=dict)  #: by task
-    extra: Mapping[str, Any] = NOTHING
+    extra: Mapping[str, Any] = field(default_factory=nothing)
 
     def to_json(self) -> dict[str, Any]:
+        """The JSON form, as in a recording."""
         return {
             "lag": dict(self.lag),
             "input_rate": dict(self.input_rate),

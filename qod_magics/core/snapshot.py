@@ -16,6 +16,11 @@ from typing import Any
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+def nothing() -> Mapping[str, Any]:
+    """NOTHING as a default factory: before Python 3.12 a dataclass takes a mapping proxy for a mutable default."""
+    return NOTHING
+
+
 @dataclass(frozen=True, slots=True)
 class TaskManager:
     """A place where task instances run."""
@@ -23,7 +28,7 @@ class TaskManager:
     id: str
     cores: float  #: > 0; may be a fraction: what of the machine the policy may plan with
     cpu: float  #: CPU of *all* processes on its cores, % of one core
-    extra: Mapping[str, Any] = field(default=NOTHING, compare=False)
+    extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Task:
     external_rate: float | None  #: sources: rows/s that the outside produces; None: unknown, or no source
     priority: int | None  #: queries only; higher wins
     min_accuracy: float | None  #: queries only, 0..1
-    extra: Mapping[str, Any] = field(default=NOTHING, compare=False)
+    extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Stream:
     source: str  #: key "from" in JSON
     target: str  #: key "to" in JSON
     out_rate: float  #: rows/s *before* the shedder of this stream
-    extra: Mapping[str, Any] = field(default=NOTHING, compare=False)
+    extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class Instance:
     in_rate: float  #: rows/s *after* the shedder
     cpu: float  #: % of one core
     warming_up: bool
-    extra: Mapping[str, Any] = field(default=NOTHING, compare=False)
+    extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Snapshot:
     tasks: tuple[Task, ...]
     streams: tuple[Stream, ...]
     instances: tuple[Instance, ...]
-    extra: Mapping[str, Any] = field(default=NOTHING, compare=False)
+    extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
 
     @cached_property
     def downstream(self) -> Mapping[str, tuple[str, ...]]:

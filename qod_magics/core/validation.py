@@ -1,0 +1,175 @@
+"""The rules of a snapshot: values in range, references that exist, a DAG, restrictions on queries only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import isfinite
+from typing import Any, Protocol
+
+from qod_magics.core.snapshot import Snapshot, Task
+from qod_magics.core.wording import hint, show
+from qod_magics.errors import SnapshotError
+
+
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+def check_snapshot(snapshot: Snapshot) -> None:
+    """Raise SnapshotError, naming the field as in the JSON form, unless `snapshot` obeys every rule of the format.
+
+    A snapshot that passes can be given to any policy.
+    """
+    _check_ids("task_managers", snapshot.task_managers)
+    _check_ids("tasks", snapshot.tasks)
+    _check_ids("instances", snapshot.instances)
+    _check_values(snapshot)
+    position = {task.id: i for i, task in enumerate(snapshot.tasks)}
+    _check_upstream(snapshot.tasks, position)
+    _check_acyclic(snapshot.tasks, position)
+    _check_restrictions(snapshot)
+    _check_streams(snapshot, position)
+    _check_instances(snapshot, position)
+
+
+def _check_ids(table: str, rows: Sequence[_Named]) -> None:
+    first: dict[str, int] = {}
+    for i, row in enumerate(rows):
+        earlier = first.setdefault(row.id, i)
+        if earlier != i:
+            raise SnapshotError(f"{table}[{i}].id: {show(row.id)} is taken by {table}[{earlier}]; give each its own id")
+
+
+def _check_measure(field: str, value: float, unit: str) -> None:
+    if not isfinite(value) or value < 0:
+        raise SnapshotError(f"{field}: {show(value)} is not a finite number >= 0; give it in {unit}")
+
+
+def _check_values(snapshot: Snapshot) -> None:
+    for i, manager in enumerate(snapshot.task_managers):
+        if not isfinite(manager.cores) or manager.cores <= 0:
+            raise SnapshotError(
+                f"task_managers[{i}].cores: {show(manager.cores)} is not a finite number > 0; "
+                "give the cores that may be planned with"
+            )
+        _check_measure(f"task_managers[{i}].cpu", manager.cpu, "% of one core")
+    for i, task in enumerate(snapshot.tasks):
+        if task.external_rate is not None:
+            _check_measure(f"tasks[{i}].external_rate", task.external_rate, "rows/s, or null for unknown")
+        if task.min_accuracy is not None and not 0 <= task.min_accuracy <= 1:
+            raise SnapshotError(
+                f"tasks[{i}].min_accuracy: {show(task.min_accuracy)} is not between 0 and 1; "
+                "give a fraction of 1 (60 % is 0.6)"
+            )
+    for i, stream in enumerate(snapshot.streams):
+        _check_measure(f"streams[{i}].out_rate", stream.out_rate, "rows/s")
+    for i, instance in enumerate(snapshot.instances):
+        _check_measure(f"instances[{i}].in_rate", instance.in_rate, "rows/s")
+        _check_measure(f"instances[{i}].cpu", instance.cpu, "% of one core")
+
+
+def _check_known(field: str, name: str, kind: str, known: Iterable[str]) -> None:
+    raise SnapshotError(f"{field}: there is no {kind} {show(name)}; name one that is listed.{hint(name, known)}")
+
+
+def _check_upstream(tasks: Sequence[Task], position: dict[str, int]) -> None:
+    for i, task in enumerate(tasks):
+        for k, upstream in enumerate(task.upstream):
+            if upstream not in position:
+                _check_known(f"tasks[{i}].upstream[{k}]", upstream, "task", position)
+        if len(set(task.upstream)) < len(task.upstream):
+            k = next(k for k, name in enumerate(task.upstream) if name in task.upstream[:k])
+            raise SnapshotError(
+                f"tasks[{i}].upstream[{k}]: {show(task.upstream[k])} is listed twice; list each upstream task once"
+            )
+
+
+def _check_acyclic(tasks: Sequence[Task], position: dict[str, int]) -> None:
+    waiting = [len(task.upstream) for task in tasks]
+    consumers: list[list[int]] = [[] for _ in tasks]
+    for i, task in enumerate(tasks):
+        for upstream in task.upstream:
+            consumers[position[upstream]].append(i)
+    ready = [i for i, count in enumerate(waiting) if not count]
+    while ready:
+        for consumer in consumers[ready.pop()]:
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                ready.append(consumer)
+    stuck = {i for i, count in enumerate(waiting) if count}
+    if not stuck:
+        return
+    walked: dict[int, None] = {}  # every stuck task has a stuck upstream task, so the walk must come back
+    here = min(stuck)
+    while here not in walked:
+        walked[here] = None
+        here = next(position[name] for name in tasks[here].upstream if position[name] in stuck)
+    path = list(walked)
+    cycle = [*path[path.index(here) :], here][::-1]
+    names = " -> ".join(show(tasks[i].id) for i in (cycle if len(cycle) <= 12 else [*cycle[:6], *cycle[-5:]]))
+    shortened = "" if len(cycle) <= 12 else f" ({len(cycle) - 1} tasks, the middle left out)"
+    raise SnapshotError(f"tasks[{here}].upstream: a cycle, {names}{shortened}; tasks form a DAG: remove one of these")
+
+
+def _check_restrictions(snapshot: Snapshot) -> None:
+    downstream = snapshot.downstream
+    for i, task in enumerate(snapshot.tasks):
+        consumers = downstream[task.id]
+        restrictions: tuple[tuple[str, Any, str], ...] = (
+            ("priority", task.priority, "an integer, higher wins"),
+            ("min_accuracy", task.min_accuracy, "a fraction of 1"),
+        )
+        for key, value, meaning in restrictions:
+            if consumers and value is not None:
+                raise SnapshotError(
+                    f"tasks[{i}].{key}: {show(value)} on {show(task.id)}, which feeds {show(consumers[0])}; "
+                    "only tasks without downstream have one: write null"
+                )
+            if not consumers and value is None:
+                raise SnapshotError(
+                    f"tasks[{i}].{key}: null on {show(task.id)}, which nothing consumes; give {meaning}"
+                )
+        if task.upstream and task.external_rate is not None:
+            raise SnapshotError(
+                f"tasks[{i}].external_rate: {show(task.external_rate)} on {show(task.id)}, which reads from "
+                f"{show(task.upstream[0])}; only sources have one: write null"
+            )
+
+
+def _check_streams(snapshot: Snapshot, position: dict[str, int]) -> None:
+    first: dict[tuple[str, str], int] = {}
+    for i, stream in enumerate(snapshot.streams):
+        for key, name in (("from", stream.source), ("to", stream.target)):
+            if name not in position:
+                _check_known(f"streams[{i}].{key}", name, "task", position)
+        relation = f"{show(stream.source)} -> {show(stream.target)}"
+        if stream.source not in snapshot.tasks[position[stream.target]].upstream:
+            raise SnapshotError(
+                f"streams[{i}].from: {relation} is no upstream relation; remove this row, or add {show(stream.source)} "
+                f"to tasks[{position[stream.target]}].upstream"
+            )
+        earlier = first.setdefault((stream.source, stream.target), i)
+        if earlier != i:
+            raise SnapshotError(f"streams[{i}].from: {relation} is also streams[{earlier}]; keep one row for each")
+    for i, task in enumerate(snapshot.tasks):
+        for k, upstream in enumerate(task.upstream):
+            if (upstream, task.id) not in first:
+                raise SnapshotError(
+                    f"tasks[{i}].upstream[{k}]: streams has no row from {show(upstream)} to {show(task.id)}; "
+                    "add one with its out_rate"
+                )
+
+
+def _check_instances(snapshot: Snapshot, position: dict[str, int]) -> None:
+    managers = {manager.id for manager in snapshot.task_managers}
+    seen: set[str] = set()
+    for i, instance in enumerate(snapshot.instances):
+        if instance.task not in position:
+            _check_known(f"instances[{i}].task", instance.task, "task", position)
+        if instance.task_manager not in managers:
+            _check_known(f"instances[{i}].task_manager", instance.task_manager, "task manager", managers)
+        seen.add(instance.task)
+    for i, task in enumerate(snapshot.tasks):
+        if task.id not in seen:
+            raise SnapshotError(f"tasks[{i}].id: {show(task.id)} has no instance; add one to instances")

@@ -1,0 +1,27 @@
+"""How values and hints are worded in messages: always short, always on one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from qod_magics.errors import nearest
+
+LONGEST_VALUE = 80  #: characters of a value that a message shows
+LONGEST_HINT = 200  #: a longer hint (hundreds of names) says nothing and is left out
+
+
+def show(value: Any) -> str:
+    """`value` as JSON would write it, on one line, cut to LONGEST_VALUE characters."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = json.dumps(f"<{type(value).__name__}>")
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 4]} ..."
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """The nearest of the known names, as `nearest` words it, if that is short enough to help."""
+    text = nearest(word, known)
+    return text.replace("\n", " ") if len(text) <= LONGEST_HINT else ""

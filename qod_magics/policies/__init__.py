@@ -1,0 +1,33 @@
+"""The policies that a controller can run, by name. Each is a package of its own against `core.policy.Policy`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from qod_magics.core.policy import Policy
+from qod_magics.errors import UsageProblem, nearest
+
+DEFAULT_POLICY = "stream-economics"
+
+#: name -> "module:class", imported when asked for
+_POLICIES = {
+    "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
+}
+
+
+def policy(name: str = DEFAULT_POLICY) -> Policy:
+    """A new instance of the policy called `name`; UsageProblem with the nearest name if there is none."""
+    try:
+        module, _, attribute = _POLICIES[name].partition(":")
+    except KeyError:
+        raise UsageProblem(f"there is no policy {name!r}.{nearest(name, _POLICIES)}") from None
+    made: Policy = getattr(import_module(module), attribute)()
+    return made
+
+
+def policy_names() -> tuple[str, ...]:
+    """What `policy` knows, sorted."""
+    return tuple(sorted(_POLICIES))
+
+
+__all__ = ["DEFAULT_POLICY", "policy", "policy_names"]

@@ -1,0 +1,28 @@
+"""Stream Economics: shed load early, by priority, above minimum accuracies; move tasks only where those do not fit.
+
+The cycle is `policy.StreamEconomics.decide`; each module beside it holds one of its nouns.
+"""
+
+from __future__ import annotations
+
+from qod_magics.policies.stream_economics.policy import StreamEconomics
+from qod_magics.policies.stream_economics.propagation import actual_accuracy
+from qod_magics.policies.stream_economics.scheduler import (
+    UNKNOWN_ESTIMATE,
+    Request,
+    available_cpu,
+    estimated_cpu,
+    place,
+)
+from qod_magics.policies.stream_economics.topology import restrictions
+
+__all__ = [
+    "UNKNOWN_ESTIMATE",
+    "Request",
+    "StreamEconomics",
+    "actual_accuracy",
+    "available_cpu",
+    "estimated_cpu",
+    "place",
+    "restrictions",
+]

@@ -1,0 +1,71 @@
+"""The measured load as arrays: instances by position, CPU of tasks, CPU that task managers can give."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from math import fsum
+
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies.stream_economics.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One pass over the instances of a snapshot. CPU in % of one core, rates in rows/s."""
+
+    task_of: list[int]  #: by instance: position of its task
+    manager_of: list[int]  #: by instance: position of its task manager
+    least_in_rate: list[float]  #: by task: the least input rate of its instances
+    cpu: list[float]  #: by task: cpu(t), that of the instance with the least input rate (model item 4)
+    width: list[int]  #: by task: how many instances
+    warming: list[bool]  #: by task manager: an instance on it is warming up
+    available: list[float]  #: by task manager: aCpu(tm) at the start of the cycle
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, topology: Topology) -> Load:
+        """The load of a valid snapshot."""
+        position = topology.position
+        managers = {manager.id: i for i, manager in enumerate(snapshot.task_managers)}
+        tasks = len(snapshot.tasks)
+        task_of: list[int] = []
+        manager_of: list[int] = []
+        least_in_rate = [0.0] * tasks
+        cpu = [0.0] * tasks
+        width = [0] * tasks
+        warming = [False] * len(managers)
+        used: list[list[float]] = [[] for _ in managers]
+        for instance in snapshot.instances:
+            t = position[instance.task]
+            manager = managers[instance.task_manager]
+            in_rate = instance.in_rate
+            load = instance.cpu
+            task_of.append(t)
+            manager_of.append(manager)
+            used[manager].append(load)
+            if instance.warming_up:
+                warming[manager] = True
+            if not width[t] or in_rate < least_in_rate[t]:
+                least_in_rate[t] = in_rate
+                cpu[t] = load
+            elif in_rate == least_in_rate[t] and load > cpu[t]:
+                cpu[t] = load
+            width[t] += 1
+        available = []
+        for host, loads in zip(snapshot.task_managers, used, strict=True):
+            capacity = whole_cpu(host.cores)
+            available.append(min(max(capacity - host.cpu + total(loads), 0.0), capacity))
+        return cls(task_of, manager_of, least_in_rate, cpu, width, warming, available)
+
+
+def whole_cpu(cores: float) -> float:
+    """100 % for each core; finite, so that differences of CPU stay numbers whatever `cores` a snapshot claims."""
+    return min(100.0 * cores, sys.float_info.max)
+
+
+def total(loads: list[float]) -> float:
+    """The sum, correctly rounded, or infinity where it is beyond all floats."""
+    try:
+        return fsum(loads)
+    except OverflowError:
+        return float("inf")

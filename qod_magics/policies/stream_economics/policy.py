@@ -1,0 +1,107 @@
+"""One controller cycle of Stream Economics: the plan as a function of the snapshot alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qod_magics.core.plan import Plan
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies.stream_economics.accuracy import current_accuracy, required_cpu
+from qod_magics.policies.stream_economics.killing import Candidate, kill, tolerance
+from qod_magics.policies.stream_economics.load import Load, total
+from qod_magics.policies.stream_economics.propagation import non_drop, propagate
+from qod_magics.policies.stream_economics.queries import QueryAccuracies
+from qod_magics.policies.stream_economics.scheduler import Request, available_cpu, estimated_cpu, place
+from qod_magics.policies.stream_economics.sharing import Needs, groups_by_priority, share
+from qod_magics.policies.stream_economics.topology import Topology
+
+
+class StreamEconomics:
+    """Algorithm 3.2. First every minimum accuracy, then the rest by priority, then drops as early as possible."""
+
+    name = "stream-economics"
+
+    def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
+        """The plan for a valid snapshot; `state` is not used and handed back. Never raises on a valid snapshot."""
+        topology = Topology.of(snapshot.tasks)
+        load = Load.of(snapshot, topology)
+        current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
+        min_required = [
+            required_cpu(accuracy, cpu, now)
+            for accuracy, cpu, now in zip(topology.min_accuracy, load.cpu, current, strict=True)
+        ]
+        available, failed, starved = _ensure_minimums(snapshot, topology, load, min_required)
+
+        left_out = set(failed)
+        at_minimum = {t for t, manager in zip(load.task_of, load.manager_of, strict=True) if load.warming[manager]}
+        at_minimum.update(load.task_of[i] for i in failed)
+        accuracies = QueryAccuracies(topology, at_minimum)
+        sharing = [i for i in _by_id(snapshot) if i not in left_out and not load.warming[load.manager_of[i]]]
+        needs = Needs(load.cpu, current, topology.min_accuracy, min_required)
+        share(groups_by_priority(sharing, load, topology), needs, available, accuracies)
+
+        by_task = accuracies.by_task()
+        propagate(by_task, topology)
+        desired = dict(zip(topology.position, by_task, strict=True))
+        plan = Plan(
+            current_accuracy=dict(zip(topology.position, current, strict=True)),
+            desired=desired,
+            non_drop=non_drop(snapshot, desired),
+            fail=tuple(snapshot.instances[i].id for i in failed),
+            place=_replace(snapshot, failed),
+            starved=tuple(snapshot.task_managers[manager].id for manager in starved),
+        )
+        return plan, state
+
+
+def _by_id(snapshot: Snapshot) -> list[int]:
+    """Positions of the instances in the order of their ids, which settles ties."""
+    ids = [instance.id for instance in snapshot.instances]
+    return sorted(range(len(ids)), key=ids.__getitem__)
+
+
+def _ensure_minimums(
+    snapshot: Snapshot, topology: Topology, load: Load, min_required: list[float]
+) -> tuple[list[float], list[int], list[int]]:
+    """Algorithm 3.2, lines 7 to 14: CPU left above the minimums by task manager, failed instances, starved managers."""
+    available = list(load.available)
+    failed: list[int] = []
+    starved: list[int] = []
+    hosted: list[list[int]] = [[] for _ in available]
+    for i, manager in enumerate(load.manager_of):
+        hosted[manager].append(i)
+    task_of = load.task_of
+    for manager, instances in enumerate(hosted):
+        if load.warming[manager]:
+            continue
+        required = total([min_required[task_of[i]] for i in instances])
+        need = required - available[manager]
+        released = 0.0
+        if need > tolerance(required):
+            if len(available) < 2:
+                starved.append(manager)
+            else:
+                candidates = {snapshot.instances[i].id: i for i in instances}
+                chosen = kill(
+                    need,
+                    [
+                        Candidate(name, topology.priority[task_of[i]], min_required[task_of[i]])
+                        for name, i in candidates.items()
+                    ],
+                )
+                failed.extend(candidates[candidate.id] for candidate in chosen)
+                released = total([candidate.min_required for candidate in chosen])
+        available[manager] = max(available[manager] - required + released, 0.0)
+    return available, failed, starved
+
+
+def _replace(snapshot: Snapshot, failed: list[int]) -> dict[str, str]:
+    """A new task manager for every failed instance, never the one it failed on."""
+    if not failed:
+        return {}
+    estimates = estimated_cpu(snapshot.instances)
+    requests = [
+        Request(instance.id, estimates[instance.id], forbidden=(instance.task_manager,))
+        for instance in (snapshot.instances[i] for i in failed)
+    ]
+    return place(requests, available_cpu(snapshot.task_managers, snapshot.instances))

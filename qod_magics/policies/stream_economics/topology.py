@@ -1,0 +1,67 @@
+"""The application's DAG as arrays over task positions: what depends on the declaration alone, not on the load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from qod_magics.core.snapshot import Snapshot, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Tasks by position in the snapshot; lists of positions instead of names. Built in O(tasks + streams)."""
+
+    position: Mapping[str, int]  #: task id -> position
+    order: Sequence[int]  #: sources before their consumers
+    upstream: list[list[int]]
+    downstream: list[list[int]]  #: empty: a query
+    priority: list[int]  #: p(t), the highest of its queries (model item 1)
+    min_accuracy: list[float]  #: minAc(t), the highest of its queries (model item 1), fraction of 1
+
+    @classmethod
+    def of(cls, tasks: Sequence[Task]) -> Topology:
+        """The topology of valid tasks, listed in any order."""
+        position = {task.id: i for i, task in enumerate(tasks)}
+        upstream = [[position[name] for name in task.upstream] for task in tasks]
+        downstream: list[list[int]] = [[] for _ in tasks]
+        sorted_already = True
+        for i, sources in enumerate(upstream):
+            for source in sources:
+                downstream[source].append(i)
+                if source > i:
+                    sorted_already = False
+        order = range(len(tasks)) if sorted_already else _topological_order(upstream, downstream)
+        priority = [task.priority or 0 for task in tasks]
+        min_accuracy = [task.min_accuracy or 0.0 for task in tasks]
+        for i in reversed(order):
+            consumers = downstream[i]
+            if len(consumers) == 1:
+                priority[i] = priority[consumers[0]]
+                min_accuracy[i] = min_accuracy[consumers[0]]
+            elif consumers:
+                priority[i] = max([priority[consumer] for consumer in consumers])
+                min_accuracy[i] = max([min_accuracy[consumer] for consumer in consumers])
+        return cls(position, order, upstream, downstream, priority, min_accuracy)
+
+
+def _topological_order(upstream: list[list[int]], downstream: list[list[int]]) -> list[int]:
+    waiting = [len(sources) for sources in upstream]
+    order = [i for i, count in enumerate(waiting) if not count]
+    for i in order:  # grows while it is walked
+        for consumer in downstream[i]:
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                order.append(consumer)
+    return order
+
+
+def restrictions(snapshot: Snapshot) -> Mapping[str, tuple[int, float]]:
+    """(p(t), minAc(t)) of every task (model item 1): what its queries ask of it. Warm-up ends at minAc(t)."""
+    topology = Topology.of(snapshot.tasks)
+    return {
+        task.id: restriction
+        for task, restriction in zip(
+            snapshot.tasks, zip(topology.priority, topology.min_accuracy, strict=True), strict=True
+        )
+    }
