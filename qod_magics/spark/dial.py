@@ -64,9 +64,7 @@ def turn(spark: SparkSession, values: Mapping[str, float]) -> None:
     if not values:
         return
     rows = ", ".join(f"('{key}', '{value!r}')" for key, value in values.items())
-    spark.sql(
-        f"SELECT reflect('java.lang.System', 'setProperty', k, v) FROM VALUES {rows} AS dials(k, v)"
-    ).collect()
+    spark.sql(f"SELECT reflect('java.lang.System', 'setProperty', k, v) FROM VALUES {rows} AS dials(k, v)").collect()
 
 
 def reflection_allowed(spark: SparkSession, key: str) -> bool:

@@ -23,7 +23,7 @@ class SheddingSession:
         self._reads = 0
 
     @property
-    def readStream(self) -> Any:  # noqa: N802 - pyspark's name
+    def readStream(self) -> Any:
         return _SheddingReader(self._spark.readStream, self)
 
     def __getattr__(self, name: str) -> Any:

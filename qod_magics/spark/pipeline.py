@@ -1,6 +1,6 @@
 """One task instance as a Spark plan: read, shed, recipe, shed, send.
 
-    Kafka records -> observe(read) -> shedder -> observe(kept) -> rows -> recipe -> observe(out, sent) -> streams | sink
+Kafka records -> observe(read) -> shedder -> observe(kept) -> rows -> recipe -> observe(out, sent) -> streams | sink
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 #: JSON on streams keeps microseconds; Spark's default would cut them to milliseconds.
-JSON_FORMAT = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
+JSON_FORMAT = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 Build = Callable[["SparkSession", Mapping[str, "DataFrame"]], AbstractContextManager["DataFrame"]]
 
@@ -128,7 +131,9 @@ class Workshop:
             self.spark.readStream.format("kafka")
             .options(**self.kafka)
             .option("assign", json.dumps({feed.topic: list(feed.partitions)}))
-            .option("startingOffsets", json.dumps({feed.topic: {str(p): feed.starting.get(p, -2) for p in feed.partitions}}))
+            .option(
+                "startingOffsets", json.dumps({feed.topic: {str(p): feed.starting.get(p, -2) for p in feed.partitions}})
+            )
             .option("failOnDataLoss", "false")  # what retention deleted unread is counted in the books
             .option("includeHeaders", "true")
         )

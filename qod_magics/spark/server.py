@@ -8,12 +8,12 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-import sys
 
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.jvm.child import Child
@@ -81,6 +81,7 @@ def spark_home() -> Path:
 
     Raises:
         SetupError: SPARK_HOME is set and holds no Spark.
+
     """
     if os.environ.get("SPARK_HOME"):
         import findspark
@@ -88,7 +89,9 @@ def spark_home() -> Path:
         try:
             home = Path(findspark.find())
         except Exception as error:
-            raise SetupError(f"SPARK_HOME is {os.environ['SPARK_HOME']!r}, but {error}. Unset or correct it.") from error
+            raise SetupError(
+                f"SPARK_HOME is {os.environ['SPARK_HOME']!r}, but {error}. Unset or correct it."
+            ) from error
     else:
         import pyspark
 
@@ -113,6 +116,7 @@ class LocalServer:
     Raises:
         SetupError: no Java, or no connector jars.
         TaskManagerError: it ended while starting; the message carries the last line of its log.
+
     """
 
     def __init__(self, name: str, options: ServerOptions) -> None:
@@ -161,6 +165,7 @@ class LocalServer:
 
         Raises:
             TaskManagerError: it ended, or did not listen in time.
+
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -208,8 +213,15 @@ class LocalServer:
 def _command(java: Java, home: Path, arguments: Sequence[str]) -> list[str]:
     """The java command that spark-submit would run, from Spark's own launcher: no shell needed, and open to change."""
     answer = subprocess.run(
-        [str(java.path), "-Xmx128m", "-cp", str(home / "jars" / "*"), "org.apache.spark.launcher.Main",
-         "org.apache.spark.deploy.SparkSubmit", *arguments],
+        [
+            str(java.path),
+            "-Xmx128m",
+            "-cp",
+            str(home / "jars" / "*"),
+            "org.apache.spark.launcher.Main",
+            "org.apache.spark.deploy.SparkSubmit",
+            *arguments,
+        ],
         capture_output=True,
         env={**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(java.home), "SPARK_SCALA_VERSION": "2.13"},
         check=False,

@@ -29,6 +29,7 @@ class TaskManager:
         kind: "local" (a server of ours), "connect" (a URL of the user's) or "attached" (the notebook's own session).
         cores: what its tasks may use, in cores.
         reading: how the plans on it read their dials.
+
     """
 
     def __init__(
@@ -68,10 +69,14 @@ class TaskManager:
     @property
     def describe(self) -> str:
         """One line for `status`."""
-        where = "" if self.server is None or self.server.options.cpus is None else (
-            f" on core{'s' if len(self.server.options.cpus) > 1 else ''} "
-            + ",".join(map(str, sorted(self.server.options.cpus)))
-            + ("" if self.server.child.pinned else " (not pinned: this system has no affinity)")
+        where = (
+            ""
+            if self.server is None or self.server.options.cpus is None
+            else (
+                f" on core{'s' if len(self.server.options.cpus) > 1 else ''} "
+                + ",".join(map(str, sorted(self.server.options.cpus)))
+                + ("" if self.server.child.pinned else " (not pinned: this system has no affinity)")
+            )
         )
         return f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
 
@@ -85,6 +90,7 @@ class TaskManager:
         Raises:
             LostError: its process is gone.
             TaskManagerError: no answer in time.
+
         """
         if not self.alive():
             raise LostError(f"Task manager {self.id} is gone (exit code {self.server.child.returncode}).")  # type: ignore[union-attr]
@@ -123,6 +129,7 @@ def start_local(id: str, options: ServerOptions, board: dial.DialBoard, headroom
 
     Raises:
         SetupError, TaskManagerError: it can't be started; nothing is left behind.
+
     """
     server = LocalServer(id, options)
     try:
@@ -146,6 +153,7 @@ def attach_url(
 
     Raises:
         TaskManagerError: it can't be reached, or does not tell its cores.
+
     """
     spark = connect(url, patience_s=20.0)
     if ui is None:
@@ -178,6 +186,7 @@ def connect(url: str, patience_s: float) -> SparkSession:
 
     Raises:
         TaskManagerError: nobody answers within `patience_s` seconds, or the token is wrong.
+
     """
     os.environ.setdefault(CONNECT_MODE, "1")
     from pyspark.sql.connect.client.retries import DefaultPolicy

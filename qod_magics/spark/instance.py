@@ -1,0 +1,278 @@
+"""One task instance: a streaming query that can be started, watched, stopped at a batch's end and started elsewhere."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from qod_magics.errors import QodError, TaskManagerError
+from qod_magics.spark.dial import DialBoard
+from qod_magics.spark.meter import Meter, Reading
+from qod_magics.spark.pipeline import Job, Workshop
+from qod_magics.spark.progress import Batch, batch_of
+from qod_magics.spark.task_manager import TaskManager
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+#: Spark's least duration of a real-time batch.
+REALTIME_BATCH_S = 5.0
+#: Micro-batches this long leave the fixed cost of a batch small and still report several times a period.
+MICROBATCH_TRIGGER_S = 2.0
+#: Records of a query's first micro-batch, until its cost per record is known.
+FIRST_BOUND = 20_000
+LEAST_BOUND = 500
+
+
+class State(Enum):
+    """Where an instance is in its life."""
+
+    WAITING = "waiting"  #: for a task manager
+    STARTING = "starting"
+    RUNNING = "running"
+    MOVING = "moving"
+    BACKING_OFF = "backing off"  #: failed; starts again at `retry_at`
+    GAVE_UP = "gave up"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class Move:
+    """A move under way, for the event that ends it."""
+
+    source: str | None
+    target: str
+    why: str
+    stopped_at: float  #: seconds since the epoch
+
+
+@dataclass(slots=True)
+class Instance:
+    """At any time `query` is running on `task_manager` iff `state` is RUNNING."""
+
+    job: Job
+    checkpoint: str
+    mode_wanted: str = "auto"  #: auto, realtime, microbatch
+    state: State = State.WAITING
+    task_manager: TaskManager | None = None
+    query: StreamingQuery | None = None
+    run_id: str | None = None
+    mode: str | None = None  #: "real-time" or "micro-batch"
+    mode_why: str = ""
+    bound: int = FIRST_BOUND  #: records of a micro-batch
+    meter: Meter = field(default_factory=Meter)
+    held: Reading | None = None  #: the last reading of the run before, held while the new run has none
+    failures: int = 0
+    retry_at: float = 0.0  #: monotonic
+    failure: str = ""
+    move: Move | None = None
+    started_at: float = 0.0  #: monotonic
+    no_realtime: str = ""  #: why real-time mode was refused
+    _last_batch: int = -1
+    lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is started or stopped
+
+    @property
+    def id(self) -> str:
+        return self.job.instance
+
+    def start(
+        self,
+        task_manager: TaskManager,
+        board: DialBoard,
+        kafka: Mapping[str, str],
+        dials: Mapping[str, float],
+        period_s: float,
+    ) -> None:
+        """Build the job on this task manager and start it from its checkpoint, in real-time mode if it can be.
+
+        Raises:
+            QodError: it can't be built or started there.
+
+        """
+        with self.lock:
+            self.state = State.STARTING
+            self.task_manager = task_manager
+            task_manager.turn(dials)
+            workshop = Workshop(task_manager.spark, board, task_manager.reading, task_manager.dials, kafka)
+            refusal = self.job.only_microbatch or self.no_realtime
+            if self.mode_wanted == "microbatch":
+                refusal = "asked for by --mode microbatch"
+            if self.mode_wanted == "realtime" and refusal:
+                raise TaskManagerError(f"{self.id} can't run in real-time mode: {refusal}.")
+            if not refusal:
+                try:
+                    self._begin(workshop, realtime=True, period_s=period_s)
+                    return
+                except QodError:
+                    raise
+                except Exception as error:
+                    if self.mode_wanted == "realtime" or not refuses_realtime(error):
+                        raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {brief(error)}") from error
+                    refusal = self.no_realtime = brief(error)
+            try:
+                self._begin(workshop, realtime=False, period_s=period_s, why=refusal)
+            except QodError:
+                raise
+            except Exception as error:
+                raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {brief(error)}") from error
+
+    def _begin(self, workshop: Workshop, *, realtime: bool, period_s: float, why: str = "") -> None:
+        trigger = self.job.trigger_s
+        last: Exception | None = None
+        for output_mode in self._output_modes(realtime):
+            try:
+                with workshop.result(self.job, None if realtime else self.bound) as rows:
+                    writer = workshop.writer(self.job, rows)
+                    writer = writer.queryName(self.id).option("checkpointLocation", self.checkpoint)
+                    writer = writer.outputMode(output_mode)
+                    if realtime:
+                        writer = writer.trigger(realTime=f"{max(trigger or 0.0, REALTIME_BATCH_S):g} seconds")
+                    else:
+                        pause = trigger or min(MICROBATCH_TRIGGER_S, period_s / 2)
+                        writer = writer.trigger(processingTime=f"{pause:g} seconds")
+                    query = writer.start()
+                break
+            except QodError:
+                raise
+            except Exception as error:
+                if "utput mode" not in str(error) and "OUTPUT_MODE" not in str(error):
+                    raise
+                last = error
+        else:
+            assert last is not None
+            raise last
+        self.query = query
+        self.run_id = str(query.runId)
+        self.mode = "real-time" if realtime else "micro-batch"
+        self.mode_why = why
+        self._last_batch = -1
+        self.started_at = time.monotonic()
+        self.state = State.RUNNING
+
+    def _output_modes(self, realtime: bool) -> tuple[str, ...]:
+        from qod_magics.application.sink import Parquet
+
+        if realtime:
+            return ("update",)
+        return ("append",) if isinstance(self.job.sink, Parquet) else ("update", "append")
+
+    def poll(self) -> tuple[Batch, ...]:
+        """Batches finished since the last call. Raises whatever the connection raises."""
+        query = self.query
+        if query is None:
+            return ()
+        last = _report(query.lastProgress)
+        if last is None:
+            return ()
+        batch = batch_of(last)
+        reports = [last]
+        number = int(last["batchId"])
+        if number > self._last_batch + 1 or batch is None:
+            reports = [r for r in map(_report, query.recentProgress) if r is not None]
+        fresh = []
+        for report in reports:
+            batch = batch_of(report)
+            if batch is not None and self.meter.add(batch):
+                fresh.append(batch)
+                self._last_batch = max(self._last_batch, batch.batch_id)
+        return tuple(fresh)
+
+    def failed(self) -> str | None:
+        """Why the query ended by itself; None while it runs."""
+        query = self.query
+        if query is None or query.isActive:
+            return None
+        error = query.exception()
+        return brief(error) if error is not None else "the query ended by itself"
+
+    def stop(self, at_batch_end_s: float = 0.0) -> tuple[Batch, ...]:
+        """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds; the batches since.
+
+        What a batch had begun is read again by the next run: at most one batch is seen twice behind Kafka.
+        """
+        with self.lock:
+            query, self.query = self.query, None
+            batches: list[Batch] = []
+            if query is None:
+                return ()
+            deadline = time.monotonic() + at_batch_end_s
+            try:
+                self.query = query
+                while time.monotonic() < deadline and query.isActive:
+                    fresh = self.poll()
+                    batches += fresh
+                    if fresh:
+                        break
+                    time.sleep(0.1)
+                query.stop()
+                batches += self.poll()
+            finally:
+                self.query = None
+                self._hold()
+            return tuple(batches)
+
+    def forsake(self) -> None:
+        """The task manager is gone, and the query with it."""
+        with self.lock:
+            self.query = None
+            self._hold()
+            self.state = State.WAITING
+            self.task_manager = None
+
+    def _hold(self) -> None:
+        self.held = self.meter.reading(REALTIME_BATCH_S, self.run_id) or self.held
+        self.run_id = None
+
+    def reading(self, period_s: float) -> Reading | None:
+        """Of the present run; None while it has reported nothing."""
+        return self.meter.reading(period_s, self.run_id)
+
+    def next_bound(self, period_s: float) -> int | None:
+        """A better bound on the records of a micro-batch, if the present one is off: a batch should take no longer
+        than half a period. None: leave it. A new bound needs a restart of the query."""
+        if self.mode != "micro-batch":
+            return None
+        batches = [batch for _, batch in self.meter.spans if batch.run_id == self.run_id][-3:]
+        if not batches:
+            return None
+        slowest = max(batches, key=lambda batch: batch.end - batch.start)
+        took = slowest.end - slowest.start
+        records = sum(feed.read or 0 for feed in slowest.feeds)
+        if took > period_s and records > LEAST_BOUND:
+            return max(int(records * 0.5 * period_s / took), LEAST_BOUND)
+        full = [b for b in batches if sum(feed.read or 0 for feed in b.feeds) >= 0.95 * self.bound]
+        if len(full) == 3 and took < 0.25 * period_s:
+            return self.bound * 2
+        return None
+
+
+def refuses_realtime(error: BaseException) -> bool:
+    """Whether Spark says that real-time mode can't run this plan (or does not know that mode)."""
+    text = str(error)
+    return "REAL_TIME" in text or "realTime" in text or "real-time" in text.lower()
+
+
+def brief(error: BaseException) -> str:
+    """The line of an error that says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("JVM stacktrace")]
+    return (lines[0] if lines else type(error).__name__)[:400]
+
+
+def _report(progress: Any) -> dict[str, Any] | None:
+    """A progress report as plain JSON, from a classic or a Connect query."""
+    if progress is None:
+        return None
+    text = getattr(progress, "json", None)
+    if callable(text):
+        text = text()
+    if isinstance(text, str):
+        with suppress(ValueError):
+            parsed: dict[str, Any] = json.loads(text)
+            return parsed
+    return dict(progress)
