@@ -34,6 +34,7 @@ def locked(path: Path, timeout_s: float = 900.0) -> Iterator[None]:
 
     Raises:
         SetupError: another process held it for all of `timeout_s` seconds, or the directory can't be written.
+
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -39,6 +39,7 @@ class Child:
 
     Raises:
         SetupError: the command can't be started.
+
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class Child:
             text=True,
             start_new_session=True,
         )
-        assert self._watchdog.stdin is not None and self._watchdog.stdout is not None
+        assert self._watchdog.stdin is not None
+        assert self._watchdog.stdout is not None
         self._orders: IO[str] = self._watchdog.stdin
         self._say(
             command=self.command,
@@ -102,7 +104,7 @@ class Child:
         return self._returncode
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Ask the process to end, kill it with its descendants after `timeout_s` seconds, and remove its directories."""
+        """Ask the process to end, kill it and its descendants after `timeout_s` seconds, remove its directories."""
         if self._is_mine():
             self._say(do="stop", timeout_s=timeout_s)
             self._leave(timeout_s + 5.0)

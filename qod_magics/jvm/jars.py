@@ -38,8 +38,8 @@ _TOKEN_PROVIDER = f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA_VERS
 class JarSet:
     """Jars that are used together.
 
-    `choices` are lists of Maven coordinates (group:artifact:version): the first list of which everything is published is
-    taken. `only` keeps these artifact names of what was resolved; empty keeps all.
+    `choices` are lists of Maven coordinates (group:artifact:version): the first list of which everything is published
+    is taken. `only` keeps these artifact names of what was resolved; empty keeps all.
     """
 
     name: str
@@ -58,8 +58,8 @@ class JarSet:
 
 
 def connector_set(spark_version: str | None = None) -> JarSet:
-    """Spark's Kafka connector for `spark_version` (default: the installed pyspark): its own release where the repository
-    has it, else the one that was run on it."""
+    """Spark's Kafka connector for `spark_version` (default: the installed pyspark): its own release where the
+    repository has it, else the one that was run on it."""
     spark = spark_version or installed_spark()
     tested = (
         f"{_CONNECTOR}:{CONNECTOR_VERSION}",
@@ -96,6 +96,7 @@ def resolve(jars: JarSet, *, progress: bool = True) -> list[Path]:
 
     Raises:
         SetupError: an artifact is published nowhere, a repository can't be reached, or the cache can't be written.
+
     """
     if found := jars.cached():
         return found
@@ -111,6 +112,7 @@ def installed_spark() -> str:
 
     Raises:
         SetupError: there is none.
+
     """
     try:
         return version("pyspark")

@@ -48,6 +48,7 @@ def find_java(minimum: int = MINIMUM_JAVA) -> Java:
 
     Raises:
         SetupError: there is none; the message lists what was found and says what to do.
+
     """
     rejected = []
     for path, origin in _candidates():
@@ -72,7 +73,7 @@ def java_version(path: Path) -> int | None:
 
 
 def parse_version(text: str) -> int | None:
-    """The feature release in the output of `java -version`: 8 for "1.8.0_402", 17 for "17.0.15"; None if it isn't there."""
+    """The feature release in the output of `java -version`: 8 for "1.8.0_402", 17 for "17.0.15"; None without one."""
     found = _VERSION.search(text)
     return int(found.group(1)) if found else None
 

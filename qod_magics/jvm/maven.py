@@ -45,6 +45,7 @@ def download(coordinates: tuple[str, ...], name: str, progress: bool = True) -> 
     Raises:
         NotPublished: a repository answered and none has the artifact.
         SetupError: a repository can't be reached, or sent something broken.
+
     """
     with _Bar(name, progress) as bar:
         try:
@@ -110,7 +111,7 @@ class _Resolver(PythonResolver):
 
 
 def _fetch(url: str, target: Path, timeout_s: float, received: Callable[[int], None]) -> bool:
-    """Download `url` to `target`; False where it isn't there (404). A wrong checksum or a broken connection is retried."""
+    """Download `url` to `target`; False where it isn't there (404). Broken downloads are tried again."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _fetch_once(url, target, timeout_s, received)

@@ -13,8 +13,8 @@ _ENVIRONMENT = re.compile(r"\$\{env\.([^}]+)\}")
 def remote_repositories() -> dict[str, str]:
     """Name -> URL of the repositories to ask, in order.
 
-    `$QOD_MAVEN_REPOSITORY` alone where it is set; else the repositories of jgo's settings file before Maven Central, each
-    replaced by its mirror where the user's Maven settings name one. Proxies and certificates are taken from the
+    `$QOD_MAVEN_REPOSITORY` alone where it is set; else the repositories of jgo's settings file before Maven Central,
+    each replaced by its mirror where the user's Maven settings name one. Proxies and certificates are taken from the
     environment (`HTTPS_PROXY`, `REQUESTS_CA_BUNDLE` ...), passwords from `~/.netrc`.
     """
     if own := os.environ.get("QOD_MAVEN_REPOSITORY"):

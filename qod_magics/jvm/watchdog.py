@@ -1,7 +1,7 @@
 """The process between the kernel and a child: starts the real command, and ends it when the kernel is gone.
 
-Run as a script, with the standard library only, so that it starts in a few hundredths of a second. Never imported by the
-package. It reads JSON lines on stdin and writes JSON lines on stdout:
+Run as a script, with the standard library only, so that it starts in a few hundredths of a second. Never imported by
+the package. It reads JSON lines on stdin and writes JSON lines on stdout:
 
     in    {"command", "env", "cwd", "log", "cpus", "remove", "grace_s"}   first line: what to start
           {"do": "stop", "timeout_s"}    end the command, remove the directories, exit
@@ -18,6 +18,7 @@ the kernel may hold the pipe open after it. On Linux the command itself asks to 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -35,6 +36,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
+    """Start what the first line says, then obey and watch until the kernel lets go."""
     kernel = os.getppid()
     line = sys.stdin.readline()
     if not line:
@@ -110,6 +112,7 @@ class Guard:
         return True
 
     def report_end(self) -> None:
+        """Wait for the end of the command and tell the kernel; runs in a thread."""
         assert self.process is not None
         returncode = self.process.wait()
         tell({"returncode": returncode})
@@ -122,25 +125,23 @@ class Guard:
         self.kill()
 
     def kill(self) -> None:
+        """Kill the command and its descendants now."""
         self.signal_all(getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def signal_all(self, number: int) -> None:
+        """Send a signal to the command, its group and its session."""
         assert self.process is not None
         pid = self.process.pid
         if os.name != "posix":
             self.process.terminate()
             return
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
         # Spark's Python workers leave the group but not the session.
         for member in session_members(pid):
             if member != pid:
-                try:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(member, number)
-                except (ProcessLookupError, PermissionError):
-                    pass
 
     def remove(self) -> None:
         """Remove the directories; what is still being written there may need a second try."""
@@ -153,12 +154,14 @@ class Guard:
 
 
 def read_orders(events: queue.Queue[dict[str, Any]]) -> None:
+    """Pass on what the kernel says; end of file means stop. Runs in a thread."""
     for line in sys.stdin:
         events.put(json.loads(line))
     events.put({"do": "stop"})
 
 
 def tell(said: dict[str, Any]) -> None:
+    """Write one line to the kernel, if it is still there."""
     try:
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()

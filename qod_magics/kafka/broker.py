@@ -22,7 +22,7 @@ from qod_magics.errors import KafkaError
 from qod_magics.jvm.child import Child
 from qod_magics.jvm.jars import broker_jars
 from qod_magics.jvm.java import Java, find_java
-from qod_magics.kafka.cluster import Admin
+from qod_magics.kafka.cluster import QUIET, Admin
 from qod_magics.kafka.properties import HOST, Retention, log4j_properties, server_properties
 
 _STARTS = 3  #: a port found free can be taken before the broker binds it
@@ -46,6 +46,7 @@ class EmbeddedBroker:
         retention: how much it keeps of each partition.
         full_jit: False compiles with C1 only: soon at its speed and light on small machines. True lets C2 in, which
             wins on long runs on large ones.
+
     """
 
     def __init__(
@@ -82,10 +83,13 @@ class EmbeddedBroker:
         return self._directory
 
     def admin(self) -> AdminClient:
+        """A client for topics and offsets, one per process."""
         return self._admin.get(self.client_config())
 
     def client_config(self) -> dict[str, Any]:
+        """Options for confluent_kafka."""
         return {
+            **QUIET,
             "bootstrap.servers": self.bootstrap,
             "broker.address.family": "v4",
             "reconnect.backoff.max.ms": 500,  # back soon after a restart
@@ -93,6 +97,7 @@ class EmbeddedBroker:
         }
 
     def spark_options(self) -> dict[str, str]:
+        """Options for Spark's source and sink."""
         return {"kafka.bootstrap.servers": self.bootstrap}
 
     def start(self, timeout_s: float = 60.0) -> None:
@@ -101,6 +106,7 @@ class EmbeddedBroker:
         Raises:
             SetupError: there is no Java, or the jars can't be had.
             KafkaError: it did not come up within `timeout_s` seconds; the message has the end of its log.
+
         """
         if self._directory is not None:
             if self.pid is None:
@@ -213,7 +219,15 @@ class EmbeddedBroker:
         assert self._directory is not None
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         config = str(self._directory / "server.properties")
-        command = [*self._java_command(java, jars, "128m"), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", config]
+        command = [
+            *self._java_command(java, jars, "128m"),
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            cluster,
+            "-c",
+            config,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, start_new_session=True)
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["nothing"]
@@ -232,7 +246,7 @@ class EmbeddedBroker:
         assert self._child is not None
         deadline = time.monotonic() + timeout_s
         while True:
-            if _listens(self._port) and (health := self.health(1.0)).ok:
+            if _listens(self._port) and self.health(1.0).ok:
                 return
             if not self._child.alive():
                 raise KafkaError(f"The embedded broker ended while starting: {_cause(self.log())}")

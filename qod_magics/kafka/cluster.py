@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from confluent_kafka.admin import AdminClient
 
-#: What librdkafka says of its own accord (lost connections, retries) goes here, and nowhere unless a handler is added.
+#: Lost connections and retries are told by what fails for them, not printed into the notebook by librdkafka's threads.
+QUIET = {"log_level": 2}
+#: What the admin client still has to say goes here, and nowhere unless a handler is added.
 LOG = logging.getLogger("qod_magics.kafka.client")
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
@@ -31,7 +33,7 @@ class Kafka(Protocol):
         ...
 
     def spark_options(self) -> dict[str, str]:
-        """Options for Spark's Kafka source and sink, `kafka.bootstrap.servers` among them (Java names, `kafka.` before)."""
+        """Options for Spark's Kafka source and sink: Java's names with `kafka.` before, the bootstrap servers too."""
         ...
 
 
@@ -43,10 +45,12 @@ class Admin:
         self._client: AdminClient | None = None
 
     def get(self, config: dict[str, Any]) -> AdminClient:
+        """The client, made with `config` at the first call."""
         if self._client is None or self._of != os.getpid():
             self._client = AdminClient(dict(config), logger=LOG)
             self._of = os.getpid()
         return self._client
 
     def close(self) -> None:
+        """Let go of the client."""
         self._client = None

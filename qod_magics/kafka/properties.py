@@ -19,6 +19,11 @@ class Retention:
     seconds: int = 3600
     segment_bytes: int = 64 << 20
 
+    @property
+    def roll_ms(self) -> int:
+        """After how many ms a segment is closed although it is not full, so that it can grow old."""
+        return max(10_000, self.seconds * 1000 // 4)
+
 
 def server_properties(port: int, controller_port: int, data: Path, retention: Retention) -> str:
     """server.properties of a single-node KRaft broker on the loopback interface."""
@@ -50,13 +55,16 @@ def server_properties(port: int, controller_port: int, data: Path, retention: Re
         "num.network.threads": 2,
         "num.io.threads": 2,
         "num.recovery.threads.per.data.dir": 1,
+        # After a kill the new process is let in when the session of the old one has run out.
+        "broker.heartbeat.interval.ms": 1000,
+        "broker.session.timeout.ms": 4000,
         "background.threads": 2,
         "log.cleaner.dedupe.buffer.size": 8 << 20,
         # Bounded data, dropped soon after its time.
         "log.retention.bytes": retention.bytes,
         "log.retention.ms": retention.seconds * 1000,
         "log.segment.bytes": retention.segment_bytes,
-        "log.roll.ms": max(10_000, retention.seconds * 1000 // 4),
+        "log.roll.ms": retention.roll_ms,
         "log.retention.check.interval.ms": 5000,
         "log.segment.delete.delay.ms": 1000,
         "log.index.size.max.bytes": 1 << 20,

@@ -1,0 +1,77 @@
+"""The user's own Kafka cluster, with whatever options it takes to reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from qod_magics.errors import KafkaError
+from qod_magics.kafka.cluster import QUIET, Admin
+from qod_magics.kafka.options import client_options, spark_options
+
+
+class ExternalKafka:
+    """A cluster that someone else runs.
+
+    Args:
+        bootstrap: `host:port[,host:port ...]`.
+        options: how to reach it, in librdkafka's names (`security.protocol`, `sasl.username`, `ssl.ca.location` ...) or
+            in Java's with `kafka.` before (these go to Spark only). See `qod_magics.kafka.options` for what is
+            translated.
+
+    Raises:
+        KafkaError: `bootstrap` is not of that form, or an option can't be had in Spark; the message names it.
+
+    """
+
+    def __init__(self, bootstrap: str, options: Mapping[str, Any] | None = None) -> None:
+        self._bootstrap = _checked(bootstrap)
+        self._client = client_options(options or {})
+        self._spark = spark_options(options or {})
+        self._admin = Admin()
+
+    @property
+    def bootstrap(self) -> str:
+        """As it was given."""
+        return self._bootstrap
+
+    def admin(self) -> AdminClient:
+        """A client for topics and offsets, one per process.
+
+        Raises:
+            KafkaError: librdkafka refuses an option.
+
+        """
+        try:
+            return self._admin.get(self.client_config())
+        except KafkaException as error:
+            raise KafkaError(f"Kafka client options for {self._bootstrap}: {error.args[0].str()}.") from error
+
+    def client_config(self) -> dict[str, Any]:
+        """Options for confluent_kafka."""
+        return {**QUIET, "bootstrap.servers": self._bootstrap, **self._client}
+
+    def spark_options(self) -> dict[str, str]:
+        """Options for Spark's source and sink."""
+        return {"kafka.bootstrap.servers": self._bootstrap, **self._spark}
+
+    def close(self) -> None:
+        """Let go of the connection; the cluster itself is not touched."""
+        self._admin.close()
+
+    def __repr__(self) -> str:
+        """Without the options: they may hold passwords."""
+        return f"ExternalKafka({self._bootstrap!r})"
+
+
+def _checked(bootstrap: str) -> str:
+    for server in bootstrap.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise KafkaError(
+                f"{server!r} is not a Kafka server: write host:port[,host:port ...], as in localhost:9092."
+            )
+    return bootstrap.replace(" ", "")

@@ -1,0 +1,145 @@
+"""Topics of a Kafka cluster: create, delete, count partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException
+from confluent_kafka.cimpl import NewTopic
+
+from qod_magics.errors import KafkaError, nearest
+from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.properties import Retention
+
+TIMEOUT_S = 15.0
+
+
+def create_topics(
+    kafka: Kafka,
+    topics: Mapping[str, int],
+    *,
+    retention: Retention | None = None,
+    replicas: int | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> None:
+    """Make these topics (name -> partitions), and wait until they can be written to. One that is there already, with as
+    many partitions, is left as it is.
+
+    Args:
+        kafka: the cluster.
+        topics: how many partitions each has.
+        retention: how much of each is kept; default the broker's own setting.
+        replicas: copies of each partition; default the broker's own setting.
+        timeout_s: how long all of it may take, seconds.
+
+    Raises:
+        KafkaError: a topic has another number of partitions, or the broker refuses or does not answer.
+
+    """
+    there = topic_partitions(kafka, timeout_s=timeout_s)
+    for name, count in topics.items():
+        if there.get(name, count) != count:
+            raise KafkaError(
+                f"Topic {name!r} has {there[name]} partitions, not {count}: delete it first, or take {there[name]}."
+            )
+    missing = {name: count for name, count in topics.items() if name not in there}
+    if not missing:
+        return
+    new = [
+        NewTopic(n, num_partitions=c, replication_factor=replicas or -1, config=_config(retention))
+        for n, c in missing.items()
+    ]
+    asked = kafka.admin().create_topics(new, operation_timeout=timeout_s, request_timeout=timeout_s)
+    _settle(asked, "create", unless=ClientError.TOPIC_ALREADY_EXISTS)
+    _wait(lambda: missing.items() <= topic_partitions(kafka, timeout_s=timeout_s).items(), missing, "appear", timeout_s)
+
+
+def delete_topics(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = TIMEOUT_S) -> None:
+    """Delete these topics with all that is in them and wait until they are gone. One that isn't there is no error.
+
+    Raises:
+        KafkaError: the broker refuses or does not answer.
+
+    """
+    names = list(topics)
+    if not names:
+        return
+    asked = kafka.admin().delete_topics(names, operation_timeout=timeout_s, request_timeout=timeout_s)
+    _settle(asked, "delete", unless=ClientError.UNKNOWN_TOPIC_OR_PART)
+    _wait(lambda: not set(names) & set(topic_partitions(kafka, timeout_s=timeout_s)), names, "go", timeout_s)
+
+
+def topic_partitions(kafka: Kafka, *, timeout_s: float = TIMEOUT_S) -> dict[str, int]:
+    """All topics that can be read now, with their numbers of partitions; Kafka's internal ones (`__...`) left out.
+
+    Raises:
+        KafkaError: the broker does not answer within `timeout_s` seconds.
+
+    """
+    try:
+        topics = kafka.admin().list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        raise KafkaError(f"Kafka at {kafka.bootstrap} does not answer: {said(error)}. Is it running?") from error
+    return {
+        name: len(topic.partitions)
+        for name, topic in topics.items()
+        if topic.error is None and not name.startswith("__") and all(p.leader >= 0 for p in topic.partitions.values())
+    }
+
+
+def partitions(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> int:
+    """The number of partitions of a topic.
+
+    Raises:
+        KafkaError: there is no such topic (the nearest name is suggested), or the broker does not answer.
+
+    """
+    there = topic_partitions(kafka, timeout_s=timeout_s)
+    if topic not in there:
+        raise KafkaError(unknown(topic, there))
+    return there[topic]
+
+
+def unknown(topic: str, there: Iterable[str]) -> str:
+    """The message for a topic that is not there."""
+    hint = nearest(topic, there) or " There is none yet: start an injector, or create one."
+    return f"There is no topic {topic!r}.{hint}"
+
+
+def said(error: KafkaException) -> str:
+    """What librdkafka says, in words."""
+    cause = error.args[0] if error.args else error
+    return cause.str() if isinstance(cause, ClientError) else str(cause)
+
+
+def _config(retention: Retention | None) -> dict[str, str]:
+    if retention is None:
+        return {}
+    return {
+        "retention.bytes": str(retention.bytes),
+        "retention.ms": str(retention.seconds * 1000),
+        "segment.bytes": str(retention.segment_bytes),
+        "segment.ms": str(retention.roll_ms),
+    }
+
+
+def _settle(asked: Mapping[str, Future[None]], what: str, unless: int) -> None:
+    for name, answer in asked.items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            if error.args[0].code() != unless:
+                raise KafkaError(f"Kafka did not {what} topic {name!r}: {said(error)}.") from error
+
+
+def _wait(done: Callable[[], bool], names: Iterable[str], what: str, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise KafkaError(
+                f"Topics {', '.join(names)} did not {what} within {timeout_s:.0f} s: look at the broker's log."
+            )
+        time.sleep(0.02)
