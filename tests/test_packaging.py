@@ -189,11 +189,11 @@ def test_and_nothing_else(text: str) -> None:
 
 # --- the layers -------------------------------------------------------------------------------------------------------
 
-#: All that pure code may import from the standard library: no clock, no threads, no I/O, no chance.
+#: All that pure code may import: no clock, no threads, no I/O, no chance; numpy to reckon with.
 PURE = {
     *("__future__", "abc", "array", "bisect", "collections", "copy", "dataclasses", "decimal", "difflib", "enum"),
-    *("fractions", "functools", "graphlib", "heapq", "itertools", "json", "math", "numbers", "operator", "re"),
-    *("statistics", "string", "sys", "textwrap", "types", "typing"),
+    *("fractions", "functools", "graphlib", "heapq", "itertools", "json", "math", "numbers", "numpy", "operator"),
+    *("re", "statistics", "string", "sys", "textwrap", "types", "typing"),
 }
 #: The registry of policies imports the one that is asked for.
 REGISTRY = ROOT / "qod_magics" / "policies" / "__init__.py"
@@ -281,4 +281,4 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_importing_the_deciding_layers_loads_nothing_heavy() -> None:
     paths = [*modules("qod_magics", "core"), *modules("qod_magics", "policies")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
-    assert loaded_by("import " + ", ".join(names)).isdisjoint(HEAVY)
+    assert loaded_by("import " + ", ".join(names)) & set(HEAVY) <= {"numpy"}
