@@ -1,0 +1,93 @@
+"""Reading JSON objects field by field, with errors of one line that name the field. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, NoReturn
+
+from qod_magics.errors import ScenarioError, nearest
+
+
+class Fields:
+    """One JSON object that is being read: each field once, by kind; then `done()`.
+
+    `where` names the object in messages, for example "topics[0].data". All methods raise ScenarioError.
+    """
+
+    def __init__(self, value: Any, where: str, known: Sequence[str]) -> None:
+        self.where = where
+        if not isinstance(value, Mapping):
+            raise ScenarioError(f"{where} is {_short(value)}: write an object with {', '.join(known)}")
+        for name in value:
+            if name not in known:
+                raise ScenarioError(f"{where} has an unknown field {name!r}.{nearest(str(name), known)}")
+        self._value = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._value
+
+    def refuse(self, name: str, must: str) -> NoReturn:
+        """Say that the field `name` breaks a rule; `must` ends the sentence "... must "."""
+        raise ScenarioError(f"{self.where}.{name} is {_short(self._value.get(name))}: it must {must}")
+
+    def any(self, name: str) -> Any:
+        """The field as it is; it must be there."""
+        if name not in self._value:
+            raise ScenarioError(f"{self.where} lacks the field {name!r}: add it")
+        return self._value[name]
+
+    def text(self, name: str) -> str:
+        """A string that is not empty."""
+        value = self.any(name)
+        if not isinstance(value, str) or not value:
+            self.refuse(name, "be a text")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        """A string, or None where the field is absent or null."""
+        return None if self._value.get(name) is None else self.text(name)
+
+    def number(self, name: str, *, at_least: float = 0.0, above: float | None = None) -> float:
+        """A finite number, not a boolean, within the bounds."""
+        value = self.any(name)
+        if not is_number(value):
+            self.refuse(name, "be a number")
+        if above is not None and value <= above:
+            self.refuse(name, f"be above {above:g}")
+        if value < at_least:
+            self.refuse(name, f"be {at_least:g} or more")
+        return float(value)
+
+    def whole(self, name: str, *, at_least: int, default: int) -> int:
+        """A whole number of at least `at_least`."""
+        value = self._value.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+            self.refuse(name, f"be a whole number of {at_least} or more")
+        return value
+
+    def items(self, name: str, of: str) -> list[Any]:
+        """A list; () where the field is absent. `of` says what it holds."""
+        value = self._value.get(name, [])
+        if not isinstance(value, list | tuple):
+            self.refuse(name, f"be a list of {of}")
+        return list(value)
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        """A list of different texts, at least one; None where the field is absent or null."""
+        if self._value.get(name) is None:
+            return None
+        value = self.items(name, "names")
+        if not value or not all(isinstance(item, str) and item for item in value) or len(set(value)) < len(value):
+            self.refuse(name, "be a list of different names, at least one")
+        return tuple(value)
+
+
+def is_number(value: Any) -> bool:
+    """A finite int or float; True and False are not numbers here."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -1,0 +1,220 @@
+"""Yellow taxi trips made by a seed: the columns of the TLC's files, with believable distributions.
+
+What depends on what: the hour gives the traffic; zones are skewed as in the city, and near ones attract more; the
+way is a noisy taxicab distance; longer ways are faster; the fare follows the TLC's meter (flat to and from JFK);
+surcharges follow the TLC's rules; tips follow the payment. All sums add up to the cent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from qod_magics.data.schema import COORDINATE_COLUMNS, TRIP_COLUMNS, trip_schema
+from qod_magics.data.zones import (
+    JFK,
+    KM_PER_LATITUDE,
+    KM_PER_LONGITUDE,
+    LAGUARDIA,
+    NEW_YORK,
+    NEWARK,
+    zone_centroids,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+FIRST_PICKUP = np.datetime64("2024-05-06T00:00:00", "s")  #: a Monday
+WEEK_S = 7 * 24 * 3600
+KM_PER_MILE = 1.609344
+CARD, CASH, NO_CHARGE, DISPUTE = 1, 2, 3, 4
+STANDARD, TO_JFK, TO_NEWARK, NEGOTIATED = 1, 2, 3, 5
+
+#: pick-ups by hour of the day, relative
+_BY_HOUR = np.array([28, 20, 14, 10, 7, 8, 16, 32, 44, 48, 50, 53, 56, 58, 62, 65, 66, 72, 76, 70, 62, 60, 54, 42.0])
+#: miles/h of a trip of one mile, by hour of the day
+_SPEED = np.array(
+    [12.5, 13, 13.5, 14, 15, 15, 12.5, 9.5, 8.2, 8, 8, 7.8, 7.6, 7.6, 7.4, 7.2, 7.2, 7.4, 8, 9, 9.6, 10, 10.5, 11.5]
+)
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """Where each trip goes, and how long it takes."""
+
+    pickup_zone: Ints
+    dropoff_zone: Ints
+    pickup: Floats  #: rows x (longitude, latitude)
+    dropoff: Floats
+    miles: Floats
+    seconds: Ints
+    hour: Ints
+    weekday: Ints  #: 0 is Monday
+    pickup_s: Ints  #: since FIRST_PICKUP
+
+
+def generate_trips(rows: int, seed: int, columns: Sequence[str] | None = None) -> pa.Table:
+    """`rows` trips in order of pick-up, within one week of May 2024; the same ones for the same rows and seed.
+
+    `columns`: any of TRIP_COLUMNS and COORDINATE_COLUMNS, in the order wished; TRIP_COLUMNS when None. Distances are
+    miles, amounts dollars, times naive local times to the second. Raises ScenarioError for an unknown column.
+    """
+    chosen = TRIP_COLUMNS if columns is None else tuple(columns)
+    trip_schema(chosen)  # raises for unknown ones
+    rng = np.random.default_rng([seed, 19])
+    ways = _ways(rng, rows)
+    made = {**_journeys(rng, ways), **_payments(rng, ways)}
+    return pa.table({column: made[column] for column in chosen})
+
+
+def _ways(rng: np.random.Generator, rows: int) -> _Ways:
+    zones = zone_centroids()
+    centres = np.column_stack([zones["longitude"].to_numpy(), zones["latitude"].to_numpy()])
+    shares = zones["share"].to_numpy()
+    pickup_s = np.sort(_pickup_seconds(rng, rows))
+    hour = (pickup_s // 3600) % 24
+    pickup_index = rng.choice(len(shares), rows, p=shares)
+    dropoff_index = _attracted(rng, centres, shares, pickup_index)
+    pickup, dropoff = _around(rng, centres[pickup_index]), _around(rng, centres[dropoff_index])
+    km = np.abs(dropoff - pickup) @ np.array([KM_PER_LONGITUDE, KM_PER_LATITUDE])
+    miles = np.round(np.maximum(km / KM_PER_MILE * rng.lognormal(0.05, 0.12, rows), 0.15), 2)
+    speed = _SPEED[hour] * (1 + 0.45 * np.log1p(miles)) / (1 + 0.45 * np.log(2)) * rng.lognormal(0.0, 0.18, rows)
+    seconds = np.clip(miles / np.minimum(speed, 55.0) * 3600 + 45, 60, 3 * 3600).astype(np.int64)
+    return _Ways(
+        pickup_zone=pickup_index + 1,
+        dropoff_zone=dropoff_index + 1,
+        pickup=pickup,
+        dropoff=dropoff,
+        miles=miles,
+        seconds=seconds,
+        hour=hour,
+        weekday=pickup_s // (24 * 3600),
+        pickup_s=pickup_s,
+    )
+
+
+def _pickup_seconds(rng: np.random.Generator, rows: int) -> Ints:
+    hours = rng.choice(24, rows, p=_BY_HOUR / _BY_HOUR.sum())
+    return rng.integers(0, 7, rows) * 24 * 3600 + hours * 3600 + rng.integers(0, 3600, rows)
+
+
+def _attracted(rng: np.random.Generator, centres: Floats, shares: Floats, origin: Ints) -> Ints:
+    """Where trips from each origin go: a gravity model, half of it by distance, with a scale of 3 km."""
+    difference = (centres[:, None, :] - centres[None, :, :]) * np.array([KM_PER_LONGITUDE, KM_PER_LATITUDE])
+    pull = np.sqrt(shares)[None, :] * np.exp(-np.hypot(difference[..., 0], difference[..., 1]) / 3.0)
+    pull /= pull.sum(axis=1, keepdims=True)
+    cumulative = np.cumsum(0.6 * pull + 0.4 * shares[None, :], axis=1)
+    cumulative /= cumulative[:, -1:]
+    # one search for all origins: the row of origin k lies in (k, k + 1]
+    flat = (cumulative + np.arange(len(shares))[:, None]).ravel()
+    found = np.searchsorted(flat, origin + rng.uniform(0.0, 1.0, len(origin)), side="right")
+    return np.clip(found - origin * len(shares), 0, len(shares) - 1).astype(np.int64)
+
+
+def _around(rng: np.random.Generator, centres: Floats) -> Floats:
+    """A place within a few hundred metres of each centre, degrees."""
+    west, south, east, north = NEW_YORK
+    places = centres + rng.normal(0.0, 0.0028, centres.shape)
+    return np.asarray(np.round(np.clip(places, (west, south), (east, north)), 6), np.float64)
+
+
+def _journeys(rng: np.random.Generator, ways: _Ways) -> dict[str, Any]:
+    rows = len(ways.miles)
+    pickup_time = FIRST_PICKUP + ways.pickup_s.astype("timedelta64[s]")
+    dropoff_time = pickup_time + ways.seconds.astype("timedelta64[s]")
+    coordinates = dict(zip(COORDINATE_COLUMNS, (*ways.pickup.T, *ways.dropoff.T), strict=True))
+    return {
+        "VendorID": _int32(rng.choice([1, 2], rows, p=[0.24, 0.76])),
+        "tpep_pickup_datetime": pa.array(pickup_time.astype("datetime64[us]")),
+        "tpep_dropoff_datetime": pa.array(dropoff_time.astype("datetime64[us]")),
+        "passenger_count": _int32(rng.choice([1, 2, 3, 4, 5, 6], rows, p=[0.75, 0.15, 0.04, 0.03, 0.02, 0.01])),
+        "trip_distance": ways.miles,
+        "store_and_fwd_flag": pa.array(np.where(rng.uniform(size=rows) < 0.006, "Y", "N")),
+        "PULocationID": _int32(ways.pickup_zone),
+        "DOLocationID": _int32(ways.dropoff_zone),
+        **{column: np.ascontiguousarray(values) for column, values in coordinates.items()},
+    }
+
+
+def _payments(rng: np.random.Generator, ways: _Ways) -> dict[str, Any]:
+    rows = len(ways.miles)
+    manhattan = np.array([False, *(name == "Manhattan" for name in zone_centroids()["borough"].to_pylist())])
+    in_manhattan = manhattan[ways.pickup_zone], manhattan[ways.dropoff_zone]
+    rate_code = _rate_codes(rng, ways, in_manhattan)
+    fare = _fares(rng, ways, rate_code)
+    rush = (ways.weekday < 5) & (ways.hour >= 16) & (ways.hour < 20)
+    night = (ways.hour >= 20) | (ways.hour < 6)
+    extra = np.where(rate_code == TO_JFK, np.where(rush, 5.0, 0.0), np.where(rush, 2.5, np.where(night, 1.0, 0.0)))
+    tax = np.full(rows, 0.5)
+    improvement = np.full(rows, 1.0)
+    congestion = np.where(in_manhattan[0] | in_manhattan[1], 2.5, 0.0)
+    from_airport = np.isin(ways.pickup_zone, (JFK, LAGUARDIA))
+    airport = np.where(from_airport, 1.75, 0.0)
+    tolls = _tolls(rng, ways)
+    payment = rng.choice([CARD, CASH, NO_CHARGE, DISPUTE], rows, p=[0.80, 0.18, 0.006, 0.014])
+    before_tip = fare + extra + tax + improvement + congestion + airport + tolls
+    tip = _tips(rng, payment, before_tip)
+    return {
+        "RatecodeID": _int32(rate_code),
+        "payment_type": _int32(payment),
+        "fare_amount": fare,
+        "extra": extra,
+        "mta_tax": tax,
+        "tip_amount": tip,
+        "tolls_amount": tolls,
+        "improvement_surcharge": improvement,
+        "total_amount": np.round(before_tip + tip, 2),
+        "congestion_surcharge": congestion,
+        "airport_fee": airport,
+    }
+
+
+def _rate_codes(rng: np.random.Generator, ways: _Ways, in_manhattan: tuple[Mask, Mask]) -> Ints:
+    from_manhattan, to_manhattan = in_manhattan
+    jfk = ((ways.pickup_zone == JFK) & to_manhattan) | (from_manhattan & (ways.dropoff_zone == JFK))
+    newark = (ways.dropoff_zone == NEWARK) & (ways.pickup_zone != NEWARK)
+    code = np.select([jfk, newark], [TO_JFK, TO_NEWARK], STANDARD)
+    return np.where(rng.uniform(size=len(code)) < 0.005, NEGOTIATED, code)
+
+
+def _fares(rng: np.random.Generator, ways: _Ways, rate_code: Ints) -> Floats:
+    """The meter: 3 dollars, and 0.70 for each fifth of a mile or, below 12 miles/h, each minute; flat to JFK."""
+    speed = ways.miles / ways.seconds * 3600
+    slow = np.clip((14 - speed) / 14, 0.0, 1.0)
+    units = 5 * ways.miles * (1 - slow) + ways.seconds / 60 * slow
+    metered = 3.0 + 0.7 * np.ceil(units)
+    negotiated = np.round(metered * rng.uniform(0.9, 1.4, len(metered)), 0)
+    fare = np.select(
+        [rate_code == TO_JFK, rate_code == TO_NEWARK, rate_code == NEGOTIATED],
+        [70.0, metered + 20, negotiated],
+        metered,
+    )
+    return np.round(fare, 2)
+
+
+def _tolls(rng: np.random.Generator, ways: _Ways) -> Floats:
+    ends = np.stack([ways.pickup_zone, ways.dropoff_zone])
+    newark = (ends == NEWARK).any(axis=0) & (ways.miles > 3)
+    airport = np.isin(ends, (JFK, LAGUARDIA)).any(axis=0) & (ways.miles > 5)
+    bridge = rng.uniform(size=len(ways.miles)) < np.where(airport, 0.55, np.where(ways.miles > 7, 0.25, 0.004))
+    return np.select([newark, bridge], [15.38, 6.94], 0.0)
+
+
+def _tips(rng: np.random.Generator, payment: Ints, before_tip: Floats) -> Floats:
+    """Cards: mostly one of the buttons of 20, 25 and 30 %, some a round sum, some nothing. Cash tips are not known."""
+    rows = len(payment)
+    button = rng.choice([0.20, 0.25, 0.30, 0.15], rows, p=[0.70, 0.17, 0.08, 0.05]) * before_tip
+    round_sum = rng.choice([1.0, 2.0, 3.0, 5.0], rows, p=[0.35, 0.35, 0.2, 0.1])
+    way = rng.uniform(size=rows)
+    tip = np.select([way < 0.74, way < 0.95], [button, round_sum], 0.0)
+    return np.asarray(np.round(np.where(payment == CARD, tip, 0.0), 2), np.float64)
+
+
+def _int32(values: Ints) -> pa.Array:
+    return pa.array(values.astype(np.int32))

@@ -1,0 +1,223 @@
+"""The data injector, seen from the notebook: a process of its own that sends a scenario, and dies with its parent."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+from qod_magics.errors import KafkaError
+from qod_magics.jvm.child import Child
+from qod_magics.kafka.inject_command import COMPLETE, CONFIG_VARIABLE, INCOMPLETE
+from qod_magics.kafka.scenario import Scenario
+
+_PACKAGES = Path(__file__).resolve().parents[2]
+_LOOK_S = 0.05
+
+
+class Injector:
+    """Sends a scenario to Kafka from a process of its own: an open loop, which the notebook's load does not slow.
+
+    Missing topics are created. Make it, `start()` it, `stop()` it; or use it as a context manager.
+
+    Args:
+        scenario: what to send, or the path of a JSON file with it.
+        kafka_bootstrap: `host:port` of the broker.
+        client_config: settings of the producer (librdkafka's names), texts and numbers.
+        record: the file for the JSON lines that `qod_magics.kafka.sender.Record` describes; None: a temporary one.
+        speed: scenario seconds per second.
+        cpus: cores to keep it on, default all.
+
+    Raises:
+        ScenarioError: the scenario can't be read.
+
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | str | Path,
+        kafka_bootstrap: str,
+        client_config: Mapping[str, Any] | None = None,
+        record: Path | None = None,
+        speed: float = 1.0,
+        cpus: set[int] | None = None,
+    ) -> None:
+        self.scenario = scenario if isinstance(scenario, Scenario) else Scenario.read(scenario)
+        self.bootstrap = kafka_bootstrap
+        self.speed = speed
+        self.cpus = cpus
+        self._config = dict(client_config or {})
+        self._record_path = record
+        self._child: Child | None = None
+        self._directory: Path | None = None
+        self._lines = _Lines()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the injector while it runs."""
+        return self._child.pid if self._child is not None and self._child.alive() else None
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Start the process and wait until its first row is due: its data is made, and the broker has answered.
+
+        Raises:
+            KafkaError: it is already started, or ended at once; the message says why.
+            SetupError: the process can't be started.
+
+        """
+        if self._child is not None:
+            raise KafkaError("The injector was started before: make a new one")
+        self._directory = Path(tempfile.mkdtemp(prefix="qod-injector-"))
+        try:
+            self._spawn(self._directory)
+            deadline = time.monotonic() + timeout_s
+            while self._read().started_s is None:
+                if not self._child_alive():
+                    raise KafkaError(f"The injector did not start: {self._last_words()}")
+                if time.monotonic() > deadline:
+                    raise KafkaError(f"The injector did not start within {timeout_s:g} s: {self._last_words()}")
+                time.sleep(_LOOK_S)
+        except BaseException:
+            self.stop()
+            raise
+
+    def position(self) -> float:
+        """Where in the scenario it is: scenario seconds since the start; 0 before. Stands still at the end."""
+        lines = self._lines if self._directory is None else self._read()
+        if lines.ended_s is not None:
+            return min(lines.ended_s, self.scenario.duration_s)
+        if lines.started_s is None:
+            return 0.0
+        return min((time.monotonic() - lines.started_s) * self.speed, self.scenario.duration_s)
+
+    def phase(self) -> str | None:
+        """The name of the scenario's phase that it is in."""
+        return self.scenario.phase(self.position())
+
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """The last line of the record by topic: scheduled, sent, acknowledged, errors, late ... since the start."""
+        return dict((self._lines if self._directory is None else self._read()).counts)
+
+    def notes(self) -> tuple[str, ...]:
+        """What the injector had to say so far: late or failed rows, a lost connection."""
+        return tuple((self._lines if self._directory is None else self._read()).notes)
+
+    def alive(self) -> bool:
+        """True while the process runs."""
+        return self._child_alive()
+
+    def wait(self, timeout_s: float | None = None) -> dict[str, dict[str, Any]] | None:
+        """Wait for the end of the scenario: the final counts, or None when `timeout_s` seconds passed first.
+
+        Raises:
+            KafkaError: it was not started, or ended by an error or a signal.
+
+        """
+        if self._child is None:
+            raise KafkaError("The injector does not run: start() it first")
+        code = self._child.wait(timeout_s)
+        if code is None:
+            return None
+        counts, said = self.counts(), self._last_words()
+        self._close()
+        if code not in (COMPLETE, INCOMPLETE):
+            raise KafkaError(f"The injector ended with code {code}: {said}")
+        return counts
+
+    def stop(self) -> dict[str, dict[str, Any]]:
+        """Send no more and end the process; the final counts. Does nothing when it has ended before."""
+        if self._child is not None:
+            self._child.end(10.0)
+            self._read()
+        self._close()
+        return self.counts()
+
+    def __enter__(self) -> Injector:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _spawn(self, directory: Path) -> None:
+        scenario = directory / "scenario.json"
+        scenario.write_text(json.dumps(self.scenario.to_json()), "utf-8")
+        try:
+            config = json.dumps(self._config)
+        except TypeError as problem:
+            raise KafkaError(f"client_config can't go to another process ({problem}): give texts and numbers") from None
+        self._lines = _Lines(self._record_path or directory / "record.jsonl")
+        self._lines.path.unlink(missing_ok=True)  # that of an earlier run would read as a start
+        self._child = Child(
+            [
+                *(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(_PACKAGES)!r}); {_RUN}"),
+                *(scenario, "--bootstrap", self.bootstrap, "--record", self._lines.path.absolute()),
+                *("--speed", repr(self.speed)),
+            ],
+            {CONFIG_VARIABLE: config},
+            log_path=directory / "injector.log",
+            cpus=self.cpus,
+            remove=[directory],
+        )
+
+    def _read(self) -> _Lines:
+        self._lines.read()
+        return self._lines
+
+    def _child_alive(self) -> bool:
+        return self._child is not None and self._child.alive()
+
+    def _last_words(self) -> str:
+        said = self._child.tail(1) if self._child is not None else ""
+        return said.strip() or "it said nothing"
+
+    def _close(self) -> None:
+        child, directory = self._child, self._directory
+        self._child = self._directory = None
+        if child is not None:
+            child.stop(5.0)
+        if directory is not None:
+            rmtree(directory, ignore_errors=True)
+
+
+_RUN = "from qod_magics.kafka.inject_command import main; sys.exit(main(sys.argv[1:]))"
+
+
+class _Lines:
+    """What was read from the record so far."""
+
+    def __init__(self, path: Path = Path()) -> None:
+        self.path = path
+        self.started_s: float | None = None  #: of the monotonic clock, which all processes of a machine share
+        self.ended_s: float | None = None  #: scenario seconds
+        self.counts: dict[str, dict[str, Any]] = {}
+        self.notes: list[str] = []
+        self._offset = 0
+
+    def read(self) -> None:
+        """Take in the whole lines that are new."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except OSError:
+            return
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for text in whole.splitlines():
+            self._take(json.loads(text))
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if line["kind"] == "start":
+            self.started_s = line["monotonic_s"]
+        elif line["kind"] == "counts":
+            self.counts[line["topic"]] = line
+        elif line["kind"] == "note":
+            self.notes.append(line["text"])
+        elif line["kind"] == "end":
+            self.ended_s = line["position_s"]

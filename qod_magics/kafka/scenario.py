@@ -1,0 +1,214 @@
+"""What the injector sends and when: a scenario, read from a JSON file. Pure, but for `Scenario.read`.
+
+    {"seed": 1,
+     "duration_s": 300,
+     "phases": [{"name": "calm", "from_s": 0}, {"name": "overload", "from_s": 45}],
+     "topics": [{"topic": "trips1",
+                 "partitions": 1,
+                 "data": {"generator": "taxi-trips"},
+                 "key": null,
+                 "rate": [[0, 500], [45, 500], [46, 2000]]}],
+     "events": [{"at_s": 120, "add_task_manager": "tm2"},
+                {"at_s": 60, "start_application": "knn"}]}
+
+- `seed`: of everything random; 0 unless given. `duration_s`: when the sending ends. Seconds count from the start.
+- `phases`: names for stretches of time, each up to the next one; none unless given.
+- `topics`: at least one. `partitions`: 1 unless given. `data`: see `qod_magics.data.spec`. `key`: the column whose text
+  is the record's key, and so chooses its partition; null (unless given): no key, partitions take turns.
+  `rate`: rows/s, piecewise linear through [second, rate]; two points at one second are a jump; a number is constant.
+- `events`: what else happens, for whoever plays the scenario; the injector leaves them alone. One of
+  `add_task_manager`, `remove_task_manager`, `start_application`, `stop_application` and the name of the thing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from qod_magics.data.fields import Fields, is_number
+from qod_magics.data.spec import Data, at_folder, data_columns, data_from_json
+from qod_magics.errors import ScenarioError, nearest
+from qod_magics.kafka.rates import PiecewiseLinear
+
+ACTIONS = ("add_task_manager", "remove_task_manager", "start_application", "stop_application")
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A named stretch of a scenario, up to the next one."""
+
+    name: str
+    from_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As in a scenario file."""
+        return {"name": self.name, "from_s": self.from_s}
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioEvent:
+    """Something that happens at an instant of a scenario."""
+
+    at_s: float
+    action: str  #: one of ACTIONS
+    target: str  #: name of the task manager or of the application
+
+    def to_json(self) -> dict[str, Any]:
+        """As in a scenario file."""
+        return {"at_s": self.at_s, self.action: self.target}
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What is sent to one topic."""
+
+    topic: str
+    partitions: int
+    data: Data
+    key: str | None  #: column whose text is the record's key
+    rate: PiecewiseLinear  #: rows/s over seconds since the start
+
+    def to_json(self) -> dict[str, Any]:
+        """As in a scenario file."""
+        return {
+            "topic": self.topic,
+            "partitions": self.partitions,
+            "data": self.data.to_json(),
+            "key": self.key,
+            "rate": [list(point) for point in self.rate.points],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All that is sent and all that happens. The class checks nothing: `from_json` and `read` do."""
+
+    seed: int
+    duration_s: float
+    phases: tuple[Phase, ...]
+    topics: tuple[Feed, ...]
+    events: tuple[ScenarioEvent, ...]  #: in order of time
+
+    @classmethod
+    def read(cls, path: str | Path) -> Scenario:
+        """The scenario of a JSON file; relative paths in it are taken from the file's folder. Raises ScenarioError."""
+        path = Path(path)
+        try:
+            value = json.loads(path.read_text("utf-8"))
+        except OSError as problem:
+            raise ScenarioError(f"scenario {path} can't be read ({problem.strerror}): check the path") from None
+        except ValueError as problem:
+            raise ScenarioError(f"scenario {path} is not JSON ({problem}): correct it there") from None
+        scenario = cls.from_json(value)
+        folder = path.resolve().parent
+        topics = tuple(replace(feed, data=at_folder(feed.data, folder)) for feed in scenario.topics)
+        return replace(scenario, topics=topics)
+
+    @classmethod
+    def from_json(cls, value: Any) -> Scenario:
+        """The scenario of a JSON value. Raises ScenarioError, which names the field."""
+        fields = Fields(value, "scenario", ("seed", "duration_s", "phases", "topics", "events"))
+        duration_s = fields.number("duration_s", above=0)
+        topics = tuple(_feed(item, f"topics[{i}]") for i, item in enumerate(fields.items("topics", "topics")))
+        if not topics:
+            raise ScenarioError("scenario.topics is empty: name at least one topic")
+        _different([feed.topic for feed in topics], "scenario.topics", "topic")
+        events = [_event(item, f"events[{i}]", duration_s) for i, item in enumerate(fields.items("events", "events"))]
+        return cls(
+            seed=fields.whole("seed", at_least=0, default=0),
+            duration_s=duration_s,
+            phases=_phases(fields, duration_s),
+            topics=topics,
+            events=tuple(sorted(events, key=lambda event: event.at_s)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form: `from_json` of it is the same scenario."""
+        return {
+            "seed": self.seed,
+            "duration_s": self.duration_s,
+            "phases": [phase.to_json() for phase in self.phases],
+            "topics": [feed.to_json() for feed in self.topics],
+            "events": [event.to_json() for event in self.events],
+        }
+
+    def phase(self, t: float) -> str | None:
+        """The name of the phase at second `t`; None before the first."""
+        names = [phase.name for phase in self.phases if phase.from_s <= t]
+        return names[-1] if names else None
+
+    def due(self, t: float) -> Mapping[str, int]:
+        """Whole rows due by second `t`, by topic; no more after the end."""
+        return {feed.topic: feed.rate.due(min(t, self.duration_s)) for feed in self.topics}
+
+
+def _feed(value: Any, where: str) -> Feed:
+    fields = Fields(value, where, ("topic", "partitions", "data", "key", "rate"))
+    topic = fields.text("topic")
+    if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+        fields.refuse("topic", "have 1 to 249 letters, digits, dots, dashes and underscores")
+    partitions = fields.whole("partitions", at_least=1, default=1)
+    data = data_from_json(fields.any("data"), f"{where}.data")
+    key = fields.optional_text("key")
+    columns = data_columns(data)
+    if key is not None and columns is not None and key not in columns:
+        fields.refuse("key", f"be one of the columns sent, or null.{nearest(key, columns)}")
+    return Feed(topic, partitions, data, key, _rate(fields))
+
+
+def _rate(fields: Fields) -> PiecewiseLinear:
+    value = fields.any("rate")
+    try:
+        if is_number(value):
+            return PiecewiseLinear.constant(value)
+        if not isinstance(value, list | tuple):
+            fields.refuse("rate", "be a list of [second, rows/s], or a number")
+        for point in value:
+            if not isinstance(point, list | tuple) or len(point) != 2 or not all(map(is_number, point)):
+                raise ValueError(f"{point!r} is not a pair [second, rows/s] of numbers")
+        return PiecewiseLinear.through(value)
+    except ValueError as problem:
+        if isinstance(problem, ScenarioError):
+            raise
+        raise ScenarioError(f"{fields.where}.rate: {problem}") from None
+
+
+def _phases(fields: Fields, duration_s: float) -> tuple[Phase, ...]:
+    phases = []
+    for index, item in enumerate(fields.items("phases", "phases")):
+        one = Fields(item, f"phases[{index}]", ("name", "from_s"))
+        phases.append(Phase(one.text("name"), one.number("from_s")))
+        if phases[-1].from_s >= duration_s:
+            one.refuse("from_s", f"lie before the end, second {duration_s:g}")
+    _different([phase.name for phase in phases], "scenario.phases", "name")
+    for before, after in pairwise(phases):
+        if after.from_s <= before.from_s:
+            raise ScenarioError(
+                f"scenario.phases: {after.name!r} from second {after.from_s:g} follows {before.name!r} from second "
+                f"{before.from_s:g}: put them in order of time"
+            )
+    return tuple(phases)
+
+
+def _event(value: Any, where: str, duration_s: float) -> ScenarioEvent:
+    fields = Fields(value, where, ("at_s", *ACTIONS))
+    actions = [action for action in ACTIONS if action in fields]
+    if len(actions) != 1:
+        have = " and ".join(actions) or "none"
+        raise ScenarioError(f"{where} must have one of {', '.join(ACTIONS)}, it has {have}: one event, one action")
+    at_s = fields.number("at_s")
+    if at_s > duration_s:
+        fields.refuse("at_s", f"not lie after the end, second {duration_s:g}")
+    return ScenarioEvent(at_s, actions[0], fields.text(actions[0]))
+
+
+def _different(names: list[str], where: str, what: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ScenarioError(f"{where} has the {what} {name!r} {names.count(name)} times: give each its own")

@@ -1,0 +1,294 @@
+"""Sending a scenario: an open loop over a Kafka producer. Runs in the injector's own process.
+
+The scenario alone says how many rows are due at an instant. They are sent then, whatever the broker or the readers do.
+When the producer's own queue is full, or the process gets too little CPU, rows are late: they stay due, are counted,
+and are sent as soon as there is room. No row is ever skipped, and each sent one is reported as acknowledged or failed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import IO, Any
+
+from confluent_kafka import KafkaException, Producer
+
+from qod_magics.data.load import load
+from qod_magics.data.rows import EncodedRows
+from qod_magics.errors import KafkaError
+from qod_magics.kafka.cluster import QUIET
+from qod_magics.kafka.scenario import Feed, Scenario
+from qod_magics.kafka.topics import said
+
+TICK_S = 0.01
+REPORT_S = 1.0
+CHUNK_ROWS = 500
+LATE_S = 1.0  #: a topic that is further behind than this is worth a note
+
+PRODUCER_DEFAULTS: Mapping[str, Any] = {
+    "acks": "all",
+    "enable.idempotence": True,  # a retry never doubles a row: acknowledged rows are rows in the topic
+    "linger.ms": 5,
+    "batch.size": 262_144,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 262_144,
+    "partitioner": "murmur2_random",  # of keys, as Java clients do
+    "log.connection.close": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Rows of one topic since the start. Once all is over, `acknowledged + errors = sent`."""
+
+    scheduled: int  #: due by now
+    sent: int  #: handed to the producer
+    acknowledged: int  #: in the topic, says the broker
+    errors: int  #: given up by the producer
+
+    @property
+    def late(self) -> int:
+        """Rows that are due and not yet sent."""
+        return self.scheduled - self.sent
+
+    def to_json(self) -> dict[str, int]:
+        """The counts, and `late`."""
+        return {
+            "scheduled": self.scheduled,
+            "sent": self.sent,
+            "acknowledged": self.acknowledged,
+            "errors": self.errors,
+            "late": self.late,
+        }
+
+
+class Lane:
+    """The sending of one topic: its rows, and the counts so far."""
+
+    def __init__(self, feed: Feed, rows: EncodedRows) -> None:
+        self.feed = feed
+        self.rows = rows
+        self.scheduled = self.sent = self.acknowledged = self.errors = 0
+        self.first_error: str | None = None
+
+    def totals(self) -> Totals:
+        """The counts so far."""
+        return Totals(self.scheduled, self.sent, self.acknowledged, self.errors)
+
+    def send(self, producer: Producer, epoch_ms: int) -> int:
+        """Hand over up to CHUNK_ROWS of the rows that are due; how many there was room for.
+
+        Rows without a key take partitions in turn: row n goes to partition n % partitions.
+        """
+        count = min(self.scheduled - self.sent, CHUNK_ROWS)
+        feed, key, first = self.feed, self.rows.key, self.sent
+        keyed = self.rows.keys is not None
+        for number, value in enumerate(self.rows.values(first, count, epoch_ms), first):
+            try:
+                if keyed:
+                    producer.produce(feed.topic, value, key(number), on_delivery=self._delivered)
+                else:
+                    producer.produce(feed.topic, value, None, number % feed.partitions, self._delivered)
+            except BufferError:
+                break
+            self.sent += 1
+        return self.sent - first
+
+    def _delivered(self, error: Any, _message: Any) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self.errors += 1
+            self.first_error = self.first_error or str(error)
+
+
+class Record:
+    """The lines of a run, JSON, one a line; each has `kind` and `at` (ISO 8601, UTC).
+
+    start   scenario seconds per second (`speed`), `monotonic_s` of the start
+    counts  once a second and topic: `position_s`, `topic`, `scheduled`, `sent`, `acknowledged`, `errors`, `late`, all
+            since the start; `rate`, rows/s sent since the last such line, where that is not just before
+    note    `text`: what a user should know
+    end     `position_s`, `complete` (all that was due was sent and acknowledged)
+    """
+
+    def __init__(self, file: IO[str] | None, tell: Callable[[str], None] = lambda text: None) -> None:
+        self._file = file
+        self._tell = tell
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Add a line."""
+        if self._file is not None:
+            at = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._file.write(json.dumps({"kind": kind, "at": at, **fields}) + "\n")
+            self._file.flush()
+
+    def note(self, text: str) -> None:
+        """Add a line for the user, and tell it at once."""
+        self.write("note", text=text)
+        self._tell(text)
+
+
+class Sender:
+    """Sends a scenario once. `run` returns when it is over, or soon after `stop`.
+
+    Args:
+        scenario: what to send; its topics are there.
+        config: settings of the producer, over PRODUCER_DEFAULTS; `bootstrap.servers` is one of them.
+        record: where to write what happens.
+        speed: scenario seconds per second.
+        drain_s: how long to wait, after the end, for late rows and acknowledgements, seconds.
+
+    Raises:
+        ScenarioError: the data can't be made or read.
+        KafkaError: the settings are refused, or (in `run`) the producer can't go on.
+
+    """
+
+    def __init__(
+        self, scenario: Scenario, config: Mapping[str, Any], record: Record, speed: float = 1.0, drain_s: float = 30.0
+    ) -> None:
+        self.lanes = [Lane(feed, rows) for feed, rows in zip(scenario.topics, _loaded(scenario), strict=True)]
+        self._scenario, self._record, self._speed, self._drain_s = scenario, record, speed, drain_s
+        self._stopped = False
+        self._was_late: set[str] = set()
+        try:
+            self._producer = Producer({**PRODUCER_DEFAULTS, **config, "error_cb": self._note_error}, **QUIET)
+        except (KafkaException, TypeError, ValueError) as problem:
+            raise KafkaError(f"The producer refuses its settings: {said(problem)}. Correct --client-option") from None
+        self._last_error = ""
+
+    def stop(self) -> None:
+        """Send no more; safe in a signal handler. What was sent may still be acknowledged."""
+        self._stopped = True
+
+    def totals(self) -> dict[str, Totals]:
+        """The counts by topic."""
+        return {lane.feed.topic: lane.totals() for lane in self.lanes}
+
+    def run(self) -> dict[str, Totals]:
+        """Send everything when it is due; the final counts by topic."""
+        start = time.monotonic()
+        self._record.write("start", monotonic_s=start, speed=self._speed, duration_s=self._scenario.duration_s)
+        reporter = _Reporter(self, start)
+        try:
+            self._send_all(start, reporter)
+            self._finish(reporter)
+        except KafkaException as problem:
+            reporter.report(time.monotonic())
+            raise KafkaError(f"The producer can't go on: {said(problem)}. Start the injector again") from None
+        totals = self.totals()
+        complete = all(one.acknowledged == one.scheduled for one in totals.values()) and not self._stopped
+        self._record.write("end", position_s=reporter.position(time.monotonic()), complete=complete)
+        return totals
+
+    def _send_all(self, start: float, reporter: _Reporter) -> None:
+        duration_s = self._scenario.duration_s
+        give_up = start + duration_s / self._speed + self._drain_s
+        tick = start
+        while not self._stopped:
+            now = time.monotonic()
+            position = min((now - start) * self._speed, duration_s)
+            for lane in self.lanes:
+                lane.scheduled = lane.feed.rate.due(position)
+            self._send_due(start)
+            if now >= reporter.next_report:
+                reporter.report(now)
+            all_sent = all(lane.sent == lane.scheduled for lane in self.lanes)
+            if position >= duration_s and (all_sent or now >= give_up):
+                return
+            tick = max(tick + TICK_S, now)
+            time.sleep(max(0.0, tick - time.monotonic()))
+
+    def _send_due(self, start: float) -> None:
+        """Hand over what is due, the topics in turn, until nothing is or nothing more fits."""
+        deadline = time.monotonic() + 10 * TICK_S
+        waiting = [lane for lane in self.lanes if lane.sent < lane.scheduled]
+        while waiting:
+            epoch_ms = time.time_ns() // 1_000_000
+            taken = {lane.feed.topic: lane.send(self._producer, epoch_ms) for lane in waiting}
+            self._producer.poll(0)
+            waiting = [lane for lane in waiting if lane.sent < lane.scheduled and taken[lane.feed.topic]]
+            if time.monotonic() > deadline:
+                return
+        self._producer.poll(0)
+
+    def _finish(self, reporter: _Reporter) -> None:
+        """Wait for acknowledgements; what is not acknowledged in time is failed, so that the books close."""
+        if self._stopped:
+            for lane in self.lanes:
+                lane.scheduled = lane.sent
+        self._wait_for_reports(0.5 if self._stopped else self._drain_s)
+        if len(self._producer):
+            self._producer.purge()
+            self._wait_for_reports(5.0)
+        reporter.report(time.monotonic())
+        for lane in self.lanes:
+            totals = lane.totals()
+            if totals.errors:
+                self._record.note(f"{lane.feed.topic}: {totals.errors} rows failed, the first with: {lane.first_error}")
+            if totals.late:
+                self._record.note(
+                    f"{lane.feed.topic}: {totals.late} rows were due and never sent: no room in the queue"
+                )
+
+    def _wait_for_reports(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while len(self._producer) and time.monotonic() < deadline:
+            self._producer.flush(0.2)
+
+    def note_lateness(self, lane: Lane, position: float) -> None:
+        """Say once when a topic falls behind by a second's worth of rows, and once when it has caught up."""
+        late, topic = lane.totals().late, lane.feed.topic
+        end = min(position, self._scenario.duration_s)
+        a_second = lane.feed.rate.rows(max(0.0, end - LATE_S * self._speed), end)
+        if late > max(CHUNK_ROWS, a_second) and topic not in self._was_late:
+            self._was_late.add(topic)
+            self._record.note(f"{topic}: {late} rows are late; the broker or this process does not keep up")
+        elif late == 0 and topic in self._was_late:
+            self._was_late.discard(topic)
+            self._record.note(f"{topic}: no row is late any more")
+
+    def _note_error(self, error: Any) -> None:
+        """Librdkafka's own troubles (a lost connection ...); it goes on by itself. The same one is noted once."""
+        text = str(error)
+        if text != self._last_error:
+            self._last_error = text
+            self._record.note(f"Kafka client: {text}")
+
+
+class _Reporter:
+    """Writes the counts once a second."""
+
+    def __init__(self, sender: Sender, start: float) -> None:
+        self._sender = sender
+        self._start = self._last = start
+        self.next_report = start + REPORT_S
+        self._sent: dict[str, int] = {}
+
+    def position(self, now: float) -> float:
+        """Scenario seconds since the start."""
+        return (now - self._start) * self._sender._speed
+
+    def report(self, now: float) -> None:
+        """One line a topic."""
+        passed = now - self._last
+        for lane in self._sender.lanes:
+            totals, topic = lane.totals(), lane.feed.topic
+            rate = (
+                {"rate": round((totals.sent - self._sent.get(topic, 0)) / passed, 1)} if passed > REPORT_S / 2 else {}
+            )
+            position_s = round(self.position(now), 3)
+            self._sender._record.write("counts", position_s=position_s, topic=topic, **totals.to_json(), **rate)
+            self._sent[topic] = totals.sent
+            self._sender.note_lateness(lane, self.position(now))
+        self._last = now
+        self.next_report = max(self.next_report + REPORT_S, now)
+
+
+def _loaded(scenario: Scenario) -> Sequence[EncodedRows]:
+    """The rows of each topic. Topics that generate the same data have other rows, unless both name one seed."""
+    return [load(feed.data, feed.key, scenario.seed + index) for index, feed in enumerate(scenario.topics)]
