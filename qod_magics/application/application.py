@@ -1,0 +1,101 @@
+"""All the streams of a session, always a valid DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from qod_magics.application import graph
+from qod_magics.application.stream import StreamDeclaration
+from qod_magics.application.validation import check_application
+from qod_magics.errors import ApplicationError, nearest
+
+
+@dataclass(frozen=True)
+class Application:
+    """The declared streams in the order of their first declaration. One that exists is valid: see `validation`.
+
+    `declare`, `remove` and `restrict` give another Application or raise ApplicationError, one line, and change nothing.
+    """
+
+    streams: tuple[StreamDeclaration, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_application(self.streams)
+
+    def declare(self, declaration: StreamDeclaration) -> Application:
+        """With this stream, in place of an earlier one of its name. Raises ApplicationError."""
+        if declaration.name not in self:
+            return Application((*self.streams, declaration))
+        return Application(tuple(declaration if s.name == declaration.name else s for s in self.streams))
+
+    def remove(self, name: str) -> Application:
+        """Without this stream. Raises ApplicationError for an unknown name, and while others read it."""
+        self[name]
+        if self.consumers[name]:
+            readers = ", ".join(repr(reader) for reader in self.consumers[name])
+            raise ApplicationError(
+                f"{name!r} can't be removed: {readers} read{'s'[len(self.consumers[name]) - 1 :]} it"
+            )
+        return Application(tuple(stream for stream in self.streams if stream.name != name))
+
+    def restrict(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> Application:
+        """With other restrictions on a query; None leaves one as it is. Raises ApplicationError."""
+        stream = self[name]
+        if priority is None and min_accuracy is None:
+            raise ApplicationError(f"say what to change of {name!r}: a priority or a minimum accuracy")
+        return self.declare(
+            replace(
+                stream,
+                priority=stream.priority if priority is None else priority,
+                min_accuracy=stream.min_accuracy if min_accuracy is None else min_accuracy,
+            )
+        )
+
+    def __getitem__(self, name: str) -> StreamDeclaration:
+        """The stream of this name. Raises ApplicationError with the nearest name."""
+        for stream in self.streams:
+            if stream.name == name:
+                return stream
+        raise ApplicationError(f"there is no stream {name!r}.{nearest(name, self.names)}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.upstreams
+
+    def __iter__(self) -> Iterator[StreamDeclaration]:
+        return iter(self.streams)
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of all streams, in order."""
+        return tuple(stream.name for stream in self.streams)
+
+    @cached_property
+    def upstreams(self) -> Mapping[str, tuple[str, ...]]:
+        """The streams that each stream reads."""
+        return {stream.name: stream.upstream for stream in self.streams}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[str, ...]]:
+        """The streams that read each stream."""
+        return graph.consumers(self.upstreams)
+
+    @cached_property
+    def queries(self) -> tuple[str, ...]:
+        """Streams that nobody reads and that state a sink or a restriction."""
+        return tuple(s.name for s in self.streams if not self.consumers[s.name] and s.demands)
+
+    @cached_property
+    def live(self) -> tuple[str, ...]:
+        """Streams that run: queries and all that feeds them, inputs first."""
+        needed = graph.ancestors(self.upstreams, self.queries)
+        return tuple(name for name in graph.ordered(self.upstreams) if name in needed)
+
+    @cached_property
+    def waiting(self) -> tuple[str, ...]:
+        """Streams that wait until a query reads them."""
+        return tuple(name for name in self.names if name not in self.live)

@@ -1,0 +1,113 @@
+"""From a `%%qod_stream` cell, its options and its body, to a declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from qod_magics.application.application import Application
+from qod_magics.application.names import SOURCE
+from qod_magics.application.options import StreamOptions
+from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.recipe import Recipe, SqlRecipe
+from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.errors import ApplicationError, nearest
+
+
+def declaration_of(
+    options: StreamOptions, body: str, namespace: Mapping[str, Any], application: Application
+) -> StreamDeclaration:
+    """What a cell declares: its recipe, and its inputs from the options or by the names that the body reads.
+
+    `namespace` is the notebook's; what the body reads of it is taken now. Raises ApplicationError, one line.
+    """
+    recipe: Recipe = SqlRecipe(body.strip()) if options.sql else PythonRecipe(body, namespace)
+    inputs = find_inputs(
+        options.name,
+        recipe,
+        application,
+        topic=None if options.topic is None else TopicInput(options.topic, options.schema, options.starting),
+        stated=options.upstream,
+    )
+    names = inputs.names if isinstance(inputs, TopicInput) else inputs
+    if isinstance(recipe, PythonRecipe):
+        # what the notebook binds to the names of inputs is not part of the recipe
+        recipe = PythonRecipe(body, {name: value for name, value in namespace.items() if name not in names})
+    return StreamDeclaration(
+        name=options.name,
+        recipe=recipe,
+        inputs=inputs,
+        priority=options.priority,
+        min_accuracy=options.min_accuracy,
+        parallelism=options.parallelism,
+        key=options.key,
+        sink=options.sink,
+        mode=options.mode,
+        trigger_s=options.trigger_s,
+        fuse=options.fuse,
+    )
+
+
+def find_inputs(
+    name: str,
+    recipe: Recipe,
+    application: Application,
+    *,
+    topic: TopicInput | None = None,
+    stated: tuple[str, ...] = (),
+) -> TopicInput | tuple[str, ...]:
+    """The inputs of a stream: its topic, the stated streams, or the declared streams that its recipe names.
+
+    Case does not count in SQL. Raises ApplicationError when the recipe reads streams that are not among the inputs,
+    and for SQL that reads no stream at all.
+    """
+    if topic is not None:
+        others = tuple(other for other in _streams_read(recipe, application, lenient=True) if other not in topic.names)
+        if others:
+            raise ApplicationError(
+                f"{name!r} reads the topic {topic.topic!r} and the stream {others[0]!r}; it can read either: declare a "
+                f"stream for the topic, then --from that and {others[0]}"
+            )
+        return topic
+    if stated:
+        others = tuple(other for other in _streams_read(recipe, application, lenient=True) if other not in stated)
+        if others:
+            raise ApplicationError(f"the recipe of {name!r} reads {others[0]!r}, which --from does not name: add it")
+        return stated
+    found = _streams_read(recipe, application)
+    if not found and isinstance(recipe, SqlRecipe):
+        _refuse_sql_without_input(name, recipe, application)
+    if not found and isinstance(recipe, PythonRecipe):
+        if recipe.passes_through:
+            raise ApplicationError(f"{name!r} has neither a body nor an input: give it --topic, --from, or a recipe")
+        if SOURCE in recipe.names and SOURCE not in recipe.captured:
+            raise ApplicationError(f"the recipe of {name!r} reads `{SOURCE}`, but no topic is named: add --topic")
+    return found
+
+
+def _streams_read(recipe: Recipe, application: Application, lenient: bool = False) -> tuple[str, ...]:
+    """Declared streams that the recipe names; `lenient`: none when its text can't be read."""
+    try:
+        read = recipe.names or frozenset()
+    except ApplicationError:
+        if lenient:
+            return ()
+        raise
+    if isinstance(recipe, SqlRecipe):
+        folded = {table.casefold() for table in read}
+        return tuple(stream for stream in application.names if stream.casefold() in folded)
+    return tuple(stream for stream in application.names if stream in read)
+
+
+def _refuse_sql_without_input(name: str, recipe: SqlRecipe, application: Application) -> None:
+    tables = sorted(recipe.names or ())
+    if not tables:
+        raise ApplicationError(
+            f"the SQL of {name!r} reads no table: SELECT ... FROM a stream, or `{SOURCE}` with --topic"
+        )
+    if any(table.casefold() == SOURCE for table in tables):
+        raise ApplicationError(f"the SQL of {name!r} reads `{SOURCE}`, but no topic is named: add --topic")
+    raise ApplicationError(
+        f"the SQL of {name!r} reads {', '.join(map(repr, tables))}, and no declared stream is called so."
+        f"{nearest(tables[0], application.names)}"
+    )

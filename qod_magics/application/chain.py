@@ -1,0 +1,55 @@
+"""The DataFrame of a task: its streams' recipes, one over the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from qod_magics.application.names import SOURCE
+from qod_magics.application.stream import StreamDeclaration
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.errors import ApplicationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@contextmanager
+def opened_chain(spec: TaskSpec, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
+    """The DataFrame of the chain, while the context is open; start the query inside it.
+
+    `inputs` holds the upstream streams by name, or the topic as `source`. Views that SQL recipes need stand until the
+    context closes; meanwhile no other thread builds SQL on this session. Raises ApplicationError, one line that names
+    the stream, when a recipe fails; errors of the connection pass as they are.
+    """
+    with ExitStack() as open_recipes:
+        given = _named(spec.head, inputs)
+        for stream in spec.streams:
+            try:
+                frame = open_recipes.enter_context(stream.recipe.opened(spark, given))
+            except ApplicationError as error:
+                raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
+            given = {stream.name: frame}
+        yield frame
+
+
+def build_chain(spec: TaskSpec, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """The DataFrame of the chain alone: enough on a classic session, or when no recipe of the chain is SQL."""
+    with opened_chain(spec, spark, inputs) as frame:
+        return frame
+
+
+def _named(head: StreamDeclaration, inputs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """The inputs of the head by all the names that its recipe may use."""
+    if head.topic is not None:
+        _require(head, (SOURCE,), inputs)
+        return dict.fromkeys(head.topic.names, inputs[SOURCE])
+    _require(head, head.upstream, inputs)
+    return {name: inputs[name] for name in head.upstream}
+
+
+def _require(head: StreamDeclaration, names: tuple[str, ...], inputs: Mapping[str, DataFrame]) -> None:
+    for name in names:
+        if name not in inputs:
+            raise ApplicationError(f"stream {head.name!r}: no DataFrame for its input {name!r} is given")

@@ -1,0 +1,73 @@
+"""What a change of the application means for the tasks that run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from qod_magics.application import graph
+from qod_magics.application.stream import StreamDeclaration
+from qod_magics.application.tasks import TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Ids of tasks, each in one group only; all but `stop` in the order of the new tasks.
+
+    `restart` and `rebuild` may go on from their checkpoints, `rebuild` only if the schema of its inputs is as before.
+    """
+
+    unchanged: tuple[str, ...]  #: goes on running; its priority or minimum accuracy may have changed
+    start: tuple[str, ...]  #: new
+    stop: tuple[str, ...]  #: gone
+    restart: tuple[str, ...]  #: same recipe and inputs; other edges to write, or another trigger
+    rebuild: tuple[str, ...]  #: itself the same, but something upstream was replaced: its input may look different
+    replace: tuple[str, ...]  #: another recipe, other inputs, members or settings: starts afresh
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything goes on running as it is."""
+        return not (self.start or self.stop or self.restart or self.rebuild or self.replace)
+
+
+def difference(old: Iterable[TaskSpec], new: Iterable[TaskSpec]) -> Difference:
+    """How to come from the old tasks to the new ones. Pure; neither list is changed."""
+    before = {spec.id: spec for spec in old}
+    after = {spec.id: spec for spec in new}
+    fresh = {id_ for id_, spec in after.items() if id_ not in before or _work(spec) != _work(before[id_])}
+    old_edges, new_edges = _edges(before), _edges(after)
+    upstreams = {id_: spec.upstream for id_, spec in after.items()}
+    groups: dict[str, list[str]] = {name: [] for name in ("unchanged", "start", "restart", "rebuild", "replace")}
+    for id_, spec in after.items():
+        if id_ not in before:
+            group = "start"
+        elif id_ in fresh:
+            group = "replace"
+        elif graph.ancestors(upstreams, (id_,)) & fresh:
+            group = "rebuild"
+        elif old_edges[id_] != new_edges[id_] or before[id_].trigger_s != spec.trigger_s:
+            group = "restart"
+        else:
+            group = "unchanged"
+        groups[group].append(id_)
+    stop = tuple(id_ for id_ in before if id_ not in after)
+    return Difference(stop=stop, **{name: tuple(ids) for name, ids in groups.items()})
+
+
+def _work(spec: TaskSpec) -> object:
+    """All that its rows depend on: equal for tasks that may share a checkpoint."""
+    return spec.sink, tuple(_unrestricted(stream) for stream in spec.streams)
+
+
+def _unrestricted(stream: StreamDeclaration) -> StreamDeclaration:
+    # the sink is compared as the task's, where "none stated" and "memory" are the same
+    return replace(stream, priority=None, min_accuracy=None, sink=None, trigger_s=None, fuse=True)
+
+
+def _edges(specs: Mapping[str, TaskSpec]) -> dict[str, frozenset[tuple[str, int, str | None]]]:
+    """For each task the edges that it writes: consumer, its instances, its key."""
+    edges: dict[str, set[tuple[str, int, str | None]]] = {id_: set() for id_ in specs}
+    for spec in specs.values():
+        for upstream in spec.upstream:
+            edges[upstream].add((spec.id, spec.parallelism, spec.key))
+    return {id_: frozenset(written) for id_, written in edges.items()}

@@ -1,0 +1,60 @@
+"""What follows from who reads whom: consumers, order, cycles, life. Pure functions of name -> names of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+Upstreams = Mapping[str, tuple[str, ...]]
+
+
+def consumers(upstreams: Upstreams) -> dict[str, tuple[str, ...]]:
+    """Direct readers of each name, in order."""
+    readers: dict[str, list[str]] = {name: [] for name in upstreams}
+    for name, inputs in upstreams.items():
+        for upstream in inputs:
+            readers.setdefault(upstream, []).append(name)
+    return {name: tuple(names) for name, names in readers.items()}
+
+
+def ancestors(upstreams: Upstreams, names: Iterable[str]) -> frozenset[str]:
+    """The names and all from which they are reached."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(upstreams[name])
+    return frozenset(found)
+
+
+def cycle(upstreams: Upstreams) -> tuple[str, ...]:
+    """A cycle along the flow of rows, first and last name the same: (a, b, a); () if there is none."""
+    done: set[str] = set()
+    for start in upstreams:
+        path: list[str] = []
+        inputs = [iter((start,))]
+        while inputs:
+            name = next(inputs[-1], None)
+            if name is None:
+                inputs.pop()
+                if path:
+                    done.add(path.pop())
+            elif name in path:
+                round_trip = [name, *reversed(path[path.index(name) :])]
+                return tuple(round_trip)
+            elif name not in done:
+                path.append(name)
+                inputs.append(iter(upstreams.get(name, ())))
+    return ()
+
+
+def ordered(upstreams: Upstreams) -> tuple[str, ...]:
+    """All names, inputs before their readers, else in the order given. The names must form a DAG."""
+    placed: dict[str, None] = {}
+    waiting = list(upstreams)
+    while waiting:
+        ready = next(name for name in waiting if all(upstream in placed for upstream in upstreams[name]))
+        placed[ready] = None
+        waiting.remove(ready)
+    return tuple(placed)

@@ -1,0 +1,320 @@
+"""The line of `%%qod_stream`: which words it knows, what they mean, and what is wrong with the others."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qod_magics.application.names import check_stream_name, check_topic
+from qod_magics.application.sink import SINK_FORMS, Sink, parse_sink
+from qod_magics.application.stream import MODES, STARTING, Mode, Starting, check_min_accuracy
+from qod_magics.errors import ApplicationError, UsageProblem, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What the line of one `%%qod_stream` cell says."""
+
+    name: str
+    topic: str | None = None
+    schema: str | None = None  #: DDL
+    upstream: tuple[str, ...] = ()  #: what `--from` names; (): to be found in the body
+    priority: int | None = None
+    min_accuracy: float | None = None  #: fraction of 1
+    parallelism: int = 1
+    key: str | None = None
+    sink: Sink | None = None
+    mode: Mode = "auto"
+    trigger_s: float | None = None  #: seconds
+    starting: Starting = "latest"
+    fuse: bool = True
+    sql: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of the line: what the parser, the help and the completer know of it."""
+
+    flag: str
+    field: str  #: of StreamOptions
+    help: str
+    short: str | None = None
+    metavar: str | None = None  #: None: a switch without a value
+    convert: Callable[[str], Any] = str
+    several: bool = False  #: takes all the words up to the next option
+    choices: tuple[str, ...] = ()
+
+    @property
+    def form(self) -> str:
+        """As the help shows it: "-p, --priority N"."""
+        flags = self.flag if self.short is None else f"{self.short}, {self.flag}"
+        return flags if self.metavar is None else f"{flags} {self.metavar}"
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageProblem(f"a whole number is needed, not {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageProblem(f"a number is needed, not {text!r}") from None
+
+
+def _accuracy(text: str) -> float:
+    if text.endswith("%"):
+        raise UsageProblem(f"a fraction of 1 is needed, not {text!r}: write {_number(text[:-1]) / 100:g}")
+    value = _number(text)
+    check_min_accuracy(value)
+    return value
+
+
+def _instances(text: str) -> int:
+    value = _whole(text)
+    if value < 1:
+        raise UsageProblem(f"it counts instances, from 1, not {text}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = _number(text.removesuffix("s"))
+    if not 0 < value < float("inf"):
+        raise UsageProblem(f"seconds above 0 are needed, not {text!r}")
+    return value
+
+
+def _schema(text: str) -> str:
+    if not text.strip():
+        raise UsageProblem('DDL is needed, such as "id INT, fare DOUBLE"')
+    return text
+
+
+def _choice(choices: tuple[str, ...]) -> Callable[[str], str]:
+    def convert(text: str) -> str:
+        if text not in choices:
+            raise UsageProblem(f"unknown value {text!r}.{nearest(text, choices)} One of {', '.join(choices)}.")
+        return text
+
+    return convert
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "--topic",
+        "topic",
+        "Kafka topic that feeds the stream; the body calls it `source`, or by its own name",
+        metavar="T",
+        convert=check_topic,
+    ),
+    Option(
+        "--schema",
+        "schema",
+        'columns of the topic\'s JSON rows, as DDL in quotes: "id INT, fare DOUBLE"',
+        metavar="DDL",
+        convert=_schema,
+    ),
+    Option(
+        "--starting",
+        "starting",
+        "where a first run begins to read the topic; latest if not given",
+        metavar="|".join(STARTING),
+        convert=_choice(STARTING),
+        choices=STARTING,
+    ),
+    Option(
+        "--from",
+        "upstream",
+        "streams that feed it; if not given they are found by name in the body",
+        metavar="A B",
+        several=True,
+    ),
+    Option("--priority", "priority", "a whole number, higher wins; a query without one has 0", "-p", "N", _whole),
+    Option(
+        "--min-accuracy",
+        "min_accuracy",
+        "least share of the application's input that must reach the result, a "
+        "fraction between 0 and 1; a query without one has 1.0: it loses no row",
+        "-a",
+        "F",
+        _accuracy,
+    ),
+    Option(
+        "--parallelism",
+        "parallelism",
+        "instances, each over its share of the partitions; 1 if not given. More than one "
+        "with aggregations or joins needs --key",
+        "-n",
+        "N",
+        _instances,
+    ),
+    Option("--key", "key", "column by which rows of other streams are spread over the instances", metavar="COL"),
+    Option(
+        "--sink",
+        "sink",
+        "where the rows go; memory if a query names none",
+        metavar="|".join(SINK_FORMS),
+        convert=parse_sink,
+        choices=("memory", "kafka:", "parquet:", "console"),
+    ),
+    Option(
+        "--mode",
+        "mode",
+        "Spark's real-time mode or micro-batches; auto takes real-time wherever the plan allows",
+        metavar="|".join(MODES),
+        convert=_choice(MODES),
+        choices=MODES,
+    ),
+    Option(
+        "--trigger",
+        "trigger_s",
+        "seconds between two batches (real-time mode: the length of one, at least 5)",
+        metavar="S",
+        convert=_seconds,
+    ),
+    Option("--no-fuse", "fuse", "keep it in a Spark query of its own, apart from its neighbours"),
+    Option("--sql", "sql", "the body is a Spark SQL query, not Python"),
+    Option("--dry-run", "dry_run", "check and show what would run, and run nothing"),
+)
+_SWITCHED_ON: Mapping[str, bool] = {"fuse": False, "sql": True, "dry_run": True}
+_BY_FLAG = {flag: option for option in OPTIONS for flag in (option.flag, option.short) if flag is not None}
+_EXAMPLE = '%%qod_stream busy --topic trips --schema "zone INT, fare DOUBLE" -p 2 -a 0.4'
+
+
+def wants_help(line: str) -> bool:
+    """Whether the line asks for the help text instead of declaring a stream."""
+    return any(word in ("--help", "-h", "-?") for word in line.split())
+
+
+def help_text() -> str:
+    """What `%%qod_stream --help` shows: each option with its unit."""
+    width = 22
+    lines = [
+        "%%qod_stream NAME [options]",
+        "",
+        "Declare a stream. The body is Python whose last expression is a DataFrame, or SQL with --sql; streams are in",
+        "scope by name. Running the cell again replaces the stream. A stream that nobody reads and that has a sink, a",
+        "priority or a minimum accuracy is a query; one without waits until somebody reads it.",
+        "",
+    ]
+    for option in OPTIONS:
+        first, *rest = _wrapped(option.help, 118 - width - 4)
+        gap = f"  {option.form:<{width}}  "
+        lines += [gap + first] if len(option.form) <= width else [f"  {option.form}", " " * (width + 4) + first]
+        lines += [" " * (width + 4) + part for part in rest]
+    return "\n".join([*lines, "", f"Example: {_EXAMPLE}", "             source.groupBy('zone').count()"])
+
+
+def parse_stream_line(line: str) -> StreamOptions:
+    """The options of a `%%qod_stream` line.
+
+    Raises UsageProblem, one line that names the option and the nearest word known. Never exits, never prints.
+    """
+    names, values = _read(_words(line))
+    if not names:
+        raise UsageProblem(f"the stream's NAME is missing; it comes first: {_EXAMPLE}")
+    if len(names) > 1:
+        raise UsageProblem(
+            f"one NAME is needed, not {len(names)} ({', '.join(names)}): inputs come after --from, "
+            "and a value with spaces goes in quotes"
+        )
+    try:
+        name = check_stream_name(names[0])
+    except ApplicationError as error:
+        raise UsageProblem(str(error)) from None
+    _check_together(values)
+    return StreamOptions(name, **values)
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        quote = "'" if line.count("'") % 2 else '"'
+        raise UsageProblem(f"a closing {quote} is missing in: {' '.join(line.split())}") from None
+
+
+def _read(words: list[str]) -> tuple[list[str], dict[str, Any]]:
+    names: list[str] = []
+    values: dict[str, Any] = {}
+    waiting = iter(_split_at_equals(words))
+    word = next(waiting, None)
+    while word is not None:
+        if not _is_option(word):
+            names.append(word)
+            word = next(waiting, None)
+            continue
+        option = _known(word)
+        if option.field in values:
+            raise UsageProblem(f"{option.flag} is given twice")
+        if option.metavar is None:
+            values[option.field] = _SWITCHED_ON[option.field]
+            word = next(waiting, None)
+            continue
+        taken, word = _taken(option, waiting)
+        values[option.field] = taken if option.several else _converted(option, taken[0])
+    return names, values
+
+
+def _split_at_equals(words: list[str]) -> Iterator[str]:
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if equals and word.startswith("--"):
+            yield from (flag, value)
+        else:
+            yield word
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not word[1].isdigit() and word[1] != "."
+
+
+def _known(word: str) -> Option:
+    if word not in _BY_FLAG:
+        raise UsageProblem(f"unknown option {word!r}.{nearest(word, _BY_FLAG)} %%qod_stream --help explains them.")
+    return _BY_FLAG[word]
+
+
+def _taken(option: Option, waiting: Iterator[str]) -> tuple[tuple[str, ...], str | None]:
+    """The option's words, and the word after them."""
+    taken: list[str] = []
+    word = next(waiting, None)
+    while word is not None and not (_is_option(word) and (option.several or word in _BY_FLAG)):
+        taken += [part for part in word.split(",") if part] if option.several else [word]
+        word = next(waiting, None)
+        if not option.several:
+            break
+    if not taken:
+        raise UsageProblem(f"{option.flag} needs a value: {option.flag} {option.metavar}")
+    return tuple(taken), word
+
+
+def _converted(option: Option, text: str) -> Any:
+    try:
+        return option.convert(text)
+    except (UsageProblem, ApplicationError) as error:
+        raise UsageProblem(f"{option.flag}: {error}") from None
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    if "topic" in values and "upstream" in values:
+        raise UsageProblem(
+            "a stream reads a topic (--topic) or other streams (--from), not both: give the topic a stream"
+        )
+    for dependent in ("schema", "starting"):
+        if dependent in values and "topic" not in values:
+            raise UsageProblem(f"--{dependent} describes a topic: name it with --topic, or leave --{dependent} out")
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    lines = [""]
+    for word in text.split():
+        fits = not lines[-1] or len(lines[-1]) + 1 + len(word) <= width
+        lines = [*lines[:-1], f"{lines[-1]} {word}".lstrip()] if fits else [*lines, word]
+    return lines

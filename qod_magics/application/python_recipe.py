@@ -1,0 +1,173 @@
+"""The recipe in the body of a Python cell: its last expression is the stream."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import InitVar, dataclass, field
+from types import CodeType, MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from qod_magics.application.python_names import names_read
+from qod_magics.application.recipe import first_line, raise_unless_connection, streaming
+from qod_magics.errors import ApplicationError, QodError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FILE = "<recipe>"
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclass(frozen=True, eq=False)
+class PythonRecipe:
+    """Python source whose last expression is the stream; an empty one passes its only input through.
+
+    Compiled once. It runs in a name space of its own: those names of `namespace` that it reads, as they were when the
+    recipe was made (lists, dicts and sets of plain values are copied, all else is held), then `spark`, its inputs by
+    name, and `F` for pyspark.sql.functions unless the name space has another `F`.
+
+    Two recipes are equal when their text is and the names they took are: plain values by value, all else by identity.
+    Raises ApplicationError, with the line, for source that does not compile or does not end with an expression.
+    """
+
+    source_text: str
+    namespace: InitVar[Mapping[str, Any]] = MappingProxyType({})
+    names: frozenset[str] = field(init=False)  #: names it reads and does not define
+    captured: Mapping[str, Any] = field(init=False, repr=False)
+    _body: CodeType = field(init=False, repr=False)
+    _result: CodeType | None = field(init=False, repr=False)
+
+    def __post_init__(self, namespace: Mapping[str, Any]) -> None:
+        tree = _parse(self.source_text)
+        read = names_read(tree)
+        captured = {name: _copied(namespace[name]) for name in sorted(read) if name in namespace and name != "spark"}
+        body, result = _compile(tree, self.source_text)
+        for attribute, value in (("names", read), ("captured", captured), ("_body", body), ("_result", result)):
+            object.__setattr__(self, attribute, value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PythonRecipe):
+            return NotImplemented
+        return (
+            self.source_text == other.source_text
+            and self.captured.keys() == other.captured.keys()
+            and all(_same(value, other.captured[name]) for name, value in self.captured.items())
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.source_text)
+
+    @property
+    def passes_through(self) -> bool:
+        """Whether it is empty."""
+        return self._result is None
+
+    def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
+        """Inputs whose names do not occur in the source."""
+        return () if self.passes_through else tuple(name for name in inputs if name not in self.names)
+
+    @contextmanager
+    def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
+        """As `Recipe.opened`; needs no context of its own."""
+        yield self.build(spark, inputs)
+
+    def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
+        """The value of the last expression, in a fresh copy of the name space."""
+        if self._result is None:
+            return self._only(inputs)
+        scope = self._scope(spark, inputs)
+        try:
+            exec(self._body, scope)
+            return streaming(eval(self._result, scope), "the recipe")
+        except QodError:
+            raise
+        except Exception as error:
+            raise_unless_connection(error)
+            message = f"{self._place(error)}: {type(error).__name__}: {first_line(error)}"
+            raise ApplicationError(message) from error
+
+    def _scope(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> dict[str, Any]:
+        used = {name: value for name, value in self.captured.items() if name not in inputs}
+        _check_sessions(used, spark)
+        # functions of __main__ travel to Python workers by value
+        scope: dict[str, Any] = {"__name__": "__main__", **used, "spark": spark, **inputs}
+        if "F" in self.names and "F" not in scope:
+            from pyspark.sql import functions
+
+            scope["F"] = functions
+        return scope
+
+    def _only(self, inputs: Mapping[str, DataFrame]) -> DataFrame:
+        frames = list({id(frame): frame for frame in inputs.values()}.values())
+        if len(frames) != 1:
+            raise ApplicationError(
+                f"an empty recipe passes its only input through, but there are {len(frames)}: end with an expression"
+            )
+        return streaming(frames[0], "the input")
+
+    def _place(self, error: Exception) -> str:
+        line, trace = 0, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == _FILE:
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        return _line(self.source_text, line)
+
+
+def _parse(source: str) -> ast.Module:
+    try:
+        tree = ast.parse(source, _FILE)
+        compile(tree, _FILE, "exec")  # finds what the parser alone lets pass, such as a return outside a function
+    except (SyntaxError, ValueError) as error:
+        place = _line(source, getattr(error, "lineno", None) or 1)
+        raise ApplicationError(f"{place}: {getattr(error, 'msg', error)}") from error
+    return tree
+
+
+def _compile(tree: ast.Module, source: str) -> tuple[CodeType, CodeType | None]:
+    """The statements, and the last expression; None for that of an empty source."""
+    if not tree.body:
+        return compile(tree, _FILE, "exec"), None
+    *statements, last = tree.body
+    body = compile(ast.Module(statements, type_ignores=[]), _FILE, "exec")
+    if not isinstance(last, ast.Expr):
+        place = _line(source, last.lineno)
+        raise ApplicationError(f"{place}: the last line must be an expression, the DataFrame that the stream is")
+    return body, compile(ast.Expression(last.value), _FILE, "eval")
+
+
+def _line(source: str, number: int) -> str:
+    lines = source.splitlines()
+    text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    return f"line {number} of the recipe" + (f" ({text if len(text) <= 60 else text[:57] + '...'})" if text else "")
+
+
+def _check_sessions(captured: Mapping[str, Any], spark: SparkSession) -> None:
+    for name, value in captured.items():
+        kind = type(value)
+        is_frame = kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame"
+        if is_frame and value.sparkSession is not spark:
+            raise ApplicationError(
+                f"{name!r} is a DataFrame of another Spark session: read it inside the recipe, with spark.read"
+            )
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return type(value) is dict and all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+    if type(value) in (list, tuple, set, frozenset):
+        return all(_is_plain(item) for item in value)  # type: ignore[attr-defined]
+    return type(value) in _PLAIN
+
+
+def _copied(value: Any) -> Any:
+    return copy.deepcopy(value) if _is_plain(value) else value
+
+
+def _same(one: object, other: object) -> bool:
+    if one is other:
+        return True
+    return _is_plain(one) and _is_plain(other) and type(one) is type(other) and one == other

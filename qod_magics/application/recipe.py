@@ -1,0 +1,203 @@
+"""Recipes: from a Spark session and input DataFrames to a streaming DataFrame, again on any task manager.
+
+Every recipe offers `opened(spark, inputs)`, a context manager: what is built inside it must also be *started* inside
+it, since Spark Connect looks names up only when a plan is used. `build` is for recipes and sessions without that need.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from qod_magics.application.names import SOURCE
+from qod_magics.application.sql_names import tables_read
+from qod_magics.application.views import temporary_views
+from qod_magics.errors import ApplicationError, QodError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Recipe(Protocol):
+    """How a stream is made of its inputs. Recipes that are equal make the same stream."""
+
+    @property
+    def names(self) -> frozenset[str] | None:
+        """Names that it reads and does not define, the candidates for inputs; None: it takes whatever comes."""
+        ...
+
+    def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of its inputs that it certainly never reads."""
+        ...
+
+    def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> AbstractContextManager[DataFrame]:
+        """The DataFrame, while the context is open; start the query inside.
+
+        `inputs` holds DataFrames by name. Raises ApplicationError, one line, when the recipe fails or its result is
+        no streaming DataFrame; an error of the connection to Spark passes as it is.
+        """
+        ...
+
+    def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
+        """The DataFrame alone; see the module on when this is enough."""
+        ...
+
+
+@dataclass(frozen=True)
+class SqlRecipe:
+    """A Spark SQL query, kept as written; it finds its inputs as temporary views of their names."""
+
+    sql: str
+
+    @cached_property
+    def names(self) -> frozenset[str] | None:
+        """Tables that the text reads. Raises ApplicationError for text that can't be read."""
+        return frozenset(tables_read(self.sql))
+
+    def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
+        """Inputs that no FROM or JOIN names; none when the text can't be read, which is then Spark's to judge."""
+        try:
+            read = {name.casefold() for name in self.names or ()}
+        except ApplicationError:
+            return ()
+        return tuple(name for name in inputs if name.casefold() not in read)
+
+    @contextmanager
+    def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
+        """The query's DataFrame; its views stand until the context closes."""
+        with temporary_views(spark, inputs):
+            try:
+                built = streaming(spark.sql(self.sql), "the SQL")
+            except QodError:
+                raise
+            except Exception as error:
+                raise_unless_connection(error)
+                raise ApplicationError(f"the SQL fails: {first_line(error)}") from error
+            yield built
+
+    def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
+        """On a classic session the whole; on Spark Connect only good for looking at its type: use `opened`."""
+        with self.opened(spark, inputs) as built:
+            return built
+
+
+@dataclass(frozen=True)
+class FunctionRecipe:
+    """A Python function: parameters named `spark` or as an input get just that; a lone other one gets the lone input.
+
+    `lambda trips: ...`, `def counts(spark, trips, zones)`, `lambda df: ...`, `def any(spark, **inputs)` all work.
+    """
+
+    function: Callable[..., Any]
+
+    @cached_property
+    def names(self) -> frozenset[str] | None:
+        """Its parameters but `spark`; None when it takes any."""
+        parameters = self._parameters()
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return None
+        return frozenset(parameter.name for parameter in parameters) - {"spark"}
+
+    def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
+        """Never known beforehand: see `opened`."""
+        return ()
+
+    @contextmanager
+    def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
+        """The function's result."""
+        yield self.build(spark, inputs)
+
+    def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
+        """The function's result. Raises ApplicationError as `Recipe.opened` says."""
+        positional, named = self._bind(spark, inputs)
+        try:
+            result = self.function(*positional, **named)
+        except Exception as error:
+            raise_unless_connection(error)
+            place = _line_in(error, getattr(self.function, "__code__", None))
+            message = f"the function {self._name!r} fails{place}: {type(error).__name__}: {first_line(error)}"
+            raise ApplicationError(message) from error
+        return streaming(result, f"the function {self._name!r}")
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def _parameters(self) -> list[inspect.Parameter]:
+        try:
+            return list(inspect.signature(self.function).parameters.values())
+        except (TypeError, ValueError) as error:
+            raise ApplicationError(f"{self.function!r} can't be a recipe: a Python function is needed") from error
+
+    def _bind(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> tuple[list[Any], dict[str, Any]]:
+        parameters = self._parameters()
+        given: dict[str, Any] = {"spark": spark, **inputs}
+        plain = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        values = {p.name: given[p.name] for p in plain if p.name in given}
+        left = _distinct({name: frame for name, frame in inputs.items() if not _among(frame, values.values())})
+        unmet = [p for p in plain if p.name not in values and p.default is p.empty]
+        if len(unmet) == 1 and len(left) == 1:
+            values[unmet[0].name] = left.popitem()[1]
+            unmet = []
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        if unmet or (left and not takes_all):
+            raise ApplicationError(
+                f"the function {self._name!r} takes ({', '.join(p.name for p in parameters)}) but the inputs are "
+                f"{', '.join(inputs) or 'none'}: name its parameters as the inputs"
+            )
+        positional = [values.pop(p.name) for p in plain if p.kind is p.POSITIONAL_ONLY and p.name in values]
+        return positional, {**values, **(left if takes_all else {})}
+
+
+def streaming(result: object, whose: str) -> DataFrame:
+    """The result itself, if it is a streaming DataFrame; ApplicationError otherwise. `whose` begins the message."""
+    is_streaming = getattr(result, "isStreaming", None)
+    if not isinstance(is_streaming, bool):  # a Column answers any attribute with another Column
+        raise ApplicationError(f"{whose} gives {_a(type(result).__name__)}, not a DataFrame: end with a DataFrame")
+    if not is_streaming:
+        raise ApplicationError(f"{whose} gives a DataFrame that does not stream: make it of the inputs or readStream")
+    return cast("DataFrame", result)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def raise_unless_connection(error: Exception) -> None:
+    """Raise the error again if Spark could not be reached: that is no fault of the recipe, and not for its author."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    lost = {"ConnectionError", "Py4JNetworkError", "RpcError", "RetriesExceeded"} & names
+    if lost or type(error).__name__ == "SparkConnectGrpcException":
+        raise error
+
+
+def _line_in(error: BaseException, code: object) -> str:
+    line, trace = "", error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is code:
+            line = f" in line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def _among(frame: object, others: Any) -> bool:
+    return any(frame is other for other in others)
+
+
+def _distinct(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """One name for each DataFrame: `source` before the topic's own."""
+    kept: dict[str, Any] = {}
+    for name in sorted(inputs, key=lambda name: name != SOURCE):
+        if not _among(inputs[name], kept.values()):
+            kept[name] = inputs[name]
+    return kept
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[:1] in "AEIOUaeiou" else f"a {noun}"

@@ -1,0 +1,102 @@
+"""Where the rows of a query go. How each is written is the runtime's business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from qod_magics.application.names import check_topic
+from qod_magics.errors import ApplicationError, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A table in the memory of the task manager, named as the query; for looking at, so keep it small."""
+
+    kind: ClassVar[str] = "memory"
+    realtime: ClassVar[bool] = True  #: whether Spark's real-time mode can write it
+
+    def __str__(self) -> str:
+        return "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTopic:
+    """A topic of the session's broker, rows as JSON."""
+
+    topic: str
+    kind: ClassVar[str] = "kafka"
+    realtime: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+
+    def __str__(self) -> str:
+        return f"kafka:{self.topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet:
+    """Parquet files under a directory that the task managers reach."""
+
+    path: str
+    kind: ClassVar[str] = "parquet"
+    realtime: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not self.path.strip():
+            raise ApplicationError("the sink 'parquet' needs a path: parquet:/data/out")
+
+    def __str__(self) -> str:
+        return f"parquet:{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """The standard output of the task manager."""
+
+    kind: ClassVar[str] = "console"
+    realtime: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        return "console"
+
+
+@dataclass(frozen=True, slots=True)
+class ForEachBatch:
+    """A function of the user, called with each micro-batch and its number (Python API only)."""
+
+    function: Callable[[DataFrame, int], Any]
+    kind: ClassVar[str] = "foreachbatch"
+    realtime: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return f"foreachBatch:{getattr(self.function, '__name__', 'function')}"
+
+
+Sink = Memory | KafkaTopic | Parquet | Console | ForEachBatch
+SINK_FORMS = ("memory", "kafka:TOPIC", "parquet:PATH", "console")
+
+
+def parse_sink(text: str) -> Sink:
+    """The sink that `--sink` names: memory, kafka:TOPIC, parquet:PATH or console. ApplicationError for all else."""
+    kind, colon, rest = text.partition(":")
+    simple: dict[str, type[Memory] | type[Console]] = {"memory": Memory, "console": Console}
+    if kind in simple:
+        if colon:
+            raise ApplicationError(f"the sink {kind!r} takes nothing after it, not {text!r}")
+        return simple[kind]()
+    if kind == "kafka":
+        if not rest:
+            raise ApplicationError("the sink 'kafka' needs a topic: kafka:TOPIC")
+        return KafkaTopic(rest)
+    if kind == "parquet":
+        return Parquet(rest)
+    raise ApplicationError(
+        f"unknown sink {text!r}.{nearest(kind, ('memory', 'kafka', 'parquet', 'console'))}"
+        f" The forms are {', '.join(SINK_FORMS)}."
+    )

@@ -1,0 +1,149 @@
+"""The tables that an SQL text reads: how the inputs of an SQL stream are found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from qod_magics.errors import ApplicationError
+
+_SPARK = Dialect.get_or_raise("spark")
+_STARTS = ("SELECT", "WITH", "FROM", "(")
+_UNITS = frozenset(
+    unit + plural
+    for unit in ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR")
+    for plural in ("", "S")
+)
+
+
+def tables_read(sql: str) -> tuple[str, ...]:
+    """Names of the tables and views that a Spark SQL query reads, as written, each once (case does not count),
+    in order of appearance.
+
+    Left out: names that a WITH of the same text defines (where it is visible: `WITH a AS (SELECT * FROM a) ...` reads
+    the outer `a`), local aliases, table-valued functions, and names with a database before them.
+
+    Raises ApplicationError, with line and column, for text that is not one query that can be read.
+    """
+    read = [table for table in _parse(sql).find_all(exp.Table) if _is_read(table)]
+    found: dict[str, str] = {}
+    for table in sorted(read, key=lambda table: int(table.this.meta.get("start", 0))):
+        found.setdefault(table.name.casefold(), table.name)
+    return tuple(found.values())
+
+
+def _is_read(table: exp.Table) -> bool:
+    """Not for functions, qualified names, names inside hints, and what a WITH of the text defines."""
+    if not isinstance(table.this, exp.Identifier) or table.args.get("db") is not None:
+        return False
+    return table.find_ancestor(exp.Hint, exp.JoinHint) is None and not _defined_by_with(table, table.name)
+
+
+def _defined_by_with(table: exp.Table, name: str) -> bool:
+    inner: exp.Expr = table
+    outer = inner.parent
+    while outer is not None:
+        if isinstance(outer, exp.With):
+            ahead = outer.expressions[: inner.index]
+            visible = [*ahead, inner] if outer.args.get("recursive") else ahead
+        else:
+            clause = outer.args.get("with_")
+            visible = clause.expressions if clause is not None and clause is not inner else []
+        if any(common.alias.casefold() == name.casefold() for common in visible):
+            return True
+        inner, outer = outer, outer.parent
+    return False
+
+
+def _parse(sql: str) -> exp.Query:
+    try:
+        tokens = list(_readable(_SPARK.tokenize(sql)))
+    except TokenError as error:
+        missing = re.match(r"Missing (.+) from (\d+):(\d+)", str(error.__cause__))
+        what = (
+            f"line {missing[2]}: a closing {missing[1]} is missing" if missing else "a comment or a quote is left open"
+        )
+        raise ApplicationError(f"the SQL can't be read: {what}") from error
+    if not tokens:
+        raise ApplicationError("the SQL is empty: write a query under the magic line, SELECT ... FROM source, say")
+    first = tokens[0]
+    if first.text.upper() not in _STARTS:
+        raise ApplicationError(f"{_place(first)}: a query begins with SELECT, WITH or FROM, not {first.text!r}")
+    try:
+        statements = [statement for statement in _SPARK.parser().parse(tokens, sql) if statement is not None]
+    except ParseError as error:
+        raise ApplicationError(_explain(error)) from error
+    if len(statements) != 1:
+        raise ApplicationError(f"a stream is one query; the SQL holds {len(statements)}, separated by ';'")
+    if not isinstance(statements[0], exp.Query):
+        raise ApplicationError(f"{_place(first)}: a SELECT is needed, not {first.text!r}")
+    return statements[0]
+
+
+def _explain(error: ParseError) -> str:
+    detail = error.errors[0] if error.errors else {}
+    near = str(detail.get("highlight") or "")
+    what = str(detail.get("description") or error).splitlines()[0].partition(" for <class")[0].rstrip(".")
+    if what.startswith("Required keyword"):
+        what = "something is missing"
+    column = int(detail.get("col") or 1) - len(near) + 1
+    return (
+        f"line {detail.get('line', 1)}, column {max(column, 1)} of the SQL: {what[:1].lower() + what[1:]} near "
+        f"{near!r}. If Spark does take it, name the inputs with --from."
+    )
+
+
+def _place(token: Token) -> str:
+    return f"line {token.line}, column {token.col - len(token.text) + 1} of the SQL"
+
+
+def _readable(tokens: Sequence[Token]) -> Iterator[Token]:
+    """The tokens without what Spark has and the parser has not: window(...), FROM STREAM a, WATERMARK ... DELAY OF."""
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        following = tokens[index + 1].token_type if index + 1 < len(tokens) else None
+        before = tokens[index - 1].token_type if index else None
+        word = token.text.upper()
+        if token.token_type == TokenType.WINDOW and following == TokenType.L_PAREN:
+            yield Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end)
+        elif (
+            word == "STREAM"
+            and before in (TokenType.FROM, TokenType.JOIN)
+            and following
+            in (
+                TokenType.VAR,
+                TokenType.IDENTIFIER,
+                TokenType.L_PAREN,
+            )
+        ):
+            pass
+        elif word == "WATERMARK" and token.token_type == TokenType.VAR:
+            after = _after_watermark(tokens, index)
+            if after is None:
+                yield token
+            else:
+                index = after
+                continue
+        else:
+            yield token
+        index += 1
+
+
+def _after_watermark(tokens: Sequence[Token], start: int) -> int | None:
+    """Index behind `WATERMARK expression DELAY OF INTERVAL 5 SECONDS` that begins at `start`; None if none does."""
+    words = [token.text.upper() for token in tokens]
+    for index in range(start + 2, len(tokens) - 3):
+        if words[index : index + 3] == ["DELAY", "OF", "INTERVAL"]:
+            index += 3
+            while index + 1 < len(tokens) and words[index + 1] in _UNITS:
+                index += 2
+            if index + 1 < len(tokens) and words[index] == "TO" and words[index + 1] in _UNITS:
+                index += 2
+            return index
+    return None

@@ -1,0 +1,176 @@
+"""What one `%%qod_stream` cell declares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from qod_magics.application.names import SOURCE, check_stream_name, check_topic, topic_alias
+from qod_magics.application.sink import Memory, Sink
+from qod_magics.errors import ApplicationError, nearest
+
+if TYPE_CHECKING:
+    from qod_magics.application.recipe import Recipe
+
+Mode = Literal["auto", "realtime", "microbatch"]
+Starting = Literal["latest", "earliest"]
+MODES: tuple[str, ...] = get_args(Mode)
+STARTING: tuple[str, ...] = get_args(Starting)
+#: Spark's least duration of a real-time batch, in seconds
+LEAST_REALTIME_TRIGGER_S = 5.0
+#: what a query that states no restriction of its own gets: the lowest ordinary priority ...
+DEFAULT_PRIORITY = 0
+#: ... and every row: who did not say that rows may be lost loses none
+DEFAULT_MIN_ACCURACY = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInput:
+    """A Kafka topic that feeds a stream."""
+
+    topic: str
+    schema: str | None = None  #: DDL of the JSON rows, "id INT, fare DOUBLE"; None: the record as Kafka holds it
+    starting: Starting = "latest"  #: where a first run begins to read
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        if self.schema is not None and not self.schema.strip():
+            raise ApplicationError(f"the schema of the topic {self.topic!r} is empty: give DDL such as 'id INT'")
+        if self.starting not in STARTING:
+            raise ApplicationError(f"starting is 'latest' or 'earliest', not {self.starting!r}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which a recipe sees this topic: `source`, and its own when that is an identifier."""
+        alias = topic_alias(self.topic)
+        return (SOURCE,) if alias is None else (SOURCE, alias)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDeclaration:
+    """A stream: a recipe over inputs, and what the user demands of it. Valid by itself once it exists.
+
+    Restrictions (`priority`, `min_accuracy`) belong to *queries*: streams that nobody reads and that state a sink or a
+    restriction. A query that leaves one out runs at priority 0 and minimum accuracy 1.0, and writes to memory:
+    who did not say that rows may be lost loses none. A stream that states neither waits until somebody reads it.
+
+    Raises ApplicationError for values out of range and for options that contradict one another.
+    """
+
+    name: str
+    recipe: Recipe
+    inputs: TopicInput | tuple[str, ...] = ()  #: a topic, or streams; (): the recipe reads a source of its own
+    priority: int | None = None  #: higher wins
+    min_accuracy: float | None = None  #: fraction of 1: least share of the input that must reach the result
+    parallelism: int = 1  #: instances
+    key: str | None = None  #: column by which the inputs' rows are spread over the instances
+    sink: Sink | None = None
+    mode: Mode = "auto"
+    trigger_s: float | None = None  #: seconds between batches; None: the runtime's choice
+    fuse: bool = True  #: may share a Spark query with its neighbour
+
+    def __post_init__(self) -> None:
+        check_stream_name(self.name)
+        self._check_numbers()
+        self._check_inputs()
+        self._check_mode()
+
+    @property
+    def topic(self) -> TopicInput | None:
+        """The topic that feeds it, if one does."""
+        return self.inputs if isinstance(self.inputs, TopicInput) else None
+
+    @property
+    def upstream(self) -> tuple[str, ...]:
+        """The streams that feed it."""
+        return () if isinstance(self.inputs, TopicInput) else self.inputs
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names by which its recipe sees its inputs."""
+        return self.inputs.names if isinstance(self.inputs, TopicInput) else self.inputs
+
+    @property
+    def restricted(self) -> bool:
+        """Whether it states a priority or a minimum accuracy."""
+        return self.priority is not None or self.min_accuracy is not None
+
+    @property
+    def demands(self) -> str:
+        """What makes it a query, as the user would write it: "--sink memory -p 2"; empty when nothing does."""
+        stated = (("--sink", self.sink), ("--priority", self.priority), ("--min-accuracy", self.min_accuracy))
+        return " ".join(f"{option} {value}" for option, value in stated if value is not None)
+
+    @property
+    def effective_priority(self) -> int:
+        """The priority it runs at if it is a query."""
+        return DEFAULT_PRIORITY if self.priority is None else self.priority
+
+    @property
+    def effective_min_accuracy(self) -> float:
+        """The minimum accuracy it runs at if it is a query."""
+        return DEFAULT_MIN_ACCURACY if self.min_accuracy is None else self.min_accuracy
+
+    @property
+    def effective_sink(self) -> Sink:
+        """Where its rows go if it is a query."""
+        return Memory() if self.sink is None else self.sink
+
+    def _check_numbers(self) -> None:
+        check_priority(self.priority)
+        check_min_accuracy(self.min_accuracy)
+        if isinstance(self.parallelism, bool) or not isinstance(self.parallelism, int) or self.parallelism < 1:
+            raise ApplicationError(f"parallelism counts instances: a whole number from 1, not {self.parallelism!r}")
+        if self.trigger_s is not None and not (math.isfinite(self.trigger_s) and self.trigger_s > 0):
+            raise ApplicationError(f"trigger is in seconds and above 0, not {self.trigger_s!r}")
+
+    def _check_inputs(self) -> None:
+        if not isinstance(self.inputs, TopicInput) and len(set(self.inputs)) < len(self.inputs):
+            twice = next(name for name in self.inputs if self.inputs.count(name) > 1)
+            raise ApplicationError(f"{self.name!r} names its input {twice!r} twice; once is enough")
+        if self.key is not None and not self.key.strip():
+            raise ApplicationError(f"the key of {self.name!r} is empty: name a column of its inputs")
+        if self.key is not None and self.topic is not None:
+            raise ApplicationError(
+                f"{self.name!r} reads the topic {self.topic.topic!r}, whose own partitions spread its rows: take --key "
+                "away, or put it on a stream that reads this one"
+            )
+        if not self.input_names:
+            if self.parallelism > 1:
+                raise ApplicationError(
+                    f"{self.name!r} reads a source of its own, which can't be split among {self.parallelism} "
+                    "instances: give it --topic or --from, or parallelism 1"
+                )
+            if self.key is not None:
+                raise ApplicationError(f"{self.name!r} has no input whose rows --key {self.key} could spread")
+
+    def _check_mode(self) -> None:
+        if self.mode not in MODES:
+            raise ApplicationError(f"unknown mode {self.mode!r}.{nearest(self.mode, MODES)}")
+        if self.mode != "realtime":
+            return
+        if self.sink is not None and not self.sink.realtime:
+            raise ApplicationError(f"real-time mode can't write {self.sink}: take --mode auto or microbatch")
+        if self.trigger_s is not None and self.trigger_s < LEAST_REALTIME_TRIGGER_S:
+            raise ApplicationError(
+                f"a real-time batch lasts at least {LEAST_REALTIME_TRIGGER_S:g} s (rows do not wait for its end), "
+                f"not {self.trigger_s:g}: leave --trigger out, or take --mode microbatch"
+            )
+
+
+def check_priority(priority: int | None) -> None:
+    """ApplicationError unless it is a whole number or None."""
+    if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int)):
+        raise ApplicationError(f"priority is a whole number, higher wins, not {priority!r}")
+
+
+def check_min_accuracy(min_accuracy: float | None) -> None:
+    """ApplicationError unless it is a fraction of 1 or None."""
+    if min_accuracy is None:
+        return
+    number = isinstance(min_accuracy, int | float) and not isinstance(min_accuracy, bool)
+    if not number or not 0 <= min_accuracy <= 1:
+        percent = number and 1 < min_accuracy <= 100
+        hint = f": write {min_accuracy / 100:g} for {min_accuracy:g} %" if percent else ""
+        raise ApplicationError(f"min-accuracy is a fraction between 0 and 1, not {min_accuracy!r}{hint}")

@@ -1,0 +1,151 @@
+"""Streams together."""
+
+from __future__ import annotations
+
+import pytest
+
+from qod_magics.application.application import Application
+from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.sink import KafkaTopic, Memory, Parquet
+from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.errors import ApplicationError
+from tests.application.frames import application, stream
+
+
+def refusal(app: Application, declaration: StreamDeclaration) -> str:
+    before = app.streams
+    with pytest.raises(ApplicationError) as caught:
+        app.declare(declaration)
+    assert app.streams == before
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_queries_live_and_waiting_streams() -> None:
+    app = application(
+        stream("trips", topic="t"),
+        stream("busy", "trips", priority=1),
+        stream("seen", "trips", sink=Memory()),
+        stream("idle", "trips"),
+        stream("alone", topic="u"),
+    )
+    assert app.queries == ("busy", "seen")
+    assert app.live == ("trips", "busy", "seen")
+    assert app.waiting == ("idle", "alone")
+    assert app.consumers["trips"] == ("busy", "seen", "idle")
+
+
+def test_a_stream_that_waited_lives_once_a_query_reads_it() -> None:
+    app = application(stream("idle", topic="t"))
+    assert app.live == ()
+    assert app.declare(stream("q", "idle", min_accuracy=0.0)).live == ("idle", "q")
+
+
+def test_live_streams_come_after_their_inputs_also_when_replaced() -> None:
+    app = application(stream("q", topic="t", priority=1), stream("a", topic="t")).declare(stream("q", "a", priority=1))
+    assert app.names == ("q", "a")
+    assert app.live == ("a", "q")
+
+
+def test_declaring_a_name_again_replaces_the_stream_in_its_place() -> None:
+    app = application(stream("a", topic="t"), stream("b", topic="t")).declare(stream("a", topic="u"))
+    assert app.names == ("a", "b")
+    assert app["a"].topic == TopicInput("u")
+
+
+def test_an_unknown_input_gets_the_nearest_name() -> None:
+    app = application(stream("trips", topic="t"))
+    assert refusal(app, stream("q", "trps")) == "'q' reads 'trps', which is not declared. Did you mean 'trips'?"
+
+
+def test_a_cycle_is_named_along_the_rows() -> None:
+    app = application(stream("a", topic="t"), stream("b", "a"), stream("c", "b"))
+    said = refusal(app, stream("a", "c"))
+    assert any(f"cycle: {cycle};" in said for cycle in ("a -> b -> c -> a", "b -> c -> a -> b", "c -> a -> b -> c"))
+    assert "cycle: a -> a;" in refusal(app, stream("a", "a"))
+
+
+def test_only_streams_that_nobody_reads_have_restrictions_or_sinks() -> None:
+    app = application(stream("a", topic="t", sink=Memory(), priority=2))
+    said = refusal(app, stream("b", "a"))
+    assert "'b' reads 'a', which states --sink memory --priority 2" in said
+    assert "a_rows --from a --sink memory --priority 2" in said
+    app = application(stream("a", topic="t"), stream("b", "a"))
+    assert "states --min-accuracy 0.5" in refusal(app, stream("a", topic="t", min_accuracy=0.5))
+    with pytest.raises(ApplicationError, match="nobody reads"):
+        app.restrict("a", priority=1)
+
+
+def test_names_that_differ_only_in_case_are_one_in_sql() -> None:
+    assert "differ only in case" in refusal(application(stream("trips", topic="t")), stream("Trips", topic="u"))
+
+
+def test_a_stream_may_be_called_as_its_own_topic() -> None:
+    declaration = StreamDeclaration("taxi", PythonRecipe("taxi.limit(1)"), TopicInput("taxi"))
+    assert application(declaration).names == ("taxi",)
+
+
+def test_a_name_that_is_a_topic_and_another_stream_is_ambiguous_unless_the_recipe_says_source() -> None:
+    app = application(stream("taxi", topic="taxi"))
+    unclear = StreamDeclaration("other", PythonRecipe("taxi.limit(1)"), TopicInput("taxi"))
+    assert "write `source` for the topic" in refusal(app, unclear)
+    assert "other" in app.declare(stream("other", topic="taxi"))
+
+
+def test_inputs_must_be_read() -> None:
+    app = application(stream("a", topic="t"), stream("b", topic="t"))
+    half = StreamDeclaration("q", PythonRecipe("a.limit(1)"), ("a", "b"))
+    assert "never reads its input 'b'" in refusal(app, half)
+    none = StreamDeclaration("q", PythonRecipe("spark.table('x')"), TopicInput("taxi"))
+    assert "never reads its topic: it is called `source` or `taxi`" in refusal(app, none)
+
+
+def test_what_the_application_reads_as_a_topic_it_may_not_write() -> None:
+    app = application(stream("a", topic="t"))
+    assert "'q' writes the topic 't', which 'a' reads" in refusal(app, stream("q", "a", sink=KafkaTopic("t")))
+    assert "'q' writes the topic 'u', which 'q' reads" in refusal(app, stream("q", topic="u", sink=KafkaTopic("u")))
+
+
+def test_two_queries_may_write_one_topic_but_not_one_directory() -> None:
+    app = application(
+        stream("a", topic="t"),
+        stream("b", "a", sink=KafkaTopic("out")),
+        stream("c", "a", sink=KafkaTopic("out")),
+        stream("d", "a", sink=Parquet("/out/x")),
+    )
+    assert "'d' and 'e' both write '/out/x/'" in refusal(app, stream("e", "a", sink=Parquet("/out/x/")))
+
+
+def test_a_stream_that_others_read_stays() -> None:
+    app = application(stream("a", topic="t"), stream("b", "a"), stream("c", "a"))
+    with pytest.raises(ApplicationError, match="'a' can't be removed: 'b', 'c' read it"):
+        app.remove("a")
+    with pytest.raises(ApplicationError, match="'a' can't be removed: 'b' reads it"):
+        app.remove("c").remove("a")
+    assert app.remove("b").remove("c").remove("a") == Application()
+
+
+def test_unknown_names_get_the_nearest() -> None:
+    app = application(stream("trips", topic="t"))
+    for change in (app.remove, lambda name: app.restrict(name, priority=1)):
+        with pytest.raises(ApplicationError, match=r"no stream 'trip'\. Did you mean 'trips'\?"):
+            change("trip")
+
+
+def test_restrict_changes_what_it_is_told_and_makes_a_waiting_stream_a_query() -> None:
+    app = application(stream("q", topic="t")).restrict("q", priority=3)
+    assert (app["q"].priority, app["q"].min_accuracy) == (3, None)
+    assert app.queries == ("q",)
+    app = app.restrict("q", min_accuracy=0.0)
+    assert (app["q"].priority, app["q"].min_accuracy) == (3, 0.0)
+    with pytest.raises(ApplicationError, match="between 0 and 1"):
+        app.restrict("q", min_accuracy=2)
+    with pytest.raises(ApplicationError, match="say what to change"):
+        app.restrict("q")
+
+
+def test_an_application_that_exists_is_valid() -> None:
+    with pytest.raises(ApplicationError, match="not declared"):
+        Application((stream("q", "nobody"),))
+    with pytest.raises(ApplicationError, match="twice"):
+        Application((stream("q", topic="t"), stream("q", topic="t")))

@@ -1,0 +1,80 @@
+"""A declaration by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.sink import ForEachBatch, KafkaTopic, Memory, Parquet
+from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.errors import ApplicationError
+from tests.application.frames import stream
+
+RECIPE = PythonRecipe("source")
+
+
+def test_a_query_that_states_no_restriction_loses_no_row() -> None:
+    query = stream("q", topic="t", sink=Parquet("/out"))
+    assert (query.effective_priority, query.effective_min_accuracy) == (0, 1.0)
+    assert not query.restricted
+
+
+def test_a_query_that_states_no_sink_writes_to_memory() -> None:
+    assert stream("q", topic="t", priority=1).effective_sink == Memory()
+
+
+def test_demands_read_as_the_user_would_write_them() -> None:
+    assert stream("q", topic="t", priority=0, min_accuracy=0.0, sink=KafkaTopic("out")).demands == (
+        "--sink kafka:out --priority 0 --min-accuracy 0.0"
+    )
+    assert stream("q", topic="t").demands == ""
+
+
+@pytest.mark.parametrize(
+    ("topic", "names"), [("taxi", ("source", "taxi")), ("nyc-taxi", ("source",)), ("class", ("source",))]
+)
+def test_a_topic_is_called_source_and_its_own_name_when_that_is_an_identifier(
+    topic: str, names: tuple[str, ...]
+) -> None:
+    assert stream("q", topic=topic).input_names == names
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"name": "F"}, "pyspark.sql.functions"),
+        ({"priority": 1.5}, "whole number"),
+        ({"priority": True}, "whole number"),
+        ({"min_accuracy": 1.2}, "write 0.012 for 1.2 %"),
+        ({"min_accuracy": -0.1}, "between 0 and 1"),
+        ({"min_accuracy": float("nan")}, "between 0 and 1"),
+        ({"parallelism": 0}, "from 1, not 0"),
+        ({"parallelism": True}, "from 1"),
+        ({"trigger_s": 0.0}, "above 0"),
+        ({"mode": "fast"}, "unknown mode 'fast'"),
+        ({"key": "zone"}, "whose own partitions spread its rows"),
+        ({"inputs": (), "parallelism": 2}, "can't be split among 2"),
+        ({"inputs": (), "key": "zone"}, "no input"),
+        ({"inputs": ("a", "b", "a")}, "'a' twice"),
+        ({"inputs": ("a",), "key": " "}, "is empty"),
+        ({"mode": "realtime", "sink": Parquet("/out")}, "real-time mode can't write parquet:/out"),
+        ({"mode": "realtime", "sink": ForEachBatch(print)}, "can't write foreachBatch:print"),
+        ({"mode": "realtime", "trigger_s": 1.0}, "at least 5 s"),
+    ],
+)
+def test_what_a_declaration_may_not_say(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ApplicationError) as caught:
+        StreamDeclaration(**{"name": "q", "recipe": RECIPE, "inputs": TopicInput("t"), **settings})
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(("a b",), "Kafka topic"), (("t", " "), "is empty"), (("t", None, "now"), "'latest' or 'earliest'")],
+)
+def test_what_a_topic_input_may_not_say(arguments: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(ApplicationError, match=says):
+        TopicInput(*arguments)

@@ -1,0 +1,214 @@
+"""Fusion of chains, and the difference between two sets of tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.application import graph
+from qod_magics.application.application import Application
+from qod_magics.application.difference import difference
+from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.sink import Console, Memory
+from qod_magics.application.tasks import task_of, tasks
+from tests.application.frames import application, stream
+
+
+def chains(app: Application) -> list[tuple[str, ...]]:
+    return [spec.members for spec in tasks(app)]
+
+
+def test_a_linear_chain_is_one_task_named_as_its_last_stream() -> None:
+    (spec,) = tasks(application(stream("a", topic="t"), stream("b", "a"), stream("c", "b", priority=2, sink=Console())))
+    assert spec.id == "c"
+    assert spec.members == ("a", "b", "c")
+    assert spec.topic is not None
+    assert spec.is_source
+    assert (spec.priority, spec.min_accuracy, spec.sink) == (2, 1.0, Console())
+
+
+def test_a_stream_with_two_readers_ends_its_chain() -> None:
+    app = application(
+        stream("a", topic="t"), stream("b", "a"), stream("c", "b", priority=1), stream("d", "b", min_accuracy=0.5)
+    )
+    first, left, right = tasks(app)
+    assert (first.members, left.members, right.members) == (("a", "b"), ("c",), ("d",))
+    assert left.upstream == right.upstream == ("b",)
+    assert (first.sink, first.priority, first.min_accuracy, first.is_query) == (None, None, None, False)
+    assert (right.sink, right.priority, right.min_accuracy) == (Memory(), 0, 0.5)
+
+
+def test_a_stream_with_two_inputs_begins_a_chain() -> None:
+    app = application(
+        stream("a", topic="t"), stream("b", topic="u"), stream("c", "a", "b"), stream("d", "c", priority=1)
+    )
+    assert chains(app) == [("a",), ("b",), ("c", "d")]
+    assert tasks(app)[-1].upstream == ("a", "b")
+    assert task_of(tasks(app)) == {"a": "a", "b": "b", "c": "d", "d": "d"}
+
+
+def test_readers_that_wait_do_not_count() -> None:
+    app = application(stream("a", topic="t"), stream("b", "a", priority=1), stream("idle", "a"))
+    assert chains(app) == [("a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"parallelism": 2}, {"parallelism": 1}),
+        ({"parallelism": 2}, {"parallelism": 2, "key": "k"}),
+        ({"fuse": False}, {}),
+        ({}, {"fuse": False}),
+        ({"mode": "microbatch"}, {}),
+        ({"trigger_s": 1.0}, {"trigger_s": 2.0}),
+    ],
+)
+def test_what_keeps_two_streams_apart(first: dict[str, Any], second: dict[str, Any]) -> None:
+    app = application(stream("a", topic="t", **first), stream("b", "a", priority=1, **second))
+    assert chains(app) == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [({"parallelism": 2}, {"parallelism": 2}), ({}, {"key": "k"}), ({"mode": "realtime"}, {"mode": "realtime"})],
+)
+def test_what_does_not(first: dict[str, Any], second: dict[str, Any]) -> None:
+    app = application(stream("a", topic="t", **first), stream("b", "a", priority=1, **second))
+    assert chains(app) == [("a", "b")]
+
+
+def test_triggers_of_a_chain_agree_over_streams_that_state_none() -> None:
+    app = application(
+        stream("a", topic="t", trigger_s=1.0), stream("b", "a"), stream("c", "b", trigger_s=2.0, priority=1)
+    )
+    assert [(spec.members, spec.trigger_s) for spec in tasks(app)] == [(("a", "b"), 1.0), (("c",), 2.0)]
+
+
+@st.composite
+def applications(draw: st.DrawFn) -> Application:
+    app = Application()
+    count = draw(st.integers(1, 9))
+    names = [f"s{index}" for index in range(count)]
+    inputs: dict[str, tuple[str, ...]] = {
+        name: tuple(draw(st.lists(st.sampled_from(names[:index]), unique=True, max_size=3))) if index else ()
+        for index, name in enumerate(names)
+    }
+    read = {upstream for upstreams in inputs.values() for upstream in upstreams}
+    for name in names:
+        settings: dict[str, Any] = {"parallelism": draw(st.integers(1, 2)), "fuse": draw(st.booleans())}
+        if name not in read and draw(st.booleans()):
+            settings |= {"priority": draw(st.integers(0, 3)), "min_accuracy": draw(st.none() | st.floats(0, 1))}
+        if inputs[name]:
+            settings["key"] = draw(st.none() | st.just("k"))
+        app = app.declare(stream(name, *inputs[name], topic=None if inputs[name] else "t", **settings))
+    return app
+
+
+@given(applications())
+def test_every_live_stream_is_in_just_one_task_and_no_other_is(app: Application) -> None:
+    members = [member for spec in tasks(app) for member in spec.members]
+    assert sorted(members) == sorted(app.live)
+    assert sorted((*app.live, *app.waiting)) == sorted(app.names)
+
+
+@given(applications())
+def test_tasks_form_a_dag_in_order(app: Application) -> None:
+    seen: set[str] = set()
+    for spec in tasks(app):
+        assert set(spec.upstream) <= seen
+        seen.add(spec.id)
+
+
+@given(applications())
+def test_restrictions_are_on_exactly_the_tasks_without_downstream(app: Application) -> None:
+    specs = tasks(app)
+    read = {upstream for spec in specs for upstream in spec.upstream}
+    for spec in specs:
+        stated = (spec.priority is not None, spec.min_accuracy is not None, spec.sink is not None)
+        assert set(stated) == {spec.id not in read}
+
+
+@given(applications())
+def test_fusion_keeps_who_reaches_whom(app: Application) -> None:
+    specs = tasks(app)
+    home = task_of(specs)
+    upstreams = {spec.id: spec.upstream for spec in specs}
+    for name in app.live:
+        by_streams = {home[ancestor] for ancestor in graph.ancestors(app.upstreams, (name,))}
+        assert by_streams == set(graph.ancestors(upstreams, (home[name],)))
+
+
+@given(applications())
+def test_inner_streams_of_a_chain_have_one_reader_and_equal_settings(app: Application) -> None:
+    for spec in tasks(app):
+        for one, following in zip(spec.streams, spec.streams[1:], strict=False):
+            assert following.upstream == (one.name,)
+            assert [name for name in app.consumers[one.name] if name in app.live] == [following.name]
+            assert one.parallelism == following.parallelism
+            assert one.fuse
+            assert following.fuse
+
+
+@given(applications(), applications())
+def test_a_difference_puts_every_task_in_one_group(old: Application, new: Application) -> None:
+    found = difference(tasks(old), tasks(new))
+    ids = [*found.unchanged, *found.start, *found.restart, *found.rebuild, *found.replace]
+    assert sorted(ids) == sorted(spec.id for spec in tasks(new))
+    assert set(found.stop) == {spec.id for spec in tasks(old)} - set(ids)
+    assert difference(tasks(old), tasks(old)).is_empty
+
+
+def changed(old: Application, new: Application) -> dict[str, tuple[str, ...]]:
+    found = difference(tasks(old), tasks(new))
+    groups = ("unchanged", "start", "stop", "restart", "rebuild", "replace")
+    return {group: getattr(found, group) for group in groups if getattr(found, group)}
+
+
+FORK = application(
+    stream("a", topic="t"),
+    stream("b", "a", priority=1),
+    stream("c", "a", priority=2),
+)
+
+
+def test_a_new_reader_restarts_its_input_and_nothing_else() -> None:
+    new = FORK.declare(stream("d", "a", priority=0))
+    assert changed(FORK, new) == {"restart": ("a",), "unchanged": ("b", "c"), "start": ("d",)}
+    assert changed(new, FORK) == {"restart": ("a",), "unchanged": ("b", "c"), "stop": ("d",)}
+
+
+def test_a_new_reader_of_a_chain_breaks_it() -> None:
+    old = application(stream("a", topic="t"), stream("b", "a", priority=1))
+    new = old.declare(stream("c", "a", priority=1))
+    assert changed(old, new) == {"start": ("a", "c"), "replace": ("b",)}
+    assert changed(new, old) == {"replace": ("b",), "stop": ("a", "c")}
+
+
+def test_other_restrictions_change_nothing_that_runs() -> None:
+    assert changed(FORK, FORK.restrict("b", priority=9, min_accuracy=0.1)) == {"unchanged": ("a", "b", "c")}
+
+
+def test_another_recipe_replaces_the_task_and_rebuilds_what_it_feeds() -> None:
+    new = FORK.declare(replace(FORK["a"], recipe=PythonRecipe("source.limit(1)")))
+    assert changed(FORK, new) == {"replace": ("a",), "rebuild": ("b", "c")}
+    new = FORK.declare(replace(FORK["b"], recipe=PythonRecipe("a.limit(1)")))
+    assert changed(FORK, new) == {"unchanged": ("a", "c"), "replace": ("b",)}
+
+
+def test_the_same_cell_again_changes_nothing() -> None:
+    assert changed(FORK, FORK.declare(stream("a", topic="t"))) == {"unchanged": ("a", "b", "c")}
+
+
+def test_a_trigger_restarts_and_a_sink_replaces() -> None:
+    assert changed(FORK, FORK.declare(replace(FORK["b"], trigger_s=3.0)))["restart"] == ("b",)
+    assert changed(FORK, FORK.declare(replace(FORK["b"], sink=Console())))["replace"] == ("b",)
+    assert changed(FORK, FORK.declare(replace(FORK["b"], sink=Memory())))["unchanged"] == ("a", "b", "c")
+
+
+def test_a_reader_spread_otherwise_is_replaced_and_its_input_restarted() -> None:
+    new = FORK.declare(replace(FORK["b"], parallelism=2))
+    assert changed(FORK, new) == {"restart": ("a",), "replace": ("b",), "unchanged": ("c",)}
