@@ -59,13 +59,18 @@ class Child:
         self._owner = os.getpid()
         self._ended = threading.Event()
         self._returncode: int | None = None
-        self._watchdog = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_WATCHDOG)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        try:
+            with log_path.open("ab") as log:
+                self._watchdog = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(_WATCHDOG)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise SetupError(f"Can't start {self.command[0]}: {error}") from error
         assert self._watchdog.stdin is not None
         assert self._watchdog.stdout is not None
         self._orders: IO[str] = self._watchdog.stdin

@@ -10,6 +10,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -124,12 +125,11 @@ def _fill(jars: JarSet, progress: bool) -> None:
     from qod_magics.jvm.maven import NotPublished, download
 
     jars.directory.parent.mkdir(parents=True, exist_ok=True)
+    _remove_stale()
     made = Path(tempfile.mkdtemp(prefix=f".{jars.name}-", dir=jars.directory.parent))
     try:
-        files = _first_published(jars, lambda choice: download(choice, jars.name, progress), NotPublished)
-        for artifact, file in files:
-            if not jars.only or artifact in jars.only:
-                shutil.copyfile(file, made / file.name)
+        for file in _first_published(jars.choices, lambda c: download(c, jars.name, jars.only, progress), NotPublished):
+            shutil.copyfile(file, made / file.name)
         made.chmod(0o755)
         made.rename(jars.directory)
     finally:
@@ -137,15 +137,17 @@ def _fill(jars: JarSet, progress: bool) -> None:
 
 
 def _first_published(
-    jars: JarSet,
-    fetch: Callable[[tuple[str, ...]], list[tuple[str, Path]]],
-    missing: type[SetupError],
-) -> list[tuple[str, Path]]:
-    last: SetupError | None = None
-    for choice in jars.choices:
-        try:
+    choices: tuple[tuple[str, ...], ...], fetch: Callable[[tuple[str, ...]], list[Path]], missing: type[SetupError]
+) -> list[Path]:
+    for choice in choices[:-1]:
+        with suppress(missing):
             return fetch(choice)
-        except missing as error:
-            last = error
-    assert last is not None
-    raise last
+    return fetch(choices[-1])
+
+
+def _remove_stale() -> None:
+    """What a killed process left half-done. The caller holds the lock: no one is at work on it."""
+    for unfinished in (cache_dir() / "jars").glob(".*"):
+        shutil.rmtree(unfinished, ignore_errors=True)
+    for part in (cache_dir() / "maven").rglob(".part-*"):
+        part.unlink(missing_ok=True)

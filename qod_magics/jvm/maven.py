@@ -37,10 +37,13 @@ class NotPublished(SetupError):
     """No repository has the artifact."""
 
 
-def download(coordinates: tuple[str, ...], name: str, progress: bool = True) -> list[tuple[str, Path]]:
-    """(artifact name, file) of these coordinates (group:artifact:version) and of all that they need at run time.
+def download(
+    coordinates: tuple[str, ...], name: str, only: frozenset[str] = frozenset(), progress: bool = True
+) -> list[Path]:
+    """The jars of these coordinates (group:artifact:version) and of all that they need at run time.
 
-    Files that Maven has on this machine already are used where they are whole.
+    Of these, the artifacts named in `only`; an empty set means all. Files that Maven has on this machine already are
+    used where they are whole. `name` is what the progress bar says.
 
     Raises:
         NotPublished: a repository answered and none has the artifact.
@@ -49,12 +52,12 @@ def download(coordinates: tuple[str, ...], name: str, progress: bool = True) -> 
     """
     with _Bar(name, progress) as bar:
         try:
-            return _download(coordinates, bar, [local_repository()])
+            return _download(coordinates, only, bar, [local_repository()])
         except _Broken:
-            return _download(coordinates, bar, [])
+            return _download(coordinates, only, bar, [])
 
 
-def _download(coordinates: tuple[str, ...], bar: _Bar, local: list[Path]) -> list[tuple[str, Path]]:
+def _download(coordinates: tuple[str, ...], only: frozenset[str], bar: _Bar, local: list[Path]) -> list[Path]:
     remote = remote_repositories()
     context = MavenContext(
         resolver=_Resolver(bar), repo_cache=cache_dir() / "maven", local_repos=local, remote_repos=remote, timeout=30
@@ -70,7 +73,7 @@ def _download(coordinates: tuple[str, ...], bar: _Bar, local: list[Path]) -> lis
         raise SetupError(f"Can't resolve {' + '.join(coordinates)}: {error}") from error
     named = {(d.groupId, d.artifactId) for d in inputs}  # a coordinate that was named wins over one that comes along
     along = [d for d in others if (d.groupId, d.artifactId) not in named and d.scope in ("compile", "runtime")]
-    needed = [d.artifact for d in [*inputs, *along] if d.type == "jar"]
+    needed = [d.artifact for d in [*inputs, *along] if d.type == "jar" and (not only or d.artifactId in only)]
     bar.total(len(needed))
     files = []
     for artifact in needed:
@@ -82,7 +85,7 @@ def _download(coordinates: tuple[str, ...], bar: _Bar, local: list[Path]) -> lis
             if local:
                 raise _Broken(str(file))
             raise SetupError(f"{file} is not a jar: delete it and try again.")
-        files.append((artifact.artifactId, file))
+        files.append(file)
         bar.advance(artifact.artifactId)
     return files
 
@@ -115,7 +118,9 @@ def _fetch(url: str, target: Path, timeout_s: float, received: Callable[[int], N
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _fetch_once(url, target, timeout_s, received)
-        except (requests.ConnectionError, requests.Timeout, _WrongChecksum):
+        except requests.HTTPError:
+            raise
+        except requests.RequestException:
             if attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
@@ -158,8 +163,9 @@ def _told(error: Exception, remote: dict[str, str]) -> SetupError:
     if isinstance(error, SetupError):
         return error
     return SetupError(
-        f"Can't download from the Maven repository ({', '.join(remote)}): {error}. Look at the network and HTTPS_PROXY, "
-        "or name a mirror in ~/.m2/settings.xml or QOD_MAVEN_REPOSITORY, then run `python -m qod_magics doctor --fetch`."
+        f"Can't download from the Maven repository ({', '.join(remote)}): {error}. Look at the network and at "
+        "HTTPS_PROXY, or name a mirror in ~/.m2/settings.xml or QOD_MAVEN_REPOSITORY, then run "
+        "`python -m qod_magics doctor --fetch`."
     )
 
 

@@ -162,11 +162,8 @@ def read_orders(events: queue.Queue[dict[str, Any]]) -> None:
 
 def tell(said: dict[str, Any]) -> None:
     """Write one line to the kernel, if it is still there."""
-    try:
-        sys.stdout.write(json.dumps(said) + "\n")
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        pass  # the kernel is gone
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(said).encode() + b"\n")
 
 
 def session_members(session: int) -> list[int]:

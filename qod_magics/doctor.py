@@ -1,0 +1,241 @@
+"""`python -m qod_magics doctor`: what this machine has of what is needed, and what to do about the rest."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from qod_magics.errors import QodError
+from qod_magics.jvm.jars import (
+    SPARK_SUPPORTED,
+    SPARK_VERSION,
+    JarSet,
+    broker_set,
+    connector_set,
+    installed_spark,
+    resolve,
+)
+from qod_magics.jvm.java import find_java
+
+GIGABYTE = 1e9
+#: Memory of a task manager and of the embedded broker, as seen on a small machine, in bytes.
+TASK_MANAGER_BYTES, BROKER_BYTES = 0.6 * GIGABYTE, 0.4 * GIGABYTE
+DISK_BYTES = 2 * GIGABYTE
+FETCH = "python -m qod_magics doctor --fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. `ok`: True it is there, False it is needed and missing, None it would be good to have."""
+
+    what: str
+    ok: bool | None
+    found: str
+    to_do: str = ""
+
+    def __str__(self) -> str:
+        mark = {True: "ok", False: "NO", None: "--"}[self.ok]
+        advice = f"\n{'':>24}to do: {self.to_do}" if self.to_do else ""
+        return f"  {mark}  {self.what:<18}{self.found}{advice}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the report; 0 if all that is needed is there, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="python -m qod_magics doctor", description="Look for all that qod_magics needs and say what is missing."
+    )
+    parser.add_argument("--fetch", action="store_true", help="download the jars now; nothing needs the network later")
+    options = parser.parse_args(argv)
+    if options.fetch:
+        fetch()
+    healthy = True
+    for finding in findings():
+        print(finding, flush=True)
+        healthy = healthy and finding.ok is not False
+    print("Everything needed is here." if healthy else "Something needed is missing: see the lines with NO.")
+    return 0 if healthy else 1
+
+
+def fetch() -> None:
+    """Resolve the jars that are not in the cache yet; what fails is told and shows in the report."""
+    for jars in (connector_set, broker_set):
+        try:
+            resolve(jars())
+        except QodError as error:
+            print(error, file=sys.stderr)
+
+
+def findings() -> Iterator[Finding]:
+    """All findings, each made when it is asked for."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        _python,
+        _java,
+        _pyspark,
+        _spark_home,
+        lambda: _jars("Spark's connector", connector_set),
+        lambda: _jars("Kafka broker", broker_set),
+        _kafka_client,
+        _loopback,
+        _temporary,
+        _cores,
+        _memory,
+        _jupyter,
+    )
+    for check in checks:
+        yield check()
+
+
+def _python() -> Finding:
+    ok = sys.version_info >= (3, 11)
+    return Finding(
+        "Python", ok, f"{platform.python_version()}, {sys.executable}", "" if ok else "install Python 3.11 or newer"
+    )
+
+
+def _java() -> Finding:
+    try:
+        java = find_java()
+    except QodError as error:
+        found, _, to_do = str(error).partition(". ")
+        return Finding("Java", False, found, to_do)
+    return Finding("Java", True, f"{java.version} from {java.origin}, {java.path}")
+
+
+def _pyspark() -> Finding:
+    try:
+        spark = installed_spark()
+    except QodError as error:
+        return Finding("pyspark", False, "not installed", str(error).partition(": ")[2])
+    install = f"pip install 'pyspark[connect]=={SPARK_VERSION}'"
+    first, last = (_release(bound) for bound in SPARK_SUPPORTED)
+    if not first <= _release(spark) < last:
+        return Finding(
+            "pyspark", False, f"{spark}; supported: {SPARK_SUPPORTED[0]} to before {SPARK_SUPPORTED[1]}", install
+        )
+    missing = [name for name in ("grpc", "pandas", "pyarrow") if find_spec(name) is None]
+    if missing:
+        return Finding("pyspark", False, f"{spark}, without {', '.join(missing)} for Spark Connect", install)
+    note = "" if spark == SPARK_VERSION else f"; {SPARK_VERSION} runs more queries in real time"
+    return Finding("pyspark", True, spark + note)
+
+
+def _spark_home() -> Finding:
+    if not os.environ.get("SPARK_HOME"):
+        return Finding("Spark", True, "the one inside pyspark (SPARK_HOME is not set)")
+    import findspark
+
+    try:
+        home = Path(findspark.find())
+    except (ValueError, IndexError):
+        home = Path(os.environ["SPARK_HOME"])
+    if not any((home / "jars").glob("spark-connect*.jar")):
+        return Finding("Spark", False, f"{home} has no Spark Connect", "set SPARK_HOME to a Spark 4, or unset it")
+    return Finding("Spark", True, f"{home} (SPARK_HOME)")
+
+
+def _jars(what: str, which: Callable[[], JarSet]) -> Finding:
+    try:
+        jars = which()
+    except QodError as error:
+        return Finding(what, False, "unknown", str(error))
+    files = jars.cached()
+    if files is None:
+        return Finding(what, False, "jars not downloaded yet", f"{FETCH}  (or wait for it at the first start)")
+    size = sum(file.stat().st_size for file in files) / 1e6
+    return Finding(what, True, f"{len(files)} jars, {size:.0f} MB in {jars.directory}")
+
+
+def _kafka_client() -> Finding:
+    found = _version("confluent-kafka")
+    return Finding(
+        "Kafka client", found is not None, found or "not installed", "" if found else "pip install confluent-kafka"
+    )
+
+
+def _loopback() -> Finding:
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with socket.create_connection(("127.0.0.1", port), timeout=2.0):
+                pass
+        addresses = {info[4][0] for info in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM)}
+    except OSError as error:
+        return Finding(
+            "Loopback ports", False, f"127.0.0.1 can't be used: {error}", "allow local connections (firewall, sandbox)"
+        )
+    if "127.0.0.1" not in addresses:
+        return Finding(
+            "Loopback ports", False, "localhost is not 127.0.0.1", "add `127.0.0.1 localhost` to the hosts file"
+        )
+    return Finding("Loopback ports", True, "127.0.0.1 can be bound and reached")
+
+
+def _temporary() -> Finding:
+    place = tempfile.gettempdir()
+    free = shutil.disk_usage(place).free
+    found = f"{place}, {free / GIGABYTE:.1f} GB free"
+    if free < DISK_BYTES:
+        return Finding("Temporary files", None, found, f"set TMPDIR to a place with {DISK_BYTES / GIGABYTE:.0f} GB")
+    return Finding("Temporary files", True, found)
+
+
+def _cores() -> Finding:
+    if not hasattr(os, "sched_getaffinity"):
+        return Finding(
+            "Cores",
+            None,
+            f"{os.cpu_count()}; this system can't keep processes on cores",
+            "task managers share all cores",
+        )
+    mine = sorted(os.sched_getaffinity(0))
+    found = f"{len(mine)} of {os.cpu_count()}, processes can be kept on {', '.join(map(str, mine))}"
+    if len(mine) < 2:
+        return Finding("Cores", None, found, "take two or more, for task managers beside the broker and the notebook")
+    return Finding("Cores", True, found)
+
+
+def _memory() -> Finding:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    found = f"{memory.available / GIGABYTE:.1f} GB free of {memory.total / GIGABYTE:.1f} GB"
+    need = BROKER_BYTES + 2 * TASK_MANAGER_BYTES
+    if memory.available < need:
+        return Finding("Memory", None, found, f"free {need / GIGABYTE:.1f} GB for the broker and two task managers")
+    return Finding("Memory", True, found)
+
+
+def _jupyter() -> Finding:
+    needed = {name: _version(name) for name in ("ipython", "ipykernel", "ipywidgets")}
+    missing = [name for name, found in needed.items() if found is None]
+    if missing:
+        return Finding("Jupyter", False, f"without {', '.join(missing)}", f"pip install {' '.join(missing)}")
+    found = ", ".join(f"{name} {number}" for name, number in needed.items())
+    if lab := _version("jupyterlab"):
+        return Finding("Jupyter", True, f"{found}, jupyterlab {lab}")
+    return Finding("Jupyter", None, f"{found}, no JupyterLab here", "pip install jupyterlab, unless it runs elsewhere")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _release(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

