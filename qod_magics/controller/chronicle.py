@@ -1,0 +1,149 @@
+"""What is told of the loop: events, faults, the decision log and the recording."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from qod_magics.controller.clock import Clock
+from qod_magics.controller.cycle import Cycle, Decision, line
+from qod_magics.controller.faults import Faults
+from qod_magics.controller.log import DecisionLog, Entry
+from qod_magics.controller.narration import Said, narrate, narrate_event
+from qod_magics.controller.recording import Recording
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Event
+from qod_magics.errors import QodError
+
+#: events kept for the recording while no cycle has a line to put them on
+UNRECORDED = 1000
+
+
+class Chronicle:
+    """Collects what happens between two cycles and tells it, once, in the log, in the cycle and in the recording.
+
+    At any given time an event is in exactly one of: collected, waiting for a line, recorded.
+    """
+
+    def __init__(self, log: DecisionLog, recording: Recording | None, clock: Clock) -> None:
+        self.log = log
+        self.recording = recording
+        self.cycle = 0  #: number of the cycle under way
+        self._clock = clock
+        self._faults = Faults()
+        self._happened: deque[tuple[Event, Entry | None]] = deque()
+        self._waiting: deque[Event] = deque(maxlen=UNRECORDED)
+        self._said = Said()
+        self._reasons: dict[str, tuple[str, str]] = {}  # instance -> (where it was told to go, why)
+        self._recorded: tuple[Cycle, Decision] | None = None
+
+    def happened(self, *events: Event) -> None:
+        """Collect events. Safe from any thread."""
+        self._happened.extend((event, None) for event in events)
+
+    def note(self, kind: str, words: str, **detail: Any) -> None:
+        """Collect something that happened to the loop itself. Safe from any thread."""
+        entry = Entry(self.cycle, self._clock.wall(), kind, (), words)
+        self._happened.append((Event(kind, {"why": words, **detail}), entry))
+
+    def fault(self, kind: str, words: str, **detail: Any) -> None:
+        """Something goes wrong; noted when that is news."""
+        if self._faults.report(kind, words, self.cycle):
+            self.note(kind, words, **detail)
+
+    def recovered(self, kind: str, words: str) -> None:
+        """What may have gone wrong goes well; noted when it is news."""
+        fault = self._faults.clear(kind)
+        if fault is not None:
+            cycles = "1 cycle" if fault.cycles == 1 else f"{fault.cycles} cycles"
+            self.note(f"{kind}-over", f"{words} ({cycles} since cycle {fault.since})", cycles=fault.cycles)
+
+    def told(self, plan: Plan) -> None:
+        """`plan` is being carried out: remember why it moves what it moves, for the event that reports the move."""
+        for instance, target in plan.place.items():
+            entry = next((e for e in self.log.newest(instance) if e.kind == "move"), None)
+            if entry is not None:
+                self._reasons[instance] = (target, entry.words.partition(": ")[2])
+
+    def tell(self, cycle: Cycle) -> Cycle:
+        """The cycle with all that was collected, after that and its decision went into the log."""
+        events = []
+        entries = []
+        while self._happened:
+            event, entry = self._happened.popleft()
+            event = self._with_reason(event)
+            events.append(event)
+            entries.append(entry or narrate_event(event, cycle))
+        if cycle.decision is not None:
+            try:
+                decided, self._said = narrate(cycle, cycle.decision, self._said)
+            except Exception as error:  # words are not worth a decision
+                self.fault("log-failed", f"the decision can't be put into words: {describe(error)}")
+            else:
+                self.recovered("log-failed", "decisions are put into words again")
+                entries += decided
+                events += [_starved(entry) for entry in decided if entry.kind in ("starved", "starved-over")]
+        cycle = replace(cycle, events=tuple(events), entries=tuple(entries))
+        self.log.append(entries)
+        self.log.decided(cycle)
+        return cycle
+
+    def record(self, cycle: Cycle) -> None:
+        """Append the cycle to the recording; the events of a cycle without decision wait for the next with one."""
+        if self.recording is None:
+            return
+        if cycle.decision is None:
+            self._waiting.extend(cycle.events)
+            return
+        self._recorded = (cycle, cycle.decision)
+        events = (*self._waiting, *cycle.events)
+        if self._append(line(cycle, cycle.decision, events)):
+            self._waiting.clear()
+        else:
+            self._waiting.extend(cycle.events)
+
+    def close(self, applied: bool = False) -> None:
+        """Close the recording. Events that wait for a line get one, with the last decision repeated."""
+        if self.recording is None:
+            return
+        self._waiting.extend(event for event, _ in self._happened)
+        self._happened.clear()
+        if self._waiting and self._recorded is not None:
+            cycle, decision = self._recorded
+            repeated = replace(cycle, at=self._clock.wall(), applied=applied)
+            if self._append(line(repeated, decision, tuple(self._waiting)) | {"repeated": True}):
+                self._waiting.clear()
+        self.recording.close()
+
+    def _append(self, record: Mapping[str, Any]) -> bool:
+        assert self.recording is not None
+        try:
+            self.recording.append(record)
+        except Exception as error:
+            self.fault("recording-failed", f"cycles can't be recorded in {self.recording.path}: {describe(error)}")
+            return False
+        self.recovered("recording-failed", f"cycles are recorded in {self.recording.path} again")
+        return True
+
+    def _with_reason(self, event: Event) -> Event:
+        instance = event.detail.get("instance")
+        if event.kind != "move" or not isinstance(instance, str):
+            return event
+        target, reason = self._reasons.pop(instance, ("", ""))
+        if event.detail.get("why") or not reason or event.detail.get("to") != target:
+            return event
+        return Event(event.kind, {**event.detail, "why": reason})
+
+
+def describe(error: BaseException | None) -> str:
+    """An error on one line: its message, with its type where it is none of ours to word."""
+    words = " ".join(str(error).split())
+    if isinstance(error, QodError) and words:
+        return words
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _starved(entry: Entry) -> Event:
+    return Event(entry.kind, {"task_manager": entry.names[0], "why": entry.words})

@@ -1,0 +1,299 @@
+"""The loop's one turn: observe, mark warm-ups, decide, set dials, apply, log, record, publish."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from qod_magics.controller import warm_up
+from qod_magics.controller.chronicle import Chronicle, describe
+from qod_magics.controller.clock import Clock, SystemClock
+from qod_magics.controller.cycle import RESERVED, Cycle, Decision
+from qod_magics.controller.dials import dials, hold
+from qod_magics.controller.errand import Errand
+from qod_magics.controller.log import DecisionLog
+from qod_magics.controller.plan_check import check_plan
+from qod_magics.controller.recording import Recording
+from qod_magics.controller.worker import ThreadWorker, Worker
+from qod_magics.core.plan import Plan
+from qod_magics.core.policy import Policy
+from qod_magics.core.runtime import Dials, Observation, Runtime
+from qod_magics.core.snapshot_json import snapshot_to_json
+from qod_magics.core.validation import check_snapshot
+from qod_magics.errors import UsageProblem
+
+Subscriber = Callable[[Cycle], object]
+
+
+class Controller:
+    """Decides for one runtime with one policy. `step` makes one cycle; nothing happens by itself.
+
+    Nothing that the runtime, the policy, the recording or a subscriber does ends the loop: what goes wrong is said
+    once in the log and as an event, when it begins and when it is over, and the dials stay as they were.
+
+    `step` and `close` belong to one thread at a time (`ControllerThread`). The rest is safe from any. The runtime is
+    called on workers of the controller's: `observe` never twice at a time, `apply` never twice at a time, but `observe`
+    may run while a slow `apply` goes on.
+
+    - `period_s`: length of a cycle in seconds; the loop's, and the measure of the backlogs that are drained
+    - `warm_up_timeout_s`: a warm-up ends after so many seconds at the latest
+    - `drain_periods`: a backlog is to be gone after so many periods
+    - `observe_timeout_s`, `apply_timeout_s`: how long a cycle waits for the runtime (None: 2 periods, 1 period)
+    - `worker`: makes the worker for calls to the runtime, given its name
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        policy: Policy,
+        *,
+        period_s: float = 5.0,
+        clock: Clock | None = None,
+        recording: Recording | None = None,
+        warm_up_timeout_s: float = 60.0,
+        drain_periods: float = 2.0,
+        observe_timeout_s: float | None = None,
+        apply_timeout_s: float | None = None,
+        log: DecisionLog | None = None,
+        worker: Callable[[str], Worker] = ThreadWorker,
+    ) -> None:
+        self.runtime = runtime
+        self.clock: Clock = clock or SystemClock()
+        self.log = log if log is not None else DecisionLog()
+        self.warm_up_timeout_s = warm_up_timeout_s
+        self.drain_periods = drain_periods
+        self.period_s = period_s
+        self.observe_timeout_s = observe_timeout_s
+        self.apply_timeout_s = apply_timeout_s
+        self._policy = policy
+        self._state: Any = None
+        self._paused = False
+        self._interrupted = False
+        self._last: Cycle | None = None
+        self._observing: Errand[Observation] = Errand(worker("qod-observe"))
+        self._applying: Errand[None] = Errand(worker("qod-apply"))
+        self._being_applied: tuple[int, Plan, Dials] | None = None
+        self._in_force: Dials | None = None
+        self._warm = warm_up.WarmUp()
+        self._chronicle = Chronicle(self.log, recording, self.clock)
+        self._annotations: Mapping[str, Any] = {}
+        self._subscribers: tuple[Subscriber, ...] = ()
+
+    @property
+    def period_s(self) -> float:
+        """Length of a cycle, seconds; can be changed while the loop runs. Raises UsageProblem unless above 0."""
+        return self._period_s
+
+    @period_s.setter
+    def period_s(self, seconds: float) -> None:
+        if not (math.isfinite(seconds) and seconds > 0):
+            raise UsageProblem(f"a period of {seconds!r} s makes no loop; give a number of seconds above 0")
+        self._period_s = float(seconds)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that decides; a new one begins without state. Set it between cycles."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._policy, self._state = policy, None
+
+    @property
+    def recording(self) -> Recording | None:
+        """Where cycles are recorded."""
+        return self._chronicle.recording
+
+    @property
+    def last(self) -> Cycle | None:
+        """The last cycle that is finished."""
+        return self._last
+
+    @property
+    def dials(self) -> Dials | None:
+        """The settings known to be in force; None before the first were applied."""
+        return self._in_force
+
+    @property
+    def paused(self) -> bool:
+        """Whether plans are made but not applied."""
+        return self._paused
+
+    def pause(self) -> None:
+        """Recommend only: from now on plans are made, logged and recorded, but not applied."""
+        if not self._paused:
+            self._paused = True
+            self.note("paused", "plans are recommended, not applied, from now on")
+
+    def resume(self) -> None:
+        """Apply plans again, from the next cycle on."""
+        if self._paused:
+            self._paused = False
+            self.note("resumed", "plans are applied from now on")
+
+    def annotate(self, **annotations: Any) -> None:
+        """Add keys to the recording's lines from now on (`phase="overload"`); None takes one away.
+
+        Raises UsageProblem for a key that the format uses itself.
+        """
+        for taken in sorted(RESERVED & annotations.keys()):
+            raise UsageProblem(f"a recording's lines have a {taken!r} of their own; annotate with another name")
+        merged = {**self._annotations, **annotations}
+        self._annotations = {key: value for key, value in merged.items() if value is not None}
+
+    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
+        """Have `callback` called with each finished cycle, on the controller's thread. Returns what ends that.
+
+        What it raises goes into the log. It should be quick: the loop waits for it.
+        """
+        self._subscribers = (*self._subscribers, callback)
+
+        def unsubscribe() -> None:
+            self._subscribers = tuple(each for each in self._subscribers if each is not callback)
+
+        return unsubscribe
+
+    def note(self, kind: str, words: str, **detail: Any) -> None:
+        """Put something that happened beside the cluster into the next cycle's events, the log and the recording."""
+        self._chronicle.note(kind, words, **detail)
+
+    def why(self, name: str) -> str:
+        """What was last decided about a stream, an instance or a task manager, and why. Raises UsageProblem."""
+        return self.log.why(name)
+
+    def interrupt(self) -> None:
+        """End the wait for the runtime, so that the cycle under way ends soon; until `close` none waits any more."""
+        self._interrupted = True
+        self._observing.interrupt()
+        self._applying.interrupt()
+
+    def close(self) -> None:
+        """End the workers and the recording. A later `step` starts them again."""
+        self._observing.close()
+        self._applying.close()
+        self._chronicle.close()
+        self._interrupted = False
+
+    def step(self) -> Cycle:
+        """Make one cycle and return it. Raises nothing that the runtime, the policy or a subscriber raised."""
+        chronicle = self._chronicle
+        chronicle.cycle += 1
+        cycle = Cycle(chronicle.cycle, self.clock.wall(), self.period_s, annotations=self._annotations)
+        self._look_at_late_apply()
+        seen = self._observe()
+        found = seen if isinstance(seen, str) else self._decide(seen)
+        if isinstance(found, str):
+            cycle = replace(cycle, paused=self._paused, skipped=found)
+        else:
+            paused = self._paused
+            cycle = replace(cycle, paused=paused, decision=found, applied=not paused and self._apply(found))
+        cycle = chronicle.tell(cycle)
+        if cycle.applied and cycle.plan is not None:
+            chronicle.told(cycle.plan)
+        chronicle.record(cycle)
+        self._last = cycle
+        for subscriber in self._subscribers:
+            self._publish(cycle, subscriber)
+        return cycle
+
+    def _observe(self) -> Observation | str:
+        """What the runtime sees, or why there is nothing to decide on."""
+        timeout_s = 2 * self.period_s if self.observe_timeout_s is None else self.observe_timeout_s
+        late = self._observing.late()
+        if late is not None:
+            if late.value is not None:  # too old to decide on, but what happened has happened
+                self._chronicle.happened(*late.value.events)
+            self._chronicle.recovered("observe-slow", f"observe() came back after {late.took_s:.1f} s")
+        slow = f"observe() takes longer than {timeout_s:g} s; cycles are skipped until it comes back"
+        if self._observing.under_way:
+            return self._skip("observe-slow", slow)
+        outcome = self._observing.call(self.runtime.observe, timeout_s)
+        if outcome is None:
+            return "the controller is being stopped" if self._interrupted else self._skip("observe-slow", slow)
+        if outcome.value is None:
+            return self._skip("observe-failed", f"observe() failed: {describe(outcome.error)}")
+        self._chronicle.recovered("observe-failed", "observe() works again")
+        self._chronicle.happened(*outcome.value.events)
+        try:
+            check_snapshot(outcome.value.snapshot)
+        except Exception as error:
+            return self._skip("snapshot-invalid", f"the runtime's snapshot is invalid: {describe(error)}")
+        self._chronicle.recovered("snapshot-invalid", "the runtime's snapshot is valid again")
+        return outcome.value
+
+    def _decide(self, observation: Observation) -> Decision | str:
+        """The decision, or why there is none."""
+        now, policy, state = self.clock.monotonic(), self._policy, self._state
+        self._warm, begun = warm_up.begin(self._warm, observation, now)
+        self._chronicle.happened(*(each.event() for each in begun))
+        snapshot = warm_up.mark(observation.snapshot, self._warm.warming)
+        try:
+            self._warm, over = warm_up.settle(
+                self._warm,
+                observation,
+                now,
+                self.warm_up_timeout_s,
+                lambda seen: policy.decide(seen, state)[0].current_accuracy,
+            )
+            self._chronicle.happened(*(each.event() for each in over))
+            snapshot = warm_up.mark(observation.snapshot, self._warm.warming)
+            started = self.clock.monotonic()
+            plan, self._state = policy.decide(snapshot, state)
+            policy_ms = 1000 * (self.clock.monotonic() - started)
+            check_plan(plan, snapshot)
+            measured = observation.measured
+            settings = dials(plan, snapshot, measured, period_s=self.period_s, drain_periods=self.drain_periods)
+        except Exception as error:
+            words = f"policy {policy.name} failed, the dials stay as they are: {describe(error)}"
+            return self._skip("policy-failed", words, snapshot=snapshot_to_json(snapshot))
+        self._chronicle.recovered("policy-failed", f"policy {policy.name} decides again")
+        return Decision(snapshot, measured, plan, hold(settings, self._in_force, snapshot), policy.name, policy_ms)
+
+    def _apply(self, decision: Decision) -> bool:
+        """Whether the plan is now in force."""
+        timeout_s = self.period_s if self.apply_timeout_s is None else self.apply_timeout_s
+        if self._being_applied is None:
+            call = partial(self.runtime.apply, decision.plan, decision.dials)
+            outcome = self._applying.call(call, timeout_s)
+            if outcome is not None and outcome.error is None:
+                self._applied(decision.plan, decision.dials)
+                return True
+            if outcome is not None:
+                self._chronicle.fault("apply-failed", f"apply() failed: {describe(outcome.error)}")
+                return False
+            self._being_applied = (self._chronicle.cycle, decision.plan, decision.dials)
+        if not self._interrupted:
+            words = f"apply() of cycle {self._being_applied[0]} is still under way; no other is begun until it ends"
+            self._chronicle.fault("apply-slow", words)
+        return False
+
+    def _look_at_late_apply(self) -> None:
+        late = self._applying.late()
+        if late is None or self._being_applied is None:
+            return
+        number, plan, settings = self._being_applied
+        self._being_applied = None
+        self._chronicle.recovered("apply-slow", f"apply() of cycle {number} ended after {late.took_s:.1f} s")
+        if late.error is None:
+            self._applied(plan, settings)
+        else:
+            self._chronicle.fault("apply-failed", f"apply() failed: {describe(late.error)}")
+
+    def _applied(self, plan: Plan, settings: Dials) -> None:
+        self._chronicle.recovered("apply-failed", "apply() works again")
+        self._in_force = settings
+        self._warm = warm_up.told(self._warm, plan, self.clock.monotonic())
+
+    def _publish(self, cycle: Cycle, subscriber: Subscriber) -> None:
+        name = getattr(subscriber, "__qualname__", type(subscriber).__name__)
+        try:
+            subscriber(cycle)
+        except Exception as error:
+            self._chronicle.fault(f"subscriber-failed {name}", f"{name}, given a cycle, raised {describe(error)}")
+
+    def _skip(self, kind: str, words: str, **detail: Any) -> str:
+        self._chronicle.fault(kind, words, **detail)
+        return words

@@ -1,0 +1,133 @@
+"""From a plan to the settings of the shedders: the plan's own probabilities, less while a backlog is drained. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from qod_magics.controller.dag import minimums, upstream_first
+from qod_magics.core.plan import Edge, Plan
+from qod_magics.core.runtime import Dials, Measured
+from qod_magics.core.snapshot import Snapshot
+
+#: a backlog below this many periods of input is the ordinary rest between two reads, and not drained
+ALLOWANCE_PERIODS = 0.2
+
+#: a dial that would move by less stays where it is
+DEAD_BAND = 0.005
+
+#: what rounding may cost
+EPSILON = 1e-12
+
+
+def thinned(desired: float, minimum: float, backlog: float, rate: float | None, drain_s: float) -> float:
+    """The accuracy at which `backlog` rows and the input of the next `drain_s` seconds are done in `drain_s` seconds.
+
+    The plan says that the CPU suffices for `desired * rate` rows/s. In `drain_s` seconds, `rate * drain_s + backlog`
+    rows have to be gone; `desired * rate * drain_s` of them can be processed:
+
+        max(min(minimum, desired), desired * rate * drain_s / (rate * drain_s + backlog))
+
+    The result lies in [min(minimum, desired), desired], never grows with the backlog, and is `desired` without one and
+    where the rate is 0 or unknown (None): there is then nothing to compare the backlog with. A minimum that leaves too
+    little room makes the drain take longer; it is not broken.
+    """
+    if rate is None or rate <= 0 or backlog <= 0:
+        return desired
+    arriving = rate * drain_s
+    return min(desired, max(min(minimum, desired), desired * arriving / (arriving + backlog)))
+
+
+def dials(plan: Plan, snapshot: Snapshot, measured: Measured, *, period_s: float, drain_periods: float = 2.0) -> Dials:
+    """The settings that carry out `plan`, and drain backlogs within `drain_periods * period_s` seconds.
+
+    Without a backlog, `keep` is `plan.non_drop` and `accept` is `plan.desired`.
+
+    - A source with a backlog keeps `thinned(...)` of its rows: source shedders hash the row's place in the topic, so
+      rows that wait are thinned at once.
+    - A task whose input streams hold a backlog accepts `thinned(...)`, over the sums of their lags and input rates.
+    - Behind a task that is thinned, streams open by as much, up to 1: a query that wants less than its neighbours
+      gets it from the thinner input too, so that no query falls below its minimum while a source is drained for
+      another's sake, and none gets more than the plan gives it.
+
+    Lags and input rates are those of `measured` (rows, rows/s; sources by task, streams by "from>to"); a source
+    without a measured rate counts with its `external_rate`.
+    """
+    drain_s = drain_periods * period_s
+    minimum = minimums(snapshot)
+    keep: dict[Edge, float] = {}
+    accept: dict[str, float] = {}
+    planned: dict[str, float] = {}  # accuracy by the plan (model item 8)
+    actual: dict[str, float] = {}  # accuracy by these dials
+    for task in upstream_first(snapshot):
+        desired = plan.desired.get(task.id, 1.0)
+        if not task.upstream:
+            rate = measured.input_rate.get(task.id, task.external_rate)
+            given = plan.non_drop.get((None, task.id), desired)
+            waiting = _backlog(measured.lag.get(task.id, 0), rate, period_s)
+            planned[task.id] = given
+            actual[task.id] = keep[None, task.id] = thinned(given, minimum[task.id], waiting, rate, drain_s)
+            accept[task.id] = desired
+            continue
+        names = [f"{source}>{task.id}" for source in task.upstream]
+        rates = [measured.input_rate.get(name) for name in names]
+        waits = [_backlog(measured.lag.get(n, 0), r, period_s) for n, r in zip(names, rates, strict=True)]
+        accept[task.id] = thinned(desired, minimum[task.id], sum(waits), sum(r or 0.0 for r in rates), drain_s)
+        for source in task.upstream:
+            given = plan.non_drop.get((source, task.id), 1.0)
+            opened = given * planned[source] / actual[source] if actual[source] < planned[source] else given
+            keep[source, task.id] = min(opened, 1.0)
+        share = len(task.upstream)
+        planned[task.id] = sum(planned[s] * plan.non_drop.get((s, task.id), 1.0) for s in task.upstream) / share
+        actual[task.id] = sum(min(actual[s] * keep[s, task.id], accept[task.id]) for s in task.upstream) / share
+    return Dials(keep, accept)
+
+
+def accuracies(settings: Dials, snapshot: Snapshot) -> Mapping[str, float]:
+    """The share of the application's input that reaches each task under `settings` (model item 8)."""
+    found: dict[str, float] = {}
+    for task in upstream_first(snapshot):
+        if not task.upstream:
+            found[task.id] = settings.keep[None, task.id]
+            continue
+        limit = settings.accept[task.id]
+        reaching = [min(found[source] * settings.keep[source, task.id], limit) for source in task.upstream]
+        found[task.id] = sum(reaching) / len(reaching)
+    return found
+
+
+def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
+    """`new`, but dials that would move by less than `DEAD_BAND` stay as they were in `last`.
+
+    A turn can cost a recompilation where a dial is a literal, so noise does not turn it. Moves to and from exactly 0
+    and 1 are always made. Where a dial that stays behind would take a query below its minimum, only dials that
+    would fall are held.
+    """
+    if last is None:
+        return new
+    held = _merge(new, last, rising=True)
+    wanted, got = accuracies(new, snapshot), accuracies(held, snapshot)
+    floors = {t.id: min(t.min_accuracy, wanted[t.id]) for t in snapshot.tasks if t.min_accuracy is not None}
+    if all(got[name] >= floor - EPSILON for name, floor in floors.items()):
+        return held
+    return _merge(new, last, rising=False)
+
+
+def _backlog(lag: float, rate: float | None, period_s: float) -> float:
+    return max(lag - ALLOWANCE_PERIODS * period_s * (rate or 0.0), 0.0)
+
+
+def _merge(new: Dials, last: Dials, *, rising: bool) -> Dials:
+    return Dials(
+        {edge: _held(value, last.keep.get(edge), rising) for edge, value in new.keep.items()},
+        {task: _held(value, last.accept.get(task), rising) for task, value in new.accept.items()},
+    )
+
+
+def _held(new: float, last: float | None, rising: bool) -> float:
+    if last is None or _ends((new, last)) or abs(new - last) >= DEAD_BAND or (new > last and not rising):
+        return new
+    return last
+
+
+def _ends(values: Iterable[float]) -> bool:
+    return any(value in (0.0, 1.0) for value in values)

@@ -1,0 +1,57 @@
+"""A call to the runtime that is waited for within bounds, and never made twice at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from qod_magics.controller.worker import Job, Outcome, Worker
+
+T = TypeVar("T")
+
+
+class Errand(Generic[T]):
+    """One kind of call (observe, apply) on a worker of its own.
+
+    At any given time at most one call is under way. One that was given up waiting for goes on; what it comes back with
+    is handed out once, by `late`.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._under_way: Job[T] | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a call was given up waiting for and its outcome not yet taken."""
+        return self._under_way is not None
+
+    def call(self, function: Callable[[], T], timeout_s: float) -> Outcome[T] | None:
+        """Make a call and wait for at most `timeout_s` seconds; None when it goes on after that.
+
+        Raises RuntimeError while an earlier call is under way.
+        """
+        if self._under_way is not None:
+            raise RuntimeError("an earlier call is under way: ask late() first")
+        job = self._worker.begin(function)
+        outcome = job.wait(timeout_s)
+        if outcome is None:
+            self._under_way = job
+        return outcome
+
+    def late(self) -> Outcome[T] | None:
+        """The outcome of the call that was given up waiting for, once it is there; does not wait."""
+        if self._under_way is None:
+            return None
+        outcome = self._under_way.wait(0.0)
+        if outcome is not None:
+            self._under_way = None
+        return outcome
+
+    def interrupt(self) -> None:
+        """End the wait in `call`, from another thread."""
+        self._worker.interrupt()
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()

@@ -1,0 +1,192 @@
+"""Why something runs as it does: the last decision about one name, in words, with its numbers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from qod_magics.controller.cycle import Cycle, Decision
+from qod_magics.controller.dag import above, queries_of, upstream_first
+from qod_magics.controller.needs import Need, needs
+from qod_magics.core.plan import Plan
+from qod_magics.core.snapshot import Instance, Snapshot, Task
+from qod_magics.policies.stream_economics import restrictions
+
+if TYPE_CHECKING:
+    from qod_magics.controller.log import Entry
+
+#: how many names a sentence lists before it says how many more there are
+LISTED = 5
+
+#: entries that say why an instance or a task manager is where it is
+TOLD = ("move", "moved", "warm-up", "warm-up-over", "starved", "task-manager-lost", "query-failed", "query-restarted")
+
+
+def why(name: str, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]) -> str:
+    """What `decision`, that of `cycle`, means for a task, an instance or a task manager, and why.
+
+    `newest` holds the newest entry of each kind about `name`. Raises KeyError when the snapshot has no such name.
+    """
+    snapshot = decision.snapshot
+    for task in snapshot.tasks:
+        if task.id == name:
+            parts = _task(task, cycle, decision, newest)
+            break
+    else:
+        for instance in snapshot.instances:
+            if instance.id == name:
+                parts = _instance(instance, decision)
+                break
+        else:
+            parts = _manager(name, decision)
+    told = [f"{entry.kind} at {entry.at:%H:%M:%S}: {entry.words}" for kind, entry in newest.items() if kind in TOLD]
+    parts += told[:LISTED]
+    if cycle.paused:
+        parts.append("the controller is paused: this is recommended, not applied")
+    elif not cycle.applied:
+        parts.append("the plan could not be applied: the settings from before stay in force")
+    return "; ".join(parts)
+
+
+def shortage(name: str, need: Need) -> str:
+    """Why instances have to leave a task manager: "tm1 needs 12.4 % more than it has at minimum accuracies"."""
+    if need.short > 0:
+        return f"{name} needs {need.short:.1f} % more than it has at minimum accuracies"
+    return f"{name} needs {need.at_minimum:.1f} % of a core at minimum accuracies and has {need.available:.1f} %"
+
+
+def limits(snapshot: Snapshot, found: Mapping[str, Need]) -> Mapping[str, tuple[str, ...]]:
+    """By task, the task managers that limit it: those short of CPU, or with an instance that warms up, where it or
+    something that it reads from runs."""
+    warming = {instance.task_manager for instance in snapshot.instances if instance.warming_up}
+    hosts: dict[str, dict[str, None]] = {task.id: {} for task in snapshot.tasks}
+    for instance in snapshot.instances:
+        if found[instance.task_manager].is_tight or instance.task_manager in warming:
+            hosts[instance.task][instance.task_manager] = None
+    for task in upstream_first(snapshot):
+        for source in task.upstream:
+            hosts[task.id].update(hosts[source])
+    return {task: tuple(names) for task, names in hosts.items()}
+
+
+def limiting(snapshot: Snapshot, plan: Plan, task: str, limited: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The task managers that limit the accuracy asked of `task`: of a query its own, of another task those of the
+    query that is given the most, since that is whose accuracy it runs at."""
+    while snapshot.downstream[task]:
+        task = max(snapshot.downstream[task], key=lambda consumer: plan.desired[consumer])
+    return limited[task]
+
+
+def supply(name: str, need: Need) -> str:
+    """What a task manager has and needs, in words."""
+    return (
+        f"{name} has {need.available:.1f} % of a core for its tasks, "
+        f"needs {need.at_minimum:.1f} % at minimum accuracies and {need.at_full:.1f} % at full accuracy"
+    )
+
+
+def listed(names: list[str]) -> str:
+    """Names with commas, at most `LISTED` of them."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
+
+
+def _task(task: Task, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]) -> list[str]:
+    snapshot, plan = decision.snapshot, decision.plan
+    desired = plan.desired[task.id]
+    priority, minimum = restrictions(snapshot)[task.id]
+    shed = newest.get("shedding")
+    was = f"was {shed.numbers['before']:.2f} until {shed.at:%H:%M:%S}; " if shed and "before" in shed.numbers else ""
+    verb = "runs" if cycle.applied else "should run"
+    parts = [f"{task.id} {verb} at {desired:.2f} of its input ({was}minimum {minimum:.2f}, priority {priority})"]
+    measured = decision.measured.accuracy.get(task.id)
+    if measured is not None:
+        parts.append(f"measured in this cycle: {measured:.2f}")
+    if snapshot.downstream[task.id]:
+        wanted = [f"{query.id} {plan.desired[query.id]:.2f}" for query in queries_of(snapshot, task.id)]
+        parts.append(f"that is the most that its queries are given ({listed(wanted)})")
+    if desired < 1:
+        parts += _cause(task, decision)
+    parts += _drain(task, decision)
+    return parts
+
+
+def _cause(task: Task, decision: Decision) -> list[str]:
+    snapshot, plan = decision.snapshot, decision.plan
+    found = needs(snapshot)
+    warming = {i.task_manager: i.id for i in snapshot.instances if i.warming_up}
+    priority = restrictions(snapshot)
+    related = {name for query in queries_of(snapshot, task.id) for name in above(snapshot, query.id)}
+    parts = []
+    moved = [i for i in (*plan.fail, *plan.place) if _task_of(snapshot, i) in related]
+    if moved:
+        parts.append(f"{listed(list(dict.fromkeys(moved)))} moves, and its queries run at their minimum meanwhile")
+    for host in limiting(snapshot, plan, task.id, limits(snapshot, found)):
+        words = supply(host, found[host])
+        if host in warming:
+            words += f"; {warming[host]} warms up there, so its queries run at their minimum until that is over"
+        else:
+            here = {i.task for i in snapshot.instances if i.task_manager == host}
+            first = sorted(t for t in here - {task.id} if priority[t][0] > priority[task.id][0])
+            if first:
+                names = [f"{other} (priority {priority[other][0]})" for other in first]
+                words += f", and serves {listed(names)} first"
+        parts.append(words)
+    if not parts:
+        parts.append(f"policy {decision.policy} decided so, with no task manager short of CPU")
+    return parts
+
+
+def _drain(task: Task, decision: Decision) -> list[str]:
+    lag, dials = decision.measured.lag, decision.dials
+    if not task.upstream:
+        given, kept = decision.plan.non_drop.get((None, task.id), 1.0), dials.keep.get((None, task.id), 1.0)
+        waiting = lag.get(task.id, 0)
+    else:
+        given, kept = decision.plan.desired[task.id], dials.accept.get(task.id, 1.0)
+        waiting = sum(lag.get(f"{source}>{task.id}", 0) for source in task.upstream)
+    if kept >= given - 0.005:
+        return []
+    return [f"{waiting} rows wait, so it keeps {kept:.2f} for now, until they are gone"]
+
+
+def _instance(instance: Instance, decision: Decision) -> list[str]:
+    parts = [
+        f"{instance.id} runs on {instance.task_manager}, reads {instance.in_rate:.0f} rows/s with {instance.cpu:.1f} %"
+        f" of a core"
+    ]
+    if instance.id in decision.plan.fail or instance.id in decision.plan.place:
+        target = decision.plan.place.get(instance.id, "another task manager, once there is room")
+        parts.append(f"it moves to {target}")
+    if instance.warming_up:
+        parts.append("it is warming up")
+    parts.append(f"its task {instance.task} is to run at {decision.plan.desired[instance.task]:.2f} of its input")
+    parts.append(supply(instance.task_manager, needs(decision.snapshot)[instance.task_manager]))
+    return parts
+
+
+def _manager(name: str, decision: Decision) -> list[str]:
+    snapshot = decision.snapshot
+    manager = {each.id: each for each in snapshot.task_managers}[name]
+    here = [instance for instance in snapshot.instances if instance.task_manager == name]
+    used = sum(instance.cpu for instance in here)
+    parts = [
+        f"{supply(name, needs(snapshot)[name])}; its {manager.cores:g} cores are {manager.cpu:.1f} % busy, "
+        f"{used:.1f} % with its {len(here)} instances"
+    ]
+    if here:
+        most = sorted(here, key=lambda instance: -instance.cpu)
+        parts.append("it runs " + listed([f"{i.id} ({i.cpu:.1f} %)" for i in most]))
+    warming = [instance.id for instance in here if instance.warming_up]
+    if warming:
+        parts.append(f"{listed(warming)} warms up, so it takes no part in sharing and nothing is moved away from it")
+    leaving = [instance.id for instance in here if instance.id in decision.plan.fail]
+    if leaving:
+        parts.append(f"{listed(leaving)} leaves it")
+    if name in decision.plan.starved:
+        parts.append("it is starved: its minimum accuracies don't fit and there is nowhere to move a task to")
+    return parts
+
+
+def _task_of(snapshot: Snapshot, instance: str) -> str | None:
+    return next((each.task for each in snapshot.instances if each.id == instance), None)

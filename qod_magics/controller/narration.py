@@ -1,0 +1,110 @@
+"""What a cycle gives the decision log to say: only what changed in a way that matters. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from qod_magics.controller.cycle import Cycle, Decision
+from qod_magics.controller.explain import limiting, limits, shortage, supply
+from qod_magics.controller.log import Entry
+from qod_magics.controller.needs import Need, needs
+from qod_magics.core.runtime import Event
+
+#: a desired accuracy that moved by no more since it was last said is not worth an entry
+WORTH_SAYING = 0.01
+
+#: keys of an event's detail that name what it is about
+SUBJECTS = ("instance", "task", "task_manager", "from", "to", "source", "stream", "query")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the log was last told, so that it is not told again."""
+
+    desired: Mapping[str, float] = field(default_factory=dict)  #: by task
+    moving: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager, or "" for nowhere yet
+    starved: frozenset[str] = frozenset()
+
+
+def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, ...], Said]:
+    """The entries for a cycle's decision, and what has been said then."""
+    plan = decision.plan
+    wanted = {task.id: plan.desired[task.id] for task in decision.snapshot.tasks}
+    desired = {task: said.desired.get(task, 1.0) for task in wanted}
+    changed = [task for task, after in wanted.items() if abs(after - desired[task]) > WORTH_SAYING]
+    moving = {name: plan.place.get(name, "") for name in (*plan.fail, *plan.place)}
+    moved = [name for name, target in moving.items() if said.moving.get(name) != target]
+    starved = frozenset(plan.starved)
+    entries: list[Entry] = []
+    if changed or moved or starved != said.starved:
+        found = needs(decision.snapshot)
+        limited = limits(decision.snapshot, found) if changed else {}
+        for task in changed:
+            hosts = limiting(decision.snapshot, plan, task, limited)
+            entries.append(_shedding(cycle, task, desired[task], wanted[task], [supply(h, found[h]) for h in hosts]))
+            desired[task] = wanted[task]
+        entries += [_move(cycle, decision, name, moving[name], found) for name in moved]
+        entries += _starving(cycle, starved, said.starved, found)
+    return tuple(entries), Said(desired, moving, starved)
+
+
+def narrate_event(event: Event, cycle: Cycle) -> Entry:
+    """The entry for something that happened in the cluster."""
+    detail = event.detail
+    names = dict.fromkeys(str(detail[key]) for key in SUBJECTS if isinstance(detail.get(key), str))
+    numbers = {k: float(v) for k, v in detail.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    kind = "moved" if event.kind == "move" else event.kind  # "move" is the decision
+    return Entry(cycle.number, cycle.at, kind, tuple(names), _words(event), numbers)
+
+
+def _words(event: Event) -> str:
+    detail = event.detail
+    reason = f": {detail['why']}" if detail.get("why") else ""
+    if event.kind == "move" and "instance" in detail:
+        took = f" in {detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
+        return f"{detail['instance']} moved from {detail.get('from')} to {detail.get('to')}{took}{reason}"
+    if event.kind in ("warm-up", "warm-up-over"):
+        return f"{detail['instance']}{reason}"
+    facts = [f"{key} {_short(value)}" for key, value in detail.items() if key != "why"]
+    return f"{', '.join(facts)}{reason}" if facts else event.kind + reason
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = " ".join(str(value).split())
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def _shedding(cycle: Cycle, task: str, before: float, after: float, hosts: list[str]) -> Entry:
+    verb = ("sheds more" if after < before else "sheds less") if after < 1 else "sheds nothing any more"
+    because = "; ".join(hosts) or "no task manager is short of CPU"
+    words = f"{task} {verb}: from {before:.2f} to {after:.2f} of its input; {because}"
+    return Entry(cycle.number, cycle.at, "shedding", (task,), words, {"before": before, "after": after})
+
+
+def _starving(cycle: Cycle, now: frozenset[str], before: frozenset[str], found: Mapping[str, Need]) -> Iterator[Entry]:
+    for name in sorted(now ^ before):
+        if name not in found:
+            continue
+        if name in now:
+            words = f"{shortage(name, found[name])}, and there is nowhere to move a task to: add a task manager"
+            yield Entry(cycle.number, cycle.at, "starved", (name,), words, _numbers(found[name]))
+        else:
+            words = f"{name} is no longer starved: {supply(name, found[name])}"
+            yield Entry(cycle.number, cycle.at, "starved-over", (name,), words, _numbers(found[name]))
+
+
+def _move(cycle: Cycle, decision: Decision, instance: str, target: str, found: Mapping[str, Need]) -> Entry:
+    row = next(each for each in decision.snapshot.instances if each.id == instance)
+    source = row.task_manager
+    verb = "moves" if cycle.applied else "should move"
+    where = f"to {target}" if target else "to wherever there is room"
+    words = f"{instance} {verb} from {source} {where}: {shortage(source, found[source])}"
+    names = tuple(dict.fromkeys(name for name in (instance, row.task, source, target) if name))
+    return Entry(cycle.number, cycle.at, "move", names, words, _numbers(found[source]))
+
+
+def _numbers(need: Need) -> dict[str, float]:
+    return {"available": need.available, "at_minimum": need.at_minimum, "at_full": need.at_full}

@@ -1,0 +1,162 @@
+"""Which instances are warming up. Pure.
+
+A warm-up lasts from the (re)placement of an instance until its metrics are fresh and its task reaches its minimum
+accuracy, `curAc(t) >= minAc(t)`, or until a time-out (Stream Economics, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from qod_magics.controller.dag import minimums
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Event, Observation
+from qod_magics.core.snapshot import Instance, Snapshot
+
+#: events that name an instance which starts again where it is
+RESTARTS = frozenset({"query-restarted"})
+
+#: events that name an instance whose move, if it was told to move, has come to nothing
+FAILURES = frozenset({"query-failed", "query-restarted"})
+
+#: accuracy that counts as reached, of the minimum: a task held at its minimum is measured to scatter around it
+REACHED = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class Warming:
+    """An instance that is warming up."""
+
+    since: float  #: monotonic seconds
+    why: str
+    #: where it was told to move and has not been seen yet; its warm-up can't end before, except by the time-out
+    bound_for: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A warm-up that begins."""
+
+    instance: Instance
+    why: str
+
+    def event(self) -> Event:
+        """For the recording and the log."""
+        return Event("warm-up", {**_subject(self.instance), "why": self.why})
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A warm-up that ended."""
+
+    instance: Instance
+    took_s: float
+    timed_out: bool
+    accuracy: float  #: curAc of its task, fraction of 1
+    minimum: float  #: minAc of its task, fraction of 1
+
+    def event(self) -> Event:
+        """For the recording and the log."""
+        end = "timed out" if self.timed_out else "is over"
+        why = f"it {end} after {self.took_s:.1f} s at accuracy {self.accuracy:.2f} (minimum {self.minimum:.2f})"
+        detail = {
+            "took_s": self.took_s,
+            "timed_out": self.timed_out,
+            "accuracy": self.accuracy,
+            "minimum": self.minimum,
+        }
+        return Event("warm-up-over", {**_subject(self.instance), **detail, "why": why})
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What has to be remembered from one cycle to the next: where instances were, and which are warming up."""
+
+    where: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager, as last seen
+    warming: Mapping[str, Warming] = field(default_factory=dict)  #: by instance
+
+
+def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
+    """`snapshot` with `warming_up` set on exactly the instances named."""
+    names = frozenset(warming)
+    return replace(snapshot, instances=tuple(replace(i, warming_up=i.id in names) for i in snapshot.instances))
+
+
+def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, tuple[Begun, ...]]:
+    """Notice the instances that are new, sit on another task manager than before, or were restarted."""
+    restarted = {e.detail.get("instance") for e in observation.events if e.kind in RESTARTS}
+    failed = {e.detail.get("instance") for e in observation.events if e.kind in FAILURES}
+    warming: dict[str, Warming] = {}
+    begun = []
+    for instance in observation.snapshot.instances:
+        why = _why(instance, state.where.get(instance.id), instance.id in restarted)
+        if why is not None:
+            warming[instance.id] = Warming(now, why)
+            begun.append(Begun(instance, why))
+        elif instance.id in state.warming:
+            warm = state.warming[instance.id]
+            warming[instance.id] = replace(warm, bound_for=None) if instance.id in failed else warm
+    where = {instance.id: instance.task_manager for instance in observation.snapshot.instances}
+    return WarmUp(where, warming), tuple(begun)
+
+
+def settle(
+    state: WarmUp,
+    observation: Observation,
+    now: float,
+    timeout_s: float,
+    current_accuracy: Callable[[Snapshot], Mapping[str, float]],
+) -> tuple[WarmUp, tuple[Over, ...]]:
+    """End the warm-ups that are over.
+
+    An instance whose `fresh` is False, or which the runtime itself reports as warming up, goes on until the time-out.
+    `current_accuracy` gives curAc by task for a snapshot; it is asked at most once, and only when it matters.
+    """
+    minimum = minimums(observation.snapshot)
+    candidates = []
+    for instance in observation.snapshot.instances:
+        warm = state.warming.get(instance.id)
+        if warm is None:
+            continue
+        ready = observation.fresh.get(instance.id, True) and not instance.warming_up and warm.bound_for is None
+        timed_out = now - warm.since >= timeout_s
+        if timed_out or (ready and now > warm.since):
+            candidates.append((instance, now - warm.since, ready, timed_out))
+    if not candidates:
+        return state, ()
+    accuracy = current_accuracy(mark(observation.snapshot, state.warming))
+    over = []
+    for instance, took_s, ready, timed_out in candidates:
+        reached = accuracy.get(instance.task, 0.0) >= REACHED * minimum[instance.task]
+        if timed_out or (ready and reached):
+            good = ready and reached
+            over.append(Over(instance, took_s, not good, accuracy.get(instance.task, 0.0), minimum[instance.task]))
+    gone = {each.instance.id for each in over}
+    warming = {name: warm for name, warm in state.warming.items() if name not in gone}
+    return replace(state, warming=warming), tuple(over)
+
+
+def told(state: WarmUp, plan: Plan, now: float) -> WarmUp:
+    """After `plan` was applied: the instances that it places elsewhere are warming up at once ([C] of section 3)."""
+    moves = {name: where for name, where in plan.place.items() if state.where.get(name) not in (None, where)}
+    if not moves:
+        return state
+    begun = {
+        name: Warming(now, f"it moves to {where}", where)
+        for name, where in moves.items()
+        if name not in state.warming or state.warming[name].bound_for != where  # told again: no new time-out
+    }
+    return replace(state, warming={**state.warming, **begun})
+
+
+def _subject(instance: Instance) -> dict[str, str]:
+    return {"instance": instance.id, "task": instance.task, "task_manager": instance.task_manager}
+
+
+def _why(instance: Instance, was: str | None, restarted: bool) -> str | None:
+    if was is None:
+        return f"it is new on {instance.task_manager}"
+    if was != instance.task_manager:
+        return f"it moved from {was} to {instance.task_manager}"
+    return f"it was restarted on {instance.task_manager}" if restarted else None
