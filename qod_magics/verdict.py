@@ -1,0 +1,422 @@
+"""The verdict on a recorded run: does it show what Stream Economics promises? Pure.
+
+The criteria follow the evaluation of Stream Economics (thesis, section 5.2): restrictions always respected, fast
+reaction to load changes both ways, lag that stays near zero where the engine alone falls behind, and exact books.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.phases import DEFAULT_SETTLE_S, Line, Lines, Phase, is_repeated, period_s, phases, seconds, settled
+from qod_magics.policies import policy as policy_named
+
+OVERLOAD = "overload"  #: name of the phase that asks for more than the first task manager has
+
+PLAN_TOLERANCE = 1e-9
+ACCURACY_TOLERANCE = 0.02  #: fraction of 1: sampling noise of one cycle
+PRIORITY_TOLERANCE = 0.05  #: fraction of a query's need
+LAG_PERIODS = 2.0
+MOVE_LIMIT_S = 10.0
+FULL_ACCURACY = 0.999
+GROWTH = 5.0  #: how much more lag the engine alone must show
+END_CYCLES = 4  #: cycles averaged for the lag at the end of a phase
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One thing that was judged."""
+
+    name: str
+    passed: bool
+    detail: str  #: the numbers, in one line
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A recording with what every criterion asks of it."""
+
+    lines: Lines
+    at: tuple[float, ...]
+    phases: tuple[Phase, ...]
+    settled: Mapping[Phase, tuple[int, ...]]
+
+    @property
+    def settled_lines(self) -> Iterator[tuple[Phase, int, Line]]:
+        for phase, indices in self.settled.items():
+            for index in indices:
+                yield phase, index, self.lines[index]
+
+    @property
+    def unsettled(self) -> tuple[Phase, ...]:
+        return tuple(phase for phase, indices in self.settled.items() if not indices)
+
+    def where(self, phase: Phase, index: int) -> str:
+        return f"at {self.at[index]:.0f} s{_in(phase)}"
+
+
+def verdict(
+    run_lines: Lines,
+    off_lines: Lines | None = None,
+    policy: str = "stream-economics",
+    settle_s: float = DEFAULT_SETTLE_S,
+) -> tuple[Criterion, ...]:
+    """Judge a controlled run, and compare it with the run of the same load with the controller off.
+
+    `run_lines` is the recording; `off_lines` has a phase "overload" with the same load, and without it that comparison
+    is left out. `policy` names the policy that must have made the plans. `settle_s` is how long after a phase's start
+    or a disturbance (seconds) the cluster must have settled. Raises SnapshotError for a snapshot that breaks the
+    format, UsageProblem for an unknown policy, ValueError for a recording without lines.
+    """
+    if not run_lines:
+        raise ValueError("the recording has no lines: nothing to judge")
+    parts = phases(run_lines)
+    run = _Run(run_lines, seconds(run_lines), parts, {p: settled(run_lines, p, settle_s) for p in parts})
+    judges: tuple[Callable[[_Run], Criterion], ...] = (
+        lambda run: _plans(run, policy),
+        _minima,
+        _lag,
+        _estimate,
+        _moves,
+        _books,
+        _full_again,
+        _sheds,
+    )
+    criteria = tuple(judge(run) for judge in judges)
+    return criteria if off_lines is None else (*criteria, _comparison(run, off_lines))
+
+
+def format_verdict(criteria: Iterable[Criterion]) -> str:
+    """One line a criterion: "PASS name: detail" or "FAIL name: detail"."""
+    return "\n".join(f"{'PASS' if c.passed else 'FAIL'} {c.name}: {c.detail}" for c in criteria)
+
+
+def queries(line: Line) -> dict[str, Mapping[str, Any]]:
+    """The queries of a line's snapshot (tasks with a minimum accuracy), by id."""
+    return {task["id"]: task for task in line["snapshot"]["tasks"] if task.get("min_accuracy") is not None}
+
+
+def sources(line: Line) -> tuple[str, ...]:
+    """The tasks of a line's snapshot that read from the outside."""
+    return tuple(task["id"] for task in line["snapshot"]["tasks"] if not task["upstream"])
+
+
+def streams(line: Line) -> tuple[str, ...]:
+    """The streams of a line's snapshot, as "from>to"."""
+    return tuple(f"{stream['from']}>{stream['to']}" for stream in line["snapshot"]["streams"])
+
+
+def events(lines: Lines, *kinds: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(index of the line, event) for the events of these kinds, of all kinds when none is named."""
+    for index, line in enumerate(lines):
+        for event in line.get("events", ()):
+            if not kinds or event.get("kind") in kinds:
+                yield index, event
+
+
+def _measured(line: Line, what: str) -> Mapping[str, Any]:
+    return (line.get("measured") or {}).get(what) or {}
+
+
+def _in(phase: Phase) -> str:
+    return f" in {phase.name}" if phase.name else ""
+
+
+def _never_settled(parts: Sequence[Phase]) -> str:
+    """A sentence that names the phases without a settled cycle, or nothing."""
+    if not parts:
+        return ""
+    return f"; no settled cycle in {', '.join(part.name or 'the run' for part in parts)}"
+
+
+# -- the plans ---------------------------------------------------------------------------------------------------------
+
+
+def _plans(run: _Run, policy: str) -> Criterion:
+    """Replay: the recorded plan is what the policy gives for the recorded snapshot."""
+    name = "every plan is what the policy gives for its snapshot"
+    chosen = policy_named(policy)
+    state: Any = None
+    worst, wrong, first = 0.0, 0, ""
+    replayed = [(index, line) for index, line in enumerate(run.lines) if not is_repeated(line)]
+    for index, line in replayed:
+        plan, state = chosen.decide(snapshot_from_json(line["snapshot"]), state)
+        difference, key = _plan_difference(plan.to_json(), line.get("plan") or {})
+        if difference > PLAN_TOLERANCE:
+            wrong += 1
+            first = first or f", first at {run.at[index]:.0f} s in {key}"
+        worst = max(worst, difference)
+    shown = "not the same decision" if worst == float("inf") else f"largest difference {worst:.1e}"
+    return Criterion(name, wrong == 0, f"{len(replayed) - wrong} of {len(replayed)} plans of {policy}, {shown}{first}")
+
+
+def _plan_difference(expected: Mapping[str, Any], recorded: Mapping[str, Any]) -> tuple[float, str]:
+    """The largest numeric difference and its key; infinite where the plans differ in more than a number.
+
+    Keys that the recording has on top are not the policy's and are ignored.
+    """
+    worst = (0.0, "")
+    for key, value in expected.items():
+        if key not in recorded:
+            return float("inf"), key
+        other = recorded[key]
+        if key == "non_drop":
+            value, other = _by_edge(value), _by_edge(other)
+        difference = _difference(value, other)
+        if difference > worst[0]:
+            worst = (difference, key)
+    return worst
+
+
+def _by_edge(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{row['from'] or ''}>{row['to']}": row["d"] for row in rows}
+
+
+def _difference(one: Any, other: Any) -> float:
+    if isinstance(one, bool) or isinstance(other, bool):
+        return 0.0 if one is other else float("inf")
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return abs(one - other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping) and one.keys() == other.keys():
+        return max((_difference(one[key], other[key]) for key in one), default=0.0)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        return max((_difference(a, b) for a, b in zip(one, other, strict=True)), default=0.0)
+    return 0.0 if one == other else float("inf")
+
+
+# -- the settled parts -------------------------------------------------------------------------------------------------
+
+
+def _minima(run: _Run) -> Criterion:
+    """The restriction of every query: at least its minimum accuracy."""
+    name = "every query keeps its minimum accuracy once settled"
+    margins = [
+        (accuracy - task["min_accuracy"], accuracy, task, run.where(phase, index))
+        for phase, index, line in run.settled_lines
+        for query, task in queries(line).items()
+        if (accuracy := _measured(line, "accuracy").get(query)) is not None
+    ]
+    gaps = _never_settled(run.unsettled)
+    if not margins:
+        return Criterion(name, False, f"no measured accuracy in a settled cycle{gaps}")
+    margin, accuracy, task, where = min(margins, key=lambda found: found[0])
+    detail = f"worst {task['id']} {accuracy:.3f} of at least {task['min_accuracy']:.3f} {where}; {len(margins)} values"
+    return Criterion(name, margin >= -ACCURACY_TOLERANCE and not gaps, detail + gaps)
+
+
+def _lag(run: _Run) -> Criterion:
+    """Lag <= 2 * period * input rate, of every source and stream."""
+    name = "lag stays within 2 periods of input once settled"
+    found: list[tuple[float, str]] = []
+    unknown: set[str] = set()
+    for phase, index, line in run.settled_lines:
+        rates = _measured(line, "input_rate")
+        for edge, lag in _measured(line, "lag").items():
+            if rates.get(edge) is None:
+                unknown.add(edge)
+                continue
+            per_period = period_s(line) * rates[edge]
+            share = lag / per_period if per_period > 0 else (0.0 if lag == 0 else float("inf"))
+            found.append((share, f"{edge} {lag:,} rows at {rates[edge]:,.0f} rows/s {run.where(phase, index)}"))
+    gaps = _never_settled(run.unsettled)
+    if unknown:
+        gaps += f"; no input rate of {', '.join(sorted(unknown))}"
+    if not found:
+        return Criterion(name, False, f"no lag in a settled cycle{gaps}")
+    share, where = max(found)
+    detail = f"worst {share:.2f} periods: {where}; {len(found)} values"
+    return Criterion(name, share <= LAG_PERIODS and not gaps, detail + gaps)
+
+
+def _estimate(run: _Run) -> Criterion:
+    """Mean |curAc - ac| over the sources: the accuracy that the last applied plan meant, and the one that came."""
+    name = "sources run at the accuracy that was planned"
+    settled_indices = {index for indices in run.settled.values() for index in indices}
+    errors: list[tuple[int, float]] = []
+    planned: Mapping[str, float] = {}
+    for index, line in enumerate(run.lines):
+        plan = line.get("plan") or {}
+        current = plan.get("current_accuracy", {})
+        if is_repeated(line):
+            continue
+        errors += [(index, abs(current[s] - planned[s])) for s in sources(line) if s in current and s in planned]
+        if line.get("applied"):
+            planned = plan.get("desired", {})
+    inside = [error for index, error in errors if index in settled_indices]
+    gaps = _never_settled(run.unsettled)
+    if not inside:
+        return Criterion(name, False, f"no planned accuracy to compare with in a settled cycle{gaps}")
+    overall = fmean(error for _, error in errors)
+    mean = fmean(inside)
+    detail = f"mean difference {mean:.4f} settled (at most {ACCURACY_TOLERANCE}), {overall:.4f} over the whole run"
+    return Criterion(name, mean <= ACCURACY_TOLERANCE and not gaps, detail + gaps)
+
+
+# -- moves, books, phases ----------------------------------------------------------------------------------------------
+
+
+def _moves(run: _Run) -> Criterion:
+    """Fast re-scheduling: tasks moved, each back at work within 10 s."""
+    name = "tasks move and are back at work within 10 s"
+    moves = [event for _, event in events(run.lines, "move")]
+    if not moves:
+        return Criterion(name, False, "no move in the run")
+    untimed = [event for event in moves if event.get("took_s") is None]
+    if untimed:
+        return Criterion(name, False, f"{len(untimed)} of {len(moves)} moves do not say how long they took")
+    slowest = max(moves, key=lambda event: float(event["took_s"]))
+    detail = (
+        f"{len(moves)} move{'s' if len(moves) > 1 else ''}, slowest {slowest.get('instance')} "
+        f"{slowest.get('from')} > {slowest.get('to')} {slowest['took_s']:.1f} s"
+    )
+    return Criterion(name, slowest["took_s"] <= MOVE_LIMIT_S, detail)
+
+
+def _books(run: _Run) -> Criterion:
+    """Every row is accounted for: arrived = processed + dropped + waiting + unreported, exactly."""
+    name = "every row is accounted for"
+    lost, checked, rows = False, 0, 0
+    named: set[str] = set()
+    for index, line in enumerate(run.lines):
+        lost = lost or any(event.get("kind") == "task-manager-lost" for event in line.get("events", ()))
+        for edge, count in _measured(line, "counts").items():
+            checked += 1
+            named.add(edge)
+            unreported = count.get("unreported", 0)
+            missing = count["arrived"] - count["processed"] - count["dropped"] - count["waiting"] - unreported
+            where = f"{edge} at {run.at[index]:.0f} s"
+            if missing:
+                return Criterion(
+                    name, False, f"{where}: {count['arrived']:,} rows arrived, {missing:,} not accounted for"
+                )
+            if min(count["processed"], count["dropped"], count["waiting"], unreported) < 0:
+                return Criterion(name, False, f"{where}: a negative count")
+            if unreported and not lost:
+                return Criterion(
+                    name, False, f"{where}: {unreported:,} rows unreported, though no task manager was lost"
+                )
+    last = run.lines[-1]
+    absent = [edge for edge in (*sources(last), *streams(last)) if edge not in named]
+    if absent:
+        return Criterion(name, False, f"no counts of {', '.join(absent)}")
+    for line in reversed(run.lines):
+        if counts := _measured(line, "counts"):
+            rows = sum(counts[edge]["arrived"] for edge in counts)
+            break
+    return Criterion(
+        name, True, f"{checked:,} balances exact, over {len(named)} sources and streams, {rows:,} rows at the end"
+    )
+
+
+def _full_again(run: _Run) -> Criterion:
+    """Fast reaction downwards: nothing is shed once the load is gone."""
+    name = "full accuracy again at the end"
+    phase = run.phases[-1]
+    indices = run.settled[phase]
+    if not indices:
+        return Criterion(name, False, _never_settled([phase]).removeprefix("; "))
+    line = run.lines[indices[-1]]
+    accuracies = {query: _measured(line, "accuracy").get(query) for query in queries(line)}
+    detail = ", ".join(f"{query} {_shown(value)}" for query, value in accuracies.items())
+    passed = all(value is not None and value >= FULL_ACCURACY for value in accuracies.values())
+    return Criterion(name, passed and bool(accuracies), f"{detail} {run.where(phase, indices[-1])}")
+
+
+def _shown(accuracy: float | None) -> str:
+    return "without input" if accuracy is None else f"{accuracy:.3f}"
+
+
+def _sheds(run: _Run) -> Criterion:
+    """Under overload every query sheds, and on one task manager the share of the need that is met follows priority.
+
+    The share of a query's need is (accuracy - minimum) / (1 - minimum). Sharing is by task manager, so the order is
+    judged only while there is one.
+    """
+    name = "an overload is shed by priority"
+    phase = next((part for part in run.phases if part.name == OVERLOAD), None)
+    if phase is None:
+        return Criterion(name, False, f"the recording has no phase {OVERLOAD!r}")
+    lines = [run.lines[index] for index in run.settled[phase]]
+    if not lines:
+        return Criterion(name, False, _never_settled([phase]).removeprefix("; "))
+    tasks = queries(lines[-1])
+    means: dict[str, float] = {}
+    for query in tasks:
+        values = [v for line in lines if (v := _measured(line, "accuracy").get(query)) is not None]
+        if not values:
+            return Criterion(name, False, f"no measured accuracy of {query} in the settled part")
+        means[query] = fmean(values)
+    dropped = sum(_measured(run.lines[phase.last], "dropped").values()) - sum(
+        _measured(run.lines[phase.first], "dropped").values()
+    )
+    upside_down = _upside_down(tasks, means) if all(len(x["snapshot"]["task_managers"]) == 1 for x in lines) else ""
+    detail = ", ".join(f"{query} (priority {tasks[query]['priority']}) {mean:.3f}" for query, mean in means.items())
+    passed = all(mean < FULL_ACCURACY for mean in means.values()) and dropped > 0 and not upside_down
+    return Criterion(name, passed, f"mean accuracy {detail}; {dropped:,} rows dropped in the phase{upside_down}")
+
+
+def _upside_down(tasks: Mapping[str, Mapping[str, Any]], means: Mapping[str, float]) -> str:
+    """The first pair of queries of which the lower priority has more of its need, as a sentence; or nothing."""
+    share = {
+        query: (means[query] - task["min_accuracy"]) / (1 - task["min_accuracy"])
+        for query, task in tasks.items()
+        if task["min_accuracy"] < 1
+    }
+    for one, other in combinations(share, 2):
+        low, high = sorted((one, other), key=lambda query: tasks[query]["priority"])
+        if tasks[low]["priority"] < tasks[high]["priority"] and share[low] > share[high] + PRIORITY_TOLERANCE:
+            return (
+                f"; {low} has {share[low]:.0%} of its need met, {high} with the higher priority only {share[high]:.0%}"
+            )
+    return ""
+
+
+# -- with and without --------------------------------------------------------------------------------------------------
+
+
+def overload_lag(lines: Lines) -> tuple[tuple[float, int], ...]:
+    """(seconds since the start of the first phase "overload", lag of all sources and streams in rows), a pair a cycle.
+
+    () when the recording has no such phase.
+    """
+    phase = next((part for part in phases(lines) if part.name == OVERLOAD), None) if lines else None
+    if phase is None:
+        return ()
+    at = seconds(lines)
+    return tuple(
+        (at[index] - phase.start_s, sum(_measured(lines[index], "lag").values()))
+        for index in range(phase.first, phase.last + 1)
+    )
+
+
+def _comparison(run: _Run, off_lines: Lines) -> Criterion:
+    """The engine alone falls behind, further and further; the controlled run does not. Same time since the start."""
+    name = "with the controller off the lag of the same overload grows"
+    on, off = overload_lag(run.lines), overload_lag(off_lines)
+    if not on or not off:
+        which = "recording" if not on else "recording with the controller off"
+        return Criterion(name, False, f"the {which} has no phase {OVERLOAD!r}")
+    until = min(on[-1][0], off[-1][0]) + 0.5 * period_s(run.lines[0])
+    on_lag = [lag for since, lag in on if since <= until]
+    off_lag = [lag for since, lag in off if since <= until]
+    third = len(off_lag) // 3
+    if third == 0:
+        return Criterion(name, False, f"only {len(off_lag)} cycles of overload to compare")
+    parts = [fmean(off_lag[:third]), fmean(off_lag[third:-third]), fmean(off_lag[-third:])]
+    grows = parts[0] < parts[1] < parts[2]
+    on_end, off_end = fmean(on_lag[-END_CYCLES:]), fmean(off_lag[-END_CYCLES:])
+    detail = (
+        f"at the end {off_end:,.0f} rows off, {on_end:,.0f} on ({_times(off_end, on_end)}, at least {GROWTH:g} times); "
+        f"largest {max(off_lag):,} off, {max(on_lag):,} on; "
+        f"thirds off {parts[0]:,.0f} {parts[1]:,.0f} {parts[2]:,.0f}"
+    )
+    return Criterion(name, grows and off_end > 0 and off_end >= GROWTH * on_end, detail)
+
+
+def _times(more: float, less: float) -> str:
+    return f"{more / less:.1f} times" if less > 0 else "no lag on"

@@ -1,0 +1,246 @@
+"""Static charts of a recording (the thesis' figure 5.2, and what it left out): lines of a recording -> Altair charts.
+
+All charts share the time axis, the colour of each task, a strip on top that names phases and events, and 1,000 px of
+width. `svg` and `png` render them on this machine, without a browser or a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from io import BytesIO, StringIO
+from typing import Any, TypeVar
+
+import altair as alt
+import pandas as pd
+
+from qod_magics.phases import Lines
+from qod_widgets import frames
+from qod_widgets.colours import ALARM, GREY, INK, MUTED, edge_colours, task_colours
+from qod_widgets.timeline import Panel, Timeline
+
+_Chart = TypeVar("_Chart", alt.LayerChart, alt.VConcatChart)
+
+WIDTH = 900  #: of the plotting area, px
+AXIS = 52  #: room for the labels and the title of the y axis, px
+FONT = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
+
+DASHES = {"solid": [1, 0], "dashed": [6, 3], "dotted": [2, 2]}
+
+
+def cpu_chart(lines: Lines) -> alt.VConcatChart:
+    """(a) CPU of each task manager over time, stacked by task, with its capacity."""
+    timeline, names = Timeline(lines, WIDTH), frames.tasks(lines)
+    used, capacity = timeline.scaled(frames.cpu(lines)), timeline.scaled(frames.capacity(lines))
+    colours = {**task_colours(names), frames.OTHER: GREY}
+    panels = []
+    for manager in dict.fromkeys(capacity["task_manager"]):
+        stack, limit = used[used["task_manager"] == manager], capacity[capacity["task_manager"] == manager]
+        stack = stack.assign(order=[list(colours).index(task) for task in stack["task"]])
+        top = max(float(stack.groupby("t")["cpu"].sum().max()), float(limit["capacity"].max())) * 1.12
+        area = (
+            alt.Chart(stack)
+            .mark_area(interpolate="step-before", opacity=0.9)
+            .encode(
+                x=timeline.x(),
+                y=_y("cpu", "CPU (% of one core)", domain=[0, top], stack="zero"),
+                color=_colour("task", colours),
+                order="order:Q",
+            )
+        )
+        line = alt.Chart(limit).mark_line(color=ALARM, strokeDash=DASHES["dashed"]).encode(timeline.x(), y="capacity:Q")
+        label = (
+            alt.Chart(limit.head(1))
+            .mark_text(color=ALARM, align="left", baseline="bottom", dx=4, dy=-2, fontSize=10)
+            .encode(x=timeline.x(), y="capacity:Q", text=alt.value(f"capacity {limit['capacity'].iloc[-1]:g} %"))
+        )
+        panels.append(_panel(timeline, [area, line, label], str(manager), 120))
+    return _stack(timeline, panels)
+
+
+def accuracy_chart(lines: Lines) -> alt.VConcatChart:
+    """(b) Accuracy of each query: measured, planned and at least."""
+    timeline = Timeline(lines, WIDTH)
+    values, colours = timeline.scaled(frames.accuracy(lines)), task_colours(frames.tasks(lines))
+    kinds = {frames.MEASURED: "solid", frames.PLANNED: "dashed", frames.MINIMUM: "dotted"}
+    panels = []
+    for query in dict.fromkeys(values["query"]):
+        paint = {frames.MEASURED: colours[query], frames.PLANNED: INK, frames.MINIMUM: ALARM}
+        y = _y("accuracy", "accuracy", domain=[0, 1.05], ticks=6)
+        layers = _kinds(timeline, values[values["query"] == query], y, kinds, paint, steps=(frames.PLANNED,))
+        panels.append(_panel(timeline, layers, str(query), 110))
+    return _stack(timeline, panels)
+
+
+def throughput_chart(lines: Lines) -> alt.VConcatChart:
+    """(c) Rows arriving at, read from and processed by each source; what is read and not processed was dropped."""
+    timeline = Timeline(lines, WIDTH)
+    values, colours = timeline.scaled(frames.throughput(lines)), task_colours(frames.tasks(lines))
+    kinds = {frames.ARRIVING: "dashed", frames.READ: "dotted", frames.PROCESSED: "solid"}
+    panels = []
+    for source in dict.fromkeys(values["source"]):
+        mine = values[values["source"] == source]
+        paint = {frames.ARRIVING: INK, frames.READ: MUTED, frames.PROCESSED: colours[source]}
+        y = _y("rate", "rows/s", domain=[0, max(float(mine["rate"].max()) * 1.08, 1.0)])
+        area = (
+            alt.Chart(mine[mine["kind"] == frames.PROCESSED])
+            .mark_area(color=colours[source], opacity=0.25)
+            .encode(x=timeline.x(), y=y)
+        )
+        panels.append(_panel(timeline, [area, *_kinds(timeline, mine, y, kinds, paint)], str(source), 110))
+    return _stack(timeline, panels)
+
+
+def lag_chart(lines: Lines) -> alt.VConcatChart:
+    """(d) Rows not yet read of each source and stream, with the bound of 2 periods of its input."""
+    timeline = Timeline(lines, WIDTH)
+    names, values = frames.edges(lines), timeline.scaled(frames.lag(lines))
+    colours = edge_colours(names, frames.tasks(lines))
+    bound = "2 periods of input"
+    panels = []
+    for edge in names:
+        mine = values[values["edge"] == edge]
+        if mine.empty:
+            continue
+        tidy = mine.melt(id_vars=["t", "edge"], value_vars=["lag", "bound"], var_name="kind", value_name="rows")
+        tidy = tidy.replace({"kind": {"bound": bound}}).dropna()
+        y = _y("rows", "rows", domain=[0, max(float(tidy["rows"].max()) * 1.08, 1.0)], ticks=3)
+        area = alt.Chart(mine).mark_area(color=colours[edge], opacity=0.25).encode(x=timeline.x(), y=alt.Y("lag:Q"))
+        kinds, paint = {"lag": "solid", bound: "dashed"}, {"lag": colours[edge], bound: ALARM}
+        layers = [*_kinds(timeline, tidy, y, kinds, paint), area]
+        panels.append(_panel(timeline, layers, arrow(edge), 64))
+    return _stack(timeline, panels)
+
+
+def dropped_chart(lines: Lines) -> alt.VConcatChart:
+    """(e) Rows dropped since the start, stacked by source and stream."""
+    timeline, names = Timeline(lines, WIDTH), frames.edges(lines)
+    values = timeline.scaled(frames.dropped(lines))
+    colours = {arrow(edge): colour for edge, colour in edge_colours(names, frames.tasks(lines)).items()}
+    values = values.assign(edge=[arrow(edge) for edge in values["edge"]])
+    values = values.assign(order=[list(colours).index(edge) for edge in values["edge"]])
+    area = (
+        alt.Chart(values)
+        .mark_area(opacity=0.9)
+        .encode(
+            x=timeline.x(),
+            y=_y("rows", "rows dropped", stack="zero"),
+            color=_colour("edge", colours),
+            order="order:Q",
+        )
+    )
+    return _stack(timeline, [_panel(timeline, [area], "", 200)])
+
+
+def comparison_chart(run: Lines, off: Lines) -> alt.LayerChart:
+    """Lag of the same overload with the controller on and off, on the same axes."""
+    values = frames.comparison(run, off)
+    ends = values.sort_values("t").groupby("controller", as_index=False).tail(1)
+    paint = alt.Scale(domain=["off", "on"], range=[ALARM, task_colours(["on"])["on"]])
+    x = alt.X("t:Q", title="time since the overload began (s)", axis=alt.Axis(grid=False), scale=alt.Scale(nice=False))
+    y = _y("lag", "lag, all sources and streams (rows)")
+    colour = alt.Color("controller:N", title="controller", scale=paint)
+    line = alt.Chart(values).mark_line(strokeWidth=2).encode(x=x, y=y, color=colour)
+    label = (
+        alt.Chart(ends.assign(text=[f"{lag:,} rows" for lag in ends["lag"]]))
+        .mark_text(align="right", baseline="bottom", dy=-5, fontSize=11, fontWeight="bold")
+        .encode(x=x, y=y, color=colour, text="text:N")
+    )
+    chart: alt.LayerChart = (line + label).properties(width=WIDTH, height=260)
+    return _themed(chart)
+
+
+def svg(chart: alt.TopLevelMixin) -> str:
+    """The chart as SVG text."""
+    with StringIO() as file, _all_rows():
+        chart.save(file, format="svg")
+        return file.getvalue()
+
+
+def png(chart: alt.TopLevelMixin, scale: float = 1.0) -> bytes:
+    """The chart as a PNG picture, `scale` pixels a px."""
+    with BytesIO() as file, _all_rows():
+        chart.save(file, format="png", scale_factor=scale)
+        return file.getvalue()
+
+
+def arrow(edge: str) -> str:
+    """A source or stream for a reader: "from → to"."""
+    return edge.replace(">", " → ")
+
+
+def _all_rows() -> Any:
+    """Altair's limit of 5,000 rows guards notebooks, and an hour of recording has more."""
+    return alt.data_transformers.enable("default", max_rows=None)
+
+
+def _kinds(
+    timeline: Timeline,
+    values: pd.DataFrame,
+    y: alt.Y,
+    kinds: Mapping[str, str],
+    paint: Mapping[str, str],
+    steps: Collection[str] = (),
+) -> list[alt.Chart]:
+    """A line for each kind of value: dashes tell the kinds apart (and make the legend), colours the tasks."""
+    dash = alt.StrokeDash(
+        "kind:N",
+        title=None,
+        scale=alt.Scale(domain=list(kinds), range=[DASHES[style] for style in kinds.values()]),
+        legend=alt.Legend(symbolStrokeColor=INK, symbolSize=500, symbolStrokeWidth=1.6),
+    )
+    return [
+        alt.Chart(values[values["kind"] == kind])
+        .mark_line(
+            color=paint[kind],
+            strokeWidth=2 if style == "solid" else 1.3,
+            interpolate="step-after" if kind in steps else "linear",
+        )
+        .encode(x=timeline.x(), y=y, strokeDash=dash)
+        for kind, style in kinds.items()
+        if (values["kind"] == kind).any()
+    ]
+
+
+def _y(field: str, title: str, domain: list[float] | None = None, ticks: int = 4, **options: Any) -> alt.Y:
+    axis = alt.Axis(title=title, tickCount=ticks, minExtent=AXIS, maxExtent=AXIS, format=",~f")
+    scale = alt.Scale(domain=domain, nice=False) if domain else alt.Scale(zero=True)
+    return alt.Y(f"{field}:Q", axis=axis, scale=scale, **options)
+
+
+def _colour(field: str, colours: Mapping[str, str]) -> alt.Color:
+    return alt.Color(f"{field}:N", title=None, scale=alt.Scale(domain=list(colours), range=list(colours.values())))
+
+
+def _panel(timeline: Timeline, layers: Sequence[alt.Chart], title: str, height: int) -> Panel:
+    chart = alt.layer(*timeline.bands(), *layers, *timeline.rules()).properties(width=WIDTH, height=height)
+    return (
+        chart.properties(title=alt.Title(title, anchor="start", frame="group", fontSize=12, offset=4))
+        if title
+        else chart
+    )
+
+
+def _stack(timeline: Timeline, panels: Sequence[Panel]) -> alt.VConcatChart:
+    """The strip of phases and events, the panels, and the time axis."""
+    strip = timeline.strip()
+    return _themed(alt.vconcat(*([strip] if strip is not None else []), *panels, timeline.axis(), spacing=8))
+
+
+def _themed(chart: _Chart) -> _Chart:
+    themed: _Chart = (
+        chart.configure(font=FONT, background="white", padding=6)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=MUTED,
+            titleColor=INK,
+            titleFontWeight="normal",
+            gridColor="#e5e7eb",
+            domainColor=MUTED,
+            tickColor=MUTED,
+            labelFontSize=10,
+            titleFontSize=11,
+        )
+        .configure_legend(orient="top", titleFontWeight="normal", titleColor=INK, labelColor=INK, labelFontSize=11)
+        .configure_title(color=INK, fontWeight="bold")
+    )
+    return themed

@@ -1,0 +1,211 @@
+"""The report of a run: one HTML file that needs nothing else, neither a network nor a script."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import pandas as pd
+
+from qod_magics.phases import Lines, seconds
+from qod_widgets import charts, frames
+
+if TYPE_CHECKING:
+    from qod_magics.verdict import Criterion
+
+STYLE = Path(__file__).with_name("report.css")
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    title: str
+    text: str  #: how to read it
+    draw: Callable[[Lines], alt.TopLevelMixin]
+
+
+FIGURES = (
+    _Figure(
+        "CPU of the task managers",
+        "What each task manager's cores were busy with, stacked by task; grey is everything else that ran on them. "
+        "The controller plans with what the dashed line leaves after the grey.",
+        charts.cpu_chart,
+    ),
+    _Figure(
+        "Accuracy of the queries",
+        "The share of the application's input that reached each query: as measured from row counts over each cycle, "
+        "as the plan in force wanted it, and the minimum that the user asked for.",
+        charts.accuracy_chart,
+    ),
+    _Figure(
+        "Throughput of the sources",
+        "Rows that arrive at the broker, rows that the source read, and rows that it processed. Between read and "
+        "processed lie the rows that were dropped right after the read; read below arriving means a growing lag.",
+        charts.throughput_chart,
+    ),
+    _Figure(
+        "Lag of the sources and streams",
+        "Rows that wait to be read. Once a change has settled, the lag should stay below what comes in during two "
+        "periods of the controller (dashed).",
+        charts.lag_chart,
+    ),
+    _Figure(
+        "Rows dropped",
+        "Every row that a load shedder dropped since the start, by the source or stream where it was dropped.",
+        charts.dropped_chart,
+    ),
+)
+
+
+def write_report(
+    path: str | os.PathLike[str], run: Lines, off: Lines | None, verdict: Iterable[Criterion], title: str = "Run report"
+) -> None:
+    """Write the report of the recording `run` to `path`; `off` is the same load with the controller off, if recorded.
+
+    `verdict` is what `qod_magics.verdict.verdict` found. Raises OSError when the file can't be written, ValueError for
+    a recording without lines.
+    """
+    Path(path).write_text(report(run, off, verdict, title), encoding="utf-8")
+
+
+def report(run: Lines, off: Lines | None, verdict: Iterable[Criterion], title: str = "Run report") -> str:
+    """The HTML text of the report."""
+    if not run:
+        raise ValueError("the recording has no lines: nothing to report")
+    figures = [_figure(number, figure.title, figure.text, figure.draw(run)) for number, figure in enumerate(FIGURES, 1)]
+    if off is not None:
+        figures.append(_comparison(len(figures) + 1, run, off))
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="lead">{_summary(run)}</p>',
+        _verdict(tuple(verdict)),
+        *figures,
+        _moves(run),
+        _books(run),
+    ]
+    return _page(title, "\n".join(body))
+
+
+def _page(title: str, body: str) -> str:
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE.read_text(encoding='utf-8')}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _summary(run: Lines) -> str:
+    length, bands = seconds(run)[-1], frames.phase_bands(run)
+    managers = dict.fromkeys(manager["id"] for line in run for manager in line["snapshot"]["task_managers"])
+    text = f"{len(run):,} cycles in {length:,.0f} s from {run[0]['at']}, on {', '.join(map(str, managers))}"
+    if len(bands):
+        text += f"; phases: {', '.join(bands['phase'])}"
+    return escape(text + ".")
+
+
+def _verdict(criteria: Sequence[Criterion]) -> str:
+    passed = sum(criterion.passed for criterion in criteria)
+    rows = "".join(
+        f'<tr class="{"pass" if criterion.passed else "fail"}"><td>{"PASS" if criterion.passed else "FAIL"}</td>'
+        f"<th scope=row>{escape(criterion.name)}</th><td>{escape(criterion.detail)}</td></tr>\n"
+        for criterion in criteria
+    )
+    return (
+        f"<section>\n<h2>Verdict: {passed} of {len(criteria)} criteria pass</h2>\n"
+        f'<table class="verdict">\n<thead><tr><th></th><th>criterion</th><th>found</th></tr></thead>\n'
+        f"<tbody>\n{rows}</tbody>\n</table>\n</section>"
+    )
+
+
+def _figure(number: int, title: str, text: str, chart: alt.TopLevelMixin) -> str:
+    return (
+        f"<section>\n<h2>{escape(title)}</h2>\n<p>{escape(text)}</p>\n"
+        f'<figure role="img" aria-label="{escape(title)}">{_inline(charts.svg(chart), number)}</figure>\n</section>'
+    )
+
+
+def _comparison(number: int, run: Lines, off: Lines) -> str:
+    title = "With and without the controller"
+    if frames.comparison(run, off)["controller"].nunique() < 2:
+        text = "Nothing to compare: one of the recordings has no phase “overload”."
+        return f"<section>\n<h2>{title}</h2>\n<p>{text}</p>\n</section>"
+    text = (
+        "The same overload, once with the controller and once with the engine alone: the rows that wait in front of "
+        "all sources and streams together. The engine alone drops nothing and falls behind."
+    )
+    return _figure(number, title, text, charts.comparison_chart(run, off))
+
+
+def _moves(run: Lines) -> str:
+    moves = frames.moves(run)
+    if moves.empty:
+        return "<section>\n<h2>Moves</h2>\n<p>No task instance was moved.</p>\n</section>"
+    shown = pd.DataFrame(
+        {
+            "at (s)": [f"{t:,.0f}" for t in moves["t"]],
+            "instance": moves["instance"],
+            "from": moves["from"],
+            "to": moves["to"],
+            "took (s)": ["" if pd.isna(took) else f"{took:.1f}" for took in moves["took_s"]],
+            "why": moves["why"],
+        }
+    )
+    return _table_section(
+        "Moves", "Task instances stopped on one task manager and started on another.", shown, "at took"
+    )
+
+
+def _books(run: Lines) -> str:
+    books = frames.books(run)
+    if books.empty:
+        return ""
+    text = (
+        "Every row since the start: arrived = processed + dropped + waiting + unreported. Unreported are rows whose "
+        "counts were lost with a killed task manager."
+    )
+    numbers = ["arrived", "processed", "dropped", "waiting", "unreported"]
+    total = {"edge": "all", **books[numbers].sum().to_dict()}
+    shown = pd.concat([books, pd.DataFrame([total])], ignore_index=True)
+    shown["balance"] = shown["arrived"] - shown[numbers[1:]].sum(axis=1)
+    for column in (*numbers, "balance"):
+        shown[column] = [f"{value:,.0f}" for value in shown[column]]
+    shown["edge"] = [charts.arrow(str(edge)) for edge in shown["edge"]]
+    shown = shown.rename(columns={"edge": "source or stream"})
+    return _table_section("Rows in, rows out", text, shown, " ".join((*numbers, "balance")))
+
+
+def _table_section(title: str, text: str, table: pd.DataFrame, numeric: str) -> str:
+    """A titled table; columns whose first word is in `numeric` are aligned as numbers."""
+    kinds = ["number" if column.split(" ")[0] in numeric.split(" ") else "text" for column in table.columns]
+    head = "".join(
+        f'<th scope="col" class="{kind}">{escape(column)}</th>'
+        for kind, column in zip(kinds, table.columns, strict=True)
+    )
+    rows = "".join(
+        "<tr>"
+        + "".join(f'<td class="{kind}">{_cell(value)}</td>' for kind, value in zip(kinds, row, strict=True))
+        + "</tr>\n"
+        for row in table.itertuples(index=False)
+    )
+    return (
+        f"<section>\n<h2>{escape(title)}</h2>\n<p>{escape(text)}</p>\n<table>\n<thead><tr>{head}</tr></thead>\n"
+        f"<tbody>\n{rows}</tbody>\n</table>\n</section>"
+    )
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else escape(str(value))
+
+
+def _inline(svg: str, number: int) -> str:
+    """The SVG for use inside of a page with others: its ids made unique, and as wide as there is room."""
+    start = svg.index("<svg")
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="figure{number}-\1"', svg[start:])
+    svg = re.sub(r'url\((["\']?)#', rf"url(\1#figure{number}-", svg)
+    return re.sub(r'((?:xlink:)?href)="#', rf'\1="#figure{number}-', svg)
