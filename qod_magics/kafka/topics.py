@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from qod_magics.errors import KafkaError, nearest
 from qod_magics.kafka.cluster import Kafka
@@ -55,6 +55,21 @@ def create_topics(
     asked = kafka.admin().create_topics(new, operation_timeout=timeout_s, request_timeout=timeout_s)
     _settle(asked, "create", unless=ClientError.TOPIC_ALREADY_EXISTS)
     _wait(lambda: missing.items() <= topic_partitions(kafka, timeout_s=timeout_s).items(), missing, "appear", timeout_s)
+
+
+def grow_topics(kafka: Kafka, topics: Mapping[str, int], *, timeout_s: float = TIMEOUT_S) -> None:
+    """Give these topics more partitions (name -> how many in all) and wait until they are there.
+
+    Raises:
+        KafkaError: the broker refuses or does not answer.
+
+    """
+    if not topics:
+        return
+    new = [NewPartitions(name, count) for name, count in topics.items()]
+    asked = kafka.admin().create_partitions(new, operation_timeout=timeout_s, request_timeout=timeout_s)
+    _settle(asked, "grow", unless=ClientError.INVALID_PARTITIONS)
+    _wait(lambda: topics.items() <= topic_partitions(kafka, timeout_s=timeout_s).items(), topics, "grow", timeout_s)
 
 
 def delete_topics(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = TIMEOUT_S) -> None:

@@ -55,7 +55,7 @@ def read_sql(key: str, reading: Reading, value: float = 1.0) -> str:
     """SQL of a DOUBLE in 0..1: the dial's value now. A dial that nobody has set reads as 1: nothing is dropped."""
     if reading is Reading.RESTART:
         return f"CAST({value!r} AS DOUBLE)"
-    lookup = f"COALESCE(CAST(reflect('java.lang.System', 'getProperty', '{key}') AS DOUBLE), 1.0D)"
+    lookup = f"COALESCE(TRY_CAST(reflect('java.lang.System', 'getProperty', '{key}') AS DOUBLE), 1.0D)"
     return lookup if reading is Reading.ROW else f"(SELECT {lookup} FROM VALUES (0))"
 
 

@@ -23,9 +23,10 @@ class Reading:
     cpu: float | None  #: None: the batches' CPU time is not known yet
     at: float  #: end of the last batch, seconds since the epoch
     first_batch_at: float  #: when this run's first batch got to work
-    kept_share: Mapping[str, float | None]  #: by topic, rows kept / rows read
-    out: int
-    sent: Mapping[str, int]
+    kept: Mapping[str, int]  #: rows after the shedder, by topic, of the batches in the window
+    read: Mapping[str, int]  #: rows before it
+    out: int  #: rows of the output before any shedder
+    sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream
 
 
 @dataclass(slots=True)
@@ -94,7 +95,8 @@ class Meter:
             cpu=100.0 * cpu / cpu_seconds if cpu_seconds else None,
             at=last.end,
             first_batch_at=spans[0][1].start + spans[0][1].planning_s,
-            kept_share={topic: kept / read if read else None for topic, (kept, read) in kept_by.items()},
+            kept={topic: counts[0] for topic, counts in kept_by.items()},
+            read={topic: counts[1] for topic, counts in kept_by.items()},
             out=out_rows,
             sent=sent,
         )

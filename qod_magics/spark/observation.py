@@ -1,0 +1,153 @@
+"""From readings to a snapshot. Pure: what was measured comes in, what a policy may know goes out.
+
+A value that is not known now is never read as 0 and never guessed silently: the last known one is held and the
+instance's `extra` says so ("stale", with its age); where there never was one, the instance is taken to read what its
+task's input brings and to use no CPU, and "missing" names both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from qod_magics.core.runtime import Count, Event, Measured, Observation
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.spark.meter import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """One instance, as far as a snapshot needs it."""
+
+    id: str
+    task: str
+    task_manager: str
+    reading: Reading | None  #: of the present run, or the last one held
+    current: bool  #: whether the reading is of the present run
+    age_s: float  #: of the reading
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """One task: its place in the DAG and its feeds."""
+
+    id: str
+    upstream: tuple[str, ...]
+    priority: int | None
+    min_accuracy: float | None
+    feeds: Mapping[str, str]  #: topic by feed name: the task itself for a source, "from>to" for a stream
+    outlets: tuple[str, ...]  #: outgoing streams "from>to", in the order of `Reading.sent`
+    external_rate: float | None  #: rows/s, sources with a topic
+
+
+def observation(
+    task_managers: Sequence[TaskManager],
+    tasks: Sequence[TaskView],
+    instances: Sequence[InstanceView],
+    *,
+    lag: Mapping[str, int],
+    input_rate: Mapping[str, float],
+    counts: Mapping[str, Count],
+    dropped_sending: Mapping[str, int],
+    fresh_for_s: float,
+    events: tuple[Event, ...],
+) -> Observation:
+    """The snapshot and what was measured beside it. `tasks` come inputs first."""
+    by_task: dict[str, list[InstanceView]] = {task.id: [] for task in tasks}
+    for view in instances:
+        by_task[view.task].append(view)
+    arriving: dict[str, float] = {}  #: by task, rows/s before its share of them is lost
+    out_rate: dict[str, float] = {}
+    rows: list[Instance] = []
+    fresh: dict[str, bool] = {}
+    for task in tasks:
+        views = by_task[task.id]
+        known = [view.reading for view in views if view.reading is not None]
+        if task.upstream:
+            expected = sum(out_rate[upstream] for upstream in task.upstream)
+        elif task.external_rate is not None:
+            expected = task.external_rate
+        else:
+            expected = sum(reading.read_rate for reading in known)
+        arriving[task.id] = expected
+        share = expected / max(len(views), 1)
+        out_rate[task.id] = sum(view.reading.out_rate if view.reading else share for view in views)
+        for view in views:
+            instance = _instance(view, share, fresh_for_s)
+            fresh[view.id] = not instance.extra.get("stale") and not instance.extra.get("missing")
+            rows.append(instance)
+    snapshot = Snapshot(
+        task_managers=tuple(task_managers),
+        tasks=tuple(
+            Task(t.id, t.upstream, t.external_rate if not t.upstream else None, t.priority, t.min_accuracy)
+            for t in tasks
+        ),
+        streams=tuple(Stream(u, t.id, out_rate[u]) for t in tasks for u in t.upstream),
+        instances=tuple(rows),
+    )
+    dropped = {name: count.dropped + dropped_sending.get(name, 0) for name, count in counts.items()}
+    measured = Measured(
+        lag=lag,
+        input_rate=input_rate,
+        accuracy=measured_accuracy(tasks, by_task),
+        dropped=dropped,
+        counts=counts,
+    )
+    return Observation(snapshot, measured, events, fresh)
+
+
+def measured_accuracy(
+    tasks: Sequence[TaskView], by_task: Mapping[str, Sequence[InstanceView]]
+) -> dict[str, float | None]:
+    """By task, the share of the application's input that reached it, of the rows that were read: at a source rows
+    kept / read; further down the mean over its streams of what their senders kept of that, weighted by their rows.
+    None without input. Rows that wait are lag, not loss."""
+    accuracy: dict[str, float | None] = {}
+    sent_share: dict[str, float] = {}
+    out_rows: dict[str, int] = {}
+    for task in tasks:
+        readings = [view.reading for view in by_task[task.id] if view.reading is not None]
+        out_rows[task.id] = sum(reading.out for reading in readings)
+        for position, outlet in enumerate(task.outlets):
+            sent = sum(reading.sent.get(str(position), 0) for reading in readings)
+            sent_share[outlet] = sent / out_rows[task.id] if out_rows[task.id] else 1.0
+        if not task.upstream:
+            topics = set(task.feeds.values()) or {topic for reading in readings for topic in reading.read}
+            accuracy[task.id] = _kept(readings, topics)
+            continue
+        total = weight = 0.0
+        for upstream in task.upstream:
+            name = f"{upstream}>{task.id}"
+            kept = _kept(readings, {task.feeds[name]})
+            before = accuracy[upstream]
+            if kept is None or before is None:
+                continue
+            rows = float(out_rows[upstream])
+            total += rows * before * sent_share.get(name, 1.0) * kept
+            weight += rows
+        accuracy[task.id] = total / weight if weight else None
+    return accuracy
+
+
+def _kept(readings: Sequence[Reading], topics: set[str]) -> float | None:
+    read = sum(n for reading in readings for topic, n in reading.read.items() if topic in topics)
+    kept = sum(n for reading in readings for topic, n in reading.kept.items() if topic in topics)
+    return kept / read if read else None
+
+
+def _instance(view: InstanceView, share: float, fresh_for_s: float) -> Instance:
+    extra = dict(view.extra)
+    reading = view.reading
+    if reading is None:
+        extra["missing"] = ["in_rate", "cpu"]
+        return Instance(view.id, view.task, view.task_manager, share, 0.0, False, extra)
+    if not view.current or view.age_s > fresh_for_s:
+        extra["stale"] = True
+        extra["age_s"] = round(view.age_s, 1)
+    cpu = reading.cpu
+    if cpu is None:
+        extra["missing"] = ["cpu"]
+        cpu = 0.0
+    return Instance(view.id, view.task, view.task_manager, reading.in_rate, cpu, False, extra)

@@ -1,0 +1,78 @@
+"""A throw-away query that makes a task manager load its classes and compile what every pipeline uses."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+
+from confluent_kafka import Producer
+from pyspark.sql import functions as F
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.topics import create_topics, delete_topics
+from qod_magics.spark.bounded import bounded
+from qod_magics.spark.dial import DialBoard
+from qod_magics.spark.instance import Instance
+from qod_magics.spark.pipeline import Feed, Job
+from qod_magics.spark.task_manager import TaskManager
+
+_ROWS = 2_000
+_SCHEMA = "id LONG, zone INT, amount DOUBLE, at TIMESTAMP"
+
+
+def warm_up(
+    manager: TaskManager, kafka: Kafka, board: DialBoard, checkpoints: str | None, timeout_s: float = 60.0
+) -> float:
+    """Run one small query of the usual shape (read, shed, parse, window, aggregate, send) until its first batch is
+    done; returns the seconds it took.
+
+    Raises:
+        TaskManagerError, KafkaError: the query can't run: nor would any other.
+    """
+    from contextlib import contextmanager
+
+    begun = time.monotonic()
+    topic, out = f"qod.{board.session}.{manager.id}.warm", f"qod.{board.session}.{manager.id}.warm.out"
+    create_topics(kafka, {topic: 1, out: 1})
+    producer = Producer(kafka.client_config())
+    for i in range(_ROWS):
+        producer.produce(
+            topic, f'{{"id":{i},"zone":{i % 50},"amount":{i / 7},"at":"2026-01-01T00:{i // 60 % 60:02d}:{i % 60:02d}Z"}}'
+        )
+    producer.flush(10)
+
+    @contextmanager
+    def build(spark, inputs):  # type: ignore[no-untyped-def]
+        rows = inputs["source"].withWatermark("at", "10 seconds")
+        yield rows.groupBy(F.window("at", "10 seconds"), "zone").agg(
+            F.sum("_weight").alias("n"), F.avg("amount").alias("mean")
+        )
+
+    task = f"warm.{manager.id}"
+    feed = Feed(task, ("source",), topic, (0,), {0: 0}, _SCHEMA, False)
+    job = Job(task, task, 0, (feed,), build, (f"{task}>out",), ((out, 1, None),), None, None, None)
+    directory = tempfile.mkdtemp(prefix="qod-warm-") if checkpoints is None else f"{checkpoints}/{task}"
+    instance = Instance(job, directory)
+    try:
+        bounded(
+            lambda: instance.start(manager, board, dict(kafka.spark_options()), {board.source(task): 1.0}, 5.0),
+            timeout_s,
+            f"warming {manager.id} up",
+        )
+        deadline = time.monotonic() + timeout_s
+        while not instance.poll():
+            why = instance.failed()
+            if why is not None or time.monotonic() > deadline:
+                raise TaskManagerError(f"{manager.id} can't run a query: {why or f'no batch in {timeout_s:g} s'}")
+            time.sleep(0.2)
+    finally:
+        with suppress(Exception):
+            bounded(instance.stop, 10.0, "stopping the warm-up query")
+        with suppress(Exception):
+            delete_topics(kafka, [topic, out], timeout_s=5.0)
+        if checkpoints is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    return time.monotonic() - begun
