@@ -46,8 +46,8 @@ def dials(plan: Plan, snapshot: Snapshot, measured: Measured, *, period_s: float
       rows that wait are thinned at once.
     - A task whose input streams hold a backlog accepts `thinned(...)`, over the sums of their lags and input rates.
     - Behind a task that is thinned, streams open by as much, up to 1: a query that wants less than its neighbours
-      gets it from the thinner input too, so that no query falls below its minimum while a source is drained for
-      another's sake, and none gets more than the plan gives it.
+      gets it from the thinner input too. So no row reaches a query with less than the query's minimum while a source
+      is drained for another's sake; and `accept` sees to it that none gets more than the plan gives it.
 
     Lags and input rates are those of `measured` (rows, rows/s; sources by task, streams by "from>to"); a source
     without a measured rate counts with its `external_rate`.
@@ -56,8 +56,8 @@ def dials(plan: Plan, snapshot: Snapshot, measured: Measured, *, period_s: float
     minimum = minimums(snapshot)
     keep: dict[Edge, float] = {}
     accept: dict[str, float] = {}
-    planned: dict[str, float] = {}  # accuracy by the plan (model item 8)
-    actual: dict[str, float] = {}  # accuracy by these dials
+    planned: dict[str, float] = {}  # least probability that a row reaches the task, by the plan
+    actual: dict[str, float] = {}  # the same, by these dials
     for task in upstream_first(snapshot):
         desired = plan.desired.get(task.id, 1.0)
         if not task.upstream:
@@ -76,22 +76,23 @@ def dials(plan: Plan, snapshot: Snapshot, measured: Measured, *, period_s: float
             given = plan.non_drop.get((source, task.id), 1.0)
             opened = given * planned[source] / actual[source] if actual[source] < planned[source] else given
             keep[source, task.id] = min(opened, 1.0)
-        share = len(task.upstream)
-        planned[task.id] = sum(planned[s] * plan.non_drop.get((s, task.id), 1.0) for s in task.upstream) / share
-        actual[task.id] = sum(min(actual[s] * keep[s, task.id], accept[task.id]) for s in task.upstream) / share
+        planned[task.id] = min(planned[s] * plan.non_drop.get((s, task.id), 1.0) for s in task.upstream)
+        actual[task.id] = min(accept[task.id], *(actual[s] * keep[s, task.id] for s in task.upstream))
     return Dials(keep, accept)
 
 
-def accuracies(settings: Dials, snapshot: Snapshot) -> Mapping[str, float]:
-    """The share of the application's input that reaches each task under `settings` (model item 8)."""
+def reached(settings: Dials, snapshot: Snapshot) -> Mapping[str, float]:
+    """By task, the least probability with which a row of the application's input reaches it under `settings`.
+
+    Where paths join, rows that came another way may be kept with more, but never with more than `accept`.
+    """
     found: dict[str, float] = {}
     for task in upstream_first(snapshot):
-        if not task.upstream:
+        if task.upstream:
+            arriving = (found[source] * settings.keep[source, task.id] for source in task.upstream)
+            found[task.id] = min(settings.accept[task.id], *arriving)
+        else:
             found[task.id] = settings.keep[None, task.id]
-            continue
-        limit = settings.accept[task.id]
-        reaching = [min(found[source] * settings.keep[source, task.id], limit) for source in task.upstream]
-        found[task.id] = sum(reaching) / len(reaching)
     return found
 
 
@@ -105,7 +106,7 @@ def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
     if last is None:
         return new
     held = _merge(new, last, rising=True)
-    wanted, got = accuracies(new, snapshot), accuracies(held, snapshot)
+    wanted, got = reached(new, snapshot), reached(held, snapshot)
     floors = {t.id: min(t.min_accuracy, wanted[t.id]) for t in snapshot.tasks if t.min_accuracy is not None}
     if all(got[name] >= floor - EPSILON for name, floor in floors.items()):
         return held
