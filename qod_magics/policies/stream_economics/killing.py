@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from qod_magics.policies.stream_economics.load import total
-
-
-class Candidate(NamedTuple):
-    """An instance as the choice sees it."""
-
-    id: str
-    priority: int
-    min_required: float  #: minReq of its task, % of one core
 
 
 def tolerance(cpu: float) -> float:
@@ -21,34 +12,31 @@ def tolerance(cpu: float) -> float:
     return 1e-9 + 1e-12 * abs(cpu)
 
 
-def kill(need: float, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The instances to fail so that at least `need` % of one core is released, or as much as there is.
+def kill(need: float, priority: Sequence[int], min_required: Sequence[float]) -> list[int]:
+    """The candidates to fail so that at least `need` % of one core is released, or as much as there is.
 
-    Whole priorities are added from the lowest up while they release less than `need`; then, from the highest priority
-    and the largest requirement down (ties: id), an instance is spared if the others still release enough.
-    Returned in that second order.
+    Candidate c is an instance of that priority whose task needs `min_required[c]` % of one core at least; candidates
+    come in the order of their ids. Whole priorities are added from the lowest up while they release less than `need`;
+    then, from the highest priority and the largest requirement down (ties: id), one is spared if the others still
+    release enough. Returned in that second order.
     """
-    noise = tolerance(need)
-    by_priority: dict[int, list[Candidate]] = {}
-    for candidate in candidates:
-        by_priority.setdefault(candidate.priority, []).append(candidate)
-    chosen: list[Candidate] = []
+    enough = need - tolerance(need)
+    by_priority: dict[int, list[int]] = {}
+    for c, of in enumerate(priority):
+        by_priority.setdefault(of, []).append(c)
+    chosen: list[list[int]] = []
     released = 0.0
-    for priority in sorted(by_priority):
-        if released >= need - noise:
+    for of in sorted(by_priority):
+        if released >= enough:
             break
-        chosen += by_priority[priority]
-        released += _released(by_priority[priority])
-    chosen.sort(key=lambda candidate: (-candidate.priority, -candidate.min_required, candidate.id))
+        chosen.append(by_priority[of])
+        released += total([min_required[c] for c in by_priority[of]])
     failed = []
-    for candidate in chosen:
-        rest = released - candidate.min_required
-        if rest >= need - noise:
-            released = rest
-        else:
-            failed.append(candidate)
+    for candidates in reversed(chosen):
+        for c in sorted(candidates, key=lambda c: -min_required[c]):
+            rest = released - min_required[c]
+            if rest >= enough:
+                released = rest
+            else:
+                failed.append(c)
     return failed
-
-
-def _released(candidates: Iterable[Candidate]) -> float:
-    return total([candidate.min_required for candidate in candidates])

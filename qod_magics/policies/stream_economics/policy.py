@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stream_economics.accuracy import current_accuracy, required_cpu
-from qod_magics.policies.stream_economics.killing import Candidate, kill, tolerance
+from qod_magics.policies.stream_economics.killing import kill, tolerance
 from qod_magics.policies.stream_economics.load import Load, total
 from qod_magics.policies.stream_economics.propagation import non_drop, propagate
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
-from qod_magics.policies.stream_economics.scheduler import Request, available_cpu, estimated_cpu, place
+from qod_magics.policies.stream_economics.scheduler import Request, available_cpu, place
 from qod_magics.policies.stream_economics.sharing import Needs, groups_by_priority, share
 from qod_magics.policies.stream_economics.topology import Topology
 
@@ -30,13 +31,13 @@ class StreamEconomics:
             required_cpu(accuracy, cpu, now)
             for accuracy, cpu, now in zip(topology.min_accuracy, load.cpu, current, strict=True)
         ]
-        available, failed, starved = _ensure_minimums(snapshot, topology, load, min_required)
-
-        left_out = set(failed)
+        by_id = _by_id(snapshot)
+        available, failed, starved = _ensure_minimums(by_id, topology, load, min_required)
         at_minimum = {t for t, manager in zip(load.task_of, load.manager_of, strict=True) if load.warming[manager]}
         at_minimum.update(load.task_of[i] for i in failed)
         accuracies = QueryAccuracies(topology, at_minimum)
-        sharing = [i for i in _by_id(snapshot) if i not in left_out and not load.warming[load.manager_of[i]]]
+        left_out = set(failed)
+        sharing = [i for i in by_id if i not in left_out and not load.warming[load.manager_of[i]]]
         needs = Needs(load.cpu, current, topology.min_accuracy, min_required)
         share(groups_by_priority(sharing, load, topology), needs, available, accuracies)
 
@@ -61,47 +62,42 @@ def _by_id(snapshot: Snapshot) -> list[int]:
 
 
 def _ensure_minimums(
-    snapshot: Snapshot, topology: Topology, load: Load, min_required: list[float]
+    by_id: Sequence[int], topology: Topology, load: Load, min_required: Sequence[float]
 ) -> tuple[list[float], list[int], list[int]]:
     """Algorithm 3.2, lines 7 to 14: CPU left above the minimums by task manager, failed instances, starved managers."""
     available = list(load.available)
     failed: list[int] = []
     starved: list[int] = []
     hosted: list[list[int]] = [[] for _ in available]
-    for i, manager in enumerate(load.manager_of):
-        hosted[manager].append(i)
+    for i in by_id:
+        hosted[load.manager_of[i]].append(i)
     task_of = load.task_of
     for manager, instances in enumerate(hosted):
         if load.warming[manager]:
             continue
-        required = total([min_required[task_of[i]] for i in instances])
+        requirements = [min_required[task_of[i]] for i in instances]
+        required = total(requirements)
         need = required - available[manager]
         released = 0.0
         if need > tolerance(required):
             if len(available) < 2:
                 starved.append(manager)
             else:
-                candidates = {snapshot.instances[i].id: i for i in instances}
-                chosen = kill(
-                    need,
-                    [
-                        Candidate(name, topology.priority[task_of[i]], min_required[task_of[i]])
-                        for name, i in candidates.items()
-                    ],
-                )
-                failed.extend(candidates[candidate.id] for candidate in chosen)
-                released = total([candidate.min_required for candidate in chosen])
+                chosen = kill(need, [topology.priority[task_of[i]] for i in instances], requirements)
+                failed.extend([instances[c] for c in chosen])
+                released = total([requirements[c] for c in chosen])
         available[manager] = max(available[manager] - required + released, 0.0)
     return available, failed, starved
 
 
-def _replace(snapshot: Snapshot, failed: list[int]) -> dict[str, str]:
+def _replace(snapshot: Snapshot, failed: Sequence[int]) -> dict[str, str]:
     """A new task manager for every failed instance, never the one it failed on."""
     if not failed:
         return {}
-    estimates = estimated_cpu(snapshot.instances)
+    forbidden = {manager.id: (manager.id,) for manager in snapshot.task_managers}
     requests = [
-        Request(instance.id, estimates[instance.id], forbidden=(instance.task_manager,))
+        # its last CPU is known: nothing fails where an instance, and so perhaps this one, is warming up
+        Request(instance.id, instance.cpu, forbidden=forbidden[instance.task_manager])
         for instance in (snapshot.instances[i] for i in failed)
     ]
     return place(requests, available_cpu(snapshot.task_managers, snapshot.instances))

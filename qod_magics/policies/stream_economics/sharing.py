@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from qod_magics.policies.stream_economics.accuracy import FULL_CORE, obtained_accuracy, required_cpu
+from qod_magics.policies.stream_economics.accuracy import FULL_CORE, obtained_accuracy
 from qod_magics.policies.stream_economics.load import Load, total
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
 from qod_magics.policies.stream_economics.topology import Topology
 
-Groups = dict[int, dict[int, list[int]]]  #: priority -> task manager -> its instances of that priority
+Groups = dict[int, dict[int, list[int]]]  #: priority -> task manager -> the tasks of its instances of that priority
 
 
 class Needs(NamedTuple):
@@ -23,13 +23,21 @@ class Needs(NamedTuple):
 
 
 def groups_by_priority(instances: Iterable[int], load: Load, topology: Topology) -> Groups:
-    """The instances that take part, grouped; within a group in the order given."""
+    """The instances (positions) that take part, grouped; within a group in the order given."""
     groups: Groups = {}
     task_of = load.task_of
     manager_of = load.manager_of
     priority = topology.priority
     for i in instances:
-        groups.setdefault(priority[task_of[i]], {}).setdefault(manager_of[i], []).append(task_of[i])
+        t = task_of[i]
+        managers = groups.get(priority[t])
+        if managers is None:
+            groups[priority[t]] = managers = {}
+        tasks = managers.get(manager_of[i])
+        if tasks is None:
+            managers[manager_of[i]] = [t]
+        else:
+            tasks.append(t)
     return groups
 
 
@@ -42,44 +50,65 @@ def share(groups: Groups, needs: Needs, available: list[float], desired: QueryAc
     for priority in sorted(groups, reverse=True):
         managers = groups[priority]
         order = sorted(managers)
+        known = {manager: _differences(managers[manager], needs, desired) for manager in order}
         if len(order) > 1:
-            slack = {
-                manager: total([_difference(t, needs, desired) for t in managers[manager]]) - available[manager]
-                for manager in order
-            }
+            slack = {manager: total(known[manager]) - available[manager] for manager in order}
             order.sort(key=lambda manager: -slack[manager])
-        for manager in order:
-            available[manager] = _share_evenly(managers[manager], needs, available[manager], desired)
+        for turn, manager in enumerate(order):
+            tasks = managers[manager]
+            differences = _differences(tasks, needs, desired) if turn else known[manager]
+            available[manager] = _share_evenly(tasks, differences, needs, available[manager], desired)
 
 
-def _difference(t: int, needs: Needs, desired: QueryAccuracies) -> float:
-    """diff(t): CPU from the minimum to the desired accuracy, % of one core (model item 7)."""
-    difference = required_cpu(desired.highest(t), needs.cpu[t], needs.current[t]) - needs.min_required[t]
-    return difference if difference > 0.0 else 0.0
+def _differences(tasks: Sequence[int], needs: Needs, desired: QueryAccuracies) -> list[float]:
+    """diff(t) of each: CPU from the minimum to the desired accuracy, % of one core (model item 7).
 
-
-def _share_evenly(tasks: list[int], needs: Needs, available: float, desired: QueryAccuracies) -> float:
-    """Algorithm 3.4 for the instances (given as their tasks) of one priority on one task manager; returns the rest."""
-    cpu, current, min_accuracy, min_required = needs
-    if len(tasks) > 1:
-        differences = {t: _difference(t, needs, desired) for t in set(tasks)}
-        tasks = sorted(tasks, key=differences.__getitem__)
-    waiting = len(tasks)
+    `required_cpu` written out, as in `_share_evenly`: these two loops are where a cycle spends its time.
+    """
+    cpu, current, _, min_required = needs
+    only = desired.only
+    values = desired.values
+    differences = []
     for t in tasks:
-        highest = desired.highest(t)
+        k = only[t]
+        highest = values[k] if k >= 0 else desired.highest(t)
+        now = current[t]
+        needed = highest * cpu[t] / now if now > 0.0 else FULL_CORE if highest > 0.0 else 0.0
+        difference = (needed if needed < FULL_CORE else FULL_CORE) - min_required[t]
+        differences.append(difference if difference > 0.0 else 0.0)
+    return differences
+
+
+def _share_evenly(
+    tasks: Sequence[int], differences: Sequence[float], needs: Needs, available: float, desired: QueryAccuracies
+) -> float:
+    """Algorithm 3.4 for the instances (given as their tasks) of one priority on one task manager; returns the rest.
+
+    `differences` order them; what an instance gets follows from the difference by the time it is its turn.
+    """
+    cpu, current, min_accuracy, min_required = needs
+    only = desired.only
+    values = desired.values
+    waiting = len(tasks)
+    for c in sorted(range(waiting), key=differences.__getitem__):
+        t = tasks[c]
+        k = only[t]
+        highest = values[k] if k >= 0 else desired.highest(t)
         load = cpu[t]
         now = current[t]
-        needed = required_cpu(highest, load, now)
-        difference = needed - min_required[t]
+        needed = highest * load / now if now > 0.0 else FULL_CORE if highest > 0.0 else 0.0
+        difference = (needed if needed < FULL_CORE else FULL_CORE) - min_required[t]
         if difference < 0.0:
             difference = 0.0
         granted = available / waiting
-        if difference <= granted:
-            granted = difference
         waiting -= 1
-        available -= granted
-        if granted == difference and now > 0.0 and load > 0.0 and needed < FULL_CORE:
-            continue  # obtAc(t, granted) + minAc(t) is `highest`, but for rounding: nothing to lower
+        if difference <= granted:
+            available -= difference
+            if 0.0 < needed < FULL_CORE and now > 0.0:
+                continue  # obtAc(t, difference) + minAc(t) is `highest`, but for rounding: nothing to lower
+            granted = difference
+        else:
+            available -= granted
         accuracy = obtained_accuracy(granted, load, now) + min_accuracy[t]
         if accuracy < highest:
             desired.limit(t, accuracy)

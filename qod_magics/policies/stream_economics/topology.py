@@ -14,8 +14,8 @@ class Topology:
 
     position: Mapping[str, int]  #: task id -> position
     order: Sequence[int]  #: sources before their consumers
-    upstream: list[list[int]]
-    downstream: list[list[int]]  #: empty: a query
+    upstream: Sequence[Sequence[int]]
+    downstream: Sequence[Sequence[int]]  #: empty: a query
     priority: list[int]  #: p(t), the highest of its queries (model item 1)
     min_accuracy: list[float]  #: minAc(t), the highest of its queries (model item 1), fraction of 1
 
@@ -23,14 +23,20 @@ class Topology:
     def of(cls, tasks: Sequence[Task]) -> Topology:
         """The topology of valid tasks, listed in any order."""
         position = {task.id: i for i, task in enumerate(tasks)}
-        upstream = [[position[name] for name in task.upstream] for task in tasks]
-        downstream: list[list[int]] = [[] for _ in tasks]
+        none: list[int] = []  # shared: a list for each task is work for the garbage collector, above all
+        upstream = [none] * len(tasks)
+        downstream = [none] * len(tasks)
         sorted_already = True
-        for i, sources in enumerate(upstream):
-            for source in sources:
-                downstream[source].append(i)
-                if source > i:
-                    sorted_already = False
+        for i, task in enumerate(tasks):
+            if task.upstream:
+                upstream[i] = sources = [position[name] for name in task.upstream]
+                for source in sources:
+                    if downstream[source] is none:
+                        downstream[source] = [i]
+                    else:
+                        downstream[source].append(i)
+                    if source > i:
+                        sorted_already = False
         order = range(len(tasks)) if sorted_already else _topological_order(upstream, downstream)
         priority = [task.priority or 0 for task in tasks]
         min_accuracy = [task.min_accuracy or 0.0 for task in tasks]
@@ -45,7 +51,7 @@ class Topology:
         return cls(position, order, upstream, downstream, priority, min_accuracy)
 
 
-def _topological_order(upstream: list[list[int]], downstream: list[list[int]]) -> list[int]:
+def _topological_order(upstream: Sequence[Sequence[int]], downstream: Sequence[Sequence[int]]) -> list[int]:
     waiting = [len(sources) for sources in upstream]
     order = [i for i, count in enumerate(waiting) if not count]
     for i in order:  # grows while it is walked

@@ -1,0 +1,154 @@
+"""`python -m qod_magics plan`: what a policy would do, offline. The same code that the controller runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from time import perf_counter
+from typing import Any, NoReturn, TextIO
+
+from qod_magics.core.policy import Policy
+from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.core.wording import show
+from qod_magics.errors import QodError, SnapshotError, UsageProblem
+from qod_magics.policies import DEFAULT_POLICY, policy, policy_names
+
+INVALID = 2  #: exit status for input or words that can't be used
+
+
+def main(argv: list[str]) -> int:
+    """Print one plan a line for FILE, or for standard input if it is `-`; the exit status, 2 for unusable input."""
+    try:
+        words = _parser().parse_args(argv)
+        chosen = policy(words.policy)
+        _plan_all(words.file, chosen, words.timing)
+    except QodError as error:
+        print(f"qod_magics plan: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        return INVALID
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageProblem(f"{message}; see --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m qod_magics plan",
+        description="Print the plan of a policy for a snapshot, or one plan a line for a recording (.jsonl).",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "file", metavar="FILE", help="a snapshot (.json), a recording (.jsonl), or - for standard input"
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="NAME",
+        default=DEFAULT_POLICY,
+        help=f"one of: {', '.join(policy_names())} (default: %(default)s)",
+    )
+    parser.add_argument("--timing", action="store_true", help="add policy_ms, the time of the decision, to each plan")
+    return parser
+
+
+def _plan_all(path: str, chosen: Policy, timing: bool) -> None:
+    name = "standard input" if path == "-" else path
+    state = None
+    with _opened(path, name) as stream:
+        for where, obj in _documents(stream, name, lines=path.endswith(".jsonl"), single=path.endswith(".json")):
+            try:
+                snapshot = snapshot_from_json(_snapshot_of(obj))
+            except SnapshotError as error:
+                raise SnapshotError(f"{where}: {error}") from None
+            began = perf_counter()
+            plan, state = chosen.decide(snapshot, state)
+            took = perf_counter() - began
+            answer = plan.to_json()
+            if timing:
+                answer["policy_ms"] = round(took * 1000, 3)
+            print(json.dumps(answer), flush=path == "-")
+
+
+@contextmanager
+def _opened(path: str, name: str) -> Iterator[TextIO]:
+    if path == "-":
+        if sys.stdin is None:
+            raise UsageProblem("can't read standard input: it is closed; name a file")
+        if isinstance(sys.stdin, TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8-sig")  # JSON is UTF-8, whatever the locale
+        yield sys.stdin
+        return
+    try:
+        stream = open(path, encoding="utf-8-sig")  # noqa: SIM115
+    except (OSError, ValueError) as error:
+        raise UsageProblem(f"can't read {name}: {getattr(error, 'strerror', None) or error}; name a file") from None
+    with stream:
+        yield stream
+
+
+def _documents(stream: TextIO, name: str, *, lines: bool, single: bool) -> Iterator[tuple[str, Any]]:
+    """(where it stood, the decoded JSON) for each document: one a line, or one in all. Says which if neither is set."""
+    text = _read(stream, name, single)
+    if single:
+        yield name, _decode("".join(text), name)
+        return
+    empty = True
+    for number, line in enumerate(text, 1):
+        if not line.strip():
+            continue
+        where = f"{name} line {number}"
+        if empty and not lines:
+            try:
+                obj = json.loads(line)
+            except (ValueError, RecursionError):  # not one document a line, so one over many lines
+                yield name, _decode("\n" * (number - 1) + line + "".join(text), name)
+                return
+        else:
+            obj = _decode(line, name, number)
+        empty = False
+        yield where, obj
+    if empty:
+        raise SnapshotError(f"{name}: it is empty; give a snapshot, or a recording with one JSON object a line")
+
+
+def _read(stream: TextIO, name: str, whole: bool) -> Iterator[str]:
+    try:
+        if whole:
+            yield stream.read()
+        else:
+            yield from stream
+    except UnicodeDecodeError as error:
+        raise SnapshotError(f"{name}: not UTF-8 text ({error.reason}); give JSON in UTF-8") from None
+    except OSError as error:
+        raise UsageProblem(f"can't read {name}: {error.strerror or error}") from None
+
+
+def _decode(text: str, name: str, line: int = 1) -> Any:
+    """The JSON value that `text`, which begins on `line` of `name`, holds."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if not text.strip():
+            raise SnapshotError(f"{name}: it is empty; give a snapshot") from None
+        where = f"{name} line {line + error.lineno - 1} column {error.colno}"
+        raise SnapshotError(f"{where}: not JSON, {error.msg}; correct it there") from None
+    except RecursionError:
+        raise SnapshotError(f"{name} line {line}: nested too deeply; give a snapshot") from None
+    except ValueError as error:  # an integer with thousands of digits
+        raise SnapshotError(f"{name} line {line}: not usable JSON, {error}") from None
+
+
+def _snapshot_of(obj: Any) -> Any:
+    """The snapshot in a line of a recording, or `obj` itself if it is a plain snapshot."""
+    if isinstance(obj, dict) and "snapshot" in obj and "task_managers" not in obj:
+        if not isinstance(obj["snapshot"], dict):
+            raise SnapshotError(f"snapshot: {show(obj['snapshot'])} is not an object; give the snapshot of the cycle")
+        return obj["snapshot"]
+    return obj

@@ -1,0 +1,107 @@
+"""`queries(t)` for every task: the queries it reaches, as few and small sets as possible.
+
+All sets together can have tasks x queries members. Three things keep them, and a cycle, near linear: tasks with the
+same set share it; most sets have one member, or few; and queries are numbered in depth-first order, which makes the
+large sets of trees a run of neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from qod_magics.policies.stream_economics.topology import Topology
+
+SMALL = 48  #: sets up to this size are tuples
+
+Members = tuple[int, ...] | int  #: numbers of queries, sorted; a large set: an int with the bits of its members set
+
+
+def depth_first_queries(topology: Topology) -> list[int]:
+    """The queries' task positions, numbered so that those that a task reaches tend to be neighbours."""
+    downstream = topology.downstream
+    seen = [False] * len(downstream)
+    queries = []
+    for source in topology.order:
+        if seen[source]:
+            continue
+        stack = [source]
+        seen[source] = True
+        while stack:
+            t = stack.pop()
+            consumers = downstream[t]
+            if not consumers:
+                queries.append(t)
+            for consumer in consumers:
+                if not seen[consumer]:
+                    seen[consumer] = True
+                    stack.append(consumer)
+    return queries
+
+
+def reached(topology: Topology, tasks: Collection[int]) -> list[bool]:
+    """By task position: whether it is one of `tasks` or downstream of one."""
+    below = [False] * len(topology.downstream)
+    for t in tasks:
+        below[t] = True
+    for t in topology.order:
+        if below[t]:
+            for consumer in topology.downstream[t]:
+                below[consumer] = True
+    return below
+
+
+def query_sets(topology: Topology, queries: Sequence[int]) -> tuple[list[int], list[Members]]:
+    """By task the number of its set, and the sets that have several members.
+
+    Set k < len(queries) is that of query k alone (`queries` are task positions); the others count on from there.
+    """
+    singles = len(queries)
+    set_of = [0] * len(topology.downstream)
+    for q, t in enumerate(queries):
+        set_of[t] = q
+    sets: list[Members] = []
+    known: dict[Members, int] = {}
+    downstream = topology.downstream
+    for t in reversed(topology.order):
+        consumers = downstream[t]
+        if len(consumers) == 1:
+            set_of[t] = set_of[consumers[0]]
+        elif consumers:
+            parts = {set_of[consumer] for consumer in consumers}
+            if len(parts) == 1:
+                set_of[t] = parts.pop()
+                continue
+            members: Members
+            if max(parts) < singles and len(parts) <= SMALL:
+                members = tuple(sorted(parts))
+            else:
+                members = _union(parts, singles, sets)
+            number = known.get(members)
+            if number is None:
+                known[members] = number = singles + len(sets)
+                sets.append(members)
+            set_of[t] = number
+    return set_of, sets
+
+
+def _union(parts: Collection[int], singles: int, sets: Sequence[Members]) -> Members:
+    few: set[int] = set()
+    large = 0
+    for k in parts:
+        if k < singles:
+            few.add(k)
+            continue
+        part = sets[k - singles]
+        if isinstance(part, int):
+            large |= part
+        else:
+            few.update(part)
+    if not large and len(few) <= SMALL:
+        return tuple(sorted(few))
+    if few:
+        lowest = min(few)
+        bits = bytearray((max(few) - lowest) // 8 + 1)
+        for q in few:
+            bits[(q - lowest) >> 3] |= 1 << ((q - lowest) & 7)
+        large |= int.from_bytes(bits, "little") << lowest
+    return large
