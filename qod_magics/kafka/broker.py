@@ -7,7 +7,6 @@ import base64
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 import uuid
@@ -26,6 +25,7 @@ from qod_magics.kafka.cluster import QUIET, Admin
 from qod_magics.kafka.properties import HOST, Retention, log4j_properties, server_properties
 
 _STARTS = 3  #: a port found free can be taken before the broker binds it
+FORMAT_HEAP, FORMAT_TIMEOUT_S = "128m", 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,7 @@ class EmbeddedBroker:
             self.start(timeout_s)
             return
         self._child.end(10.0)
-        before = self._child
         self._run(find_java(), broker_jars())
-        before.release()
         self._await(timeout_s)
 
     def stop(self) -> None:
@@ -191,13 +189,18 @@ class EmbeddedBroker:
         self.stop()
 
     @property
+    def _properties_file(self) -> str:
+        assert self._directory is not None
+        return str(self._directory / "server.properties")
+
+    @property
     def _log_file(self) -> Path:
         assert self._directory is not None
         return self._directory / "broker.log"
 
     def _configure(self, directory: Path, controller_port: int) -> None:
         properties = server_properties(self._port, controller_port, directory / "data", self.retention)
-        (directory / "server.properties").write_text(properties, "utf-8")
+        Path(self._properties_file).write_text(properties, "utf-8")
         (directory / "log4j2.properties").write_text(log4j_properties(self._log_file), "utf-8")
 
     def _java_command(self, java: Java, jars: list[Path], heap: str) -> list[str]:
@@ -216,31 +219,23 @@ class EmbeddedBroker:
 
     def _format(self, java: Java, jars: list[Path]) -> None:
         """Kafka wants its data directory marked with a cluster id before the first run."""
-        assert self._directory is not None
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        config = str(self._directory / "server.properties")
-        command = [
-            *self._java_command(java, jars, "128m"),
-            "kafka.tools.StorageTool",
-            "format",
-            "-t",
-            cluster,
-            "-c",
-            config,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, start_new_session=True)
-        if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["nothing"]
-            raise KafkaError(f"Kafka's data directory {self._directory} can't be formatted: {said[0]}")
+        command = [*self._java_command(java, jars, FORMAT_HEAP), "kafka.tools.StorageTool", "format", "-t", cluster]
+        child = self._supervise([*command, "-c", self._properties_file])
+        if child.wait(FORMAT_TIMEOUT_S) != 0:
+            raise KafkaError(f"Kafka's data directory {self._directory} can't be formatted: {_cause(child.tail())}")
 
     def _run(self, java: Java, jars: list[Path]) -> None:
+        self._supervise([*self._java_command(java, jars, self.heap), "kafka.Kafka", self._properties_file], self.cpus)
+
+    def _supervise(self, command: list[str], cpus: set[int] | None = None) -> Child:
+        """Run it in this broker's directory, which passes from the child before to this one."""
         assert self._directory is not None
-        self._child = Child(
-            [*self._java_command(java, jars, self.heap), "kafka.Kafka", str(self._directory / "server.properties")],
-            log_path=self._directory / "console.log",
-            cpus=self.cpus,
-            remove=[self._directory],
-        )
+        before = self._child
+        self._child = Child(command, log_path=self._directory / "console.log", cpus=cpus, remove=[self._directory])
+        if before is not None:
+            before.release()
+        return self._child
 
     def _await(self, timeout_s: float) -> None:
         assert self._child is not None

@@ -1,0 +1,51 @@
+"""The embedded broker's configuration, before any broker runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qod_magics.kafka.broker import EmbeddedBroker, free_ports
+from qod_magics.kafka.properties import Retention, log4j_properties, server_properties
+
+
+def properties(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def test_every_address_is_on_loopback() -> None:
+    made = properties(server_properties(1234, 1235, Path("/data"), Retention()))
+    addresses = [made[name] for name in ("listeners", "advertised.listeners", "controller.quorum.voters")]
+    hosts = [part.rpartition(":")[0] for value in addresses for part in value.split(",")]
+    assert {host.rpartition("/")[2].rpartition("@")[2] for host in hosts} == {"127.0.0.1"}
+    assert made["advertised.listeners"].endswith(":1234")
+    assert made["controller.quorum.voters"].endswith(":1235")
+
+
+def test_data_is_bounded_in_bytes_and_time() -> None:
+    made = properties(server_properties(1, 2, Path("/data"), Retention(bytes=10, seconds=60, segment_bytes=5)))
+    assert (made["log.retention.bytes"], made["log.retention.ms"], made["log.segment.bytes"]) == ("10", "60000", "5")
+    assert int(made["log.roll.ms"]) < 60_000, "a segment that never ends never grows old"
+
+
+def test_a_typo_makes_no_topic() -> None:
+    made = properties(server_properties(1, 2, Path("/data"), Retention()))
+    assert made["auto.create.topics.enable"] == "false"
+    assert made["num.partitions"] == "1"
+
+
+def test_the_log_is_bounded_and_not_on_the_console() -> None:
+    text = log4j_properties(Path("/data/broker.log"))
+    assert "Console" not in text
+    assert "strategy.max = 1" in text
+
+
+def test_ports_are_different() -> None:
+    assert len(set(free_ports(20))) == 20
+
+
+def test_one_that_was_never_started_is_harmless() -> None:
+    broker = EmbeddedBroker()
+    assert (broker.pid, broker.directory, broker.log()) == (None, None, "")
+    assert not broker.health().ok
+    broker.kill()
+    broker.stop()

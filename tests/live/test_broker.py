@@ -1,0 +1,239 @@
+"""The embedded broker: a real one, that keeps its data over a restart and leaves nothing when it stops."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from qod_magics.errors import KafkaError
+from qod_magics.kafka.broker import EmbeddedBroker
+from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.external import ExternalKafka
+from qod_magics.kafka.offsets import beginning_offsets, end_offsets
+from qod_magics.kafka.properties import Retention
+from qod_magics.kafka.topics import create_topics, delete_topics, partitions, topic_partitions
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    """One broker for the tests that leave it as it was but for topics of their own."""
+    with EmbeddedBroker() as started:
+        yield started
+
+
+@pytest.fixture
+def own() -> Iterator[EmbeddedBroker]:
+    """A broker that a test may ill-treat."""
+    made = EmbeddedBroker()
+    yield made
+    made.stop()
+
+
+def produce(kafka: Kafka, topic: str, rows: int, partition: int = 0, size: int = 100) -> None:
+    producer = Producer(kafka.client_config())
+    for number in range(rows):
+        producer.produce(topic, str(number).encode().ljust(size), partition=partition)
+        producer.poll(0)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def consume(kafka: Kafka, topic: str, rows: int, partition: int = 0) -> list[int]:
+    consumer = Consumer({**kafka.client_config(), "group.id": "test", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    try:
+        messages = consumer.consume(rows, timeout=PATIENCE_S)
+        return [int(message.value()) for message in messages]
+    finally:
+        consumer.close()
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def listening(pid: int) -> set[tuple[str, int]]:
+    connections = psutil.Process(pid).net_connections("tcp")
+    return {(c.laddr.ip, c.laddr.port) for c in connections if c.status == psutil.CONN_LISTEN}
+
+
+def accepts(bootstrap: str) -> bool:
+    with socket.socket() as probe:
+        host, _, port = bootstrap.partition(":")
+        return probe.connect_ex((host, int(port))) == 0
+
+
+def test_rows_come_back_as_they_went_in(broker: EmbeddedBroker) -> None:
+    create_topics(broker, {"there-and-back": 2})
+    produce(broker, "there-and-back", 300, partition=1)
+    assert consume(broker, "there-and-back", 300, partition=1) == list(range(300))
+    assert end_offsets(broker, ["there-and-back"]) == {"there-and-back": {0: 0, 1: 300}}
+    assert beginning_offsets(broker, ["there-and-back"]) == {"there-and-back": {0: 0, 1: 0}}
+
+
+def test_end_offsets_of_many_topics_come_at_once(broker: EmbeddedBroker) -> None:
+    topics = {f"many-{number}": number + 1 for number in range(6)}
+    create_topics(broker, topics)
+    produce(broker, "many-3", 7, partition=2)
+    found = end_offsets(broker, topics)
+    assert {name: len(offsets) for name, offsets in found.items()} == topics
+    assert found["many-3"] == {0: 0, 1: 0, 2: 7, 3: 0}
+    assert end_offsets(broker, []) == {}
+
+
+def test_topics_are_made_once_and_deleted_at_will(broker: EmbeddedBroker) -> None:
+    create_topics(broker, {"once": 1, "twice": 2})
+    produce(broker, "once", 5)
+    create_topics(broker, {"once": 1, "new": 1})
+    assert end_offsets(broker, ["once"])["once"] == {0: 5}
+    assert partitions(broker, "twice") == 2
+    with pytest.raises(KafkaError, match="'twice' has 2 partitions, not 3"):
+        create_topics(broker, {"twice": 3})
+    delete_topics(broker, ["once", "twice", "new", "never-was"])
+    assert not {"once", "twice", "new"} & set(topic_partitions(broker))
+    create_topics(broker, {"once": 1})
+    assert end_offsets(broker, ["once"])["once"] == {0: 0}
+
+
+def test_an_unknown_topic_gets_the_nearest_name(broker: EmbeddedBroker) -> None:
+    create_topics(broker, {"taxi-rides": 1})
+    with pytest.raises(KafkaError, match="Did you mean 'taxi-rides'"):
+        partitions(broker, "taxi-ride")
+    with pytest.raises(KafkaError, match="Did you mean 'taxi-rides'"):
+        end_offsets(broker, ["taxi-ridse"])
+    assert "taxi-ride" not in topic_partitions(broker), "asking does not create it"
+
+
+def test_a_name_that_kafka_refuses_is_told(broker: EmbeddedBroker) -> None:
+    with pytest.raises(KafkaError, match="did not create topic 'no blanks'"):
+        create_topics(broker, {"no blanks": 1})
+
+
+def test_old_rows_go(broker: EmbeddedBroker) -> None:
+    keep = Retention(bytes=2 << 20, seconds=3600, segment_bytes=1 << 20)
+    create_topics(broker, {"bounded": 1}, retention=keep)
+    produce(broker, "bounded", 6000, size=1000)
+    assert eventually(lambda: beginning_offsets(broker, ["bounded"])["bounded"][0] > 0)
+    first = beginning_offsets(broker, ["bounded"])["bounded"][0]
+    assert (6000 - first) * 1000 <= keep.bytes + 2 * keep.segment_bytes
+
+
+def test_it_is_on_loopback_only(broker: EmbeddedBroker) -> None:
+    assert broker.pid is not None
+    found = listening(broker.pid)
+    assert len(found) == 2
+    assert {address.removeprefix("::ffff:") for address, _ in found} == {"127.0.0.1"}
+
+
+def test_another_process_reaches_it_as_an_external_one(broker: EmbeddedBroker) -> None:
+    create_topics(broker, {"from-outside": 1})
+    external = ExternalKafka(broker.bootstrap, {"client.id": "outside"})
+    produce(external, "from-outside", 4)
+    assert end_offsets(external, ["from-outside"]) == {"from-outside": {0: 4}}
+    external.close()
+
+
+def test_options_that_librdkafka_refuses_are_told(broker: EmbeddedBroker) -> None:
+    with pytest.raises(KafkaError, match=r"no\.such\.option"):
+        ExternalKafka(broker.bootstrap, {"no.such.option": 1}).admin()
+
+
+def test_a_broker_that_isnt_there_is_told() -> None:
+    external = ExternalKafka("127.0.0.1:9")
+    with pytest.raises(KafkaError, match=r"127\.0\.0\.1:9 does not answer"):
+        end_offsets(external, ["rides"], timeout_s=0.5)
+    external.close()
+
+
+def test_a_restart_keeps_data_and_address(own: EmbeddedBroker) -> None:
+    own.start()
+    create_topics(own, {"kept": 2})
+    produce(own, "kept", 50, partition=1)
+    bootstrap, pid = own.bootstrap, own.pid
+    own.restart()
+    assert (own.bootstrap, own.health().ok) == (bootstrap, True)
+    assert own.pid != pid
+    assert end_offsets(own, ["kept"]) == {"kept": {0: 0, 1: 50}}
+    assert consume(own, "kept", 50, partition=1) == list(range(50))
+
+
+def test_a_crash_is_seen_and_survived(own: EmbeddedBroker) -> None:
+    own.start()
+    create_topics(own, {"kept": 1})
+    produce(own, "kept", 50)
+    own.kill()
+    health = own.health()
+    assert not health.ok
+    assert "ended" in health.problem
+    with pytest.raises(KafkaError, match="does not answer"):
+        end_offsets(own, ["kept"], timeout_s=0.5)
+    own.start()
+    assert own.health().ok
+    assert end_offsets(own, ["kept"]) == {"kept": {0: 50}}
+
+
+def test_stop_leaves_no_process_no_port_and_no_directory(own: EmbeddedBroker) -> None:
+    assert not own.health().ok
+    own.start()
+    bootstrap, pid, directory = own.bootstrap, own.pid, own.directory
+    assert pid is not None
+    assert directory is not None
+    assert directory.exists()
+    own.stop()
+    assert not psutil.pid_exists(pid)
+    assert not accepts(bootstrap)
+    assert not directory.exists()
+    with pytest.raises(KafkaError, match="not started"):
+        _ = own.bootstrap
+    own.stop()
+
+
+def test_it_stays_on_its_cores_within_its_heap(own: EmbeddedBroker) -> None:
+    core = max(os.sched_getaffinity(0))
+    own.cpus, own.heap = {core}, "300m"
+    own.start()
+    assert own.pid is not None
+    assert os.sched_getaffinity(own.pid) == {core}
+    assert "-Xmx300m" in psutil.Process(own.pid).cmdline()
+
+
+def test_a_java_that_fails_is_told_with_its_cause(own: EmbeddedBroker) -> None:
+    own.heap = "1k"
+    with pytest.raises(KafkaError, match=r"(?i)heap"):
+        own.start()
+    assert own.directory is None
+
+
+KERNEL = """\
+import time
+from qod_magics.kafka.broker import EmbeddedBroker
+broker = EmbeddedBroker()
+broker.start()
+print(broker.pid, broker.bootstrap, broker.directory, flush=True)
+time.sleep(600)
+"""
+
+
+def test_nothing_outlives_a_killed_kernel() -> None:
+    with subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.PIPE, text=True) as kernel:
+        assert kernel.stdout is not None
+        pid, bootstrap, directory = kernel.stdout.readline().split()
+        assert accepts(bootstrap)
+        kernel.kill()
+    assert eventually(lambda: not psutil.pid_exists(int(pid)) and not Path(directory).exists())
+    assert not accepts(bootstrap)
