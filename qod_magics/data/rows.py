@@ -93,12 +93,12 @@ def encode_table(table: pa.Table, event_time: str | None, key: str | None = None
         times = []
     elif event_time not in times:
         raise ScenarioError(f"event_time is {event_time!r}, which is no timestamp.{nearest(event_time, times)}")
-    texts: list[Any] = []
+    texts: list[Any] = [pa.repeat("", table.num_rows)]  # so that there is a column, also where all else is times
     for name in table.column_names:
         column = table[name]
-        texts.append(f"{'{' if not texts else ','}{json.dumps(name)}:")
+        texts.append(f"{'{' if name == table.column_names[0] else ','}{json.dumps(name)}:")
         texts.append(f'"{_GAP}"' if name in times else _json_texts(name, column))
-    joined = pc.binary_join_element_wise(*texts, "}", "") if texts else pa.array([], pa.string())
+    joined = pc.binary_join_element_wise(*texts, "}", "")
     gap = _GAP.encode()
     pieces = tuple(tuple(row.split(gap)) for row in joined.cast(pa.binary()).to_pylist())
     keys = None if key is None else _keys(key, table[key])
@@ -142,7 +142,8 @@ def _ages(table: pa.Table, times: list[str], event_time: str | None) -> tuple[tu
             raise ScenarioError(f"column {name} has {table[name].null_count} nulls: leave it out of `columns`")
         seconds[name] = table[name].cast(pa.timestamp("s"), safe=False).cast(pa.int64()).to_numpy()
     event = seconds[event_time]
-    return tuple(tuple(ages) for ages in np.stack([event - seconds[name] for name in times], axis=1).tolist())
+    ages: list[list[int]] = np.stack([event - seconds[name] for name in times], axis=1).tolist()
+    return tuple(tuple(row) for row in ages)
 
 
 def _keys(name: str, column: pa.ChunkedArray) -> tuple[bytes, ...]:

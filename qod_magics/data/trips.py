@@ -101,11 +101,12 @@ def _ways(rng: np.random.Generator, rows: int) -> _Ways:
 
 def _pickup_seconds(rng: np.random.Generator, rows: int) -> Ints:
     hours = rng.choice(24, rows, p=_BY_HOUR / _BY_HOUR.sum())
-    return rng.integers(0, 7, rows) * 24 * 3600 + hours * 3600 + rng.integers(0, 3600, rows)
+    days = rng.integers(0, 7, rows)
+    return np.asarray(days * 24 * 3600 + hours * 3600 + rng.integers(0, 3600, rows), np.int64)
 
 
 def _attracted(rng: np.random.Generator, centres: Floats, shares: Floats, origin: Ints) -> Ints:
-    """Where trips from each origin go: a gravity model, half of it by distance, with a scale of 3 km."""
+    """Where trips from each origin go: 60 % by nearness (exponential, 3 km) and how busy, 40 % by how busy alone."""
     difference = (centres[:, None, :] - centres[None, :, :]) * np.array([KM_PER_LONGITUDE, KM_PER_LATITUDE])
     pull = np.sqrt(shares)[None, :] * np.exp(-np.hypot(difference[..., 0], difference[..., 1]) / 3.0)
     pull /= pull.sum(axis=1, keepdims=True)
@@ -114,7 +115,7 @@ def _attracted(rng: np.random.Generator, centres: Floats, shares: Floats, origin
     # one search for all origins: the row of origin k lies in (k, k + 1]
     flat = (cumulative + np.arange(len(shares))[:, None]).ravel()
     found = np.searchsorted(flat, origin + rng.uniform(0.0, 1.0, len(origin)), side="right")
-    return np.clip(found - origin * len(shares), 0, len(shares) - 1).astype(np.int64)
+    return np.asarray(np.clip(found - origin * len(shares), 0, len(shares) - 1), np.int64)
 
 
 def _around(rng: np.random.Generator, centres: Floats) -> Floats:

@@ -15,11 +15,20 @@ from typing import IO, Any, NoReturn
 
 from qod_magics.errors import QodError, ScenarioError, UsageProblem
 from qod_magics.kafka.scenario import Scenario
+from qod_magics.kafka.scenario import __doc__ as scenario_format
 
 #: client settings as JSON, from `Injector`: an environment, unlike arguments, is not shown to other users
 CONFIG_VARIABLE = "QOD_INJECTOR_CLIENT_CONFIG"
 
 COMPLETE, FAILED, MISUSED, INCOMPLETE = 0, 1, 2, 3  #: exit codes
+
+
+_FORMAT = (scenario_format or "").partition("\n\n")[2]
+_EXIT_CODES = """exit codes:
+  0  all rows acknowledged, or stopped by a signal
+  1  an error
+  2  wrong arguments or scenario
+  3  some rows failed or were never sent"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,13 +40,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m qod_magics inject",
         description="Send the rows of a scenario to Kafka, each when it is due, whatever the readers do.",
-        epilog="Exit codes: 0 all rows acknowledged or stopped by a signal, 1 an error, 2 wrong arguments or scenario, "
-        "3 some rows failed or were never sent.",
+        epilog=f"{_EXIT_CODES}\n\nSCENARIO.json, with seconds since the start and rates in rows/s:\n\n{_FORMAT}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "scenario", metavar="SCENARIO.json", help="what to send; the format is in qod_magics.kafka.scenario"
-    )
+    parser.add_argument("scenario", metavar="SCENARIO.json", help="what to send; its format is below")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="the Kafka broker")
     parser.add_argument(
         "--record", type=Path, metavar="FILE.jsonl", help="write counts here, a line a second and topic"

@@ -13,7 +13,8 @@
 
 - `seed`: of everything random; 0 unless given. `duration_s`: when the sending ends. Seconds count from the start.
 - `phases`: names for stretches of time, each up to the next one; none unless given.
-- `topics`: at least one. `partitions`: 1 unless given. `data`: see `qod_magics.data.spec`. `key`: the column whose text
+- `topics`: at least one. `partitions`: 1 unless given. `data`: {"generator": "taxi-trips"}, {"generator": "points"},
+  {"parquet": "PATH"} or {"jsonl": "PATH"}; their options are in `qod_magics.data.spec`. `key`: the column whose text
   is the record's key, and so chooses its partition; null (unless given): no key, partitions take turns.
   `rate`: rows/s, piecewise linear through [second, rate]; two points at one second are a jump; a number is constant.
 - `events`: what else happens, for whoever plays the scenario; the injector leaves them alone. One of

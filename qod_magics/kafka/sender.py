@@ -26,6 +26,7 @@ from qod_magics.kafka.topics import said
 TICK_S = 0.01
 REPORT_S = 1.0
 CHUNK_ROWS = 500
+STOP_DRAIN_S = 5.0  #: how long acknowledgements are waited for after a stop
 LATE_S = 1.0  #: a topic that is further behind than this is worth a note
 
 PRODUCER_DEFAULTS: Mapping[str, Any] = {
@@ -47,7 +48,7 @@ class Totals:
     scheduled: int  #: due by now
     sent: int  #: handed to the producer
     acknowledged: int  #: in the topic, says the broker
-    errors: int  #: given up by the producer
+    errors: int  #: given up by the producer; those that were on their way when the broker died may be in the topic
 
     @property
     def late(self) -> int:
@@ -157,8 +158,10 @@ class Sender:
         self._was_late: set[str] = set()
         try:
             self._producer = Producer({**PRODUCER_DEFAULTS, **config, "error_cb": self._note_error}, **QUIET)
-        except (KafkaException, TypeError, ValueError) as problem:
-            raise KafkaError(f"The producer refuses its settings: {said(problem)}. Correct --client-option") from None
+        except KafkaException as problem:
+            raise KafkaError(
+                f"The producer refuses its settings: {said(problem)}. Correct the client's options"
+            ) from None
         self._last_error = ""
 
     def stop(self) -> None:
@@ -174,15 +177,17 @@ class Sender:
         start = time.monotonic()
         self._record.write("start", monotonic_s=start, speed=self._speed, duration_s=self._scenario.duration_s)
         reporter = _Reporter(self, start)
+        broken: KafkaException | None = None
         try:
             self._send_all(start, reporter)
-            self._finish(reporter)
         except KafkaException as problem:
-            reporter.report(time.monotonic())
-            raise KafkaError(f"The producer can't go on: {said(problem)}. Start the injector again") from None
+            self._stopped, broken = True, problem
+        self._finish(reporter)
         totals = self.totals()
         complete = all(one.acknowledged == one.scheduled for one in totals.values()) and not self._stopped
         self._record.write("end", position_s=reporter.position(time.monotonic()), complete=complete)
+        if broken is not None:
+            raise KafkaError(f"The producer can't go on: {said(broken)}. Start the injector again")
         return totals
 
     def _send_all(self, start: float, reporter: _Reporter) -> None:
@@ -221,10 +226,10 @@ class Sender:
         if self._stopped:
             for lane in self.lanes:
                 lane.scheduled = lane.sent
-        self._wait_for_reports(0.5 if self._stopped else self._drain_s)
+        self._wait_for_reports(STOP_DRAIN_S if self._stopped else self._drain_s)
         if len(self._producer):
             self._producer.purge()
-            self._wait_for_reports(5.0)
+            self._wait_for_reports(2.0)
         reporter.report(time.monotonic())
         for lane in self.lanes:
             totals = lane.totals()

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.data.schema import TRIP_STREAM_COLUMNS
+from qod_magics.data.spec import GENERATORS, GeneratedData, ParquetData
+from qod_magics.errors import ScenarioError
+from qod_magics.kafka.rates import PiecewiseLinear
+from qod_magics.kafka.scenario import ACTIONS, Scenario
+
+WHOLE: dict[str, Any] = {
+    "seed": 7,
+    "duration_s": 300,
+    "phases": [{"name": "calm", "from_s": 0}, {"name": "overload", "from_s": 45}],
+    "topics": [
+        {
+            "topic": "trips1",
+            "partitions": 2,
+            "data": {"generator": "taxi-trips", "rows": 1000},
+            "key": "PULocationID",
+            "rate": [[0, 500], [45, 500], [46, 2000]],
+        },
+        {"topic": "points", "data": {"generator": "points", "clusters": 4}, "rate": 250},
+        {"topic": "lines", "data": {"jsonl": "rows.jsonl", "event_time": "ts"}, "rate": [[0, 1]]},
+        {"topic": "real", "data": {"parquet": "trips.parquet"}, "rate": [[0, 1]]},
+    ],
+    "events": [
+        {"at_s": 120, "add_task_manager": "tm2"},
+        {"at_s": 60, "start_application": "knn"},
+        {"at_s": 200, "stop_application": "knn"},
+        {"at_s": 250, "remove_task_manager": "tm2"},
+    ],
+}
+
+
+def changed(*path: str | int, to: Any) -> dict[str, Any]:
+    """WHOLE with another value at `path`."""
+    value = copy.deepcopy(WHOLE)
+    inner: Any = value
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = to
+    return value
+
+
+def without(*path: str | int) -> dict[str, Any]:
+    value = copy.deepcopy(WHOLE)
+    inner: Any = value
+    for step in path[:-1]:
+        inner = inner[step]
+    del inner[path[-1]]
+    return value
+
+
+def test_reads_all_that_is_written() -> None:
+    scenario = Scenario.from_json(WHOLE)
+    trips, points, _, real = scenario.topics
+    assert (scenario.seed, scenario.duration_s) == (7, 300.0)
+    assert (trips.topic, trips.partitions, trips.key) == ("trips1", 2, "PULocationID")
+    assert trips.data == GeneratedData("taxi-trips", TRIP_STREAM_COLUMNS, "tpep_dropoff_datetime", rows=1000)
+    assert trips.rate.rate(45.5) == 1250
+    assert points.rate == PiecewiseLinear.constant(250)
+    assert real.data == ParquetData("trips.parquet")
+    assert [(event.at_s, event.action, event.target) for event in scenario.events] == [
+        (60, "start_application", "knn"),
+        (120, "add_task_manager", "tm2"),
+        (200, "stop_application", "knn"),
+        (250, "remove_task_manager", "tm2"),
+    ]
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    scenario = Scenario.from_json({"duration_s": 1, "topics": [WHOLE["topics"][1]]})
+    assert (scenario.seed, scenario.phases, scenario.events) == (0, (), ())
+    assert (scenario.topics[0].partitions, scenario.topics[0].key) == (1, None)
+
+
+def test_phases_last_until_the_next() -> None:
+    scenario = Scenario.from_json(changed("phases", 0, "from_s", to=10))
+    assert [scenario.phase(t) for t in (0, 10, 44.9, 45, 299)] == [None, "calm", "calm", "overload", "overload"]
+
+
+def test_nothing_more_is_due_after_the_end() -> None:
+    scenario = Scenario.from_json(WHOLE)
+    assert scenario.due(300)["points"] == 300 * 250
+    assert scenario.due(1e6) == scenario.due(300)
+    assert scenario.due(0)["trips1"] == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ([], "scenario is []"),
+        (without("duration_s"), "lacks the field 'duration_s'"),
+        (changed("duration_s", to=0), "scenario.duration_s is 0: it must be above 0"),
+        (changed("duration_s", to=True), "scenario.duration_s is True: it must be a number"),
+        (changed("duration_s", to=float("nan")), "scenario.duration_s is nan"),
+        (changed("seed", to=-1), "scenario.seed is -1"),
+        (changed("durations", to=3), "unknown field 'durations'. Did you mean 'duration_s'?"),
+        (changed("topics", to=[]), "scenario.topics is empty"),
+        (changed("topics", to="trips"), "scenario.topics is 'trips'"),
+        (changed("topics", 1, "topic", to="trips1"), "the topic 'trips1' 2 times"),
+        (changed("topics", 0, "topic", to="my topic"), "topics[0].topic is 'my topic'"),
+        (changed("topics", 0, "partitions", to=0), "topics[0].partitions is 0"),
+        (changed("topics", 0, "partitions", to=1.5), "topics[0].partitions is 1.5"),
+        (changed("topics", 0, "key", to="PULocation"), "Did you mean 'PULocationID'?"),
+        (changed("topics", 0, "rate", to=[]), "topics[0].rate: a rate needs at least one point"),
+        (changed("topics", 0, "rate", to=[[0, 1], [2]]), "topics[0].rate: [2] is not a pair"),
+        (changed("topics", 0, "rate", to=[[0, "1"]]), "topics[0].rate: [0, '1'] is not a pair"),
+        (changed("topics", 0, "rate", to=-5), "topics[0].rate: point [0, -5]"),
+        (changed("topics", 0, "rate", to="fast"), "topics[0].rate is 'fast'"),
+        (changed("topics", 0, "rate", to=[[5, 1], [4, 1]]), "second 4 comes after second 5"),
+        (without("topics", 0, "rate"), "topics[0] lacks the field 'rate'"),
+        (without("topics", 0, "data"), "topics[0] lacks the field 'data'"),
+        (changed("topics", 0, "data", to={}), "one of generator, parquet and jsonl, it has none"),
+        (
+            changed("topics", 0, "data", to={"parquet": "a", "jsonl": "b"}),
+            "it has parquet and jsonl",
+        ),
+        (changed("topics", 0, "data", "generator", to="taxi"), "Did you mean 'taxi-trips'?"),
+        (changed("topics", 0, "data", "rows", to=0), "topics[0].data.rows is 0"),
+        (changed("topics", 0, "data", "clusters", to=3), "'points' only"),
+        (changed("topics", 0, "data", "columns", to=["fare"]), "columns has 'fare', which taxi-trips does not have"),
+        (changed("topics", 0, "data", "columns", to=["extra", "extra"]), "different names"),
+        (changed("topics", 0, "data", "event_time", to="extra"), "be one of the columns sent"),
+        (changed("topics", 2, "data", "columns", to=["a"]), "topics[2].data has an unknown field 'columns'"),
+        (changed("phases", 1, "from_s", to=0), "'overload' from second 0 follows 'calm' from second 0"),
+        (changed("phases", 1, "from_s", to=300), "phases[1].from_s is 300"),
+        (changed("phases", 1, "name", to="calm"), "the name 'calm' 2 times"),
+        (changed("events", 0, to={"at_s": 1}), "events[0] must have one of"),
+        (changed("events", 0, "start_application", to="x"), "add_task_manager and start_application"),
+        (changed("events", 0, "at_s", to=301), "events[0].at_s is 301"),
+        (changed("events", 0, to={"at_s": 1, "add_taskmanager": "x"}), "Did you mean 'add_task_manager'?"),
+        (changed("events", 0, "add_task_manager", to=""), "events[0].add_task_manager is ''"),
+    ],
+)
+def test_says_in_one_line_what_is_wrong(value: Any, says: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_json(value)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "says"), [("{", "is not JSON"), ("[1]", "scenario is [1]")])
+def test_a_file_that_is_none(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(ScenarioError, match="scenario") as caught:
+        Scenario.read(tmp_path / "s.json")
+    assert says in str(caught.value)
+    with pytest.raises(ScenarioError, match="can't be read"):
+        Scenario.read(tmp_path / "other.json")
+
+
+def test_paths_are_taken_from_the_scenario_s_folder(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(changed("topics", 2, "data", "jsonl", to="/abs/rows.jsonl")))
+    _, _, lines, real = Scenario.read(tmp_path / "s.json").topics
+    assert isinstance(real.data, ParquetData)
+    assert real.data.path == str(tmp_path / "trips.parquet")
+    assert lines.data.to_json()["jsonl"] == "/abs/rows.jsonl"
+
+
+NAMES = st.from_regex(r"[a-z][a-z0-9._-]{0,9}", fullmatch=True)
+RISING = st.lists(st.integers(0, 500), min_size=1, max_size=5, unique=True).map(sorted)
+
+
+@st.composite
+def generated(draw: st.DrawFn) -> dict[str, Any]:
+    generator = draw(st.sampled_from(sorted(GENERATORS)))
+    data: dict[str, Any] = {"generator": generator}
+    if draw(st.booleans()):
+        data["columns"] = draw(st.lists(st.sampled_from(GENERATORS[generator]), min_size=1, unique=True))
+        data["event_time"] = draw(st.sampled_from([None, *data["columns"]]))
+    if draw(st.booleans()):
+        data["seed"] = draw(st.integers(0, 9))
+    return data
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> dict[str, Any]:
+    numbers = st.floats(0, 1e6, allow_subnormal=False)
+    path = st.sampled_from(["a.parquet", "/b/c.parquet"])
+    data = st.one_of(generated(), st.builds(lambda p: {"parquet": p}, path), st.builds(lambda p: {"jsonl": p}, path))
+    topics = [
+        {"topic": name, "partitions": draw(st.integers(1, 9)), "data": draw(data), "rate": rate}
+        for name in draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))
+        for rate in [draw(st.one_of(numbers, RISING.map(lambda ts: [[t, draw(numbers)] for t in ts])))]
+    ]
+    names = draw(st.lists(NAMES, max_size=3, unique=True))
+    events = st.builds(
+        lambda at, action, to: {"at_s": at, action: to}, st.floats(0, 1000), st.sampled_from(ACTIONS), NAMES
+    )
+    return {
+        "seed": draw(st.integers(0, 100)),
+        "duration_s": 1000,
+        "phases": [{"name": name, "from_s": 10 * index} for index, name in enumerate(names)],
+        "topics": topics,
+        "events": draw(st.lists(events, max_size=3)),
+    }
+
+
+@given(scenarios())
+def test_its_json_form_is_the_same_scenario(value: dict[str, Any]) -> None:
+    scenario = Scenario.from_json(value)
+    written = json.loads(json.dumps(scenario.to_json()))
+    assert Scenario.from_json(written) == scenario
+    assert Scenario.from_json(written).to_json() == written
