@@ -221,7 +221,7 @@ def parse_stream_line(line: str) -> StreamOptions:
         raise UsageProblem(f"the stream's NAME is missing; it comes first: {_EXAMPLE}")
     if len(names) > 1:
         raise UsageProblem(
-            f"one NAME is needed, not {len(names)} ({', '.join(names)}): inputs come after --from, "
+            f"one NAME is needed, not {len(names)} ({', '.join(map(repr, names))}): inputs come after --from, "
             "and a value with spaces goes in quotes"
         )
     try:

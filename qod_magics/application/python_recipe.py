@@ -11,6 +11,7 @@ from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.python_names import names_read
+from qod_magics.application.quiet import analysis_errors_unprinted
 from qod_magics.application.recipe import first_line, raise_unless_connection, streaming
 from qod_magics.errors import ApplicationError, QodError
 
@@ -80,8 +81,9 @@ class PythonRecipe:
             return self._only(inputs)
         scope = self._scope(spark, inputs)
         try:
-            exec(self._body, scope)
-            return streaming(eval(self._result, scope), "the recipe")
+            with analysis_errors_unprinted():
+                exec(self._body, scope)
+                return streaming(eval(self._result, scope), "the recipe")
         except QodError:
             raise
         except Exception as error:
@@ -148,8 +150,11 @@ def _line(source: str, number: int) -> str:
 def _check_sessions(captured: Mapping[str, Any], spark: SparkSession) -> None:
     for name, value in captured.items():
         kind = type(value)
-        is_frame = kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame"
-        if is_frame and value.sparkSession is not spark:
+        if not (kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame"):
+            continue
+        ours: Any = spark.range(0)  # `spark` itself may be a wrapper around the session
+        alike = type(ours) is kind
+        if not alike or (".connect." in kind.__module__ and value.sparkSession is not ours.sparkSession):
             raise ApplicationError(
                 f"{name!r} is a DataFrame of another Spark session: read it inside the recipe, with spark.read"
             )

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qod_magics.application.names import SOURCE
+from qod_magics.application.quiet import analysis_errors_unprinted
 from qod_magics.application.sql_names import tables_read
 from qod_magics.application.views import temporary_views
 from qod_magics.errors import ApplicationError, QodError
@@ -69,9 +70,10 @@ class SqlRecipe:
     @contextmanager
     def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
         """The query's DataFrame; its views stand until the context closes."""
-        with temporary_views(spark, inputs):
+        with temporary_views(inputs):
             try:
-                built = streaming(spark.sql(self.sql), "the SQL")
+                with analysis_errors_unprinted():
+                    built = streaming(spark.sql(self.sql), "the SQL")
             except QodError:
                 raise
             except Exception as error:
@@ -115,13 +117,15 @@ class FunctionRecipe:
         """The function's result. Raises ApplicationError as `Recipe.opened` says."""
         positional, named = self._bind(spark, inputs)
         try:
-            result = self.function(*positional, **named)
+            with analysis_errors_unprinted():
+                return streaming(self.function(*positional, **named), f"the function {self._name!r}")
+        except QodError:
+            raise
         except Exception as error:
             raise_unless_connection(error)
             place = _line_in(error, getattr(self.function, "__code__", None))
             message = f"the function {self._name!r} fails{place}: {type(error).__name__}: {first_line(error)}"
             raise ApplicationError(message) from error
-        return streaming(result, f"the function {self._name!r}")
 
     @property
     def _name(self) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -13,39 +14,54 @@ from qod_magics.errors import ApplicationError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_locks: WeakKeyDictionary[SparkSession, RLock] = WeakKeyDictionary()
-_locks_lock = Lock()
+
+@dataclass(eq=False, slots=True)
+class _NameSpace:
+    """The temporary views of one session."""
+
+    lock: RLock = field(default_factory=RLock)
+    ours: set[str] = field(default_factory=set)  #: made here; may outlive its context when the session was out of reach
+
+
+_name_spaces: WeakKeyDictionary[SparkSession, _NameSpace] = WeakKeyDictionary()
+_name_spaces_lock = Lock()
 
 
 @contextmanager
-def temporary_views(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[None]:
-    """Register the DataFrames under their names while the context is open; other threads wait for the same session.
+def temporary_views(frames: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Register DataFrames of one session under their names while the context is open; other threads wait meanwhile.
 
     A session has one name space: `source` of one query must not be taken for `source` of another that starts at the
     same time. Raises ApplicationError when the session has a temporary view of such a name that is not ours (the user's
     own session, attached): it would be lost.
     """
-    with _lock(spark):
+    if not frames:
+        yield
+        return
+    # the DataFrames know their session; what the caller calls `spark` may be a wrapper of it
+    spark = next(iter(frames.values())).sparkSession
+    with _name_spaces_lock:
+        space = _name_spaces.setdefault(spark, _NameSpace())
+    with space.lock:
         made: list[str] = []
         try:
             for name, frame in frames.items():
-                if _is_taken(spark, name):
-                    raise ApplicationError(
-                        f"the Spark session has a temporary view {name!r} already, which would be lost: "
-                        f"rename it, or spark.catalog.dropTempView({name!r})"
-                    )
+                if name not in space.ours:
+                    _refuse_taken(spark, name)
                 frame.createOrReplaceTempView(name)
+                space.ours.add(name)
                 made.append(name)
             yield
         finally:
             for name in made:
-                spark.catalog.dropTempView(name)
+                with suppress(Exception):  # what went wrong inside matters more; the next builder replaces the view
+                    spark.catalog.dropTempView(name)
+                    space.ours.discard(name)
 
 
-def _is_taken(spark: SparkSession, name: str) -> bool:
-    return bool(spark.catalog.tableExists(name)) and spark.catalog.getTable(name).isTemporary
-
-
-def _lock(spark: SparkSession) -> RLock:
-    with _locks_lock:
-        return _locks.setdefault(spark, RLock())
+def _refuse_taken(spark: SparkSession, name: str) -> None:
+    if spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary:
+        raise ApplicationError(
+            f"the Spark session has a temporary view {name!r} already, which would be lost: "
+            f"rename it, or spark.catalog.dropTempView({name!r})"
+        )

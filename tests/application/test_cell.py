@@ -1,0 +1,119 @@
+"""From a cell to a declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from qod_magics.application.application import Application
+from qod_magics.application.cell import declaration_of, find_inputs
+from qod_magics.application.options import parse_stream_line
+from qod_magics.application.recipe import FunctionRecipe, SqlRecipe
+from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.errors import ApplicationError
+from tests.application.frames import application, stream
+
+APP = application(stream("trips", topic="t"), stream("zones", topic="u"))
+
+
+def cell(line: str, body: str, app: Application = APP, **namespace: Any) -> StreamDeclaration:
+    declaration = declaration_of(parse_stream_line(line), body, namespace, app)
+    app.declare(declaration)
+    return declaration
+
+
+def refusal(line: str, body: str, app: Application = APP) -> str:
+    with pytest.raises(ApplicationError) as caught:
+        cell(line, body, app)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_options_reach_the_declaration() -> None:
+    declaration = cell(
+        "q --from trips -p 2 -a 0.5 -n 3 --key zone --sink console --mode microbatch --trigger 2 --no-fuse", ""
+    )
+    assert declaration == StreamDeclaration(
+        "q",
+        declaration.recipe,
+        ("trips",),
+        priority=2,
+        min_accuracy=0.5,
+        parallelism=3,
+        key="zone",
+        sink=declaration.sink,
+        mode="microbatch",
+        trigger_s=2.0,
+        fuse=False,
+    )
+    assert str(declaration.sink) == "console"
+
+
+def test_a_topic_with_its_schema() -> None:
+    declaration = cell('q --topic nyc --schema "a INT" --starting earliest', "nyc.filter('a > 1')")
+    assert declaration.inputs == TopicInput("nyc", "a INT", "earliest")
+
+
+@pytest.mark.parametrize(
+    ("line", "body", "inputs"),
+    [
+        ("q", "trips.join(zones, 'id')", ("trips", "zones")),
+        ("q", "zones = zones.limit(1)\nzones", ("zones",)),
+        ("q", "[t for t in [zones]][0]", ("zones",)),
+        ("q", "trips = spark.readStream.format('rate').load()\ntrips", ()),
+        ("q", "spark.readStream.format('rate').load()", ()),
+        ("q --from zones trips", "trips.union(zones)", ("zones", "trips")),
+        ("q --sql", "SELECT * FROM TRIPS t JOIN geography g USING (id)", ("trips",)),
+        ("q --sql", "WITH z AS (SELECT * FROM zones) SELECT * FROM z", ("zones",)),
+        ("q --from trips --sql", "SELECT * FROM trips MATCH_ALL_THAT_SPARK_MAY_LEARN (((", ("trips",)),
+        ("q --from trips", "  \n# nothing to do\n", ("trips",)),
+    ],
+)
+def test_inputs_are_found_by_name(line: str, body: str, inputs: tuple[str, ...]) -> None:
+    assert cell(line, body).inputs == inputs
+
+
+@pytest.mark.parametrize(
+    ("line", "body", "says"),
+    [
+        ("q --from trips", "trips.join(zones, 'id')", "reads 'zones', which --from does not name"),
+        ("q --from trips zones", "trips.limit(1)", "never reads its input 'zones'"),
+        ("q --from trips zones --sql", "SELECT * FROM trips", "never reads its input 'zones'"),
+        ("q --from trps", "trps", "Did you mean 'trips'?"),
+        ("q --topic t", "source.join(zones, 'id')", "reads the topic 't' and the stream 'zones'; it can read either"),
+        ("q --topic t --sql", "SELECT * FROM source JOIN zones USING (id)", "it can read either"),
+        ("q --topic t --sql", "SELECT * FROM nothing", "never reads its topic"),
+        ("q --sql", "SELECT * FROM trps", "reads 'trps', and no declared stream is called so. Did you mean 'trips'?"),
+        ("q --sql", "SELECT * FROM source", "no topic is named: add --topic"),
+        ("q --sql", "SELECT 1", "reads no table"),
+        ("q --sql", "SELECT * FRM trips", "line 1"),
+        ("q --sql", "", "empty"),
+        ("q", "source.limit(1)", "no topic is named: add --topic"),
+        ("q", "", "neither a body nor an input"),
+        ("q", "trips.limit(", "line 1 of the recipe (trips.limit()"),
+        ("trips", "trips.limit(1)", "cycle: trips -> trips"),
+    ],
+)
+def test_what_is_wrong_with_a_cell(line: str, body: str, says: str) -> None:
+    assert says in refusal(line, body)
+
+
+def test_a_cell_run_again_is_equal_whatever_its_inputs_names_are_bound_to_by_then() -> None:
+    def run(namespace: Mapping[str, Any]) -> StreamDeclaration:
+        return declaration_of(parse_stream_line("q"), "trips.limit(n)", namespace, APP)
+
+    assert run({"trips": object(), "n": 3}) == run({"trips": object(), "n": 3})
+    assert run({"n": 3}) != run({"n": 4})
+
+
+def test_a_function_finds_its_inputs_by_its_parameters() -> None:
+    assert find_inputs("q", FunctionRecipe(lambda spark, trips: trips), APP) == ("trips",)
+    assert find_inputs("q", FunctionRecipe(lambda spark: spark), APP) == ()
+    assert find_inputs("q", FunctionRecipe(lambda df: df), APP, stated=("trips",)) == ("trips",)
+
+
+def test_sql_is_kept_as_written() -> None:
+    text = "SELECT *  -- all\nFROM trips"
+    assert cell("q --sql", text).recipe == SqlRecipe(text)

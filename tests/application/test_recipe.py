@@ -1,0 +1,155 @@
+"""Recipes, as far as they go without Spark; tests/live/test_recipes.py builds real ones."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.recipe import FunctionRecipe, SqlRecipe, raise_unless_connection
+from qod_magics.errors import ApplicationError
+
+
+def refusal(source: str) -> str:
+    with pytest.raises(ApplicationError) as caught:
+        PythonRecipe(source)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def failure(recipe: PythonRecipe | FunctionRecipe, **inputs: object) -> ApplicationError:
+    with pytest.raises(ApplicationError) as caught:
+        recipe.build(None, inputs)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("a = 1\nb = = 2", "line 2 of the recipe (b = = 2): invalid syntax"),
+        ("if a:\nb", "line 2 of the recipe (b): expected an indented block"),
+        ("return a", "line 1 of the recipe (return a): 'return' outside function"),
+        ("await a", "line 1"),
+        ("x\n\0", "null bytes"),
+        ("a = trips", "line 1 of the recipe (a = trips): the last line must be an expression"),
+        ("trips\nfor x in trips:\n    x", "line 2 of the recipe (for x in trips:): the last line must be"),
+    ],
+)
+def test_source_that_can_not_be_a_recipe(source: str, says: str) -> None:
+    assert says in refusal(source)
+
+
+def test_a_failure_in_the_body_names_its_line_and_keeps_its_cause() -> None:
+    error = failure(PythonRecipe("x = 1\n\ny = x / 0\nx"))
+    assert str(error) == "line 3 of the recipe (y = x / 0): ZeroDivisionError: division by zero"
+    assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+def test_the_line_is_that_of_the_recipe_also_when_others_code_fails() -> None:
+    recipe = PythonRecipe("def half(x):\n    return math.sqrt(x)\nhalf(-1)", {"math": math})
+    assert "line 2 of the recipe (return math.sqrt(x)): ValueError" in str(failure(recipe))
+    assert "line 2 of the recipe (int('x')): ValueError" in str(failure(PythonRecipe("1\nint('x')")))
+
+
+def test_a_message_of_many_lines_is_cut_to_its_first() -> None:
+    assert str(failure(PythonRecipe("raise_it('\\n first.\\nsecond')", {"raise_it": _raise}))).endswith(
+        "RuntimeError: first"
+    )
+
+
+def _raise(message: str) -> None:
+    raise RuntimeError(message)
+
+
+@pytest.mark.parametrize(("source", "kind"), [("1 + 1", "an int"), ("None", "a NoneType"), ("'trips'", "a str")])
+def test_a_result_that_is_no_data_frame(source: str, kind: str) -> None:
+    assert f"the recipe gives {kind}, not a DataFrame" in str(failure(PythonRecipe(source)))
+
+
+def test_a_recipe_takes_what_it_reads_of_the_name_space_as_it_is_now() -> None:
+    namespace = {"limits": [1, 2], "other": object(), "spark": object()}
+    recipe = PythonRecipe(
+        "check(limits, spark)", {**namespace, "check": lambda limits, spark: _raise(f"{limits} {spark}")}
+    )
+    namespace["limits"].append(3)  # type: ignore[attr-defined]
+    assert str(failure(recipe)).endswith("RuntimeError: [1, 2] None")
+    assert "other" not in recipe.captured
+
+
+def test_what_a_body_sets_is_gone_at_the_next_build() -> None:
+    recipe = PythonRecipe("seen = 'set' if 'seen' in globals() else 'unset'\nint(seen)")
+    assert "'unset'" in str(failure(recipe))
+    assert "'unset'" in str(failure(recipe))
+
+
+def test_inputs_win_over_the_name_space() -> None:
+    recipe = PythonRecipe("fail(str(trips))", {"trips": "old", "fail": _raise})
+    assert str(failure(recipe, trips="new")).endswith("RuntimeError: new")
+
+
+def test_recipes_are_equal_when_they_make_the_same() -> None:
+    def helper() -> None: ...
+
+    assert PythonRecipe("f(x)", {"x": [1], "f": helper}) == PythonRecipe("f(x)", {"x": [1], "f": helper, "y": 2})
+    assert PythonRecipe("f(x)", {"x": 1}) != PythonRecipe("f(x)", {"x": 1.0})
+    assert PythonRecipe("f(x)", {"x": 1}) != PythonRecipe("f(x)")
+    assert PythonRecipe("f(x)", {"f": helper}) != PythonRecipe("f(x)", {"f": lambda: None})
+    assert PythonRecipe("f(x)") != PythonRecipe("f( x)")
+    assert SqlRecipe("SELECT 1") == SqlRecipe("SELECT 1")
+    assert FunctionRecipe(helper) == FunctionRecipe(helper)
+    assert len({PythonRecipe("a"), PythonRecipe("a"), SqlRecipe("a"), SqlRecipe("a")}) == 2
+
+
+def test_an_empty_recipe_passes_only_one_input_through() -> None:
+    assert PythonRecipe("\n# nothing").passes_through
+    assert "there are 2" in str(failure(PythonRecipe(""), a=object(), b=object()))
+    assert "there are 0" in str(failure(PythonRecipe("")))
+
+
+def test_a_function_gets_what_its_parameters_name() -> None:
+    def positional(spark, trips, /, *, n=3):  # type: ignore[no-untyped-def]
+        _raise(f"{spark} {trips} {n}")
+
+    def every(spark, **inputs):  # type: ignore[no-untyped-def]
+        _raise(str(sorted(inputs)))
+
+    def lone(df):  # type: ignore[no-untyped-def]
+        _raise(str(df))
+
+    assert str(failure(FunctionRecipe(positional), trips="T")).endswith("RuntimeError: None T 3")
+    assert str(failure(FunctionRecipe(every), a=1000, b=2000)).endswith("['a', 'b']")
+    frame = object()
+    assert str(failure(FunctionRecipe(every), source=frame, taxi=frame)).endswith("['source']")
+    assert str(failure(FunctionRecipe(lone), trips="T")).endswith("RuntimeError: T")
+    frame = "T"
+    assert str(failure(FunctionRecipe(lone), source=frame, taxi=frame)).endswith("RuntimeError: T")
+
+
+def test_a_function_that_names_other_inputs_is_told_so() -> None:
+    def join(trips, zones):  # type: ignore[no-untyped-def]
+        return trips
+
+    said = str(failure(FunctionRecipe(join), trips="T"))
+    assert (
+        said == "the function 'join' takes (trips, zones) but the inputs are trips: name its parameters as the inputs"
+    )
+    assert "inputs are trips, zones, x" in str(failure(FunctionRecipe(join), trips="T", zones="Z", x="X"))
+
+
+def test_a_failing_function_is_named_with_its_line() -> None:
+    error = failure(FunctionRecipe(lambda df: df / 0), df=1)
+    line = test_a_failing_function_is_named_with_its_line.__code__.co_firstlineno + 1
+    assert f"the function '<lambda>' fails in line {line}: ZeroDivisionError" in str(error)
+
+
+def test_a_lost_connection_is_not_the_recipes_fault() -> None:
+    def lost(df: object) -> None:
+        raise ConnectionRefusedError("gone")
+
+    with pytest.raises(ConnectionRefusedError):
+        FunctionRecipe(lost).build(None, {"df": object()})  # type: ignore[arg-type, dict-item]
+    with pytest.raises(ConnectionRefusedError):
+        PythonRecipe("lost(1)", {"lost": lost}).build(None, {})  # type: ignore[arg-type]
+    raise_unless_connection(ValueError("the recipe's own"))

@@ -1,0 +1,219 @@
+"""Recipes against a real Spark Connect server: one for the module, sources of rate."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from qod_magics.application.cell import declaration_of
+from qod_magics.application.chain import build_chain, opened_chain
+from qod_magics.application.options import parse_stream_line
+from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.recipe import FunctionRecipe, SqlRecipe
+from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.application.tasks import TaskSpec, tasks
+from qod_magics.application.views import temporary_views
+from qod_magics.errors import ApplicationError
+from qod_magics.spark.server import LocalServer, ServerOptions
+from qod_magics.spark.task_manager import connect
+from tests.application.frames import application
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    server = LocalServer("recipes", ServerOptions(conf={"spark.sql.shuffle.partitions": "1"}))
+    try:
+        server.wait_until_listening()
+        session = connect(server.url, patience_s=90)
+        yield session
+        session.stop()
+    finally:
+        server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_errors_are_kept() -> Iterator[None]:
+    """A kept error keeps frames of Spark's client, and they keep its threads."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def rate(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate").option("rowsPerSecond", 200).load()
+
+
+def failure(recipe: Any, spark: SparkSession, **inputs: DataFrame) -> str:
+    with pytest.raises(ApplicationError) as caught, recipe.opened(spark, inputs):
+        pass
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def views(spark: SparkSession) -> set[str]:
+    return {table.name for table in spark.catalog.listTables() if table.isTemporary}
+
+
+def chain(*cells: tuple[str, str], **namespace: Any) -> TaskSpec:
+    app = application()
+    for line, body in cells:
+        app = app.declare(declaration_of(parse_stream_line(line), body, namespace, app))
+    (spec,) = tasks(app)
+    return spec
+
+
+def test_a_python_recipe_has_its_inputs_spark_and_functions_in_scope(spark: SparkSession, rate: DataFrame) -> None:
+    body = """
+big = trips.filter(F.col('value') > limit)
+names = spark.createDataFrame([(1, 'x')], 'value INT, name STRING')
+big.join(names, 'value')
+"""
+    built = PythonRecipe(body, {"limit": 7}).build(spark, {"trips": rate})
+    assert built.columns == ["value", "timestamp", "name"]
+    assert built.isStreaming
+    assert PythonRecipe("").build(spark, {"trips": rate}) is rate
+
+
+def test_a_function_gets_its_inputs(spark: SparkSession, rate: DataFrame) -> None:
+    assert FunctionRecipe(lambda spark, trips: trips.select("value")).build(spark, {"trips": rate}).columns == ["value"]
+
+
+def test_what_can_not_be_built_is_said_in_one_line(
+    spark: SparkSession, rate: DataFrame, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = failure(PythonRecipe("x = 1\ntrips.select('valu').schema\ntrips"), spark, trips=rate)
+    assert said.startswith("line 2 of the recipe (trips.select('valu').schema): AnalysisException: [UNRESOLVED_COLUMN")
+    assert "UNRESOLVED_COLUMN" in failure(PythonRecipe("trips.select('valu')"), spark, trips=rate)
+    assert "does not stream" in failure(PythonRecipe("spark.range(3)"), spark)
+    assert "gives a Column, not a DataFrame" in failure(PythonRecipe("F.col('x')"), spark)
+    assert "gives a Column, not a DataFrame" in failure(FunctionRecipe(lambda df: df.value), spark, df=rate)
+    assert "does not stream" in failure(SqlRecipe("SELECT 1"), spark)
+    assert "UNRESOLVED_COLUMN" in failure(SqlRecipe("SELECT valu FROM trips"), spark, trips=rate)
+    assert "TABLE_OR_VIEW_NOT_FOUND" in failure(SqlRecipe("SELECT * FROM nothing"), spark, trips=rate)
+    assert "UNRESOLVED_COLUMN" in failure(FunctionRecipe(lambda df: df.select("valu")), spark, df=rate)
+    assert capfd.readouterr().err == ""
+    assert views(spark) == set()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT value FROM trips WATERMARK timestamp DELAY OF INTERVAL 5 SECONDS",
+        "SELECT window.end AS value, count(*) FROM trips WATERMARK timestamp DELAY OF INTERVAL 5 SECONDS "
+        "GROUP BY window(timestamp, '5 seconds')",
+        "SELECT value FROM STREAM trips",
+        "SELECT value FROM STREAM(trips)",
+        "WITH trips AS (SELECT * FROM trips WHERE value > 1) SELECT value FROM TRIPS",
+        "FROM trips |> WHERE value > 1 |> SELECT value",
+    ],
+)
+def test_spark_takes_the_sql_in_which_inputs_are_found(spark: SparkSession, rate: DataFrame, sql: str) -> None:
+    recipe = SqlRecipe(sql)
+    assert recipe.missing(("trips",)) == ()
+    with recipe.opened(spark, {"trips": rate}) as built:
+        assert built.columns[0] == "value"
+        assert views(spark) == {"trips"}
+    assert views(spark) == set()
+
+
+def test_a_chain_of_python_sql_and_a_udf_runs_after_its_views_are_gone(spark: SparkSession, rate: DataFrame) -> None:
+    spec = chain(
+        ("trips --topic taxi --sql", "SELECT timestamp, value FROM taxi WHERE value % 2 = 0"),
+        ("doubled", "double = F.udf(lambda x: 2 * x + bonus, 'long')\ntrips.select(double('value').alias('y'))"),
+        ("out -p 1 --sql", "SELECT y, y % 4 AS rest FROM doubled"),
+        bonus=1,
+    )
+    with opened_chain(spec, spark, {"source": rate}) as rows:
+        query = rows.writeStream.format("memory").queryName("out_rows").trigger(processingTime="0 seconds").start()
+    try:
+        assert views(spark) == {"out_rows"}
+        deadline = time.monotonic() + 90
+        while not (found := spark.sql("SELECT y, rest FROM out_rows ORDER BY y LIMIT 3").collect()) or len(found) < 3:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+        # rows 0, 2, 4 of the source; 2 * x + 1
+        assert [tuple(row) for row in found] == [(1, 1), (5, 1), (9, 1)]
+    finally:
+        query.stop()
+        spark.catalog.dropTempView("out_rows")
+
+
+def test_a_failing_chain_names_the_stream_and_leaves_no_view(spark: SparkSession, rate: DataFrame) -> None:
+    spec = chain(("a --topic t --sql", "SELECT value FROM source"), ("b -p 1", "a.select('valu')"))
+    with pytest.raises(ApplicationError, match=r"^stream 'b': .*UNRESOLVED_COLUMN") as caught:
+        build_chain(spec, spark, {"source": rate})
+    assert type(caught.value.__cause__).__name__ == "AnalysisException"
+    assert views(spark) == set()
+    with pytest.raises(ApplicationError, match="no DataFrame for its input 'source' is given"):
+        build_chain(spec, spark, {})
+
+
+def test_a_view_of_the_users_is_not_lost(spark: SparkSession, rate: DataFrame) -> None:
+    spark.range(3).createOrReplaceTempView("trips")
+    try:
+        assert "has a temporary view 'trips' already" in failure(SqlRecipe("SELECT * FROM trips"), spark, trips=rate)
+        assert spark.table("trips").count() == 3
+    finally:
+        spark.catalog.dropTempView("trips")
+
+
+def test_builders_of_one_session_wait_for_one_another(spark: SparkSession, rate: DataFrame) -> None:
+    other = rate.withColumnRenamed("value", "other")
+    columns: list[list[str]] = []
+
+    def second() -> None:
+        with SqlRecipe("SELECT * FROM source").opened(spark, {"source": other}) as built:
+            columns.append(built.columns)
+
+    thread = threading.Thread(target=second)
+    with SqlRecipe("SELECT * FROM source").opened(spark, {"source": rate}) as built:
+        thread.start()
+        thread.join(1.0)
+        assert thread.is_alive()
+        columns.append(built.columns)
+    thread.join(60)
+    assert columns == [["timestamp", "value"], ["timestamp", "other"]]
+
+
+def test_a_view_that_could_not_be_dropped_is_replaced_by_the_next_builder(spark: SparkSession, rate: DataFrame) -> None:
+    with pytest.raises(RuntimeError, match="lost"), temporary_views({"left": rate}):
+        with pytest.MonkeyPatch.context() as patch:  # until the end of the inner block the catalog is out of reach
+            patch.setattr(type(spark.catalog), "dropTempView", _unreachable)
+            with temporary_views({"behind": rate}):
+                pass
+        assert views(spark) == {"left", "behind"}
+        raise RuntimeError("lost")
+    assert views(spark) == {"behind"}
+    with temporary_views({"behind": rate}):
+        pass
+    assert views(spark) == set()
+
+
+def _unreachable(*_: object) -> None:
+    raise ConnectionError("gone")
+
+
+def test_a_data_frame_of_another_session_is_refused(spark: SparkSession, rate: DataFrame) -> None:
+    zones = spark.range(3)
+    recipe = PythonRecipe("trips.join(zones, trips.value == zones.id)", {"zones": zones})
+    assert recipe.build(spark, {"trips": rate}).isStreaming
+    elsewhere = spark.newSession()
+    theirs = elsewhere.readStream.format("rate").load()
+    assert "'zones' is a DataFrame of another Spark session" in failure(recipe, elsewhere, trips=theirs)
+
+
+def test_declarations_without_a_cell(spark: SparkSession, rate: DataFrame) -> None:
+    declaration = StreamDeclaration(
+        "q", FunctionRecipe(lambda df: df.select("value")), TopicInput("nyc-taxi"), priority=1
+    )
+    (spec,) = tasks(application(declaration))
+    assert build_chain(spec, spark, {"source": rate}).columns == ["value"]
