@@ -75,6 +75,6 @@ def settled(lines: Lines, phase: Phase, settle_s: float = DEFAULT_SETTLE_S) -> t
     """
     at = seconds(lines)
     indices = range(phase.first, phase.last + 1)
-    disturbed = [at[i] for i in indices if any(e.get("kind") in DISTURBANCES for e in lines[i].get("events", ()))]
+    disturbed = [at[i] for i in indices if any(e.get("kind") in DISTURBANCES for e in lines[i].get("events") or ())]
     from_s = max([phase.start_s, *disturbed]) + settle_s
     return tuple(i for i in indices if at[i] >= from_s and not is_warming_up(lines[i]) and not is_repeated(lines[i]))

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         run = load(words.run)
         off = load(words.off) if words.off else None
         criteria = verdict(run, off, words.policy, words.settle)
-        _write(out, run, off, criteria, words.title or f"Run {words.run.stem}")
+        _write(out, run, off, criteria, words.title or f"Run report: {words.run.stem}")
     except (QodError, OSError) as error:
         print(f"qod_magics report: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return BAD_INPUT
@@ -78,8 +79,10 @@ def _check(line: Mapping[str, Any], previous: datetime | None) -> datetime:
         if not isinstance(row, Mapping) or not {"from", "to", "d"} <= row.keys():
             raise ValueError(f"plan.non_drop has {row!r}, not an object with from, to and d")
     measured = _object(line, "measured")
-    for key in ("lag", "input_rate", "accuracy", "dropped"):
+    for key in ("lag", "dropped"):
         _numbers(_object(measured, key, "measured."), f"measured.{key}")
+    for key in ("input_rate", "accuracy"):
+        _numbers(_object(measured, key, "measured."), f"measured.{key}", unknown=True)
     for name, count in _object(measured, "counts", "measured.").items():
         field = f"measured.counts[{name!r}]"
         _numbers(_object({field: count}, field), field)
@@ -88,8 +91,8 @@ def _check(line: Mapping[str, Any], previous: datetime | None) -> datetime:
     for event in _list(line, "events"):
         if not isinstance(event, Mapping) or not isinstance(event.get("kind"), str):
             raise ValueError(f"events has {event!r}, not an object with a kind")
-        _numbers({"took_s": event.get("took_s")}, "events.took_s")
-    _numbers({"period_s": line.get("period_s")}, "period_s")
+        _numbers({"took_s": event.get("took_s")}, "events", unknown=True)
+    _numbers({"period_s": line.get("period_s")}, "the line", unknown=True)
     return instant
 
 
@@ -111,9 +114,11 @@ def _list(holder: Mapping[str, Any], key: str, prefix: str = "") -> Sequence[Any
     return value
 
 
-def _numbers(values: Mapping[str, Any], field: str) -> None:
+def _numbers(values: Mapping[str, Any], field: str, unknown: bool = False) -> None:
+    """ValueError for what is no finite number; null is one where the value may be `unknown`."""
     for name, value in values.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        if not number and not (unknown and value is None):
             raise ValueError(f"{field} has {name}: {value!r}, not a number")
 
 

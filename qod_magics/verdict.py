@@ -114,7 +114,7 @@ def streams(line: Line) -> tuple[str, ...]:
 def events(lines: Lines, *kinds: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """(index of the line, event) for the events of these kinds, of all kinds when none is named."""
     for index, line in enumerate(lines):
-        for event in line.get("events", ()):
+        for event in line.get("events") or ():
             if not kinds or event.get("kind") in kinds:
                 yield index, event
 
@@ -152,6 +152,7 @@ def _plans(run: _Run, policy: str) -> Criterion:
             first = first or f", first at {run.at[index]:.0f} s in {key}"
         worst = max(worst, difference)
     shown = "not the same decision" if worst == float("inf") else f"largest difference {worst:.1e}"
+    shown = "no difference" if worst == 0 else shown
     return Criterion(name, wrong == 0, f"{len(replayed) - wrong} of {len(replayed)} plans of {policy}, {shown}{first}")
 
 
@@ -283,7 +284,7 @@ def _books(run: _Run) -> Criterion:
     lost, checked, rows = False, 0, 0
     named: set[str] = set()
     for index, line in enumerate(run.lines):
-        lost = lost or any(event.get("kind") == "task-manager-lost" for event in line.get("events", ()))
+        lost = lost or any(event.get("kind") == "task-manager-lost" for event in line.get("events") or ())
         for edge, count in _measured(line, "counts").items():
             checked += 1
             named.add(edge)
@@ -304,13 +305,10 @@ def _books(run: _Run) -> Criterion:
     absent = [edge for edge in (*sources(last), *streams(last)) if edge not in named]
     if absent:
         return Criterion(name, False, f"no counts of {', '.join(absent)}")
-    for line in reversed(run.lines):
-        if counts := _measured(line, "counts"):
-            rows = sum(counts[edge]["arrived"] for edge in counts)
-            break
-    return Criterion(
-        name, True, f"{checked:,} balances exact, over {len(named)} sources and streams, {rows:,} rows at the end"
-    )
+    counts = next(found for line in reversed(run.lines) if (found := _measured(line, "counts")))
+    rows = sum(counts[source]["arrived"] for source in sources(last) if source in counts)
+    detail = f"{checked:,} balances exact, over {len(named)} sources and streams; {rows:,} rows arrived at the sources"
+    return Criterion(name, True, detail)
 
 
 def _full_again(run: _Run) -> Criterion:

@@ -51,7 +51,7 @@ def cpu_chart(lines: Lines) -> alt.VConcatChart:
         label = (
             alt.Chart(limit.head(1))
             .mark_text(color=ALARM, align="left", baseline="bottom", dx=4, dy=-2, fontSize=10)
-            .encode(x=timeline.x(), y="capacity:Q", text=alt.value(f"capacity {limit['capacity'].iloc[-1]:g} %"))
+            .encode(x=timeline.x(), y="capacity:Q", text=alt.value(f"capacity {limit['capacity'].iloc[0]:g} %"))
         )
         panels.append(_panel(timeline, [area, line, label], str(manager), 120))
     return _stack(timeline, panels)

@@ -41,28 +41,35 @@ def edges(lines: Lines) -> tuple[str, ...]:
 
 
 def cpu(lines: Lines) -> pd.DataFrame:
-    """t, task_manager, task, cpu: CPU by task manager and task; the rest of its CPU is the task 'other processes'."""
-    rows = []
+    """t, task_manager, task, cpu: CPU by task manager and task; the rest of its CPU is the task 'other processes'.
+
+    A task manager has rows from the cycle in which it joins; 0 while it is gone.
+    """
+    rows: list[tuple[float, str, str, float]] = []
     order = (*tasks(lines), OTHER)
+    seen: dict[str, None] = {}
     for t, line in zip(seconds(lines), lines, strict=True):
-        for manager in line["snapshot"]["task_managers"]:
+        there = {manager["id"]: manager["cpu"] for manager in line["snapshot"]["task_managers"]}
+        seen |= dict.fromkeys(there)
+        for manager in seen:
             used = dict.fromkeys(order, 0.0)
             for instance in line["snapshot"]["instances"]:
-                if instance["task_manager"] == manager["id"]:
+                if instance["task_manager"] == manager:
                     used[instance["task"]] += instance["cpu"]
-            used[OTHER] = max(manager["cpu"] - sum(used.values()), 0.0)
-            rows += [(t, manager["id"], task, value) for task, value in used.items()]
+            used[OTHER] = max(there.get(manager, 0.0) - sum(used.values()), 0.0)
+            rows += [(t, manager, task, value) for task, value in used.items()]
     return pd.DataFrame(rows, columns=["t", "task_manager", "task", "cpu"])
 
 
 def capacity(lines: Lines) -> pd.DataFrame:
-    """t, task_manager, capacity: 100 * cores, while the task manager is there."""
-    rows = [
-        (t, manager["id"], 100.0 * manager["cores"])
-        for t, line in zip(seconds(lines), lines, strict=True)
-        for manager in line["snapshot"]["task_managers"]
-    ]
-    return pd.DataFrame(rows, columns=["t", "task_manager", "capacity"])
+    """t, task_manager, capacity: 100 * cores from the cycle in which it joins; missing while it is gone."""
+    rows: list[tuple[float, str, float | None]] = []
+    seen: dict[str, None] = {}
+    for t, line in zip(seconds(lines), lines, strict=True):
+        there = {manager["id"]: 100.0 * manager["cores"] for manager in line["snapshot"]["task_managers"]}
+        seen |= dict.fromkeys(there)
+        rows += [(t, manager, there.get(manager)) for manager in seen]
+    return pd.DataFrame(rows, columns=["t", "task_manager", "capacity"]).astype({"capacity": float})
 
 
 def accuracy(lines: Lines) -> pd.DataFrame:

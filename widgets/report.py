@@ -166,13 +166,11 @@ def _books(run: Lines) -> str:
     if books.empty:
         return ""
     text = (
-        "Every row since the start: arrived = processed + dropped + waiting + unreported. Unreported are rows whose "
-        "counts were lost with a killed task manager."
+        "Every row since the start, at each place that it passes: arrived = processed + dropped + waiting + "
+        "unreported. Unreported are rows whose counts were lost with a killed task manager."
     )
     numbers = ["arrived", "processed", "dropped", "waiting", "unreported"]
-    total = {"edge": "all", **books[numbers].sum().to_dict()}
-    shown = pd.concat([books, pd.DataFrame([total])], ignore_index=True)
-    shown["balance"] = shown["arrived"] - shown[numbers[1:]].sum(axis=1)
+    shown = books.assign(balance=books["arrived"] - books[numbers[1:]].sum(axis=1))
     for column in (*numbers, "balance"):
         shown[column] = [f"{value:,.0f}" for value in shown[column]]
     shown["edge"] = [charts.arrow(str(edge)) for edge in shown["edge"]]

@@ -11,8 +11,10 @@ import json
 import random
 from collections import Counter, deque
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, NamedTuple
 
 from qod_magics.core.plan import Plan
@@ -253,7 +255,15 @@ def _move(instance: str, source: str, target: str, took_s: float) -> dict[str, A
 
 
 def taxi_drives(controlled: bool = True, seed: int = 7, policy_name: str = "stream-economics") -> list[dict[str, Any]]:
-    """The lines of a run; with `controlled=False` only its phases calm and overload, with the controller off."""
+    """The lines of a run; with `controlled=False` only its phases calm and overload, with the controller off.
+
+    Each call gives a copy that a test may change.
+    """
+    return deepcopy(_run(controlled, seed, policy_name))
+
+
+@cache
+def _run(controlled: bool, seed: int, policy_name: str) -> list[dict[str, Any]]:
     return list(_cycles(controlled, seed, policy_name))
 
 

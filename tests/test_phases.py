@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qod_magics.phases import is_warming_up, period_s, phases, seconds, settled
+
+
+def line(at_s: int, phase: str | None = None, *kinds: str, warming: bool = False, **more: Any) -> dict[str, Any]:
+    instances = [{"id": "T.1", "task": "T", "task_manager": "tm1", "in_rate": 1.0, "cpu": 1.0, "warming_up": warming}]
+    found: dict[str, Any] = {
+        "at": f"2026-11-21T02:{at_s // 60:02}:{at_s % 60:02}.000Z",
+        "snapshot": {"instances": instances},
+        "events": [{"kind": kind} for kind in kinds],
+        **more,
+    }
+    return found if phase is None else {**found, "phase": phase}
+
+
+def test_seconds_count_from_the_first_line() -> None:
+    assert seconds([line(55), line(60), line(70)]) == (0.0, 5.0, 15.0)
+    assert seconds([]) == ()
+
+
+def test_the_period_is_five_seconds_where_a_line_does_not_say() -> None:
+    assert period_s({}) == 5.0
+    assert period_s({"period_s": 2.5}) == 2.5
+
+
+def test_consecutive_lines_of_a_name_are_a_phase_and_a_name_may_come_back() -> None:
+    parts = phases([line(0, "calm"), line(5, "calm"), line(10, "overload"), line(15, "calm")])
+    assert [(part.name, part.first, part.last, part.start_s) for part in parts] == [
+        ("calm", 0, 1, 0.0),
+        ("overload", 2, 2, 10.0),
+        ("calm", 3, 3, 15.0),
+    ]
+
+
+def test_a_recording_without_phases_is_one_phase_without_a_name() -> None:
+    (part,) = phases([line(0), line(5)])
+    assert (part.name, part.first, part.last) == ("", 0, 1)
+    assert phases([]) == ()
+
+
+def test_a_phase_settles_some_time_after_its_start() -> None:
+    lines = [line(t, "calm") for t in range(0, 45, 5)]
+    assert settled(lines, phases(lines)[0], 20) == (4, 5, 6, 7, 8)
+    assert settled(lines, phases(lines)[0], 100) == ()
+
+
+@pytest.mark.parametrize("kind", ["move", "task-manager-up", "task-manager-lost", "query-restarted"])
+def test_a_disturbance_puts_it_off(kind: str) -> None:
+    lines = [line(t, "calm", *([kind] if t == 10 else [])) for t in range(0, 45, 5)]
+    assert settled(lines, phases(lines)[0], 20) == (6, 7, 8)
+
+
+def test_other_events_and_those_of_another_phase_do_not() -> None:
+    lines = [line(0, "before", "move")] + [line(t, "calm", "starved") for t in range(5, 45, 5)]
+    assert settled(lines, phases(lines)[1], 20) == (5, 6, 7, 8)
+
+
+def test_cycles_with_an_instance_warming_up_and_repeated_lines_are_left_out() -> None:
+    lines = [line(t, "calm", warming=t == 25) for t in range(0, 45, 5)]
+    lines.append(line(45, "calm", repeated=True))
+    assert is_warming_up(lines[5])
+    assert settled(lines, phases(lines)[0], 20) == (4, 6, 7, 8)
