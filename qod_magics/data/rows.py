@@ -135,7 +135,7 @@ def encode_objects(objects: Sequence[Mapping[str, Any]], event_time: str | None,
 
 def _ages(table: pa.Table, times: list[str], event_time: str | None) -> tuple[tuple[int, ...], ...]:
     if event_time is None:
-        return ((),) * table.num_rows
+        return ((),) * int(table.num_rows)
     seconds: dict[str, NDArray[np.int64]] = {}
     for name in times:
         if table[name].null_count:
