@@ -64,7 +64,7 @@ class Chronicle:
         """`plan` is being carried out: remember why it moves what it moves, for the event that reports the move."""
         for instance, target in plan.place.items():
             entry = next((e for e in self.log.newest(instance) if e.kind == "move"), None)
-            if entry is not None:
+            if entry is not None and self._said.moving.get(instance) == target:
                 self._reasons[instance] = (target, entry.words.partition(": ")[2])
 
     def tell(self, cycle: Cycle) -> Cycle:

@@ -127,7 +127,7 @@ def _cause(task: Task, decision: Decision) -> list[str]:
             words += f"; {warming[host]} warms up there, so its queries run at their minimum until that is over"
         else:
             here = {i.task for i in snapshot.instances if i.task_manager == host}
-            first = sorted(t for t in here - {task.id} if priority[t][0] > priority[task.id][0])
+            first = sorted(t for t in here - above(snapshot, task.id) if priority[t][0] > priority[task.id][0])
             if first:
                 names = [f"{other} (priority {priority[other][0]})" for other in first]
                 words += f", and serves {listed(names)} first"

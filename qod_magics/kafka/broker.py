@@ -181,6 +181,14 @@ class EmbeddedBroker:
             logged = []
         return "\n".join([*logged, *child.tail(lines).splitlines()])
 
+    def _leads(self) -> bool:
+        """Whether all partitions have a leader: after a restart they get theirs a moment after the broker answers."""
+        try:
+            topics = self.admin().list_topics(timeout=1.0).topics
+        except KafkaException:
+            return False
+        return all(partition.leader >= 0 for topic in topics.values() for partition in topic.partitions.values())
+
     def __enter__(self) -> EmbeddedBroker:
         self.start()
         return self
@@ -241,7 +249,7 @@ class EmbeddedBroker:
         assert self._child is not None
         deadline = time.monotonic() + timeout_s
         while True:
-            if _listens(self._port) and self.health(1.0).ok:
+            if _listens(self._port) and self.health(1.0).ok and self._leads():
                 return
             if not self._child.alive():
                 raise KafkaError(f"The embedded broker ended while starting: {_cause(self.log())}")

@@ -15,6 +15,9 @@ LOG = logging.getLogger("qod_magics.kafka.client")
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
 
+#: Clients of the process that this one was forked from: to destroy one here would wait for threads that aren't here.
+_INHERITED: list[AdminClient] = []
+
 
 class Kafka(Protocol):
     """A Kafka cluster."""
@@ -46,7 +49,10 @@ class Admin:
 
     def get(self, config: dict[str, Any]) -> AdminClient:
         """The client, made with `config` at the first call."""
-        if self._client is None or self._of != os.getpid():
+        if self._client is not None and self._of != os.getpid():
+            _INHERITED.append(self._client)
+            self._client = None
+        if self._client is None:
             self._client = AdminClient(dict(config), logger=LOG)
             self._of = os.getpid()
         return self._client

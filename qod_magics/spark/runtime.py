@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from qod_magics.application.difference import difference
@@ -37,11 +38,19 @@ SILENCE_S = 15.0
 #: How often offsets are sampled and the living are counted.
 WATCH_S = 1.0
 
-#: Where instances go: (instance -> task managers that it must not go to, snapshot's task managers, its instances)
-#: -> instance -> task manager. The decision is a policy's; the runtime only asks for it.
-Placer = Callable[
-    [Mapping[str, Collection[str]], Sequence[core.TaskManager], Sequence[core.Instance]], Mapping[str, str]
-]
+
+@dataclass(frozen=True, slots=True)
+class Homeless:
+    """An instance that needs a task manager."""
+
+    instance: str
+    task: str
+    estimate: float | None  #: its last CPU, % of one core
+    forbidden: frozenset[str]  #: task managers that it must not go to
+
+
+#: Where instances go: instance -> task manager. The decision is a policy's; the runtime only asks for it.
+Placer = Callable[[Sequence[Homeless], Sequence[core.TaskManager], Sequence[core.Instance]], Mapping[str, str]]
 
 
 class SparkRuntime:
@@ -156,11 +165,9 @@ class SparkRuntime:
             self._all(lambda i: self._take(i, i.stop(REALTIME_BATCH_S + 1.0)), stopping)
             for instance in stopping:
                 instance.state = State.STOPPED
-            self.deployment.adopt(specs, schemas)
-            for spec in specs:
-                self._dials.setdefault(self.board.accuracy(spec.id), 1.0)
             new: list[Instance] = []
-            with self._lock:
+            with self._lock:  # a task and its instances appear at once: a snapshot is valid at any instant
+                self.deployment.adopt(specs, schemas)
                 for task in change.stop:
                     self._forget(task)
                 for spec in specs:
@@ -185,6 +192,11 @@ class SparkRuntime:
                 self._sample()
             targets = self._targets({i.id: set() for i in new if i.task_manager is None})
             self._all(lambda i: self._start(i, i.task_manager or self._manager(targets[i.id])), new, loud=True)
+
+    def restrict(self, specs: Sequence[TaskSpec]) -> None:
+        """Take over the priorities and minimum accuracies of these tasks, which are otherwise those that run."""
+        with self._lock:
+            self.deployment.specs = {spec.id: spec for spec in specs}
 
     def stop_all(self) -> None:
         """Stop every query."""
@@ -528,13 +540,15 @@ class SparkRuntime:
                 )
                 for v in views
             ]
-        targets = self._place(forbidden, managers, running)
-        for id in forbidden:
-            if id not in targets and not any(m.id not in forbidden[id] for m in managers):
-                continue
+            homeless = []
+            for id, refused in forbidden.items():
+                instance = self.instances.get(id)
+                last = (instance.reading(self.period_s) or instance.held) if instance else None
+                task = instance.job.task if instance else id.rpartition(".")[0]
+                homeless.append(Homeless(id, task, last.cpu if last else None, frozenset(refused)))
         if not managers:
             raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
-        return targets
+        return self._place(homeless, managers, running)
 
     def _snapshot_managers(self) -> list[core.TaskManager]:
         return [

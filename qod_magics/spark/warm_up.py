@@ -40,7 +40,8 @@ def warm_up(
     producer = Producer(kafka.client_config())
     for i in range(_ROWS):
         producer.produce(
-            topic, f'{{"id":{i},"zone":{i % 50},"amount":{i / 7},"at":"2026-01-01T00:{i // 60 % 60:02d}:{i % 60:02d}Z"}}'
+            topic,
+            f'{{"id":{i},"zone":{i % 50},"amount":{i / 7},"at":"2026-01-01T00:{i // 60 % 60:02d}:{i % 60:02d}Z"}}',
         )
     producer.flush(10)
 

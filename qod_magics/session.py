@@ -1,0 +1,577 @@
+"""What a notebook holds: an application, a cluster and a controller. Every magic is one of these methods."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qod_magics.application.application import Application
+from qod_magics.application.cell import declaration_of, find_inputs
+from qod_magics.application.options import StreamOptions
+from qod_magics.application.recipe import FunctionRecipe, Recipe, SqlRecipe
+from qod_magics.application.sink import ForEachBatch, Memory, Sink, parse_sink
+from qod_magics.application.stream import Mode, Starting, StreamDeclaration, TopicInput
+from qod_magics.application.tasks import tasks
+from qod_magics.controller import Controller, ControllerThread, Cycle, Recording, read
+from qod_magics.core import snapshot as core
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Dials
+from qod_magics.errors import ApplicationError, QodError, TaskManagerError, UsageProblem, nearest
+from qod_magics.jvm.child import Child
+from qod_magics.kafka.broker import EmbeddedBroker
+from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.external import ExternalKafka
+from qod_magics.policies import DEFAULT_POLICY, policy
+from qod_magics.policies.stream_economics import UNKNOWN_ESTIMATE, Request, available_cpu, place
+from qod_magics.spark.bounded import begin
+from qod_magics.spark.results import read_results
+from qod_magics.spark.runtime import Homeless, SparkRuntime
+from qod_magics.spark.server import ServerOptions
+from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, start_local
+from qod_magics.spark.warm_up import warm_up
+from qod_magics.status import status_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+
+    from qod_magics.core.policy import Policy
+
+Say = Callable[[str], None]
+
+#: Part of each task manager's cores that plans leave free: what drains a backlog, and what a busy JVM needs.
+HEADROOM = 0.1
+
+
+class Session:
+    """A cluster with its controller, and the streams declared on it. Made by `up` or `attach`, ended by `down`.
+
+    Attributes:
+        id: names its topics, dials and checkpoints.
+        application: the declared streams.
+        kafka: the broker, embedded or the user's.
+        runtime: the task managers and the queries on them.
+        controller: decides every period.
+
+    """
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        *,
+        policy_name: str = DEFAULT_POLICY,
+        period_s: float = 5.0,
+        record: str | os.PathLike[str] | None = None,
+        checkpoints: str | None = None,
+        headroom: float = HEADROOM,
+        warm_up_timeout_s: float = 60.0,
+    ) -> None:
+        if not 0 <= headroom < 1:
+            raise UsageProblem(f"headroom is a fraction from 0 and below 1, not {headroom!r}")
+        decide = policy(policy_name)
+        self.id = secrets.token_hex(3)
+        self.kafka = kafka
+        self.application = Application()
+        self.headroom = headroom
+        self._directory = Path(tempfile.mkdtemp(prefix="qod-session-"))
+        self._janitor = _janitor(self._directory)
+        self._own_kafka = False
+        self._ended = False
+        where = checkpoints or str(self._directory / "checkpoints")
+        self.runtime = SparkRuntime(kafka, self.id, f"{where.rstrip('/')}/{self.id}", _placed, period_s)
+        self.recording_path = Path(record) if record is not None else self._directory / "run.jsonl"
+        self.controller = Controller(
+            self.runtime,
+            decide,
+            period_s=period_s,
+            recording=Recording(self.recording_path),
+            warm_up_timeout_s=warm_up_timeout_s,
+        )
+        self.thread = ControllerThread(self.controller)
+        self._names = 0
+        atexit.register(self.down)
+
+    # -- up and down -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def up(
+        cls,
+        *,
+        task_managers: int = 1,
+        cores: int | None = None,
+        connect: Sequence[str] = (),
+        kafka: str | None = None,
+        kafka_options: Mapping[str, str] | None = None,
+        kafka_cpus: set[int] | None = None,
+        jit: str = "c1",
+        memory: str = "1g",
+        say: Say = lambda _: None,
+        **options: Any,
+    ) -> Session:
+        """Start (or reach) Kafka, then local task managers and the ones behind URLs, then the controller.
+
+        Args:
+            task_managers: local ones to start; 0 where `connect` names others.
+            cores: each local task manager's own cores; default the machine's, divided among them.
+            connect: URLs `sc://host:port` of Connect servers.
+            kafka: `host:port` of the user's broker; None starts one.
+            kafka_options: options of that broker's clients, as librdkafka names them.
+            kafka_cpus: cores for the broker that is started; default all.
+            jit: how local task managers compile: "c1" (soon at speed) or "full" (faster in the long run).
+            memory: their Java heap.
+            say: told what is going on, a line at a time.
+            options: `policy_name`, `period_s`, `record`, `checkpoints`, `headroom`, `warm_up_timeout_s`.
+
+        Raises:
+            SetupError, KafkaError, TaskManagerError, UsageProblem: nothing is left running then.
+
+        """
+        if task_managers < 0 or (task_managers == 0 and not connect):
+            raise UsageProblem(f"{task_managers} task managers can't run anything: take 1 or more, or --connect URL")
+        begun = time.monotonic()
+        broker: Kafka
+        if kafka is None:
+            embedded = EmbeddedBroker(cpus=kafka_cpus)
+            embedded.start()
+            broker = embedded
+        else:
+            broker = ExternalKafka(kafka, dict(kafka_options or {}))
+        session: Session | None = None
+        try:
+            session = cls(broker, **options)
+            session._own_kafka = kafka is None
+            say(f"Kafka at {broker.bootstrap} ({time.monotonic() - begun:.1f} s)")
+            shares = _shares(task_managers, cores)
+            starting = [begin(lambda share=share: session._local(share, jit, memory), "up") for share in shares]
+            starting += [begin(lambda url=url: session._remote(url), "connect") for url in connect]
+            for future in starting:
+                manager = future.result()
+                say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
+            session.thread.start()
+            return session
+        except BaseException:
+            if session is not None:
+                session.down()
+            elif isinstance(broker, EmbeddedBroker):
+                broker.stop()
+            raise
+
+    @classmethod
+    def attach(
+        cls,
+        spark: SparkSession,
+        *,
+        kafka: str | None = None,
+        kafka_options: Mapping[str, str] | None = None,
+        say: Say = lambda _: None,
+        **options: Any,
+    ) -> Session:
+        """Take the notebook's own Spark session as the only task manager. It needs the Kafka connector on its class
+        path, and goes on when the Quality-of-Data session ends.
+
+        Raises:
+            KafkaError, TaskManagerError.
+
+        """
+        broker: Kafka
+        if kafka is None:
+            embedded = EmbeddedBroker()
+            embedded.start()
+            broker = embedded
+        else:
+            broker = ExternalKafka(kafka, dict(kafka_options or {}))
+        session: Session | None = None
+        try:
+            session = cls(broker, **options)
+            session._own_kafka = kafka is None
+            manager = attach_session("spark", spark, session.runtime.board, session.headroom)
+            warm_up(manager, broker, session.runtime.board, session.runtime.checkpoints)
+            session.runtime.add_task_manager(manager)
+            say(manager.describe)
+            session.thread.start()
+            return session
+        except BaseException:
+            if session is not None:
+                session.down()
+            elif isinstance(broker, EmbeddedBroker):
+                broker.stop()
+            raise
+
+    def down(self) -> None:
+        """Stop the controller, all queries, all servers of ours and the embedded broker. Safe to call twice."""
+        if self._ended:
+            return
+        self._ended = True
+        atexit.unregister(self.down)
+        with suppress(Exception):
+            self.thread.stop()
+        with suppress(Exception):
+            self.runtime.close()
+        if self._own_kafka:
+            with suppress(Exception):
+                self.kafka.stop()  # type: ignore[attr-defined]
+        with suppress(Exception):
+            self._janitor.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was not ended yet."""
+        return not self._ended
+
+    # -- task managers ---------------------------------------------------------------------------------------------
+
+    def add_task_manager(
+        self,
+        url: str | None = None,
+        *,
+        cores: int | None = None,
+        cpus: Sequence[int] | None = None,
+        ui: str | None = None,
+        jit: str = "c1",
+        memory: str = "1g",
+    ) -> str:
+        """Start one more local task manager, or connect to the server behind `url`; returns its id once it is warm.
+
+        Raises:
+            SetupError, TaskManagerError.
+
+        """
+        if url is not None:
+            return self._remote(url, ui=ui, cores=cores).id
+        own = frozenset(cpus) if cpus is not None else self._free_cores(cores)
+        return self._local(own, jit, memory).id
+
+    def remove_task_manager(self, id: str) -> None:
+        """Move its instances to the others, then end it."""
+        self.runtime.remove_task_manager(id)
+
+    def move(self, instance: str, task_manager: str) -> None:
+        """Move an instance by hand, and wait until it runs there. The policy may move it again."""
+        self.runtime.move(instance, task_manager, "moved by hand").result()
+
+    # -- streams ---------------------------------------------------------------------------------------------------
+
+    def stream(
+        self,
+        name: str,
+        recipe: Recipe | Callable[..., Any] | str | None = None,
+        *,
+        topic: str | None = None,
+        schema: str | None = None,
+        from_: str | Sequence[str] = (),
+        priority: int | None = None,
+        min_accuracy: float | None = None,
+        parallelism: int = 1,
+        key: str | None = None,
+        sink: Sink | str | Callable[..., Any] | None = None,
+        mode: Mode = "auto",
+        trigger_s: float | None = None,
+        starting: Starting = "latest",
+        fuse: bool = True,
+    ) -> StreamHandle:
+        """Declare a stream: what a `%%qod_stream` cell does.
+
+        Args:
+            name: a Python identifier.
+            recipe: a function of its inputs (and of `spark`, if it asks for it), or an SQL text; None passes a lone
+                input through.
+            topic: the Kafka topic that it reads, with `schema`, DDL of its JSON rows.
+            from_: the streams that it reads; by default those that the recipe names.
+            priority: of a query; higher wins.
+            min_accuracy: of a query, fraction of 1.
+            parallelism: instances.
+            key: column by which its input's rows are spread over the instances.
+            sink: "memory", "kafka:TOPIC", "parquet:PATH", "console", or a function for foreachBatch.
+            mode: "auto", "realtime" or "microbatch".
+            trigger_s: seconds between batches.
+            starting: where a topic is read from at first, "latest" or "earliest".
+            fuse: whether it may share a Spark query with its neighbour.
+
+        Raises:
+            ApplicationError, KafkaError, TaskManagerError: all goes on as it was.
+
+        """
+        if recipe is None:
+            made: Recipe = FunctionRecipe(lambda rows: rows)
+        elif isinstance(recipe, str):
+            made = SqlRecipe(recipe)
+        elif callable(recipe):
+            made = FunctionRecipe(recipe)
+        else:
+            made = recipe
+        stated = (from_,) if isinstance(from_, str) else tuple(from_)
+        inputs = find_inputs(
+            name,
+            made,
+            self.application,
+            topic=None if topic is None else TopicInput(topic, schema, starting),
+            stated=stated,
+        )
+        if isinstance(sink, str):
+            sink = parse_sink(sink)
+        elif sink is not None and not hasattr(sink, "kind"):
+            sink = ForEachBatch(sink)
+        return self._declare(
+            StreamDeclaration(name, made, inputs, priority, min_accuracy, parallelism, key, sink, mode, trigger_s, fuse)
+        )
+
+    def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> StreamHandle:
+        """Declare what a `%%qod_stream` cell says; with `--dry-run` only check it."""
+        declaration = declaration_of(options, body, namespace, self.application)
+        return self._declare(declaration, dry_run=options.dry_run)
+
+    def stop(self, name: str) -> None:
+        """Stop a stream and forget it.
+
+        Raises:
+            ApplicationError: there is none of this name, or others read it.
+
+        """
+        self._run(self.application.remove(name))
+
+    def stop_all(self) -> None:
+        """Stop all streams and forget them."""
+        self._run(Application())
+
+    def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
+        """Change the restrictions of a query, from the next cycle on.
+
+        Raises:
+            ApplicationError: there is no such query, or the value is out of range.
+
+        """
+        application = self.application.restrict(name, priority=priority, min_accuracy=min_accuracy)
+        self.runtime.restrict(tasks(application))
+        self.application = application
+
+    # -- looking and deciding --------------------------------------------------------------------------------------
+
+    def status(self) -> str:
+        """What runs where, how it keeps up, and what was decided last."""
+        return status_text(self)
+
+    def why(self, name: str) -> str:
+        """What was last decided about a stream, an instance or a task manager, and why, with the numbers."""
+        return self.controller.why(name)
+
+    def pause(self, *, open_shedders: bool = False) -> None:
+        """Recommend only: plans are made, logged and recorded, not applied. `open_shedders` also sets every non-drop
+        probability to 1, so that the engine runs alone."""
+        self.thread.pause()
+        if open_shedders:
+            self.thread.submit(self._open).result(30.0)
+
+    def resume(self) -> None:
+        """Apply plans again."""
+        self.thread.resume()
+
+    def annotate(self, **annotations: Any) -> None:
+        """Add keys (`phase="overload"`) to the recording's lines from now on; None takes one away."""
+        self.controller.annotate(**annotations)
+
+    @property
+    def last(self) -> Cycle | None:
+        """The last cycle that is finished."""
+        return self.controller.last
+
+    async def watch(self, seconds: float = 30.0, show: Callable[[str], None] = print) -> None:
+        """Show the status once a period for so many seconds, while the kernel stays free."""
+        deadline = time.monotonic() + seconds
+        while self.alive and time.monotonic() < deadline:
+            show(self.status())
+            await asyncio.sleep(min(self.controller.period_s, max(deadline - time.monotonic(), 0.0)))
+
+    def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
+        """Write a page with the charts of the recording so far."""
+        from qod_magics.verdict import verdict
+        from qod_widgets.report import write_report
+
+        lines = tuple(read(self.recording_path))
+        if not lines:
+            raise UsageProblem("nothing is recorded yet: wait for the first cycle")
+        write_report(path, lines, None, verdict(lines))
+        return Path(path)
+
+    def results(self, name: str) -> DataFrame:
+        """The rows that a query with a memory sink has given so far, as a DataFrame (not a streaming one).
+
+        Raises:
+            ApplicationError: there is no such query, or it has another sink.
+
+        """
+        topic = self.runtime.deployment.results.get(name)
+        if topic is None:
+            self.application[name]
+            memory = ", ".join(self.runtime.deployment.results) or "none"
+            raise ApplicationError(f"{name!r} keeps no rows in memory; streams with --sink memory: {memory}")
+        return read_results(self.runtime.workshop(), topic, self.runtime.deployment.schemas[name])
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
+        application = self.application.declare(declaration)
+        replaced = declaration.name in self.application
+        if dry_run:
+            specs = tasks(application)
+            self.runtime.deployment.check(specs, self.runtime.workshop())
+        else:
+            self._run(application)
+        return StreamHandle(self, declaration.name, replaced, dry_run)
+
+    def _run(self, application: Application) -> None:
+        self.runtime.deploy(tasks(application))
+        self.application = application
+
+    def _open(self) -> None:
+        last = self.controller.last
+        if last is None or last.plan is None:
+            return
+        everything = dict.fromkeys(last.plan.desired, 1.0)
+        keep = dict.fromkeys(last.plan.non_drop, 1.0)
+        self.runtime.apply(Plan(last.plan.current_accuracy, everything, keep), Dials(keep, everything))
+
+    def _local(self, cpus: frozenset[int] | None, jit: str, memory: str) -> TaskManager:
+        id = self._name()
+        manager = start_local(id, ServerOptions(cpus=cpus, jit=jit, memory=memory), self.runtime.board, self.headroom)
+        return self._join(manager)
+
+    def _remote(self, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
+        return self._join(attach_url(self._name(), url, self.runtime.board, self.headroom, ui, cores))
+
+    def _join(self, manager: TaskManager) -> TaskManager:
+        try:
+            warm_up(manager, self.kafka, self.runtime.board, self.runtime.checkpoints)
+            self.runtime.add_task_manager(manager)
+        except BaseException:
+            manager.close()
+            raise
+        return manager
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"tm{self._names}"
+
+    def _free_cores(self, cores: int | None) -> frozenset[int] | None:
+        """Cores for one more local task manager: those that no other is on first, then the last ones."""
+        every = (
+            sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+        )
+        taken = {
+            cpu
+            for m in self.runtime.task_managers.values()
+            if m.server is not None and m.server.options.cpus
+            for cpu in m.server.options.cpus
+        }
+        free = [cpu for cpu in every if cpu not in taken]
+        count = cores or max(len(free), 1)
+        return frozenset((free + every[::-1])[:count])
+
+
+class StreamHandle:
+    """What a stream's name is bound to in the notebook."""
+
+    def __init__(self, session: Session, name: str, replaced: bool = False, dry_run: bool = False) -> None:
+        self.session = session
+        self.name = name
+        self.replaced = replaced
+        self.dry_run = dry_run
+
+    def dataframe(self) -> DataFrame:
+        """Its rows so far (memory sink), as a Spark DataFrame."""
+        return self.session.results(self.name)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Its rows so far (memory sink), as a pandas DataFrame."""
+        return self.dataframe().toPandas()
+
+    def why(self) -> str:
+        """What was last decided about it, and why."""
+        return self.session.why(self.name)
+
+    def stop(self) -> None:
+        """Stop it and forget it."""
+        self.session.stop(self.name)
+
+    @property
+    def said(self) -> str:
+        """What became of its declaration, in one line."""
+        if self.dry_run:
+            return f"{self.name} is well-formed (dry run: nothing was started)"
+        if self.name in self.session.application.waiting:
+            return f"{self.name} is declared; it starts when a query reads it"
+        task = next(spec for spec in self.session.runtime.deployment.specs.values() if self.name in spec.members)
+        instances = [i for i in self.session.runtime.instances.values() if i.job.task == task.id]
+        where = ", ".join(sorted({i.task_manager.id for i in instances if i.task_manager is not None}))
+        modes = ", ".join(sorted({i.mode for i in instances if i.mode}))
+        reasons = {i.mode_why for i in instances if i.mode_why}
+        why = f" ({next(iter(reasons))})" if reasons else ""
+        fused = f", fused into {' -> '.join(task.members)}" if len(task.members) > 1 else ""
+        return f"{self.name} {'replaced' if self.replaced else 'runs'} on {where} in {modes} mode{why}{fused}"
+
+    def __repr__(self) -> str:
+        if self.name not in self.session.application:
+            return f"{self.name}: stopped"
+        return self.said
+
+
+def _placed(
+    homeless: Sequence[Homeless], managers: Sequence[core.TaskManager], running: Sequence[core.Instance]
+) -> Mapping[str, str]:
+    """Algorithm 3.1, for instances without a task manager."""
+    by_task = {instance.task: instance.cpu for instance in running if not instance.warming_up}
+    requests = [
+        Request(
+            one.instance,
+            one.estimate if one.estimate is not None else by_task.get(one.task, UNKNOWN_ESTIMATE),
+            forbidden=one.forbidden,
+        )
+        for one in homeless
+    ]
+    return place(requests, available_cpu(managers, running))
+
+
+def _shares(count: int, cores: int | None) -> list[frozenset[int] | None]:
+    """The cores of each of `count` local task managers: disjoint while the machine has enough, else shared."""
+    every = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    if count == 0:
+        return []
+    each = cores or max(len(every) // count, 1)
+    if each > len(every):
+        raise UsageProblem(f"{each} cores for each task manager, but this machine has {len(every)}: take fewer")
+    return [frozenset(every[(i * each + j) % len(every)] for j in range(each)) for i in range(count)]
+
+
+def _janitor(directory: Path) -> Child:
+    """A process that only waits, so that its watchdog removes the session's directory if the kernel is killed."""
+    return Child(
+        [sys.executable, "-I", "-S", "-c", "import time\nwhile True: time.sleep(3600)"],
+        log_path=directory / "janitor.log",
+        remove=[directory],
+    )
+
+
+def known(names: Sequence[str], name: str) -> str:
+    """`name`, if it is one of `names`; UsageProblem with the nearest otherwise."""
+    if name not in names:
+        raise UsageProblem(f"there is no {name!r}.{nearest(name, names)}")
+    return name
+
+
+__all__ = ["ApplicationError", "Memory", "Policy", "QodError", "Session", "StreamHandle", "TaskManagerError"]

@@ -1,0 +1,29 @@
+"""Rows of a memory sink, read back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from qod_magics.spark.pipeline import JSON_FORMAT, Workshop
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+def read_results(workshop: Workshop, topic: str, schema: StructType) -> DataFrame:
+    """All rows that the broker still keeps of a query's results, of all its instances, in no order.
+
+    They lie in a topic with bounded retention, not in a server's heap: they outlive moves and lost task managers.
+    """
+    records = (
+        workshop.spark.read.format("kafka")
+        .options(**workshop.kafka)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    row = F.from_json(F.col("value").cast("string"), schema, JSON_FORMAT)
+    return records.select(row.alias("_row")).select("_row.*")

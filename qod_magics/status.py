@@ -1,0 +1,69 @@
+"""A session's state as text: a table for people, the same in a notebook and in a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qod_magics.session import Session
+
+
+def status_text(session: Session) -> str:
+    """Task managers, tasks with their accuracies, lag and rows dropped, and the last decision."""
+    lines: list[str] = []
+    cycle = session.last
+    snapshot = cycle.snapshot if cycle is not None else None
+    plan = cycle.plan if cycle is not None else None
+    measured = cycle.measured if cycle is not None else None
+    for manager in list(session.runtime.task_managers.values()):
+        seen = next((m for m in snapshot.task_managers if m.id == manager.id), None) if snapshot else None
+        busy = f", {seen.cpu:.0f} % busy" if seen else ""
+        lines.append(f"{manager.describe}{busy}")
+    rows = [
+        ("task", "runs on", "mode", "in /s", "CPU %", "accuracy", "planned", "minimum", "priority", "lag", "dropped")
+    ]
+    for spec in session.runtime.deployment.specs.values():
+        instances = [i for i in session.runtime.instances.values() if i.job.task == spec.id]
+        seen_instances = [i for i in snapshot.instances if i.task == spec.id] if snapshot else []
+        feeds = [spec.id] if spec.is_source else [f"{u}>{spec.id}" for u in spec.upstream]
+        lag = sum(measured.lag.get(f, 0) for f in feeds) if measured else None
+        dropped = sum(measured.dropped.get(f, 0) for f in feeds) if measured else None
+        rows.append(
+            (
+                "+".join(spec.members),
+                " ".join(i.task_manager.id if i.task_manager else i.state.value for i in instances),
+                " ".join(sorted({i.mode or i.state.value for i in instances})),
+                f"{sum(i.in_rate for i in seen_instances):,.0f}" if seen_instances else "",
+                f"{sum(i.cpu for i in seen_instances):.1f}" if seen_instances else "",
+                _share(measured.accuracy.get(spec.id) if measured else None),
+                _share(plan.desired.get(spec.id) if plan else None),
+                _share(spec.min_accuracy),
+                "" if spec.priority is None else str(spec.priority),
+                "" if lag is None else f"{lag:,}",
+                "" if dropped is None else f"{dropped:,}",
+            )
+        )
+    if len(rows) > 1:
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        right = {3, 4, 5, 6, 7, 8, 9, 10}
+        for row in rows:
+            cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+            lines.append("  ".join(cells).rstrip())
+    for instance in session.runtime.instances.values():
+        if instance.mode_why:
+            lines.append(f"{instance.id} runs in {instance.mode} mode: {instance.mode_why}")
+        if instance.failure and instance.state.value in ("backing off", "gave up"):
+            lines.append(f"{instance.id} is {instance.state.value}: {instance.failure}")
+    waiting = session.application.waiting
+    if waiting:
+        lines.append(f"waiting until a query reads them: {', '.join(waiting)}")
+    if session.controller.paused:
+        lines.append("paused: plans are recommended, not applied")
+    entries = session.controller.log.entries()
+    if entries:
+        lines.append(f"last decision: {entries[-1]}")
+    return "\n".join(lines)
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
