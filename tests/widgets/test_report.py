@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import re
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from qod_magics.verdict import Criterion, verdict
+from qod_widgets.report import report, write_report
+from tests.widgets.recordings import taxi_drives
+
+VOID = {"meta", "br", "link", "img", "hr"}
+
+
+class Page(HTMLParser):
+    """Its elements, its text, and whether every tag is closed where it should be."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data.strip())
+
+
+@cache
+def full() -> str:
+    run, off = taxi_drives(), taxi_drives(controlled=False)
+    return report(run, off, verdict(run, off), "Taxi Drives")
+
+
+def test_the_page_is_well_formed_and_has_its_charts_in_it() -> None:
+    page = Page(full())
+    assert page.open == []
+    assert [tag for tag, _ in page.tags].count("svg") == 6
+    assert "Taxi Drives" in page.words
+
+
+def test_the_page_needs_nothing_else() -> None:
+    text = full()
+    tags = {tag for tag, _ in Page(text).tags}
+    assert tags.isdisjoint({"script", "link", "img", "iframe", "object"})
+    assert set(re.findall(r'https?://[^"\s<)]+', text)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    assert "@import" not in text
+    assert all(target.startswith("#") for target in re.findall(r"url\([\"']?([^)\"']*)", text))
+
+
+def test_ids_are_unique_and_all_that_is_referred_to_is_there() -> None:
+    ids = re.findall(r'\bid="([^"]+)"', full())
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r"url\([\"']?#([^)\"']*)", full())) <= set(ids)
+
+
+def test_the_verdict_comes_first() -> None:
+    text = full()
+    assert "Verdict: 9 of 9 criteria pass" in text
+    assert text.index("Verdict") < text.index("<svg")
+    assert text.count('<tr class="pass">') == 9
+
+
+def test_a_failure_is_seen() -> None:
+    text = report(taxi_drives(), None, [Criterion("a", True, "1"), Criterion("b", False, "2")])
+    assert "Verdict: 1 of 2 criteria pass" in text
+    assert '<tr class="fail"><td>FAIL</td>' in text
+
+
+def test_the_tables_tell_of_every_move_and_every_row() -> None:
+    words = Page(full()).words
+    counts = taxi_drives()[-1]["measured"]["counts"]
+    assert "tm1 needs more than it has at minimum accuracies" in words
+    assert words.count("TDSnk1.2") == 1
+    for edge, count in counts.items():
+        assert edge.replace(">", " → ") in words
+        assert f"{count['arrived']:,}" in words
+        assert f"{count['dropped']:,}" in words
+
+
+def test_without_moves_counts_and_comparison_it_says_so_or_says_nothing() -> None:
+    lines = taxi_drives()[:4]
+    for line in lines:
+        line["measured"]["counts"] = {}
+    text = report(lines, taxi_drives(controlled=False), [])
+    assert "No task instance was moved." in text
+    assert "Rows in, rows out" not in text
+    assert "one of the recordings has no phase “overload”" in text
+    assert "With and without the controller" not in report(lines, None, [])
+
+
+def test_what_users_and_clusters_wrote_is_text() -> None:
+    evil = '<img src=x onerror="alert(1)">&'
+    lines = taxi_drives()[:40]
+    for line in lines:
+        line["phase"] = evil
+        for event in line["events"]:
+            event["why"] = event["instance"] = evil
+        for instance in line["snapshot"]["instances"]:
+            instance["task"] = instance["task"].replace("TDSnk1", evil)
+        for task in line["snapshot"]["tasks"]:
+            task["id"] = task["id"].replace("TDSnk1", evil)
+        for what in ("lag", "dropped", "counts", "accuracy", "input_rate"):
+            line["measured"][what] = {k.replace("TDSnk1", evil): v for k, v in line["measured"][what].items()}
+    text = report(lines, None, [Criterion(evil, False, evil)], evil)
+    page = Page(text)
+    assert page.open == []
+    assert "img" not in {tag for tag, _ in page.tags}
+    assert not [1 for _, attributes in page.tags if any(name.startswith("on") for name in attributes)]
+    assert evil in page.words
+
+
+def test_the_file_is_written_whole(tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    write_report(out, taxi_drives()[:3], None, [Criterion("a → b", True, "…")])
+    text = out.read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    assert text.endswith("</html>\n")
+    assert "a → b" in text
+
+
+def test_an_empty_recording_is_refused() -> None:
+    with pytest.raises(ValueError, match="no lines"):
+        report([], None, [])
