@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from qod_magics.controller import warm_up
+from qod_magics.controller.backlog import Drains, backlogs
 from qod_magics.controller.chronicle import Chronicle, describe
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import RESERVED, Cycle, Decision
@@ -20,7 +21,8 @@ from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy
-from qod_magics.core.runtime import Dials, Observation, Runtime
+from qod_magics.core.runtime import Dials, Measured, Observation, Runtime
+from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_to_json
 from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import UsageProblem
@@ -78,6 +80,7 @@ class Controller:
         self._being_applied: tuple[int, Plan, Dials] | None = None
         self._in_force: Dials | None = None
         self._warm = warm_up.WarmUp()
+        self._drains = Drains()
         self._chronicle = Chronicle(self.log, recording, self.clock)
         self._annotations: Mapping[str, Any] = {}
         self._subscribers: tuple[Subscriber, ...] = ()
@@ -244,13 +247,19 @@ class Controller:
             plan, self._state = policy.decide(snapshot, state)
             policy_ms = 1000 * (self.clock.monotonic() - started)
             check_plan(plan, snapshot)
-            measured = observation.measured
-            settings = dials(plan, snapshot, measured, period_s=self.period_s, drain_periods=self.drain_periods)
+            settings = self._dials(plan, snapshot, observation.measured, now)
         except Exception as error:
             words = f"policy {policy.name} failed, the dials stay as they are: {describe(error)}"
             return self._skip("policy-failed", words, snapshot=snapshot_to_json(snapshot))
         self._chronicle.recovered("policy-failed", f"policy {policy.name} decides again")
-        return Decision(snapshot, measured, plan, hold(settings, self._in_force, snapshot), policy.name, policy_ms)
+        return Decision(snapshot, observation.measured, plan, settings, policy.name, policy_ms)
+
+    def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
+        found = backlogs(snapshot, measured, self.period_s)
+        self._drains = self._drains.advance(found, now, self.drain_periods * self.period_s)
+        left_s = self._drains.left_s(now, self.period_s)
+        new = dials(plan, snapshot, measured, period_s=self.period_s, drain_periods=self.drain_periods, left_s=left_s)
+        return hold(new, self._in_force, snapshot)
 
     def _apply(self, decision: Decision) -> bool:
         """Whether the plan is now in force."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from qod_magics.controller.backlog import backlogs
 from qod_magics.controller.dag import minimums, upstream_first
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Snapshot
-
-#: a backlog below this many periods of input is the ordinary rest between two reads, and not drained
-ALLOWANCE_PERIODS = 0.2
 
 #: a dial that would move by less stays where it is
 DEAD_BAND = 0.005
@@ -37,8 +35,16 @@ def thinned(desired: float, minimum: float, backlog: float, rate: float | None, 
     return min(desired, max(min(minimum, desired), desired * arriving / (arriving + backlog)))
 
 
-def dials(plan: Plan, snapshot: Snapshot, measured: Measured, *, period_s: float, drain_periods: float = 2.0) -> Dials:
-    """The settings that carry out `plan`, and drain backlogs within `drain_periods * period_s` seconds.
+def dials(
+    plan: Plan,
+    snapshot: Snapshot,
+    measured: Measured,
+    *,
+    period_s: float,
+    drain_periods: float = 2.0,
+    left_s: Mapping[str, float] | None = None,
+) -> Dials:
+    """The settings that carry out `plan`, and drain backlogs.
 
     Without a backlog, `keep` is `plan.non_drop` and `accept` is `plan.desired`.
 
@@ -49,35 +55,33 @@ def dials(plan: Plan, snapshot: Snapshot, measured: Measured, *, period_s: float
       gets it from the thinner input too. So no row reaches a query with less than the query's minimum while a source
       is drained for another's sake; and `accept` sees to it that none gets more than the plan gives it.
 
-    Lags and input rates are those of `measured` (rows, rows/s; sources by task, streams by "from>to"); a source
-    without a measured rate counts with its `external_rate`.
+    A backlog (see `backlog.backlogs`: rows beyond the ordinary rest of 0.2 periods) has `left_s[task]` seconds to
+    drain, where given, else `drain_periods * period_s`.
     """
     drain_s = drain_periods * period_s
+    left_s = left_s or {}
     minimum = minimums(snapshot)
+    waiting = backlogs(snapshot, measured, period_s)
     keep: dict[Edge, float] = {}
     accept: dict[str, float] = {}
     planned: dict[str, float] = {}  # least probability that a row reaches the task, by the plan
     actual: dict[str, float] = {}  # the same, by these dials
     for task in upstream_first(snapshot):
-        desired = plan.desired.get(task.id, 1.0)
+        backlog, seconds = waiting[task.id], left_s.get(task.id, drain_s)
+        desired = plan.desired[task.id]
         if not task.upstream:
-            rate = measured.input_rate.get(task.id, task.external_rate)
-            given = plan.non_drop.get((None, task.id), desired)
-            waiting = _backlog(measured.lag.get(task.id, 0), rate, period_s)
-            planned[task.id] = given
-            actual[task.id] = keep[None, task.id] = thinned(given, minimum[task.id], waiting, rate, drain_s)
+            planned[task.id] = given = plan.non_drop[None, task.id]
+            keep[None, task.id] = thinned(given, minimum[task.id], backlog.rows, backlog.rate, seconds)
+            actual[task.id] = keep[None, task.id]
             accept[task.id] = desired
             continue
-        names = [f"{source}>{task.id}" for source in task.upstream]
-        rates = [measured.input_rate.get(name) for name in names]
-        waits = [_backlog(measured.lag.get(n, 0), r, period_s) for n, r in zip(names, rates, strict=True)]
-        accept[task.id] = thinned(desired, minimum[task.id], sum(waits), sum(r or 0.0 for r in rates), drain_s)
+        accept[task.id] = thinned(desired, minimum[task.id], backlog.rows, backlog.rate, seconds)
         for source in task.upstream:
-            given = plan.non_drop.get((source, task.id), 1.0)
+            given = plan.non_drop[source, task.id]
             opened = given * planned[source] / actual[source] if actual[source] < planned[source] else given
             keep[source, task.id] = min(opened, 1.0)
-        planned[task.id] = min(planned[s] * plan.non_drop.get((s, task.id), 1.0) for s in task.upstream)
-        actual[task.id] = min(accept[task.id], *(actual[s] * keep[s, task.id] for s in task.upstream))
+        planned[task.id] = min(planned[source] * plan.non_drop[source, task.id] for source in task.upstream)
+        actual[task.id] = min(accept[task.id], *(actual[source] * keep[source, task.id] for source in task.upstream))
     return Dials(keep, accept)
 
 
@@ -111,10 +115,6 @@ def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
     if all(got[name] >= floor - EPSILON for name, floor in floors.items()):
         return held
     return _merge(new, last, rising=False)
-
-
-def _backlog(lag: float, rate: float | None, period_s: float) -> float:
-    return max(lag - ALLOWANCE_PERIODS * period_s * (rate or 0.0), 0.0)
 
 
 def _merge(new: Dials, last: Dials, *, rising: bool) -> Dials:

@@ -105,9 +105,7 @@ def test_while_a_source_is_drained_its_narrower_streams_open():
 def applications(draw):
     """A random layered DAG with a plan in the manner of Stream Economics, and random backlogs."""
     count = draw(st.integers(1, 7))
-    upstream = [
-        tuple(sorted(draw(st.sets(st.integers(0, i - 1), max_size=2)))) if i else () for i in range(count)
-    ]
+    upstream = [tuple(sorted(draw(st.sets(st.integers(0, i - 1), max_size=2)))) if i else () for i in range(count)]
     consumed = {source for sources in upstream for source in sources}
     tasks = tuple(
         Task(

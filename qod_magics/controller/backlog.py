@@ -1,0 +1,72 @@
+"""Rows that wait, and how long their draining may still take. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from qod_magics.core.runtime import Measured
+from qod_magics.core.snapshot import Snapshot, Task
+
+#: a backlog below this many periods of input is the ordinary rest between two reads, and not drained
+ALLOWANCE_PERIODS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits before one task: in its topic if it is a source, else on its input streams together."""
+
+    rows: float  #: beyond the allowance
+    rate: float | None  #: rows/s that arrive there; None: unknown
+
+
+def backlogs(snapshot: Snapshot, measured: Measured, period_s: float) -> Mapping[str, Backlog]:
+    """The backlog before each task, 0 rows where nothing or no more than the allowance waits.
+
+    Lags and rates are those of `measured`; a source without a measured rate counts with its `external_rate`.
+    """
+    return {task.id: _before(task, measured, period_s) for task in snapshot.tasks}
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """A backlog that is being drained."""
+
+    until: float  #: monotonic seconds
+    rows: float  #: when last looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Drains:
+    """The backlogs that are being drained, by task. Each has its own deadline, so that it does end."""
+
+    by_task: Mapping[str, Draining] = field(default_factory=dict)
+
+    def advance(self, found: Mapping[str, Backlog], now: float, drain_s: float) -> Drains:
+        """A backlog that is new, or has grown, has `drain_s` seconds from `now`; others keep their deadline."""
+        going = {}
+        for task, backlog in found.items():
+            if backlog.rows > 0:
+                known = self.by_task.get(task)
+                until = now + drain_s if known is None or backlog.rows > known.rows else known.until
+                going[task] = Draining(until, backlog.rows)
+        return Drains(going)
+
+    def left_s(self, now: float, period_s: float) -> Mapping[str, float]:
+        """Seconds that each drain may still take: at least a period, since dials stay as they are for that long."""
+        return {task: max(draining.until - now, period_s) for task, draining in self.by_task.items()}
+
+
+def _before(task: Task, measured: Measured, period_s: float) -> Backlog:
+    if not task.upstream:
+        rate = measured.input_rate.get(task.id, task.external_rate)
+        return Backlog(_beyond(measured.lag.get(task.id, 0), rate, period_s), rate)
+    names = [f"{source}>{task.id}" for source in task.upstream]
+    rates = [measured.input_rate.get(name) for name in names]
+    known = [rate for rate in rates if rate is not None]
+    rows = [_beyond(measured.lag.get(name, 0), rate, period_s) for name, rate in zip(names, rates, strict=True)]
+    return Backlog(sum(rows), sum(known) if known else None)
+
+
+def _beyond(lag: float, rate: float | None, period_s: float) -> float:
+    return max(lag - ALLOWANCE_PERIODS * period_s * (rate or 0.0), 0.0)

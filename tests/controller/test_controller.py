@@ -1,0 +1,368 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from qod_magics.controller import Controller, InlineWorker, ManualClock, Recording, read
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Event
+from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.errors import LostError, UsageProblem
+from qod_magics.policies.stream_economics import StreamEconomics
+from tests.controller.scripted import FixedPolicy, Takes, bench, chain, place, seen
+
+
+def kinds(cycle):
+    return [event.kind for event in cycle.events]
+
+
+def test_a_cycle_observes_decides_and_applies_the_plan_of_the_policy():
+    b = bench(seen(chain(rate=2000.0)))
+    cycle = b.controller.step()
+    plan, settings = b.runtime.applied[0]
+    assert cycle.applied
+    assert plan == cycle.plan == StreamEconomics().decide(cycle.snapshot)[0]
+    assert settings == cycle.decision.dials == b.controller.dials
+    assert b.controller.last is cycle
+
+
+def test_the_policy_gets_the_state_that_it_gave():
+    states = []
+
+    class Counting(FixedPolicy):
+        def decide(self, snapshot, state):
+            states.append(state)
+            return super().decide(snapshot, state)
+
+    b = bench(policy=Counting(), warm_up_timeout_s=0.0)
+    b.cycles(3)
+    assert states[-1] == 2
+    b.controller.policy = Counting()
+    b.cycles(1)
+    assert states[-1] is None
+
+
+def test_the_policy_sees_and_the_cycle_holds_the_warm_ups():
+    policy = FixedPolicy()
+    b = bench(policy=policy)
+    first, second = b.cycles(2)
+    assert [i.warming_up for i in first.snapshot.instances] == [True, True]
+    assert policy.seen[0] == first.snapshot
+    assert [i.warming_up for i in second.snapshot.instances] == [False, False]
+    assert kinds(second) == ["warm-up-over", "warm-up-over"]
+
+
+def test_a_move_that_was_applied_is_warming_up_until_it_has_arrived():
+    there = place(chain(), "Snk.1", "tm2")
+    move = FixedPolicy(fail=("Snk.1",), place={"Snk.1": "tm2"})
+    b = bench(seen(), seen(), seen(), seen(there), seen(there), policy=move)
+    b.cycles(2)
+    move.more = {}
+    waiting, arrived, over = b.cycles(3)
+    assert [c.snapshot.instances[1].warming_up for c in (waiting, arrived, over)] == [True, True, False]
+
+
+# ---- what goes wrong
+
+
+def test_observe_that_raises_costs_its_cycle_only_and_is_said_once():
+    broken = LostError("tm1 is gone; start it again")
+    b = bench(seen(), broken, broken, seen())
+    good, bad, again, recovered = b.cycles(4)
+    assert bad.decision is None
+    assert bad.skipped == "observe() failed: tm1 is gone; start it again"
+    assert (kinds(bad), kinds(again)) == (["observe-failed"], [])
+    assert "observe-failed-over" in kinds(recovered)
+    assert good.applied
+    assert recovered.applied
+    assert len(b.runtime.applied) == 2
+
+
+def test_observe_that_hangs_is_not_called_again_and_its_events_are_not_lost():
+    late = seen(None, Event("task-manager-lost", {"task_manager": "tm9"}))
+    b = bench(seen(), Takes(27.0, late), seen())
+    cycles = b.cycles(7)
+    assert b.workers.overlaps == []
+    assert [cycle.decision is None for cycle in cycles] == [False, True, True, True, True, True, False]
+    assert cycles[1].skipped == "observe() takes longer than 10 s; cycles are skipped until it comes back"
+    assert [kinds(c) for c in cycles[1:6]] == [["observe-slow"], [], [], [], []]
+    assert kinds(cycles[6])[:2] == ["task-manager-lost", "observe-slow-over"]
+    assert "observe() came back after 27.0 s" in cycles[6].events[1].detail["why"]
+    assert b.runtime.observed == 3
+
+
+def test_a_late_observation_is_too_old_to_decide_on():
+    old = place(chain(), "Snk.1", "tm2")
+    b = bench(Takes(11.0, seen(old)), seen())
+    *_, third = b.cycles(3)
+    assert third.snapshot.instances[1].task_manager == "tm1"
+    assert b.runtime.observed == 2
+
+
+def test_how_long_observe_may_take_can_be_set():
+    b = bench(Takes(4.0, seen()), observe_timeout_s=3.0)
+    assert b.controller.step().decision is None
+
+
+def test_an_observe_that_takes_a_while_but_not_too_long_is_fine():
+    assert bench(Takes(9.0, seen())).controller.step().applied
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "words"),
+    [
+        (replace(chain(), instances=()), "has no instance"),
+        (replace(chain(), streams=()), "streams has no row"),
+        (chain(cpu=float("nan")), "is not a finite number"),
+        (place(chain(), "Snk.1", "tm7"), "tm7"),
+        (None, "NoneType"),
+    ],
+)
+def test_an_invalid_snapshot_is_refused_by_name(snapshot, words):
+    observation = replace(seen(), snapshot=snapshot, events=(Event("task-manager-up", {"task_manager": "tm2"}),))
+    b = bench(observation, seen())
+    bad, good = b.cycles(2)
+    assert bad.skipped.startswith("the runtime's snapshot is invalid: ")
+    assert words in bad.skipped
+    assert kinds(bad) == ["task-manager-up", "snapshot-invalid"]
+    assert "snapshot-invalid-over" in kinds(good)
+    assert good.applied
+
+
+def test_a_policy_that_raises_leaves_the_dials_and_the_loop_alone():
+    policy = FixedPolicy(desired=0.7)
+    b = bench(policy=policy)
+    b.cycles(2)
+    before = b.controller.dials
+    policy.error = ZeroDivisionError("division by zero")
+    bad, _ = b.cycles(2)
+    assert bad.skipped == "policy fixed failed, the dials stay as they are: ZeroDivisionError: division by zero"
+    assert b.controller.dials == before
+    assert len(b.runtime.applied) == 2
+    policy.error = None
+    assert b.cycles(1)[0].applied
+
+
+def test_the_snapshot_that_broke_the_policy_is_kept_in_the_event():
+    policy = FixedPolicy()
+    policy.error = ValueError("no")
+    event = bench(policy=policy).controller.step().events[-1]
+    assert snapshot_from_json(event.detail["snapshot"]) == policy.seen[-1]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"desired": 1.2}, "desired['Src'] is 1.2"),
+        ({"desired": float("nan")}, "desired['Src'] is nan"),
+        ({"fail": ("Snk.7",)}, "'Snk.7', which is no instance. Did you mean 'Snk.1'?"),
+        ({"place": {"Snk.1": "tm7"}}, "is 'tm7', no task manager"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_not_applied(more, words):
+    b = bench(policy=FixedPolicy(**more))
+    assert words in b.controller.step().skipped
+    assert b.runtime.applied == []
+
+
+def test_a_plan_without_a_row_for_a_stream_is_not_applied():
+    class Forgetful(FixedPolicy):
+        def decide(self, snapshot, state):
+            plan, state = super().decide(snapshot, state)
+            return Plan(plan.current_accuracy, plan.desired, {(None, "Src"): 1.0}), state
+
+    assert "non_drop has no row from 'Src' to 'Snk'" in bench(policy=Forgetful()).controller.step().skipped
+
+
+def test_apply_that_raises_is_said_and_the_dials_in_force_are_the_ones_before():
+    policy = FixedPolicy(desired=0.9)
+    b = bench(policy=policy, applying=[None, RuntimeError("no route"), None])
+    b.cycles(1)
+    policy.desired = 0.5
+    bad, good = b.cycles(2)
+    assert not bad.applied
+    assert bad.decision is not None
+    assert "apply() failed: RuntimeError: no route" in [e.detail["why"] for e in bad.events]
+    assert good.applied
+    assert b.controller.dials.keep[None, "Src"] == 0.5
+
+
+def test_a_slow_apply_is_bounded_and_never_doubled():
+    policy = FixedPolicy(desired=0.9)
+    b = bench(policy=policy, applying=[Takes(13.0), None])
+    first, second, third, fourth = b.cycles(4)
+    assert b.workers.overlaps == []
+    assert [c.applied for c in (first, second, third, fourth)] == [False, False, False, True]
+    assert "apply() of cycle 1 is still under way; no other is begun until it ends" in first.events[-1].detail["why"]
+    assert "apply-slow" not in kinds(second)
+    assert "apply-slow-over" in kinds(fourth)
+    assert len(b.runtime.applied) == 2
+
+
+def test_dials_of_a_slow_apply_count_once_it_has_ended():
+    b = bench(policy=FixedPolicy(desired=0.9), applying=[Takes(7.0)])
+    b.cycles(1)
+    assert b.controller.dials is None
+    b.controller.pause()
+    b.cycles(2)
+    assert b.controller.dials.keep[None, "Src"] == 0.9
+
+
+def test_a_subscriber_that_raises_is_said_and_harms_nobody():
+    b = bench()
+    got = []
+
+    def bad(cycle):
+        raise KeyError("view")
+
+    b.controller.subscribe(bad)
+    unsubscribe = b.controller.subscribe(got.append)
+    cycles = b.cycles(2)
+    assert got == cycles
+    assert any("raised KeyError: 'view'" in entry.words for entry in b.controller.log.entries())
+    unsubscribe()
+    b.cycles(1)
+    assert len(got) == 2
+
+
+# ---- recommend only
+
+
+def test_a_paused_controller_recommends():
+    b = bench(policy=FixedPolicy(desired=0.5, fail=("Snk.1",), place={"Snk.1": "tm2"}))
+    b.controller.pause()
+    first, second = b.cycles(2)
+    assert first.plan.place == {"Snk.1": "tm2"}
+    assert not first.applied
+    assert b.runtime.applied == []
+    assert "paused" in kinds(first)
+    assert "Snk.1 should move from tm1 to tm2" in first.entries[-1].words
+    assert "recommended, not applied" in b.controller.why("Snk")
+    assert not second.snapshot.instances[1].warming_up  # nothing was moved
+    b.controller.resume()
+    assert b.cycles(1)[0].applied
+
+
+# ---- recording
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "deep" / "run.jsonl"
+
+
+def test_a_recorded_plan_is_what_the_policy_gives_for_the_recorded_snapshot(path):
+    b = bench(
+        seen(chain(rate=2000.0, cpu=85.0)), seen(chain(rate=3000.0, read=800.1, cpu=85.3)), recording=Recording(path)
+    )
+    b.controller.annotate(phase="overload")
+    b.cycles(4)
+    b.controller.close()
+    lines = list(read(path))
+    assert len(lines) == 4
+    for number, line in enumerate(lines, 1):
+        assert list(line)[:6] == ["at", "snapshot", "plan", "applied", "measured", "events"]
+        plan, _ = StreamEconomics().decide(snapshot_from_json(line["snapshot"]))
+        assert json.loads(json.dumps(plan.to_json())) == line["plan"]
+        assert (line["cycle"], line["phase"], line["period_s"], line["policy"]) == (
+            number,
+            "overload",
+            5.0,
+            "stream-economics",
+        )
+        assert line["dials"]["keep"][0]["to"] == "Src"
+    assert [line["at"][-10:] for line in lines] == ["00:00.000Z", "00:05.000Z", "00:10.000Z", "00:15.000Z"]
+
+
+def test_events_of_cycles_without_a_decision_come_with_the_next_line(path):
+    lost = replace(seen(), snapshot=None, events=(Event("task-manager-lost", {"task_manager": "tm2"}),))
+    b = bench(seen(), lost, seen(), recording=Recording(path))
+    b.cycles(3)
+    b.controller.close()
+    first, second = read(path)
+    found = [event["kind"] for event in second["events"]]
+    assert found[:3] == ["task-manager-lost", "snapshot-invalid", "snapshot-invalid-over"]
+    assert second["cycle"] == 3
+
+
+def test_events_that_no_line_took_are_recorded_at_the_end(path):
+    b = bench(seen(), LostError("tm1 is gone"), recording=Recording(path))
+    b.cycles(3)
+    b.controller.close()
+    first, last = read(path)
+    assert (last["repeated"], last["applied"], last["plan"]) == (True, False, first["plan"])
+    assert last["events"] == [{"kind": "observe-failed", "why": "observe() failed: tm1 is gone"}]
+
+
+def test_a_recording_that_can_not_be_written_is_said_once_and_catches_up(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.mkdir()
+    b = bench(recording=Recording(path))
+    first, second = b.cycles(2)
+    assert second.applied
+    assert b.kinds().count("recording-failed") == 1
+    path.rmdir()
+    b.cycles(2)
+    b.controller.close()
+    lines = list(read(path))
+    assert [event["kind"] for event in lines[0]["events"]][:2] == ["warm-up", "warm-up"]  # those of the first cycle
+    assert [line["cycle"] for line in lines] == [3, 4]
+    assert b.kinds().count("recording-failed-over") == 1
+
+
+def test_a_full_disk_does_not_end_the_loop():
+    b = bench(recording=Recording("/dev/full"))
+    cycles = b.cycles(3)
+    assert all(cycle.applied for cycle in cycles)
+    (entry,) = b.controller.log.entries(kind="recording-failed")
+    assert entry.words.startswith("cycles can't be recorded in /dev/full: OSError: [Errno 28]")
+
+
+def test_annotations_do_not_take_the_names_of_the_format():
+    b = bench()
+    with pytest.raises(UsageProblem, match="'plan' of their own"):
+        b.controller.annotate(plan="b")
+    b.controller.annotate(phase="a", run=1)
+    b.controller.annotate(phase=None)
+    assert b.controller.step().annotations == {"run": 1}
+
+
+@pytest.mark.parametrize("period_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_period_is_a_number_of_seconds(period_s):
+    with pytest.raises(UsageProblem, match="above 0"):
+        bench(period_s=period_s)
+
+
+def test_starvation_is_an_event_with_its_numbers(path):
+    snapshot = chain(rate=1000.0, read=1000.0, cpu=99.0, minimum=0.9, managers=1)
+    snapshot = replace(snapshot, task_managers=(replace(snapshot.task_managers[0], cpu=200.0),))
+    b = bench(seen(snapshot), recording=Recording(path), warm_up_timeout_s=5.0)
+    _, second, third = b.cycles(3)
+    (event,) = [event for event in second.events if event.kind == "starved"]
+    assert event.detail["task_manager"] == "tm1"
+    assert "tm1 needs 89.1 % more than it has at minimum accuracies" in event.detail["why"]
+    assert "starved" not in kinds(third)
+
+
+def test_a_move_event_gets_the_reason_for_which_it_was_decided():
+    move = FixedPolicy(fail=("Snk.1",), place={"Snk.1": "tm2"})
+    moved = Event("move", {"instance": "Snk.1", "from": "tm1", "to": "tm2", "took_s": 1.8})
+    there = place(chain(), "Snk.1", "tm2")
+    b = bench(seen(), seen(there, moved), seen(there, moved), policy=move)
+    first, second, third = b.cycles(3)
+    (event,) = [event for event in second.events if event.kind == "move"]
+    assert event.detail["why"] == "tm1 needs 20.0 % of a core at minimum accuracies and has 100.0 %"
+    (manual,) = [event for event in third.events if event.kind == "move"]
+    assert "why" not in manual.detail  # a second one was not the controller's idea
+
+
+def test_the_controller_works_on_a_machine_thread_and_inline_alike():
+    clock = ManualClock()
+    b = bench()
+    for worker in (InlineWorker, None):
+        options = {"worker": worker} if worker else {}
+        controller = Controller(b.runtime, StreamEconomics(), clock=clock, **options)
+        assert controller.step().applied
+        controller.close()

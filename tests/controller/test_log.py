@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qod_magics.controller import DecisionLog
+from qod_magics.core.runtime import Event
+from qod_magics.core.snapshot import Instance, Stream, Task
+from qod_magics.errors import UsageProblem
+from tests.controller.scripted import FixedPolicy, bench, chain, place, seen
+
+
+def shed(b):
+    return [
+        (entry.names[0], entry.numbers["before"], entry.numbers["after"])
+        for entry in b.controller.log.entries(kind="shedding")
+    ]
+
+
+def test_shedding_is_said_when_it_moved_by_more_than_a_hundredth_since_it_was_last_said():
+    policy = FixedPolicy()
+    b = bench(policy=policy)
+    for desired in (1.0, 0.8, 0.795, 0.789, 0.785, 1.0):
+        policy.desired = desired
+        b.cycles(1)
+    snk = [(before, after) for name, before, after in shed(b) if name == "Snk"]
+    assert snk == [(1.0, 0.8), (0.8, 0.789), (0.789, 1.0)]
+
+
+def test_an_entry_gives_the_numbers_before_and_after():
+    b = bench(seen(chain(cpu=85.0, read=850.0)), policy=FixedPolicy(desired=0.5), warm_up_timeout_s=0.0)
+    b.cycles(2)
+    entry = b.controller.log.entries("Snk", kind="shedding")[0]
+    assert entry.words.startswith("Snk sheds more: from 1.00 to 0.50 of its input; tm1 has 100.0 % of a core")
+    assert str(entry).startswith("00:00:00 #1 shedding: Snk sheds more")
+
+
+def test_a_move_is_said_once_while_it_is_asked_for():
+    b = bench(policy=FixedPolicy(fail=("Snk.1",), place={"Snk.1": "tm2"}))
+    b.cycles(3)
+    (entry,) = b.controller.log.entries(kind="move")
+    assert entry.names == ("Snk.1", "Snk", "tm1", "tm2")
+    assert entry.words.startswith("Snk.1 moves from tm1 to tm2: tm1 ")
+
+
+def test_events_of_the_cluster_are_said_in_words():
+    b = bench(
+        seen(
+            place(chain(), "Snk.1", "tm2"),
+            Event("move", {"instance": "Snk.1", "from": "tm1", "to": "tm2", "took_s": 1.84, "why": "it was told to"}),
+            Event("dial-fallback", {"task_manager": "tm2", "why": "reflect is refused"}),
+        )
+    )
+    b.cycles(1)
+    words = {entry.kind: entry.words for entry in b.controller.log.entries()}
+    assert words["moved"] == "Snk.1 moved from tm1 to tm2 in 1.8 s: it was told to"
+    assert words["dial-fallback"] == "task_manager tm2: reflect is refused"
+    assert words["warm-up"] == "Snk.1: it is new on tm2"
+
+
+def test_the_log_is_bounded_but_keeps_the_newest_of_each_kind_about_each_name():
+    policy = FixedPolicy(desired=0.5)
+    b = bench(policy=policy, log=DecisionLog(size=3))
+    b.cycles(1)
+    for desired in (0.9, 0.8, 0.7):
+        policy.desired = desired
+        b.cycles(1)
+    assert len(b.controller.log.entries()) == 3
+    assert [e.kind for e in b.controller.log.newest("Src.1")] == ["warm-up-over", "warm-up"]
+
+
+def taxi():
+    """Two queries of different priorities on tm1 under pressure, one task manager beside it."""
+    base = chain(rate=2000.0, read=1300.0, cpu=30.0, minimum=0.4)
+    return replace(
+        base,
+        task_managers=(replace(base.task_managers[0], cpu=98.0), base.task_managers[1]),
+        tasks=(*base.tasks, Task("Top", ("Src",), None, 3, 0.5)),
+        streams=(*base.streams, Stream("Src", "Top", 1300.0)),
+        instances=(*base.instances, Instance("Top.1", "Top", "tm1", 1300.0, 50.0, False)),
+    )
+
+
+@pytest.fixture
+def busy():
+    b = bench(seen(taxi(), lag={"Src": 40_000}, input_rate={"Src": 2000.0}), warm_up_timeout_s=60.0)
+    b.cycles(3)
+    return b
+
+
+def test_why_of_a_query_names_its_accuracy_its_limits_and_who_is_served_first(busy):
+    plan = busy.controller.last.plan
+    words = busy.controller.why("Snk")
+    assert words.startswith(f"Snk runs at {plan.desired['Snk']:.2f} of its input (was ")
+    assert "minimum 0.40, priority 1)" in words
+    assert "tm1 has 92.0 % of a core for its tasks, needs 64.6 % at minimum accuracies" in words
+    assert "serves Top (priority 3) first" in words
+    assert "\n" not in words
+
+
+def test_why_of_a_source_names_its_queries_and_its_backlog(busy):
+    words = busy.controller.why("Src")
+    assert "that is the most that its queries are given (Snk 0." in words
+    assert "40000 rows wait, so it keeps 0." in words
+
+
+def test_why_of_a_task_manager_gives_what_it_has_and_runs(busy):
+    words = busy.controller.why("tm1")
+    assert "its 1 cores are 98.0 % busy, 90.0 % with its 3 instances" in words
+    assert "it runs Top.1 (50.0 %), Snk.1 (30.0 %), Src.1 (10.0 %)" in words
+    assert busy.controller.why("tm2").startswith("tm2 has 100.0 % of a core for its tasks, needs 0.0 %")
+
+
+def test_why_of_an_instance_says_where_it_is_and_why():
+    move = FixedPolicy(fail=("Snk.1",), place={"Snk.1": "tm2"})
+    b = bench(policy=move)
+    b.cycles(1)
+    words = b.controller.why("Snk.1")
+    assert words.startswith(
+        "Snk.1 runs on tm1, reads 1000 rows/s with 40.0 % of a core; it moves to tm2; it is warming up"
+    )
+    assert "move at 00:00:00: Snk.1 moves from tm1 to tm2" in words
+
+
+def test_why_works_for_every_name_under_a_policy_that_is_not_stream_economics():
+    b = bench(seen(taxi()), policy=FixedPolicy(desired=0.6))
+    b.cycles(3)
+    for name in ("Src", "Snk", "Top", "Src.1", "Top.1", "tm1", "tm2"):
+        assert name in b.controller.why(name)
+
+
+def test_why_of_something_unknown_suggests_the_nearest(busy):
+    with pytest.raises(UsageProblem, match="no stream, instance or task manager 'Tops'. Did you mean 'Top'"):
+        busy.controller.why("Tops")
+
+
+def test_why_before_the_first_cycle_says_to_wait():
+    with pytest.raises(UsageProblem, match="nothing was decided so far"):
+        bench().controller.why("Snk")
+
+
+def test_why_of_a_plan_that_could_not_be_applied_says_so():
+    b = bench(policy=FixedPolicy(desired=0.5), applying=[RuntimeError("no route")])
+    b.cycles(1)
+    assert "the plan could not be applied" in b.controller.why("Snk")
+    assert b.controller.why("Snk").startswith("Snk should run at 0.50")
