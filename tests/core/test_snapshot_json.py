@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
+from qod_magics.errors import SnapshotError
+from tests.policies.snapshots import snapshots
+
+ORACLES = Path(__file__).parents[1] / "data" / "stream_economics_oracles.jsonl"
+
+GOOD: dict[str, Any] = {
+    "task_managers": [{"id": "tm1", "cores": 1, "cpu": 93.5}, {"id": "tm2", "cores": 0.5, "cpu": 0}],
+    "tasks": [
+        {"id": "Src", "upstream": [], "external_rate": 1800.0, "priority": None, "min_accuracy": None},
+        {"id": "Mid", "upstream": ["Src"], "external_rate": None, "priority": None, "min_accuracy": None},
+        {"id": "Snk", "upstream": ["Src", "Mid"], "external_rate": None, "priority": 1, "min_accuracy": 0.4},
+    ],
+    "streams": [
+        {"from": "Src", "to": "Mid", "out_rate": 1200.0},
+        {"from": "Src", "to": "Snk", "out_rate": 1200.0},
+        {"from": "Mid", "to": "Snk", "out_rate": 1200.0},
+    ],
+    "instances": [
+        {"id": "Src.1", "task": "Src", "task_manager": "tm1", "in_rate": 1200.0, "cpu": 24.0, "warming_up": False},
+        {"id": "Mid.1", "task": "Mid", "task_manager": "tm1", "in_rate": 1200.0, "cpu": 24.0, "warming_up": False},
+        {"id": "Snk.1", "task": "Snk", "task_manager": "tm2", "in_rate": 1200.0, "cpu": 24.0, "warming_up": True},
+    ],
+}
+
+#: where, the value put there (GONE: the key or row is taken out), the field that must be named, words in the message
+GONE = object()
+BAD: list[tuple[str, object, str, str]] = [
+    ("", [], "snapshot", "[] is not an object"),
+    ("", None, "snapshot", "null is not an object"),
+    ("tasks", GONE, "tasks", "missing"),
+    ("tasks", {}, "tasks", "{} is not a list"),
+    ("tasks.1", "Mid", "tasks[1]", "is not an object"),
+    ("tasks.1.min_accuracy", GONE, "tasks[1].min_accuracy", "missing"),
+    ("task_managers.0.id", 7, "task_managers[0].id", "7 is not a string"),
+    ("task_managers.1.id", "tm1", "task_managers[1].id", '"tm1" is taken by task_managers[0]'),
+    ("task_managers.0.cores", 0, "task_managers[0].cores", "not a finite number > 0"),
+    ("task_managers.0.cores", -1, "task_managers[0].cores", "-1.0"),
+    ("task_managers.0.cores", True, "task_managers[0].cores", "true is not a number"),
+    ("task_managers.0.cores", "1", "task_managers[0].cores", '"1" is not a number'),
+    ("task_managers.0.cores", None, "task_managers[0].cores", "null is not a number"),
+    ("task_managers.0.cores", float("nan"), "task_managers[0].cores", "NaN"),
+    ("task_managers.0.cpu", float("inf"), "task_managers[0].cpu", "Infinity"),
+    ("task_managers.0.cpu", 10**400, "task_managers[0].cpu", "too large"),
+    ("task_managers.0.cpu", -0.1, "task_managers[0].cpu", "-0.1"),
+    ("tasks.1.id", "Src", "tasks[1].id", '"Src" is taken by tasks[0]'),
+    ("tasks.2.upstream", "Src", "tasks[2].upstream", '"Src" is not a list'),
+    ("tasks.2.upstream.1", 3, "tasks[2].upstream[1]", "3 is not a string"),
+    ("tasks.2.upstream.1", "Src", "tasks[2].upstream[1]", "listed twice"),
+    ("tasks.2.upstream.1", "Mdi", "tasks[2].upstream[1]", "Did you mean 'Mid'?"),
+    ("tasks.0.upstream", ["Snk"], "tasks[0].upstream", "cycle"),
+    ("tasks.0.upstream", ["Src"], "tasks[0].upstream", '"Src" -> "Src"'),
+    ("tasks.0.external_rate", -5, "tasks[0].external_rate", "-5"),
+    ("tasks.0.external_rate", "fast", "tasks[0].external_rate", '"fast" is not a number'),
+    ("tasks.1.external_rate", 5, "tasks[1].external_rate", "only sources"),
+    ("tasks.2.priority", None, "tasks[2].priority", "null"),
+    ("tasks.2.priority", 1.5, "tasks[2].priority", "1.5 is not an integer"),
+    ("tasks.2.priority", True, "tasks[2].priority", "true is not an integer"),
+    ("tasks.1.priority", 3, "tasks[1].priority", 'feeds "Snk"'),
+    ("tasks.2.min_accuracy", None, "tasks[2].min_accuracy", "null"),
+    ("tasks.2.min_accuracy", 60, "tasks[2].min_accuracy", "60 % is 0.6"),
+    ("tasks.2.min_accuracy", -0.1, "tasks[2].min_accuracy", "-0.1"),
+    ("tasks.2.min_accuracy", float("nan"), "tasks[2].min_accuracy", "NaN"),
+    ("tasks.0.min_accuracy", 0.5, "tasks[0].min_accuracy", 'feeds "Mid"'),
+    ("streams.0.out_rate", float("-inf"), "streams[0].out_rate", "-Infinity"),
+    ("streams.0.out_rate", [], "streams[0].out_rate", "[] is not a number"),
+    ("streams.0.from", "Srx", "streams[0].from", "Did you mean 'Src'?"),
+    ("streams.0.to", "nowhere at all", "streams[0].to", "There are: Mid, Snk, Src."),
+    ("streams.2.from", "Src", "streams[2].from", "also streams[1]"),
+    ("streams.2.from", "Snk", "streams[2].from", "no upstream relation"),
+    ("streams.2", GONE, "tasks[2].upstream[1]", "streams has no row"),
+    ("instances.1.id", "Src.1", "instances[1].id", "is taken by instances[0]"),
+    ("instances.1.task", "Mod", "instances[1].task", "Did you mean 'Mid'?"),
+    ("instances.1.task", ["Mid"], "instances[1].task", '["Mid"] is not a string'),
+    ("instances.1.task_manager", "tm9", "instances[1].task_manager", "tm9"),
+    ("instances.1.in_rate", -1, "instances[1].in_rate", "rows/s"),
+    ("instances.1.cpu", "24 %", "instances[1].cpu", '"24 %" is not a number'),
+    ("instances.1.cpu", float("nan"), "instances[1].cpu", "% of one core"),
+    ("instances.1.warming_up", 0, "instances[1].warming_up", "0 is neither true nor false"),
+    ("instances.1", GONE, "tasks[1].id", '"Mid" has no instance'),
+    ("instances.0.task_manager", "a\nb" * 90, "instances[0].task_manager", "..."),
+]
+
+
+def changed(where: str, value: object) -> Any:
+    whole = {"": deepcopy(GOOD)}
+    *path, last = ["", *where.split(".")] if where else [""]
+    here: Any = whole
+    for step in path:
+        here = here[int(step) if isinstance(here, list) else step]
+    key = int(last) if isinstance(here, list) else last
+    if value is GONE:
+        del here[key]
+    else:
+        here[key] = value
+    return whole[""]
+
+
+@pytest.mark.parametrize(("where", "value", "field", "words"), BAD, ids=[f"{b[0]}-{b[3][:24]}" for b in BAD])
+def test_a_bad_field_is_named_on_one_line(where: str, value: object, field: str, words: str) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        snapshot_from_json(changed(where, value))
+    message = str(caught.value)
+    assert message.startswith(f"{field}: "), message
+    assert words in message
+    assert len(message.splitlines()) == 1
+    assert len(message) < 400
+
+
+def test_a_misspelt_key_is_found() -> None:
+    obj = deepcopy(GOOD)
+    obj["tasks"][2]["min_acuracy"] = obj["tasks"][2].pop("min_accuracy")
+    with pytest.raises(SnapshotError, match=r'tasks\[2\]\.min_accuracy: missing; there is "min_acuracy": rename it'):
+        snapshot_from_json(obj)
+
+
+def test_a_cycle_is_named_in_the_direction_of_its_rows() -> None:
+    obj = deepcopy(GOOD)
+    obj["tasks"][0]["upstream"] = ["Snk"]
+    with pytest.raises(SnapshotError) as caught:
+        snapshot_from_json(obj)
+    shown = str(caught.value).split("a cycle, ")[1].split(";")[0].split(" -> ")
+    cycle = [json.loads(name) for name in shown]
+    upstream = {task["id"]: task["upstream"] for task in obj["tasks"]}
+    assert cycle[0] == cycle[-1]
+    assert all(a in upstream[b] for a, b in pairwise(cycle))
+
+
+def test_the_good_one_is_good() -> None:
+    given = snapshot_from_json(GOOD)
+    assert given.downstream == {"Src": ("Mid", "Snk"), "Mid": ("Snk",), "Snk": ()}
+    assert given.instances[2].warming_up
+    assert snapshot_to_json(given) == GOOD
+
+
+@pytest.mark.parametrize("line", ORACLES.read_text(encoding="utf-8").splitlines())
+def test_the_oracles_survive_a_round_trip(line: str) -> None:
+    obj = json.loads(line)["snapshot"]
+    assert snapshot_to_json(snapshot_from_json(obj)) == obj
+
+
+@given(snapshots(wild=True))
+def test_any_snapshot_survives_a_round_trip_through_text(given: Snapshot) -> None:
+    text = json.dumps(snapshot_to_json(given), allow_nan=False)
+    assert snapshot_from_json(json.loads(text)) == given
+
+
+def test_unknown_keys_are_kept_and_ignored() -> None:
+    obj = deepcopy(GOOD)
+    obj["at"] = "noon"
+    for table in ("task_managers", "tasks", "streams", "instances"):
+        obj[table][0]["memory"] = {"heap": [1, 2]}
+    given = snapshot_from_json(obj)
+    assert given.tasks[0].extra == {"memory": {"heap": [1, 2]}}
+    assert snapshot_to_json(given) == obj
+    assert given == snapshot_from_json(GOOD)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+PLACES = [table if not key else f"{table}.0.{key}" for table in GOOD for key in ("", *GOOD[table][0])]
+
+
+@given(st.sampled_from(PLACES), JSON)
+def test_whatever_stands_in_a_field_it_is_read_or_refused_on_one_line(where: str, value: Any) -> None:
+    said = ""
+    try:
+        snapshot_from_json(changed(where, value))
+    except SnapshotError as error:
+        said = str(error)
+    assert len(said.splitlines()) <= 1
