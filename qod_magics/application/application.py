@@ -55,10 +55,9 @@ class Application:
 
     def __getitem__(self, name: str) -> StreamDeclaration:
         """The stream of this name. Raises ApplicationError with the nearest name."""
-        for stream in self.streams:
-            if stream.name == name:
-                return stream
-        raise ApplicationError(f"there is no stream {name!r}.{nearest(name, self.names)}")
+        if name not in self._by_name:
+            raise ApplicationError(f"there is no stream {name!r}.{nearest(name, self.names)}")
+        return self._by_name[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self.upstreams
@@ -68,6 +67,10 @@ class Application:
 
     def __len__(self) -> int:
         return len(self.streams)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, StreamDeclaration]:
+        return {stream.name: stream for stream in self.streams}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -98,4 +101,5 @@ class Application:
     @cached_property
     def waiting(self) -> tuple[str, ...]:
         """Streams that wait until a query reads them."""
-        return tuple(name for name in self.names if name not in self.live)
+        live = frozenset(self.live)
+        return tuple(name for name in self.names if name not in live)

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from qod_magics.application.names import SOURCE
+from qod_magics.application.quiet import analysis_errors_unprinted
 from qod_magics.application.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import ApplicationError
@@ -23,7 +24,7 @@ def opened_chain(spec: TaskSpec, spark: SparkSession, inputs: Mapping[str, DataF
     context closes; meanwhile no other thread builds SQL on this session. Raises ApplicationError, one line that names
     the stream, when a recipe fails; errors of the connection pass as they are.
     """
-    with ExitStack() as open_recipes:
+    with ExitStack() as open_recipes, analysis_errors_unprinted():
         given = _named(spec.head, inputs)
         for stream in spec.streams:
             try:

@@ -50,11 +50,13 @@ def cycle(upstreams: Upstreams) -> tuple[str, ...]:
 
 
 def ordered(upstreams: Upstreams) -> tuple[str, ...]:
-    """All names, inputs before their readers, else in the order given. The names must form a DAG."""
+    """All names, inputs before their readers, else in the order given. They must form a DAG."""
     placed: dict[str, None] = {}
-    waiting = list(upstreams)
+    waiting = list(upstreams)[::-1]
     while waiting:
-        ready = next(name for name in waiting if all(upstream in placed for upstream in upstreams[name]))
-        placed[ready] = None
-        waiting.remove(ready)
+        missing = [upstream for upstream in upstreams[waiting[-1]] if upstream not in placed]
+        if missing:
+            waiting.extend(reversed(missing))
+        else:
+            placed[waiting.pop()] = None
     return tuple(placed)
