@@ -110,6 +110,11 @@ class Controller:
         """Where cycles are recorded."""
         return self._chronicle.recording
 
+    def record(self, recording: Recording | None) -> None:
+        """Append cycles to another recording from now on (None: to none). Call it between cycles."""
+        self._chronicle.close()
+        self._chronicle.recording = recording
+
     @property
     def last(self) -> Cycle | None:
         """The last cycle that is finished."""

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from graphlib import CycleError, TopologicalSorter
 
 from qod_magics.core.snapshot import Snapshot, Task
-from qod_magics.errors import SnapshotError
 from qod_magics.policies.stream_economics import restrictions
+from qod_magics.policies.stream_economics.topology import Topology
 
 
 def upstream_first(snapshot: Snapshot) -> tuple[Task, ...]:
-    """The tasks, each one after all that it reads from. Raises SnapshotError when they form a cycle."""
-    tasks = {task.id: task for task in snapshot.tasks}
-    try:
-        order = TopologicalSorter({task.id: task.upstream for task in snapshot.tasks}).static_order()
-        return tuple(tasks[name] for name in order)
-    except CycleError as error:
-        raise SnapshotError(f"tasks: {' > '.join(error.args[1])} is a cycle; the tasks must form a DAG") from None
+    """The tasks of a valid snapshot, each one after all that it reads from."""
+    return tuple(snapshot.tasks[position] for position in Topology.of(snapshot.tasks).order)
 
 
 def minimums(snapshot: Snapshot) -> Mapping[str, float]:

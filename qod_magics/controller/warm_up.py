@@ -80,7 +80,11 @@ class WarmUp:
 def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
     """`snapshot` with `warming_up` set on exactly the instances named."""
     names = frozenset(warming)
-    return replace(snapshot, instances=tuple(replace(i, warming_up=i.id in names) for i in snapshot.instances))
+    marked = (
+        each if each.warming_up == (each.id in names) else replace(each, warming_up=not each.warming_up)
+        for each in snapshot.instances
+    )
+    return replace(snapshot, instances=tuple(marked))
 
 
 def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, tuple[Begun, ...]]:

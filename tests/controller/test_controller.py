@@ -281,7 +281,7 @@ def test_events_of_cycles_without_a_decision_come_with_the_next_line(path):
     b = bench(seen(), lost, seen(), recording=Recording(path))
     b.cycles(3)
     b.controller.close()
-    first, second = read(path)
+    _, second = read(path)
     found = [event["kind"] for event in second["events"]]
     assert found[:3] == ["task-manager-lost", "snapshot-invalid", "snapshot-invalid-over"]
     assert second["cycle"] == 3
@@ -300,7 +300,7 @@ def test_a_recording_that_can_not_be_written_is_said_once_and_catches_up(tmp_pat
     path = tmp_path / "run.jsonl"
     path.mkdir()
     b = bench(recording=Recording(path))
-    first, second = b.cycles(2)
+    _, second = b.cycles(2)
     assert second.applied
     assert b.kinds().count("recording-failed") == 1
     path.rmdir()
@@ -351,7 +351,7 @@ def test_a_move_event_gets_the_reason_for_which_it_was_decided():
     moved = Event("move", {"instance": "Snk.1", "from": "tm1", "to": "tm2", "took_s": 1.8})
     there = place(chain(), "Snk.1", "tm2")
     b = bench(seen(), seen(there, moved), seen(there, moved), policy=move)
-    first, second, third = b.cycles(3)
+    _, second, third = b.cycles(3)
     (event,) = [event for event in second.events if event.kind == "move"]
     assert event.detail["why"] == "tm1 needs 20.0 % of a core at minimum accuracies and has 100.0 %"
     (manual,) = [event for event in third.events if event.kind == "move"]

@@ -131,7 +131,7 @@ def test_why_works_for_every_name_under_a_policy_that_is_not_stream_economics():
 
 
 def test_why_of_something_unknown_suggests_the_nearest(busy):
-    with pytest.raises(UsageProblem, match="no stream, instance or task manager 'Tops'. Did you mean 'Top'"):
+    with pytest.raises(UsageProblem, match=r"no stream, instance or task manager 'Tops'\. Did you mean 'Top'"):
         busy.controller.why("Tops")
 
 
