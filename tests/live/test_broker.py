@@ -20,7 +20,7 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.external import ExternalKafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.properties import Retention
-from qod_magics.kafka.topics import create_topics, delete_topics, partitions, topic_partitions
+from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics, partitions, topic_partitions
 
 PATIENCE_S = 60.0
 
@@ -108,6 +108,26 @@ def test_topics_are_made_once_and_deleted_at_will(broker: EmbeddedBroker) -> Non
     assert not {"once", "twice", "new"} & set(topic_partitions(broker))
     create_topics(broker, {"once": 1})
     assert end_offsets(broker, ["once"])["once"] == {0: 0}
+
+
+def test_a_topic_grows_and_keeps_its_rows(broker: EmbeddedBroker) -> None:
+    create_topics(broker, {"growing": 1})
+    produce(broker, "growing", 3)
+    grow_topics(broker, {"growing": 3})
+    grow_topics(broker, {"growing": 3})
+    assert end_offsets(broker, ["growing"]) == {"growing": {0: 3, 1: 0, 2: 0}}
+
+
+def test_a_fork_has_a_client_of_its_own(broker: EmbeddedBroker) -> None:
+    create_topics(broker, {"forked": 1})
+    produce(broker, "forked", 3)
+    forked = os.fork()
+    if forked == 0:
+        found = end_offsets(broker, ["forked"])
+        broker.stop()  # the broker is not this process's to stop
+        os._exit(0 if found == {"forked": {0: 3}} else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
+    assert broker.health().ok
 
 
 def test_an_unknown_topic_gets_the_nearest_name(broker: EmbeddedBroker) -> None:

