@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LISTED = 5
 
 #: entries that say why an instance or a task manager is where it is
-TOLD = ("move", "moved", "warm-up", "warm-up-over", "starved", "task-manager-lost", "query-failed", "query-restarted")
+TOLD = ("move", "moved", "starved", "task-manager-lost", "query-failed", "query-restarted")
 
 
 def why(name: str, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]) -> str:
@@ -35,12 +35,11 @@ def why(name: str, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]
     else:
         for instance in snapshot.instances:
             if instance.id == name:
-                parts = _instance(instance, decision)
+                parts = _instance(instance, decision) + _warmed_up(newest)
                 break
         else:
             parts = _manager(name, decision)
-    told = [f"{entry.kind} at {entry.at:%H:%M:%S}: {entry.words}" for kind, entry in newest.items() if kind in TOLD]
-    parts += told[:LISTED]
+    parts += [f"{entry.kind} at {entry.at:%H:%M:%S}: {entry.words}" for k, entry in newest.items() if k in TOLD]
     if cycle.paused:
         parts.append("the controller is paused: this is recommended, not applied")
     elif not cycle.applied:
@@ -85,6 +84,15 @@ def supply(name: str, need: Need) -> str:
     )
 
 
+def pressure(name: str, need: Need, snapshot: Snapshot) -> str:
+    """What a task manager that limits somebody has and needs, and whether a warm-up is what limits."""
+    warming = [i.id for i in snapshot.instances if i.warming_up and i.task_manager == name]
+    words = supply(name, need)
+    if warming:
+        words += f"; warming up there: {listed(warming)}, so its queries run at their minimum until that is over"
+    return words
+
+
 def listed(names: list[str]) -> str:
     """Names with commas, at most `LISTED` of them."""
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
@@ -120,12 +128,12 @@ def _cause(task: Task, decision: Decision) -> list[str]:
     parts = []
     moved = [i for i in (*plan.fail, *plan.place) if _task_of(snapshot, i) in related]
     if moved:
-        parts.append(f"{listed(list(dict.fromkeys(moved)))} moves, and its queries run at their minimum meanwhile")
+        parts.append(
+            f"to be moved: {listed(list(dict.fromkeys(moved)))}, so its queries run at their minimum meanwhile"
+        )
     for host in limiting(snapshot, plan, task.id, limits(snapshot, found)):
-        words = supply(host, found[host])
-        if host in warming:
-            words += f"; {warming[host]} warms up there, so its queries run at their minimum until that is over"
-        else:
+        words = pressure(host, found[host], snapshot)
+        if host not in warming:
             here = {i.task for i in snapshot.instances if i.task_manager == host}
             first = sorted(t for t in here - above(snapshot, task.id) if priority[t][0] > priority[task.id][0])
             if first:
@@ -165,6 +173,12 @@ def _instance(instance: Instance, decision: Decision) -> list[str]:
     return parts
 
 
+def _warmed_up(newest: Mapping[str, Entry]) -> list[str]:
+    begun, over = newest.get("warm-up"), newest.get("warm-up-over")
+    last = over if over is not None and (begun is None or over.cycle > begun.cycle) else begun
+    return [] if last is None else [f"{last.kind} at {last.at:%H:%M:%S}: {last.words.partition(': ')[2]}"]
+
+
 def _manager(name: str, decision: Decision) -> list[str]:
     snapshot = decision.snapshot
     manager = {each.id: each for each in snapshot.task_managers}[name]
@@ -179,10 +193,10 @@ def _manager(name: str, decision: Decision) -> list[str]:
         parts.append("it runs " + listed([f"{i.id} ({i.cpu:.1f} %)" for i in most]))
     warming = [instance.id for instance in here if instance.warming_up]
     if warming:
-        parts.append(f"{listed(warming)} warms up, so it takes no part in sharing and nothing is moved away from it")
+        parts.append(f"warming up: {listed(warming)}, so it takes no part in sharing and nothing is moved away from it")
     leaving = [instance.id for instance in here if instance.id in decision.plan.fail]
     if leaving:
-        parts.append(f"{listed(leaving)} leaves it")
+        parts.append(f"told to leave it: {listed(leaving)}")
     if name in decision.plan.starved:
         parts.append("it is starved: its minimum accuracies don't fit and there is nowhere to move a task to")
     return parts

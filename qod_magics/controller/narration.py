@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.explain import limiting, limits, shortage, supply
+from qod_magics.controller.explain import limiting, limits, pressure, shortage, supply
 from qod_magics.controller.log import Entry
 from qod_magics.controller.needs import Need, needs
 from qod_magics.core.runtime import Event
@@ -42,9 +42,10 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     if changed or moved or starved != said.starved:
         found = needs(decision.snapshot)
         limited = limits(decision.snapshot, found) if changed else {}
+        words = {host: pressure(host, found[host], decision.snapshot) for host in found} if changed else {}
         for task in changed:
             hosts = limiting(decision.snapshot, plan, task, limited)
-            entries.append(_shedding(cycle, task, desired[task], wanted[task], [supply(h, found[h]) for h in hosts]))
+            entries.append(_shedding(cycle, task, desired[task], wanted[task], [words[host] for host in hosts]))
             desired[task] = wanted[task]
         entries += [_move(cycle, decision, name, moving[name], found) for name in moved]
         entries += _starving(cycle, starved, said.starved, found)

@@ -145,3 +145,15 @@ def test_why_of_a_plan_that_could_not_be_applied_says_so():
     b.cycles(1)
     assert "the plan could not be applied" in b.controller.why("Snk")
     assert b.controller.why("Snk").startswith("Snk should run at 0.50")
+
+
+def test_a_warm_up_is_given_as_the_reason_while_it_lasts_and_for_the_instance_after_that():
+    b = bench(seen(chain(rate=1000.0)))
+    b.cycles(1)
+    warms = "warming up there: Src.1, Snk.1, so its queries run at their minimum until that is over"
+    assert warms in b.controller.log.entries("Snk", kind="shedding")[0].words
+    assert warms in b.controller.why("Snk")
+    b.cycles(1)
+    assert "warm" not in b.controller.why("Snk")
+    last = "warm-up-over at 00:00:05: it is over after 5.0 s at accuracy 1.00 (minimum 0.40)"
+    assert b.controller.why("Snk.1").endswith(last)

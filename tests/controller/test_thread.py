@@ -235,6 +235,16 @@ def test_starting_and_stopping_twice_is_harmless():
     assert not loop.alive
 
 
+def test_a_stop_too_many_does_not_spoil_the_next_start():
+    loop = ControllerThread(real_controller())
+    first_cycle(loop)
+    loop.stop()
+    loop.stop()
+    first_cycle(loop)
+    assert loop.controller.last.skipped is None
+    loop.stop()
+
+
 def test_the_loop_can_be_stopped_from_its_own_thread():
     loop = ControllerThread(real_controller())
     loop.subscribe(lambda _: loop.stop())
