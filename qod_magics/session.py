@@ -31,6 +31,8 @@ from qod_magics.jvm.child import Child
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.external import ExternalKafka
+from qod_magics.kafka.injector import Injector
+from qod_magics.kafka.scenario import Scenario
 from qod_magics.policies import DEFAULT_POLICY, policy
 from qod_magics.policies.stream_economics import UNKNOWN_ESTIMATE, Request, available_cpu, place
 from qod_magics.spark.bounded import begin
@@ -99,6 +101,7 @@ class Session:
         )
         self.thread = ControllerThread(self.controller)
         self._names = 0
+        self._injectors: list[Injector] = []
         atexit.register(self.down)
 
     # -- up and down -----------------------------------------------------------------------------------------------
@@ -213,6 +216,9 @@ class Session:
             return
         self._ended = True
         atexit.unregister(self.down)
+        for injector in self._injectors:
+            with suppress(Exception):
+                injector.stop()
         with suppress(Exception):
             self.thread.stop()
         with suppress(Exception):
@@ -391,12 +397,65 @@ class Session:
         """The last cycle that is finished."""
         return self.controller.last
 
-    async def watch(self, seconds: float = 30.0, show: Callable[[str], None] = print) -> None:
-        """Show the status once a period for so many seconds, while the kernel stays free."""
+    async def watch(self, seconds: float = 30.0, show: Callable[[str], None] | None = None) -> None:
+        """Show the status once a period for so many seconds, in place, while the kernel stays free."""
         deadline = time.monotonic() + seconds
+        show = show or in_place()
         while self.alive and time.monotonic() < deadline:
             show(self.status())
-            await asyncio.sleep(min(self.controller.period_s, max(deadline - time.monotonic(), 0.0)))
+            await asyncio.sleep(max(min(self.controller.period_s, deadline - time.monotonic()), 0.0))
+
+    async def during(self, injector: Injector, phase: str, show: Callable[[str], None] | None = None) -> None:
+        """Wait until the injector's scenario comes to `phase`, name the recording's lines after it, and show the
+        status once a period until the phase is over.
+
+        Raises:
+            UsageProblem: the scenario has no such phase.
+            KafkaError: the injector ended early.
+        """
+        known([p.name for p in injector.scenario.phases], phase)
+        show = show or in_place()
+        while injector.alive() and injector.phase() != phase:
+            await asyncio.sleep(0.1)
+        self.annotate(phase=phase)
+        shown = 0.0
+        while self.alive and injector.phase() == phase and injector.alive():
+            if time.monotonic() - shown >= self.controller.period_s:
+                shown = time.monotonic()
+                show(self.status())
+            await asyncio.sleep(0.1)
+
+    def inject(
+        self, scenario: Scenario | Mapping[str, Any] | str | os.PathLike[str], *, cpus: set[int] | None = None,
+        record: str | os.PathLike[str] | None = None,
+    ) -> Injector:
+        """Send a scenario to the session's broker from a process of its own; it ends with the session.
+
+        Args:
+            scenario: what to send: a scenario, its JSON form, or the path of a file with that.
+            cpus: cores for the injector, default all.
+            record: a file for the achieved rates, a JSON line a second and topic.
+
+        Raises:
+            ScenarioError, KafkaError.
+        """
+        made = Scenario.from_json(scenario) if isinstance(scenario, Mapping) else scenario
+        injector = Injector(
+            made if isinstance(made, Scenario) else Path(made),
+            self.kafka.bootstrap,
+            self.kafka.client_config(),
+            record=None if record is None else Path(record),
+            cpus=cpus,
+        )
+        injector.start()
+        self._injectors.append(injector)
+        return injector
+
+    def record(self, path: str | os.PathLike[str]) -> None:
+        """Append the recording to another file, from the next cycle on."""
+        recording = Recording(path)
+        self.thread.submit(lambda: self.controller.record(recording)).result(30.0)
+        self.recording_path = recording.path
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write a page with the charts of the recording so far."""
@@ -565,6 +624,18 @@ def _janitor(directory: Path) -> Child:
         log_path=directory / "janitor.log",
         remove=[directory],
     )
+
+
+def in_place() -> Callable[[str], None]:
+    """Shows texts one over the other: by updating one display in a notebook, by printing elsewhere."""
+    from IPython.core.getipython import get_ipython
+    from IPython.display import Pretty, display
+
+    if get_ipython() is None:
+        return print
+
+    handle = display(Pretty(" "), display_id=True)
+    return lambda text: handle.update(Pretty(text)) if handle is not None else print(text)
 
 
 def known(names: Sequence[str], name: str) -> str:

@@ -247,18 +247,18 @@ def test_the_deciding_layers_are_pure(layer: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("layer", ["spark", "kafka", "simulator", "jvm", "controller", "application"])
+@pytest.mark.parametrize("layer", ["spark", "kafka", "jvm", "controller", "application"])
 def test_what_runs_knows_no_widget_and_no_magic(layer: str) -> None:
     assert offences(modules("qod_magics", layer), ["IPython", "ipywidgets", "altair", "qod_widgets"]) == []
 
 
 def test_the_controller_knows_no_runtime() -> None:
-    runtimes = ["qod_magics.spark", "qod_magics.kafka", "qod_magics.simulator", "pyspark", "confluent_kafka"]
+    runtimes = ["qod_magics.spark", "qod_magics.kafka", "pyspark", "confluent_kafka"]
     assert offences(modules("qod_magics", "controller"), runtimes) == []
 
 
 def test_widgets_know_no_spark_and_no_kafka() -> None:
-    own = [f"qod_magics.{name}" for name in ("spark", "kafka", "jvm", "simulator", "session")]
+    own = [f"qod_magics.{name}" for name in ("spark", "kafka", "jvm", "session")]
     assert offences(modules("widgets"), [*own, "pyspark", "py4j", "confluent_kafka", "jgo"]) == []
 
 

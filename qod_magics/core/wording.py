@@ -18,10 +18,16 @@ def show(value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         text = json.dumps(f"<{type(value).__name__}>")
+    text = _printable(text)
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 4]} ..."
 
 
 def hint(word: str, known: Iterable[str]) -> str:
     """The nearest of the known names, as `nearest` words it, if that is short enough to help."""
-    text = nearest(word, known)
-    return text.replace("\n", " ") if len(text) <= LONGEST_HINT else ""
+    text = _printable(nearest(word, known))
+    return text if len(text) <= LONGEST_HINT else ""
+
+
+def _printable(text: str) -> str:
+    """Line and paragraph separators, control characters and lone surrogates as escapes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

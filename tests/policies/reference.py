@@ -72,7 +72,7 @@ def plan(snapshot: Snapshot) -> dict[str, Any]:
                 task = instance.task
                 share = min(difference(instance), available[manager] / (len(group) - c))
                 accuracy = min(model.obtained(task, share) + model.min_accuracy(task), 1.0)
-                if abs(accuracy - highest(task)) > 1e-12:
+                if abs(accuracy - highest(task)) > 1e-12 * highest(task):
                     for query in model.queries(task):
                         desired[query] = min(desired[query], accuracy)
                 available[manager] -= share

@@ -1,0 +1,220 @@
+"""`python -m qod_magics demo`: the overload notebook from end to end, watched as text, judged, and written up."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from qod_magics.errors import QodError, SetupError
+from qod_magics.report_command import load
+from qod_magics.verdict import format_verdict, verdict
+
+NOTEBOOK = "taxi_drives_overload.ipynb"
+#: Seconds that the notebook takes at full length, for the progress bar.
+LENGTH_S = 370.0
+#: Phases shortened to this share still have a settled part.
+SHORT = 0.8
+
+
+def main(argv: list[str]) -> int:
+    """Run the demo; 0 if every criterion holds, 1 if one fails, 2 if it could not be run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m qod_magics demo", description="Overloaded Taxi Drives, end to end, with a report."
+    )
+    parser.add_argument("--short", action="store_true", help="shorter phases, the same criteria")
+    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="where the report goes")
+    parser.add_argument("--notebook", type=Path, default=None, help="another notebook of the same shape")
+    given = parser.parse_args(argv)
+    out: Path = given.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        notebook = given.notebook or _find()
+        problem = _play(notebook, out, SHORT if given.short else 1.0)
+        if problem is not None:
+            print(f"demo: {problem}")
+            return 2
+        return _judge(out)
+    except QodError as error:
+        print(f"demo: {error}")
+        return 2
+    except KeyboardInterrupt:
+        print("demo: interrupted; everything it started has ended")
+        return 2
+
+
+def _find() -> Path:
+    path = Path("notebooks") / NOTEBOOK
+    if not path.is_file():
+        raise SetupError(f"No {path} here: run the demo from the top of the repository, or name one with --notebook.")
+    return path
+
+
+def _play(notebook: Path, out: Path, scale: float) -> str | None:
+    """Execute the notebook in a kernel of its own while the recording is shown; None, or what went wrong."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    book = nbformat.read(notebook, 4)
+    environment = {**os.environ, "QOD_DEMO_BUILD": str(out), "QOD_DEMO_SCALE": repr(scale)}
+    client = NotebookClient(book, timeout=900, resources={"metadata": {"path": str(notebook.resolve().parent)}})
+    said: list[str | None] = [None]
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            client.execute(env=environment)
+        except CellExecutionError as error:
+            said[0] = f"a cell of {notebook.name} failed: {error.ename}: {error.evalue}"
+        except Exception as error:
+            said[0] = f"{notebook.name} could not be run: {type(error).__name__}: {error}"
+        finally:
+            done.set()
+
+    for name in ("run.jsonl", "off.jsonl"):
+        (out / name).unlink(missing_ok=True)
+    thread = threading.Thread(target=run, name="notebook", daemon=True)
+    thread.start()
+    try:
+        _show(out, done, LENGTH_S * scale)
+    except KeyboardInterrupt:
+        if client.km is not None:
+            client.km.interrupt_kernel()
+            done.wait(5.0)
+            client.km.shutdown_kernel(now=True)
+        raise
+    thread.join(30.0)
+    nbformat.write(book, out / notebook.name)
+    return said[0]
+
+
+def _show(out: Path, done: threading.Event, length_s: float) -> None:
+    """The live view: redrawn in a terminal, a line a cycle elsewhere."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console()
+    progress = Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("of about {task.fields[full]}"),
+        console=console,
+    )
+    minutes, seconds = divmod(int(length_s), 60)
+    bar = progress.add_task("Taxi Drives", total=length_s, full=f"{minutes}:{seconds:02d}")
+    begun = time.monotonic()
+    tails = [_Tail(out / "run.jsonl"), _Tail(out / "off.jsonl")]
+    last: Mapping[str, Any] | None = None
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=4) as live:
+            while not done.wait(0.25):
+                for tail in tails:
+                    last = next(iter(list(tail)[-1:]), last)
+                progress.update(bar, completed=min(time.monotonic() - begun, length_s), description=_phase(last))
+                live.update(Group(*([_table(last)] if last else []), progress))
+        return
+    print(f"running the notebook, about {minutes}:{seconds:02d}", flush=True)
+    while not done.wait(0.5):
+        for tail in tails:
+            for line in tail:
+                print(_one_line(line, time.monotonic() - begun, length_s), flush=True)
+
+
+class _Tail:
+    """The lines that were added to a recording since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            for raw in file:
+                if not raw.endswith(b"\n"):
+                    return
+                self.offset += len(raw)
+                yield json.loads(raw)
+
+
+def _phase(line: Mapping[str, Any] | None) -> str:
+    if line is None:
+        return "starting Kafka and Spark"
+    return str(line.get("phase") or "starting") + ("" if line["applied"] else " (controller off)")
+
+
+def _table(line: Mapping[str, Any]) -> Any:
+    from rich.table import Table
+
+    snapshot, measured, plan = line["snapshot"], line["measured"], line["plan"]
+    table = Table(title=_machines(snapshot), title_justify="left", expand=False)
+    for name in ("task", "on", "rows/s in", "CPU %", "accuracy", "planned", "minimum", "lag, rows", "dropped, rows"):
+        table.add_column(name, justify="left" if name in ("task", "on") else "right")
+    for task in snapshot["tasks"]:
+        own = [i for i in snapshot["instances"] if i["task"] == task["id"]]
+        feeds = [f"{u}>{task['id']}" for u in task["upstream"]] or [task["id"]]
+        table.add_row(
+            task["id"],
+            " ".join(i["task_manager"] + ("*" if i["warming_up"] else "") for i in own),
+            f"{sum(i['in_rate'] for i in own):,.0f}",
+            f"{sum(i['cpu'] for i in own):.1f}",
+            _fraction(measured["accuracy"].get(task["id"])),
+            _fraction(plan["desired"].get(task["id"])),
+            _fraction(task["min_accuracy"]),
+            f"{sum(measured['lag'].get(f, 0) for f in feeds):,}",
+            f"{sum(measured['dropped'].get(f, 0) for f in feeds):,}",
+        )
+    news = [_words(event) for event in line["events"]]
+    table.caption = "; ".join(news) if news else None
+    return table
+
+
+def _one_line(line: Mapping[str, Any], elapsed_s: float, length_s: float) -> str:
+    snapshot, measured = line["snapshot"], line["measured"]
+    queries = [task for task in snapshot["tasks"] if task["min_accuracy"] is not None]
+    shares = "  ".join(
+        f"{task['id']} {_fraction(measured['accuracy'].get(task['id']))} (min {task['min_accuracy']:g})"
+        for task in queries
+    )
+    lag = sum(measured["lag"].values())
+    arriving = sum(rate for name, rate in measured["input_rate"].items() if ">" not in name)
+    news = "".join(f"\n      {_words(event)}" for event in line["events"])
+    return (
+        f"[{100 * min(elapsed_s / length_s, 1):3.0f} %] {_phase(line):<22} {_machines(snapshot)}  "
+        f"in {arriving:,.0f}/s  {shares}  lag {lag:,}{news}"
+    )
+
+
+def _machines(snapshot: Mapping[str, Any]) -> str:
+    return "  ".join(f"{tm['id']} {tm['cpu']:.0f} % of {100 * tm['cores']:.0f} %" for tm in snapshot["task_managers"])
+
+
+def _words(event: Mapping[str, Any]) -> str:
+    detail = ", ".join(f"{key} {value}" for key, value in event.items() if key != "kind")
+    return f"{event['kind']}: {detail}"
+
+
+def _fraction(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _judge(out: Path) -> int:
+    from qod_widgets.report import write_report
+
+    run = load(out / "run.jsonl")
+    off = load(out / "off.jsonl") if (out / "off.jsonl").exists() else None
+    criteria = verdict(run, off)
+    write_report(out / "report.html", run, off, criteria, title="Taxi Drives, overloaded")
+    print(format_verdict(criteria))
+    print(f"report: {out / 'report.html'}\nrecording: {out / 'run.jsonl'}")
+    return 0 if all(criterion.passed for criterion in criteria) else 1
