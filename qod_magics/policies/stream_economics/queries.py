@@ -38,7 +38,7 @@ class QueryAccuracies:
                 self.values = array("d", self.values)  # read as fast as a list, and numpy works on its memory
                 shared = numpy.frombuffer(self.values)
                 floor = dict(zip(set_of, topology.min_accuracy, strict=True))
-            self._sets.append(_LargeSet(self.values, shared, members, floor[k], None if held else 1.0))
+            self._sets.append(_LargeSet(self.values, shared, members, floor[k]))
 
     def highest(self, t: int) -> float:
         """maxAc(t): the highest desired accuracy among queries(t) (Eq. 3.6)."""
@@ -80,8 +80,8 @@ class _LargeSet:
 
     __slots__ = ("_bits", "_first", "_floor", "_highest", "_shared", "_values", "_window", "_witness")
 
-    def __init__(self, values: MutableSequence[float], shared: Any, bits: int, floor: float, all_at: float | None):
-        """`shared` is numpy's view of `values`; no value falls below `floor`; all are `all_at`, if that is known."""
+    def __init__(self, values: MutableSequence[float], shared: Any, bits: int, floor: float):
+        """`shared` is numpy's view of `values`; their highest never falls below `floor`."""
         self._values = values
         self._shared = shared
         self._bits: int | None = bits  # relative to `_first` once there is a window; None: the window has no gaps
@@ -89,7 +89,7 @@ class _LargeSet:
         self._first = 0
         self._window: Any = None
         self._witness = bits.bit_length() - 1
-        self._highest = float("inf") if all_at is None else all_at  # true while the witness has this value
+        self._highest = 1.0  # true while the witness has this value
 
     def highest(self) -> float:
         if self._values[self._witness] != self._highest and self._highest > self._floor:
