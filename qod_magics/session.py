@@ -36,8 +36,9 @@ from qod_magics.kafka.scenario import Scenario
 from qod_magics.policies import DEFAULT_POLICY, policy
 from qod_magics.policies.stream_economics import UNKNOWN_ESTIMATE, Request, available_cpu, place
 from qod_magics.spark.bounded import begin
+from qod_magics.spark.cluster import Homeless
 from qod_magics.spark.results import read_results
-from qod_magics.spark.runtime import Homeless, SparkRuntime
+from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.server import ServerOptions
 from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, start_local
 from qod_magics.spark.warm_up import warm_up
@@ -412,6 +413,7 @@ class Session:
         Raises:
             UsageProblem: the scenario has no such phase.
             KafkaError: the injector ended early.
+
         """
         known([p.name for p in injector.scenario.phases], phase)
         show = show or in_place()
@@ -426,7 +428,10 @@ class Session:
             await asyncio.sleep(0.1)
 
     def inject(
-        self, scenario: Scenario | Mapping[str, Any] | str | os.PathLike[str], *, cpus: set[int] | None = None,
+        self,
+        scenario: Scenario | Mapping[str, Any] | str | os.PathLike[str],
+        *,
+        cpus: set[int] | None = None,
         record: str | os.PathLike[str] | None = None,
     ) -> Injector:
         """Send a scenario to the session's broker from a process of its own; it ends with the session.
@@ -438,6 +443,7 @@ class Session:
 
         Raises:
             ScenarioError, KafkaError.
+
         """
         made = Scenario.from_json(scenario) if isinstance(scenario, Mapping) else scenario
         injector = Injector(

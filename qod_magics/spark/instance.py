@@ -79,6 +79,7 @@ class Instance:
 
     @property
     def id(self) -> str:
+        """Its name in snapshots: "TDSnk1.2"."""
         return self.job.instance
 
     def start(
@@ -214,18 +215,23 @@ class Instance:
                 batches += self.poll()
             finally:
                 self.query = None
-                self._hold()
+                self.hold()
             return tuple(batches)
 
     def forsake(self) -> None:
-        """The task manager is gone, and the query with it."""
-        with self.lock:
+        """The task manager is gone, and the query with it. Does not wait for a call to it that hangs."""
+        mine = self.lock.acquire(timeout=1.0)
+        try:
             self.query = None
-            self._hold()
+            self.hold()
             self.state = State.WAITING
             self.task_manager = None
+        finally:
+            if mine:
+                self.lock.release()
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
+        """Keep the last reading for as long as the next run has none."""
         self.held = self.meter.reading(REALTIME_BATCH_S, self.run_id) or self.held
         self.run_id = None
 
@@ -252,7 +258,7 @@ class Instance:
         return None
 
 
-def refuses_realtime(error: BaseException) -> bool:
+def refuses_realtime(error: BaseException | str) -> bool:
     """Whether Spark says that real-time mode can't run this plan (or does not know that mode)."""
     text = str(error)
     return "REAL_TIME" in text or "realTime" in text or "real-time" in text.lower()

@@ -31,6 +31,7 @@ def warm_up(
 
     Raises:
         TaskManagerError, KafkaError: the query can't run: nor would any other.
+
     """
     from contextlib import contextmanager
 

@@ -33,11 +33,11 @@ class StreamEconomics:
         ]
         by_id = _by_id(snapshot)
         available, failed, starved = _ensure_minimums(by_id, topology, load, min_required)
-        at_minimum = {t for t, manager in zip(load.task_of, load.manager_of, strict=True) if load.warming[manager]}
-        at_minimum.update(load.task_of[i] for i in failed)
-        accuracies = QueryAccuracies(topology, at_minimum)
         left_out = set(failed)
-        sharing = [i for i in by_id if i not in left_out and not load.warming[load.manager_of[i]]]
+        if any(load.warming):
+            left_out.update(i for i in by_id if load.warming[load.manager_of[i]])
+        accuracies = QueryAccuracies(topology, {load.task_of[i] for i in left_out})
+        sharing = [i for i in by_id if i not in left_out] if left_out else by_id
         needs = Needs(load.cpu, current, topology.min_accuracy, min_required)
         share(groups_by_priority(sharing, load, topology), needs, available, accuracies)
 

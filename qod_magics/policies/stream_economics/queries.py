@@ -9,6 +9,8 @@ from typing import Any
 from qod_magics.policies.stream_economics.reach import depth_first_queries, query_sets, reached
 from qod_magics.policies.stream_economics.topology import Topology
 
+KEPT = 2048  #: a large set that spans up to so many queries is unpacked once; beyond, memory would be in the way
+
 
 class QueryAccuracies:
     """The desired accuracy of every query, fraction of 1, which only ever falls."""
@@ -78,13 +80,14 @@ class QueryAccuracies:
 class _LargeSet:
     """A set of queries as a window on the shared values; scanned only when its highest may have changed."""
 
-    __slots__ = ("_bits", "_first", "_floor", "_highest", "_shared", "_values", "_window", "_witness")
+    __slots__ = ("_bits", "_first", "_floor", "_highest", "_members", "_shared", "_values", "_window", "_witness")
 
     def __init__(self, values: MutableSequence[float], shared: Any, bits: int, floor: float):
         """`shared` is numpy's view of `values`; their highest never falls below `floor`."""
         self._values = values
         self._shared = shared
-        self._bits: int | None = bits  # relative to `_first` once there is a window; None: the window has no gaps
+        self._bits: int | None = bits  # relative to `_first` once there is a window; None: `_members` says it all
+        self._members: Any = None
         self._floor = floor
         self._first = 0
         self._window: Any = None
@@ -112,16 +115,20 @@ class _LargeSet:
     def _look(self) -> tuple[Any, Any]:
         """The values from the first to the last member, and 1 for each that is one, else 0; None: all are."""
         bits = self._bits
-        if self._window is None and bits is not None:
-            self._first = (bits & -bits).bit_length() - 1
-            bits >>= self._first
-            length = bits.bit_length()
-            self._window = self._shared[self._first : self._first + length]
-            self._bits = bits = None if bits.bit_count() == length else bits
         if bits is None:
-            return self._window, None
-        import numpy
-
+            return self._window, self._members
+        if self._window is None:
+            self._first = (bits & -bits).bit_length() - 1
+            self._bits = bits = bits >> self._first
+            self._window = self._shared[self._first : self._first + bits.bit_length()]
         length = bits.bit_length()
-        packed = numpy.frombuffer(bits.to_bytes((length + 7) // 8, "little"), numpy.uint8)
-        return self._window, numpy.unpackbits(packed, count=length, bitorder="little")
+        members = None
+        if bits.bit_count() < length:
+            import numpy
+
+            packed = numpy.frombuffer(bits.to_bytes((length + 7) // 8, "little"), numpy.uint8)
+            members = numpy.unpackbits(packed, count=length, bitorder="little")
+        if members is None or length <= KEPT:
+            self._members = members
+            self._bits = None
+        return self._window, members

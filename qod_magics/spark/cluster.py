@@ -1,0 +1,163 @@
+"""What the live runtime knows: task managers, instances, dials, books and events. No thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from qod_magics.core import snapshot as core
+from qod_magics.core.runtime import Event
+from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.spark.deployment import Deployment
+from qod_magics.spark.dial import DialBoard
+from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.observation import InstanceView
+from qod_magics.spark.progress import Batch
+from qod_magics.spark.task_manager import TaskManager
+
+
+@dataclass(frozen=True, slots=True)
+class Homeless:
+    """An instance that needs a task manager."""
+
+    instance: str
+    task: str
+    estimate: float | None  #: its last CPU, % of one core
+    forbidden: frozenset[str]  #: task managers that it must not go to
+
+
+#: Where instances go: instance -> task manager. The decision is a policy's; the runtime only asks for it.
+Placer = Callable[[Sequence[Homeless], Sequence[core.TaskManager], Sequence[core.Instance]], Mapping[str, str]]
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The state that observing, acting and supervising share, behind one lock."""
+
+    deployment: Deployment
+    board: DialBoard
+    kafka_options: Mapping[str, str]  #: of Spark's Kafka source and sink
+    place: Placer
+    period_s: float
+    task_managers: dict[str, TaskManager] = field(default_factory=dict)
+    instances: dict[str, Instance] = field(default_factory=dict)
+    dials: dict[str, float] = field(default_factory=dict)  #: what every dial should be, by key
+    cpu: dict[str, float] = field(default_factory=dict)  #: last CPU of each task manager, % of one core
+    own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, recipes with own sources
+    events: list[Event] = field(default_factory=list)  #: since the last observation
+    leaving: set[str] = field(default_factory=set)  #: task managers that take no more instances
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def event(self, kind: str, **detail: Any) -> None:
+        with self.lock:
+            self.events.append(Event(kind, {k: v for k, v in detail.items() if v is not None}))
+
+    def manager(self, id: str) -> TaskManager:
+        try:
+            return self.task_managers[id]
+        except KeyError:
+            raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, self.task_managers)}") from None
+
+    def dials_of(self, instance: Instance) -> dict[str, float]:
+        task = instance.job.task
+        keys = [self.board.accuracy(task)]
+        keys += (
+            [self.board.accept(task)] if any(feed.stream for feed in instance.job.feeds) else [self.board.source(task)]
+        )
+        keys += [self.board.send(name) for name in instance.job.outlets]
+        return {key: self.dials.get(key, 1.0) for key in keys}
+
+    def forget(self, task: str) -> None:
+        for id in [i.id for i in self.instances.values() if i.job.task == task]:
+            del self.instances[id]
+
+    def take(self, instance: Instance, batches: Sequence[Batch]) -> None:
+        """Enter batches in the books; end a move whose first batch came."""
+        with self.lock:
+            names = {feed.topic: feed.name for feed in instance.job.feeds}
+            for batch in batches:
+                for feed in batch.feeds:
+                    account = self.deployment.accounts.get(names.get(feed.topic, ""))
+                    if account is not None:
+                        account.take(feed)
+                    elif not instance.job.feeds:
+                        own = self.own_source.setdefault(instance.job.task, [0, 0])
+                        own[0] += feed.kept or 0
+                        own[1] += (feed.read or 0) - (feed.kept or 0)
+                for position, name in enumerate(instance.job.outlets):
+                    account = self.deployment.accounts.get(name)
+                    if account is not None:
+                        account.dropped_before += batch.out - batch.sent.get(str(position), 0)
+            move = instance.move
+            reading = instance.reading(self.period_s)
+            if move is not None and instance.state is State.RUNNING and reading is not None:
+                instance.move = None
+                self.event(
+                    "move",
+                    instance=instance.id,
+                    **{"from": move.source, "to": move.target},
+                    took_s=round(max(reading.first_batch_at - move.stopped_at, 0.0), 3),
+                    why=move.why,
+                )
+
+    def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
+        if not forbidden:
+            return {}
+        with self.lock:
+            managers = [m for m in self.core_managers() if m.id not in self.leaving]
+            views = [v for v in self.views() if v.id not in forbidden and v.task_manager in {m.id for m in managers}]
+            running = [
+                core.Instance(
+                    v.id,
+                    v.task,
+                    v.task_manager,
+                    v.reading.in_rate if v.reading else 0.0,
+                    (v.reading.cpu or 0.0) if v.reading else 0.0,
+                    v.reading is None,
+                )
+                for v in views
+            ]
+            homeless = []
+            for id, refused in forbidden.items():
+                instance = self.instances.get(id)
+                last = (instance.reading(self.period_s) or instance.held) if instance else None
+                task = instance.job.task if instance else id.rpartition(".")[0]
+                homeless.append(Homeless(id, task, last.cpu if last else None, frozenset(refused)))
+        if not managers:
+            raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
+        return self.place(homeless, managers, running)
+
+    def core_managers(self) -> list[core.TaskManager]:
+        return [
+            core.TaskManager(m.id, m.cores, self.cpu.get(m.id, 0.0), {"kind": m.kind, "dials": m.reading.value})
+            for m in self.task_managers.values()
+        ]
+
+    def views(self) -> list[InstanceView]:
+        now = time.time()
+        views = []
+        for instance in self.instances.values():
+            reading = instance.reading(self.period_s)
+            current = reading is not None
+            reading = reading or instance.held
+            manager = instance.task_manager.id if instance.task_manager else None
+            if manager is None or manager not in self.task_managers:
+                manager = next(iter(self.task_managers), "")
+            extra: dict[str, Any] = {"state": instance.state.value}
+            if instance.mode:
+                extra["mode"] = instance.mode
+            views.append(
+                InstanceView(
+                    instance.id,
+                    instance.job.task,
+                    manager,
+                    reading,
+                    current,
+                    now - reading.at if reading else 0.0,
+                    extra,
+                )
+            )
+        return views

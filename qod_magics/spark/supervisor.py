@@ -1,0 +1,212 @@
+"""The lives of instances: start, move, restart after a failure with back-off, start elsewhere when a task manager is lost."""
+
+from __future__ import annotations
+
+import time
+
+from qod_magics.spark.bounded import begin, bounded
+from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, Move, State, brief, refuses_realtime
+from qod_magics.spark.task_manager import TaskManager
+
+#: Waits between the restarts of a failing query, seconds; after the last it is given up.
+BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: A query that ran for so long has recovered: its failures are forgotten.
+RECOVERED_AFTER_S = 60.0
+#: A remote task manager that did not answer for so long is lost.
+SILENCE_S = 15.0
+
+
+class Supervisor:
+    """Carries out what is decided for single instances, and what their failures ask for."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def start(self, instance: Instance, manager: TaskManager) -> None:
+        """Start an instance on a task manager. Raises QodError."""
+        instance.start(
+            manager,
+            self.cluster.board,
+            self.cluster.kafka_options,
+            self.cluster.dials_of(instance),
+            self.cluster.period_s,
+        )
+
+    def restart(self, instance: Instance) -> None:
+        """Stop at a batch's end and start again where it is."""
+        manager = instance.task_manager
+        if manager is None or instance.state is not State.RUNNING:
+            return
+        instance.state = State.STARTING
+        self.cluster.take(instance, instance.stop(REALTIME_BATCH_S + 1.0))
+        try:
+            self.start(instance, manager)
+        except Exception as error:
+            self.fail(instance, brief(error))
+
+    def move(self, instance: Instance, target: TaskManager, why: str) -> None:
+        """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other."""
+        source = instance.task_manager
+        if source is target:
+            instance.state = State.RUNNING
+            return
+        if source is not None and source.alive():
+            try:
+                batches = bounded(lambda: instance.stop(REALTIME_BATCH_S + 1.5), 20.0, f"stopping {instance.id}")
+                self.cluster.take(instance, batches)
+            except Exception as error:
+                self.cluster.event("query-failed", instance=instance.id, why=f"while stopping: {brief(error)}")
+        instance.move = Move(source.id if source else None, target.id, why, time.time())
+        try:
+            self.start(instance, target)
+        except Exception as error:
+            self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=brief(error))
+            instance.forsake()
+            others = self.cluster.targets({instance.id: {target.id, *([source.id] if source else [])}})
+            if instance.id in others:
+                self.move(instance, self.cluster.manager(others[instance.id]), why)
+            else:
+                self.fail(instance, brief(error), source or target)
+
+    def fail(self, instance: Instance, why: str, manager: TaskManager | None = None) -> None:
+        """A query ended by itself: start again after a while, or give up loudly."""
+        if instance.started_at and time.monotonic() - instance.started_at > RECOVERED_AFTER_S:
+            instance.failures = 0
+        instance.query = None
+        instance.hold()
+        instance.failure = why
+        if manager is not None:
+            instance.task_manager = manager
+        where = instance.task_manager.id if instance.task_manager else None
+        if instance.failures >= len(BACK_OFF_S):
+            instance.state = State.GAVE_UP
+            self.cluster.event(
+                "query-failed",
+                instance=instance.id,
+                task_manager=where,
+                why=why,
+                gave_up=True,
+                failures=instance.failures,
+            )
+            return
+        wait_s = BACK_OFF_S[instance.failures]
+        instance.failures += 1
+        instance.retry_at = time.monotonic() + wait_s
+        instance.state = State.BACKING_OFF
+        self.cluster.event("query-failed", instance=instance.id, task_manager=where, why=why, retry_in_s=wait_s)
+
+    def poll(self, manager: TaskManager) -> None:
+        """Take in what happened on one task manager since the last look. Raises what an instance's poll raised last."""
+        problem: Exception | None = None
+        for instance in [i for i in self.cluster.instances.values() if i.task_manager is manager]:
+            if instance.state is not State.RUNNING or not instance.lock.acquire(blocking=False):
+                continue
+            try:
+                self.cluster.take(instance, instance.poll())
+                why = instance.failed()
+                if why is not None and instance.state is State.RUNNING:
+                    self._ended_by_itself(instance, why)
+            except Exception as error:  # the others are asked all the same
+                problem = error
+            finally:
+                instance.lock.release()
+        cpu = manager.stage_cpu()
+        if cpu is not None:
+            runs = {i.run_id: i for i in self.cluster.instances.values() if i.run_id is not None}
+            for (run_id, batch_id), seconds in cpu.items():
+                if run_id in runs:
+                    runs[run_id].meter.charge(run_id, batch_id, seconds)
+        if problem is not None:
+            raise problem
+
+    def _ended_by_itself(self, instance: Instance, why: str) -> None:
+        refused = instance.mode == "real-time" and instance.mode_wanted != "realtime" and refuses_realtime(why)
+        if refused:  # some plans are refused only once they run: not a failure, micro-batches take them
+            instance.no_realtime = why
+        self.fail(instance, why)
+        if refused:
+            instance.failures -= 1
+            instance.retry_at = 0.0
+
+    def bury(self) -> None:
+        """Find task managers that are gone, and start their instances on the others."""
+        now = time.monotonic()
+        for manager in list(self.cluster.task_managers.values()):
+            silent = manager.kind == "connect" and now - (manager.silent_since or now) > SILENCE_S
+            if manager.alive() and not silent:
+                continue
+            with self.cluster.lock:
+                if self.cluster.task_managers.pop(manager.id, None) is None:
+                    continue
+                self.cluster.cpu.pop(manager.id, None)
+                orphans = [i for i in self.cluster.instances.values() if i.task_manager is manager]
+                for instance in orphans:
+                    instance.move = Move(manager.id, "", f"{manager.id} was lost", time.time())
+                self.cluster.event(
+                    "task-manager-lost",
+                    task_manager=manager.id,
+                    instances=[i.id for i in orphans],
+                    why="it does not answer" if silent else "its process ended",
+                )
+            for instance in orphans:
+                instance.forsake()
+            begin(manager.close, f"burying-{manager.id}")
+        self.place_waiting()
+
+    def place_waiting(self) -> None:
+        """Start what waits for a task manager, now that there may be one."""
+        waiting = [i for i in self.cluster.instances.values() if i.state is State.WAITING]
+        if not waiting or not self.cluster.task_managers:
+            return
+        targets = self.cluster.targets({i.id: set() for i in waiting})
+        for instance in waiting:
+            if instance.id in targets:
+                instance.state = State.MOVING
+                manager = self.cluster.manager(targets[instance.id])
+                move = instance.move
+
+                def run(
+                    instance: Instance = instance, manager: TaskManager = manager, move: Move | None = move
+                ) -> None:
+                    if move is not None:
+                        instance.move = Move(move.source, manager.id, move.why, move.stopped_at)
+                    try:
+                        self.start(instance, manager)
+                    except Exception as error:
+                        self.fail(instance, brief(error), manager)
+
+                begin(run, f"place-{instance.id}")
+
+    def retry(self) -> None:
+        """Start again the failed ones whose time has come."""
+        now = time.monotonic()
+        for instance in list(self.cluster.instances.values()):
+            if instance.state is State.BACKING_OFF and now >= instance.retry_at and instance.task_manager is not None:
+                instance.state = State.STARTING
+                begin(lambda i=instance: self._again(i), f"restart-{instance.id}")  # type: ignore[misc]
+
+    def _again(self, instance: Instance) -> None:
+        manager = instance.task_manager
+        assert manager is not None
+        try:
+            self.start(instance, manager)
+        except Exception as error:
+            self.fail(instance, brief(error))
+            return
+        self.cluster.event(
+            "query-restarted",
+            instance=instance.id,
+            task_manager=manager.id,
+            after=instance.failure,
+            failures=instance.failures,
+        )
+
+    def adapt(self) -> None:
+        """Bound micro-batches so that one lasts no longer than half a period."""
+        for instance in list(self.cluster.instances.values()):
+            if instance.state is State.RUNNING and time.monotonic() - instance.started_at > 2 * self.cluster.period_s:
+                bound = instance.next_bound(self.cluster.period_s)
+                if bound is not None:
+                    instance.bound = bound
+                    begin(lambda i=instance: self.restart(i), f"bound-{instance.id}")  # type: ignore[misc]
