@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from qod_magics.core.plan import Plan
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, Task
 from qod_magics.policies.stream_economics.accuracy import current_accuracy, required_cpu
 from qod_magics.policies.stream_economics.killing import kill, tolerance
 from qod_magics.policies.stream_economics.load import Load, total
 from qod_magics.policies.stream_economics.propagation import non_drop, propagate
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
+from qod_magics.policies.stream_economics.reach import Reach
 from qod_magics.policies.stream_economics.scheduler import Request, available_cpu, place
 from qod_magics.policies.stream_economics.sharing import Needs, groups_by_priority, share
 from qod_magics.policies.stream_economics.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class _Application:
+    """What follows from the declarations alone. Kept from cycle to cycle, so that a cycle computes only with loads."""
+
+    declared: list[tuple[str, tuple[str, ...], int | None, float | None]]
+    topology: Topology
+    reach: Reach
+
+    @classmethod
+    def of(cls, tasks: Sequence[Task], last: Any) -> _Application:
+        """`last` itself if these tasks are declared as those were."""
+        declared = [(task.id, task.upstream, task.priority, task.min_accuracy) for task in tasks]
+        if isinstance(last, cls) and last.declared == declared:
+            return last
+        topology = Topology.of(tasks)
+        return cls(declared, topology, Reach.of(topology))
 
 
 class StreamEconomics:
@@ -23,8 +43,13 @@ class StreamEconomics:
     name = "stream-economics"
 
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
-        """The plan for a valid snapshot; `state` is not used and handed back. Never raises on a valid snapshot."""
-        topology = Topology.of(snapshot.tasks)
+        """The plan for a valid snapshot, on which it never raises.
+
+        `state` (what the last call returned, or None) saves time while the application stays the same; it never
+        changes the plan.
+        """
+        application = _Application.of(snapshot.tasks, state)
+        topology = application.topology
         load = Load.of(snapshot, topology)
         current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
         min_required = [
@@ -36,7 +61,7 @@ class StreamEconomics:
         left_out = set(failed)
         if any(load.warming):
             left_out.update(i for i in by_id if load.warming[load.manager_of[i]])
-        accuracies = QueryAccuracies(topology, {load.task_of[i] for i in left_out})
+        accuracies = QueryAccuracies(topology, application.reach, {load.task_of[i] for i in left_out})
         sharing = [i for i in by_id if i not in left_out] if left_out else by_id
         needs = Needs(load.cpu, current, topology.min_accuracy, min_required)
         share(groups_by_priority(sharing, load, topology), needs, available, accuracies)
@@ -52,7 +77,7 @@ class StreamEconomics:
             place=_replace(snapshot, failed),
             starved=tuple(snapshot.task_managers[manager].id for manager in starved),
         )
-        return plan, state
+        return plan, application
 
 
 def _by_id(snapshot: Snapshot) -> list[int]:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Collection, MutableSequence
 from typing import Any
 
-from qod_magics.policies.stream_economics.reach import depth_first_queries, query_sets, reached
+from qod_magics.policies.stream_economics.reach import Reach, reached
 from qod_magics.policies.stream_economics.topology import Topology
 
 KEPT = 2048  #: a large set that spans up to so many queries is unpacked once; beyond, memory would be in the way
@@ -20,17 +20,16 @@ class QueryAccuracies:
     only: list[int]  #: by task: the number of its only query; negative if it has several
     values: MutableSequence[float]  #: desired(q) by number of the query; for reading
 
-    def __init__(self, topology: Topology, at_minimum: Collection[int] = ()) -> None:
+    def __init__(self, topology: Topology, reach: Reach, at_minimum: Collection[int] = ()) -> None:
         """All 1, but for the queries of the tasks (positions) `at_minimum`, which are at their minimum accuracy."""
-        self._tasks = depth_first_queries(topology)
+        self._tasks = reach.queries
         held = reached(topology, at_minimum) if at_minimum else None
         self.values = [topology.min_accuracy[t] if held and held[t] else 1.0 for t in self._tasks]
-        set_of, sets = query_sets(topology, self._tasks)
-        singles = len(self._tasks)
-        self.only = [k if k < singles else singles - 1 - k for k in set_of]  # set number -1 - k in _sets
+        singles = len(reach.queries)
+        self.only = [k if k < singles else singles - 1 - k for k in reach.set_of]  # set number -1 - k in _sets
         self._sets: list[tuple[int, ...] | _LargeSet] = []
         shared = None
-        for k, members in enumerate(sets, singles):
+        for k, members in enumerate(reach.sets, singles):
             if isinstance(members, tuple):
                 self._sets.append(members)
                 continue
@@ -39,7 +38,7 @@ class QueryAccuracies:
 
                 self.values = array("d", self.values)  # read as fast as a list, and numpy works on its memory
                 shared = numpy.frombuffer(self.values)
-                floor = dict(zip(set_of, topology.min_accuracy, strict=True))
+                floor = dict(zip(reach.set_of, topology.min_accuracy, strict=True))
             self._sets.append(_LargeSet(self.values, shared, members, floor[k]))
 
     def highest(self, t: int) -> float:

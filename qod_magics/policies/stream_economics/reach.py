@@ -8,6 +8,7 @@ large sets of trees a run of neighbours.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from qod_magics.policies.stream_economics.topology import Topology
 
@@ -16,7 +17,22 @@ SMALL = 48  #: sets up to this size are tuples
 Members = tuple[int, ...] | int  #: numbers of queries, sorted; a large set: an int with the bits of its members set
 
 
-def depth_first_queries(topology: Topology) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """queries(t) for every task position t."""
+
+    queries: list[int]  #: by number of the query: its task position
+    set_of: list[int]  #: by task: k < len(queries): query k alone; else sets[k - len(queries)]
+    sets: list[Members]
+
+    @classmethod
+    def of(cls, topology: Topology) -> Reach:
+        """The sets of an application."""
+        queries = _depth_first_queries(topology)
+        return cls(queries, *_query_sets(topology, queries))
+
+
+def _depth_first_queries(topology: Topology) -> list[int]:
     """The queries' task positions, numbered so that those that a task reaches tend to be neighbours."""
     downstream = topology.downstream
     seen = [False] * len(downstream)
@@ -50,7 +66,7 @@ def reached(topology: Topology, tasks: Collection[int]) -> list[bool]:
     return below
 
 
-def query_sets(topology: Topology, queries: Sequence[int]) -> tuple[list[int], list[Members]]:
+def _query_sets(topology: Topology, queries: Sequence[int]) -> tuple[list[int], list[Members]]:
     """By task the number of its set, and the sets that have several members.
 
     Set k < len(queries) is that of query k alone (`queries` are task positions); the others count on from there.
