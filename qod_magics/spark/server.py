@@ -23,7 +23,8 @@ from qod_magics.jvm.java import Java, find_java
 #: How the server's JVM compiles. With C1 alone a small core does not lose its first minute to the optimising
 #: compiler; the full ladder wins in the long run on machines with cores to spare.
 JIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "c1": ("-XX:TieredStopAtLevel=1",),
+    # its default code cache of 48 MB is too small for Spark: the sweeper and recompilation would take a tenth of a core
+    "c1": ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m"),
     "full": (),
 }
 
@@ -54,10 +55,14 @@ _CONF: Mapping[str, str] = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
     "spark.ui.retainedJobs": "60",
-    "spark.ui.retainedStages": "120",
+    "spark.ui.retainedStages": "80",
     "spark.ui.retainedTasks": "200",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.showConsoleProgress": "false",
+    # every batch is planned and described anew: keep the descriptions short
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "2000",
+    "spark.sql.debug.maxToStringFields": "8",
 }
 
 
