@@ -59,10 +59,16 @@ class LostError(TaskManagerError):
     """A task manager that was there and is gone."""
 
 
+#: As many names a message lists before it only counts.
+MOST_NAMES = 8
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint to append to a message: " Did you mean 'x'?", or what there is, or nothing."""
+    """A hint to append to a message: " Did you mean 'x'?", or what there is (the first of many), or nothing."""
     names = sorted(known)
     close = get_close_matches(word, names, n=1, cutoff=0.5)
     if close:
         return f" Did you mean {close[0]!r}?"
+    if len(names) > MOST_NAMES:
+        return f" There are: {', '.join(names[:MOST_NAMES])} ... ({len(names)} in all)."
     return f" There are: {', '.join(names)}." if names else ""

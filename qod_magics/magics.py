@@ -37,6 +37,7 @@ class _Words(argparse.ArgumentParser):
 class QodMagics(Magics):
     """The magics of one shell. `%config QodMagics` shows and sets the defaults of `%qod up`."""
 
+    shell: InteractiveShell
     period = Float(5.0, help="seconds between two decisions of the controller").tag(config=True)
     headroom = Float(0.1, help="part of each task manager's cores that plans leave free, 0..1").tag(config=True)
     policy = Unicode(DEFAULT_POLICY, help="the policy that decides").tag(config=True)

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from qod_magics.core.policy import Policy
 
 Say = Callable[[str], None]
+Cores = set[int]  #: numbers of the machine's cores
 
 #: Part of each task manager's cores that plans leave free: what drains a backlog, and what a busy JVM needs.
 HEADROOM = 0.1
@@ -116,7 +118,7 @@ class Session:
         connect: Sequence[str] = (),
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
-        kafka_cpus: set[int] | None = None,
+        kafka_cpus: Cores | None = None,
         jit: str = "c1",
         memory: str = "1g",
         say: Say = lambda _: None,
@@ -156,8 +158,8 @@ class Session:
             session._own_kafka = kafka is None
             say(f"Kafka at {broker.bootstrap} ({time.monotonic() - begun:.1f} s)")
             shares = _shares(task_managers, cores)
-            starting = [begin(lambda share=share: session._local(share, jit, memory), "up") for share in shares]
-            starting += [begin(lambda url=url: session._remote(url), "connect") for url in connect]
+            starting = [begin(partial(session._local, share, jit, memory), "up") for share in shares]
+            starting += [begin(partial(session._remote, url), "connect") for url in connect]
             for future in starting:
                 manager = future.result()
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
@@ -299,7 +301,8 @@ class Session:
             name: a Python identifier.
             recipe: a function of its inputs (and of `spark`, if it asks for it), or an SQL text; None passes a lone
                 input through.
-            topic: the Kafka topic that it reads, with `schema`, DDL of its JSON rows.
+            topic: the Kafka topic that it reads.
+            schema: of the topic's JSON rows, as DDL; None: the records as they are.
             from_: the streams that it reads; by default those that the recipe names.
             priority: of a query; higher wins.
             min_accuracy: of a query, fraction of 1.
@@ -332,11 +335,13 @@ class Session:
             stated=stated,
         )
         if isinstance(sink, str):
-            sink = parse_sink(sink)
-        elif sink is not None and not hasattr(sink, "kind"):
-            sink = ForEachBatch(sink)
+            goes_to: Sink | None = parse_sink(sink)
+        else:
+            goes_to = sink if sink is None or isinstance(sink, Sink) else ForEachBatch(sink)
         return self._declare(
-            StreamDeclaration(name, made, inputs, priority, min_accuracy, parallelism, key, sink, mode, trigger_s, fuse)
+            StreamDeclaration(
+                name, made, inputs, priority, min_accuracy, parallelism, key, goes_to, mode, trigger_s, fuse
+            )
         )
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> StreamHandle:
@@ -431,7 +436,7 @@ class Session:
         self,
         scenario: Scenario | Mapping[str, Any] | str | os.PathLike[str],
         *,
-        cpus: set[int] | None = None,
+        cpus: Cores | None = None,
         record: str | os.PathLike[str] | None = None,
     ) -> Injector:
         """Send a scenario to the session's broker from a process of its own; it ends with the session.
@@ -564,7 +569,8 @@ class StreamHandle:
 
     def to_pandas(self) -> pd.DataFrame:
         """Its rows so far (memory sink), as a pandas DataFrame."""
-        return self.dataframe().toPandas()
+        rows: pd.DataFrame = self.dataframe().toPandas()
+        return rows
 
     def why(self) -> str:
         """What was last decided about it, and why."""

@@ -52,16 +52,19 @@ class Cluster:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def event(self, kind: str, **detail: Any) -> None:
+        """Keep an event for the next observation; details that are None are left out."""
         with self.lock:
             self.events.append(Event(kind, {k: v for k, v in detail.items() if v is not None}))
 
     def manager(self, id: str) -> TaskManager:
+        """The task manager of this id. Raises TaskManagerError, with the nearest id, when there is none."""
         try:
             return self.task_managers[id]
         except KeyError:
             raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, self.task_managers)}") from None
 
     def dials_of(self, instance: Instance) -> dict[str, float]:
+        """What the dials in this instance's plan should be, fractions of 1, by key."""
         task = instance.job.task
         keys = [self.board.accuracy(task)]
         keys += (
@@ -71,6 +74,7 @@ class Cluster:
         return {key: self.dials.get(key, 1.0) for key in keys}
 
     def forget(self, task: str) -> None:
+        """Drop the instances of a task; their queries are stopped already."""
         for id in [i.id for i in self.instances.values() if i.job.task == task]:
             del self.instances[id]
 
@@ -104,6 +108,10 @@ class Cluster:
                 )
 
     def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
+        """Where each of these instances goes, by the policy; its task managers in `forbidden` are out of the question.
+
+        Raises TaskManagerError when there is no task manager.
+        """
         if not forbidden:
             return {}
         with self.lock:
@@ -131,12 +139,14 @@ class Cluster:
         return self.place(homeless, managers, running)
 
     def core_managers(self) -> list[core.TaskManager]:
+        """The task managers as a snapshot has them."""
         return [
             core.TaskManager(m.id, m.cores, self.cpu.get(m.id, 0.0), {"kind": m.kind, "dials": m.reading.value})
             for m in self.task_managers.values()
         ]
 
     def views(self) -> list[InstanceView]:
+        """All instances with their last readings; those of a run that has reported nothing keep the ones before."""
         now = time.time()
         views = []
         for instance in self.instances.values():

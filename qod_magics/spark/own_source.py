@@ -15,7 +15,7 @@ _READS = frozenset({"load", "table", "json", "csv", "text", "parquet", "orc", "x
 
 
 class SheddingSession:
-    """A session whose streaming reads come with counts and a shedder right behind them; all else is the session's own."""
+    """A session whose streaming reads come with counts and a shedder right behind them; the rest is its own."""
 
     def __init__(self, spark: SparkSession, keep_sql: str) -> None:
         self._spark = spark
@@ -24,6 +24,7 @@ class SheddingSession:
 
     @property
     def readStream(self) -> Any:
+        """The session's reader of streams, with the shedder behind whatever it reads."""
         return _SheddingReader(self._spark.readStream, self)
 
     def __getattr__(self, name: str) -> Any:

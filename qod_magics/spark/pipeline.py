@@ -92,6 +92,7 @@ class Workshop:
     kafka: Mapping[str, str]  #: options of Spark's Kafka source and sink
 
     def dial(self, key: str) -> str:
+        """SQL that reads this dial, a fraction of 1, as this task manager can."""
         return read_sql(key, self.reading, self.dials.get(key, 1.0))
 
     @contextmanager
@@ -125,7 +126,8 @@ class Workshop:
         if isinstance(sink, KafkaTopic):
             records = counted.select(value.alias("value"), F.lit(sink.topic).alias("topic"))
         else:
-            assert isinstance(sink, Memory) and job.results is not None
+            assert isinstance(sink, Memory)
+            assert job.results is not None
             records = counted.select(
                 value.alias("value"), F.lit(job.results).alias("topic"), F.lit(job.index).alias("partition")
             )

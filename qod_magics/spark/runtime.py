@@ -232,8 +232,8 @@ class SparkRuntime:
         """
         values = {self.board.accuracy(task): desired for task, desired in plan.desired.items()}
         values |= {self.board.accept(task): accepted for task, accepted in dials.accept.items()}
-        for (source, target), d in dials.keep.items():
-            values[self.board.source(target) if source is None else self.board.send(f"{source}>{target}")] = d
+        for (source, reader), d in dials.keep.items():
+            values[self.board.source(reader) if source is None else self.board.send(f"{source}>{reader}")] = d
         with self.cluster.lock:
             self.cluster.dials |= values
             by_manager = {
@@ -264,12 +264,12 @@ class SparkRuntime:
             begin(lambda i=instance: self.supervisor.restart(i), instance.id)  # type: ignore[misc]
         for id in plan.fail:
             target = plan.place.get(id)
-            instance = self.instances.get(id)
-            if target is not None and instance is not None and instance.state is State.RUNNING:
+            moving = self.instances.get(id)
+            if target is not None and moving is not None and moving.state is State.RUNNING:
                 self.move(
                     id,
                     target,
-                    f"{instance.task_manager.id if instance.task_manager else '?'} "
+                    f"{moving.task_manager.id if moving.task_manager else '?'} "
                     "can't give its tasks their minimum accuracies",
                 )
         failures = [f"{id}: {error}" for id, error in results.items() if isinstance(error, BaseException)]

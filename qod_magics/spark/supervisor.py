@@ -1,4 +1,4 @@
-"""The lives of instances: start, move, restart after a failure with back-off, start elsewhere when a task manager is lost."""
+"""The lives of instances: start, move, restart with back-off after a failure, elsewhere after a lost task manager."""
 
 from __future__ import annotations
 

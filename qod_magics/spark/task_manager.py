@@ -226,7 +226,8 @@ def _executor_cores(ui: str | None, application: str | None) -> float | None:
 
 def _setting(spark: SparkSession, key: str) -> str | None:
     try:
-        return spark.conf.get(key)
+        value: str | None = spark.conf.get(key)
+        return value
     except Exception:
         return None
 
