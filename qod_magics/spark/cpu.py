@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -11,30 +13,51 @@ import psutil
 
 @dataclass(slots=True)
 class CoreMeter:
-    """How busy some cores were since the last call, with all processes; % of one core, summed over the cores.
+    """How busy some cores are, with all processes; % of one core, summed over the cores.
 
+    `sample` is called about once a second; `mean` answers for any stretch of the last minute, so that the CPU of the
+    cores and that of the tasks on them, whose batches end when they end, can be compared over the same time.
     Time that a hypervisor took away (steal) counts as busy: the tasks can't have it.
     """
 
     cpus: tuple[int, ...]
-    _last: list[tuple[float, float]] | None = field(default=None, init=False)
+    _samples: deque[tuple[float, tuple[float, ...]]] = field(default_factory=lambda: deque(maxlen=128), init=False)
 
-    def read(self) -> float | None:
-        """None at the first call, which begins the measurement."""
+    def sample(self) -> None:
+        """Look now."""
         every = psutil.cpu_times(percpu=True)
-        now = []
+        used = []
         for cpu in self.cpus:
             times = every[cpu]
-            total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-            now.append((total, total - times.idle - getattr(times, "iowait", 0.0)))
-        before, self._last = self._last, now
-        if before is None:
+            guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+            used.append(sum(times) - guests - times.idle - getattr(times, "iowait", 0.0))
+        self._samples.append((time.monotonic(), tuple(used)))
+
+    def mean(self, start: float, end: float) -> float | None:
+        """From `start` to `end` (monotonic seconds), as far as samples reach; None before there are two."""
+        samples = list(self._samples)
+        if len(samples) < 2:
             return None
+        times = [at for at, _ in samples]
+        end = min(max(end, times[1]), times[-1])
+        start = min(max(start, times[0]), end - 0.5 * (times[1] - times[0]))
         busy = 0.0
-        for (total, used), (total_before, used_before) in zip(now, before, strict=True):
-            if total > total_before:
-                busy += 100.0 * min(max((used - used_before) / (total - total_before), 0.0), 1.0)
+        for index in range(len(self.cpus)):
+            used = [values[index] for _, values in samples]
+            share = (_at(times, used, end) - _at(times, used, start)) / (end - start)
+            busy += 100.0 * min(max(share, 0.0), 1.0)
         return busy
+
+
+def _at(times: list[float], values: list[float], time: float) -> float:
+    """Linear between samples, flat outside."""
+    after = bisect_right(times, time)
+    if after == 0:
+        return values[0]
+    if after == len(times):
+        return values[-1]
+    share = (time - times[after - 1]) / (times[after] - times[after - 1])
+    return values[after - 1] + share * (values[after] - values[after - 1])
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from qod_magics.spark.cluster import Cluster, Placer
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard, Reading
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State, brief
-from qod_magics.spark.observation import TaskView, observation
+from qod_magics.spark.observation import InstanceView, TaskView, observation
 from qod_magics.spark.pipeline import Workshop
 from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager
@@ -94,7 +94,7 @@ class SparkRuntime:
             if manager.id in self.task_managers:
                 raise TaskManagerError(f"There is a task manager {manager.id!r} already: take another name.")
             if manager.core_meter is not None:
-                manager.core_meter.read()
+                manager.core_meter.sample()
             self.cluster.task_managers[manager.id] = manager
             self.cluster.cpu[manager.id] = 0.0
             self.cluster.event("task-manager-up", task_manager=manager.id, cores=manager.cores)
@@ -319,24 +319,31 @@ class SparkRuntime:
                 self.supervisor.adapt()
 
     def _sample(self) -> None:
+        for manager in list(self.task_managers.values()):
+            if manager.core_meter is not None:
+                manager.core_meter.sample()
         topics = self.deployment.topics()
         if topics:
             offsets = end_offsets(self.kafka, topics, timeout_s=2.0)
             with self.cluster.lock:
                 self.history.record(time.monotonic(), offsets)
 
+    def _measure(self, manager: TaskManager, views: Sequence[InstanceView]) -> None:
+        """CPU of its cores over the same time as that of its instances: the period before their last reports."""
+        if manager.core_meter is None:  # out of reach: what its tasks use is all that is known
+            known = [v.reading.cpu or 0.0 for v in views if v.reading is not None]
+            self.cluster.cpu[manager.id] = sum(known)
+            return
+        ages = [v.age_s for v in views if v.age_s < 2 * self.period_s]
+        end = time.monotonic() - (sum(ages) / len(ages) if ages else 0.0)
+        busy = manager.core_meter.mean(end - self.period_s, end)
+        if busy is not None:
+            self.cluster.cpu[manager.id] = busy
+
     def _observation(self) -> Observation:
         views = self.cluster.views()
-        by_manager: dict[str, float] = {}
-        for view in views:
-            if view.current and view.reading is not None and view.reading.cpu is not None:
-                by_manager[view.task_manager] = by_manager.get(view.task_manager, 0.0) + view.reading.cpu
         for manager in self.task_managers.values():
-            measured = manager.core_meter.read() if manager.core_meter is not None else None
-            if measured is None and manager.core_meter is None:
-                measured = by_manager.get(manager.id, 0.0)
-            if measured is not None:
-                self.cluster.cpu[manager.id] = measured
+            self._measure(manager, [v for v in views if v.task_manager == manager.id and v.current])
         lag, rate = {}, {}
         counts: dict[str, Count] = {}
         now, wall = time.monotonic(), time.time()
