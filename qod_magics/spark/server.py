@@ -42,16 +42,26 @@ logger.clients.name = org.apache.kafka.clients
 logger.clients.level = error
 """
 
-#: What every local server runs with; a user's `conf` comes on top.
-_CONF: Mapping[str, str] = {
+#: What a query's checkpoint depends on (a state store's format, the number of its partitions) or a reading of ours: the
+#: same on every task manager, for a query moves between them. Each can be set for a session, too.
+SESSION_CONF: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.numRecentProgressUpdates": "32",
+}
+#: The same for sessions that are ours alone: what a recipe means depends on it.
+OWN_SESSION_CONF: Mapping[str, str] = {
+    **SESSION_CONF,
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+#: What every local server runs with; a user's `conf` comes on top.
+_CONF: Mapping[str, str] = {
+    **OWN_SESSION_CONF,
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
     "spark.ui.retainedJobs": "60",

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import socket
+import sys
+import threading
 import time
+import urllib.request
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from qod_magics.errors import LostError, TaskManagerError
 from qod_magics.spark import dial, stages
 from qod_magics.spark.bounded import begin, bounded
 from qod_magics.spark.cpu import CoreMeter, PythonMeter
-from qod_magics.spark.server import LocalServer, ServerOptions
+from qod_magics.spark.reason import reason
+from qod_magics.spark.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, ServerOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+#: A server that listens answers within this, however busy it is.
+ANSWER_S = 30.0
 
 
 class TaskManager:
@@ -42,6 +53,7 @@ class TaskManager:
         board: dial.DialBoard,
         ui: str | None = None,
         server: LocalServer | None = None,
+        settings_before: Mapping[str, str | None] | None = None,
     ) -> None:
         self.id = id
         self.spark = spark
@@ -49,8 +61,11 @@ class TaskManager:
         self.cores = cores
         self.ui = ui
         self.server = server
+        self._settings_before = dict(settings_before or {})
         self.silent_since: float | None = None  #: monotonic seconds; None: it answered last time
-        self.dials: dict[str, float] = {}
+        self.polling = threading.Lock()  #: held while a poll of its queries is under way
+        self.dials: dict[str, float] = {}  #: those whose values are known
+        self._turning = threading.Lock()
         master = _setting(spark, "spark.master") or ""
         local = master.startswith("local")
         if dial.reflection_allowed(spark, f"qod.{board.session}.probe"):
@@ -63,7 +78,8 @@ class TaskManager:
                 self.application = next(iter(stages.applications(ui)), None)
         cpus = server.options.cpus if server is not None and server.child.pinned else None
         whole_machine = tuple(range(os.cpu_count() or 1))
-        self.core_meter = CoreMeter(tuple(sorted(cpus)) if cpus else whole_machine) if kind != "connect" else None
+        here = kind == "local" or (kind == "attached" and _is_here(spark))
+        self.core_meter = CoreMeter(tuple(sorted(cpus)) if cpus else whole_machine) if here else None
         self.python_meter = PythonMeter(server.child.pid) if server is not None else None
 
     @property
@@ -92,16 +108,42 @@ class TaskManager:
             TaskManagerError: no answer in time.
 
         """
-        if not self.alive():
-            raise LostError(f"Task manager {self.id} is gone (exit code {self.server.child.returncode}).")  # type: ignore[union-attr]
+        self._refuse_if_gone()
         return bounded(call, timeout_s, f"{self.id}: {what}")
 
+    def _refuse_if_gone(self) -> None:
+        if not self.alive():
+            raise LostError(f"Task manager {self.id} is gone (exit code {self.server.child.returncode}).")  # type: ignore[union-attr]
+
     def turn(self, values: Mapping[str, float], timeout_s: float = 10.0) -> None:
-        """Set those of these dials that differ from what it holds, in one call."""
+        """Set those of these dials that differ from what it holds, in one call.
+
+        A call that was given up may still reach it, but never after a later one: that waits for its end.
+
+        Raises:
+            LostError: its process is gone.
+            TaskManagerError: no answer in time.
+
+        """
+        self._refuse_if_gone()
+        if not self._turning.acquire(timeout=timeout_s):
+            raise TaskManagerError(f"{self.id} has not answered since it was last told its dials.")
         changed = {key: value for key, value in values.items() if self.dials.get(key) != value}
-        if changed and self.reading is not dial.Reading.RESTART:
-            self.ask(lambda: dial.turn(self.spark, changed), "turning dials", timeout_s)
-        self.dials.update(changed)
+        if not changed or self.reading is dial.Reading.RESTART:
+            self.dials.update(changed)
+            self._turning.release()
+            return
+        for key in changed:  # unknown until it answers
+            self.dials.pop(key, None)
+
+        def turn() -> None:
+            try:
+                dial.turn(self.spark, changed)
+                self.dials.update(changed)
+            finally:
+                self._turning.release()
+
+        bounded(turn, timeout_s, f"{self.id}: turning dials")
 
     def stage_cpu(self) -> dict[tuple[str, int], float] | None:
         """Executor CPU seconds by (run id, batch id); None where its REST API is unknown or silent."""
@@ -113,13 +155,23 @@ class TaskManager:
             return None
 
     def close(self, timeout_s: float = 8.0) -> None:
-        """Let go of the session; end the server if it is ours. The notebook's own session goes on."""
-        if self.kind != "attached":
+        """Let go of the session; end the server if it is ours. The notebook's own session goes on as it was."""
+        if self.kind == "attached":
+            with suppress(Exception):
+                bounded(self._give_back, timeout_s, f"{self.id}: its settings")
+        else:
             stopping = begin(self.spark.stop, f"{self.id}-closing")
             with suppress(Exception):
                 stopping.result(timeout_s if self.alive() else 0.5)
         if self.server is not None:
             self.server.stop()
+
+    def _give_back(self) -> None:
+        for key, value in self._settings_before.items():
+            if value is None:
+                self.spark.conf.unset(key)
+            else:
+                self.spark.conf.set(key, value)
 
 
 def start_local(id: str, options: ServerOptions, board: dial.DialBoard, headroom: float) -> TaskManager:
@@ -131,6 +183,7 @@ def start_local(id: str, options: ServerOptions, board: dial.DialBoard, headroom
         SetupError, TaskManagerError: it can't be started; nothing is left behind.
 
     """
+    _refuse_beside_classic()
     server = LocalServer(id, options)
     try:
         server.wait_until_listening()
@@ -147,7 +200,7 @@ def start_local(id: str, options: ServerOptions, board: dial.DialBoard, headroom
 def attach_url(
     id: str, url: str, board: dial.DialBoard, headroom: float, ui: str | None = None, cores: float | None = None
 ) -> TaskManager:
-    """Connect to a Connect server of the user's.
+    """Connect to a Connect server of the user's, and give the session there the settings that our servers have.
 
     Its UI's address (for CPU times) and its cores are asked of the server where they are not given.
 
@@ -155,73 +208,160 @@ def attach_url(
         TaskManagerError: it can't be reached, or does not tell its cores.
 
     """
-    spark = connect(url, patience_s=20.0)
-    if ui is None:
-        host, port = _setting(spark, "spark.driver.host"), _setting(spark, "spark.ui.port")
-        ui = f"http://{host}:{port}" if host and port and port != "0" else None
-    if cores is None:
-        cores = _executor_cores(ui, _setting(spark, "spark.app.id"))
-    if cores is None:
-        raise TaskManagerError(f"{_hidden(url)} does not tell how many cores it has: say so with --cores N.")
-    return TaskManager(id, spark, kind="connect", cores=cores * (1 - headroom), board=board, ui=ui)
+    spark = connect(url, patience_s=5.0)
+    try:
+        adopt(spark, OWN_SESSION_CONF)
+        ui = ui or _ui(spark)
+        if cores is None:
+            cores = _executor_cores(ui, _setting(spark, "spark.app.id"), patience_s=15.0)
+        if cores is None:
+            raise TaskManagerError(
+                f"{_hidden(url)} does not tell how many cores it has: say so with --cores N, or where its Spark UI is "
+                "with --ui URL."
+            )
+        return TaskManager(id, spark, kind="connect", cores=cores * (1 - headroom), board=board, ui=ui)
+    except BaseException:
+        begin(spark.stop, "closing")
+        raise
 
 
 def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom: float) -> TaskManager:
-    """Take the notebook's own session, classic or Connect, as a task manager."""
-    ui = None
-    cores: float = os.cpu_count() or 1
-    with suppress(Exception):
-        ui = spark.sparkContext.uiWebUrl
-        cores = spark.sparkContext.defaultParallelism
-    if ui is None:
-        host, port = _setting(spark, "spark.driver.host"), _setting(spark, "spark.ui.port")
-        ui = f"http://{host}:{port}" if host and port and port != "0" else None
-        cores = _executor_cores(ui, _setting(spark, "spark.app.id")) or cores
-    cores = min(cores, os.cpu_count() or 1) if (_setting(spark, "spark.master") or "").startswith("local") else cores
-    return TaskManager(id, spark, kind="attached", cores=cores * (1 - headroom), board=board, ui=ui)
+    """Take the notebook's own session, classic or Connect, as a task manager. The settings that checkpoints depend on
+    become ours until `close`.
+
+    Raises:
+        TaskManagerError: it is stopped, or a classic session in a process with Connect sessions.
+
+    """
+    classic = not type(spark).__module__.startswith("pyspark.sql.connect.")
+    if classic and CONNECT_MODE in os.environ:
+        raise TaskManagerError(
+            "This kernel has had Connect task managers, so a classic Spark session can't be attached: restart the "
+            "kernel, or take %qod up."
+        )
+    try:
+        before = bounded(lambda: adopt(spark, SESSION_CONF), 60.0, "the attached session")
+    except Exception as error:
+        raise TaskManagerError(f"The Spark session can't be attached: {reason(error)}") from error
+    ui = spark.sparkContext.uiWebUrl if classic else _ui(spark)
+    cores = _executor_cores(ui, _setting(spark, "spark.app.id"), patience_s=0.0)
+    if cores is None:
+        cores = float(spark.sparkContext.defaultParallelism if classic else os.cpu_count() or 1)
+    if _is_here(spark):
+        cores = min(cores, float(os.cpu_count() or 1))
+    return TaskManager(
+        id, spark, kind="attached", cores=cores * (1 - headroom), board=board, ui=ui, settings_before=before
+    )
+
+
+def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]:
+    """Give a session these settings; returns what those were that changed.
+
+    Raises:
+        Exception: whatever Spark raises when the session is gone. A server that does not let a setting be changed
+            keeps its own.
+
+    """
+    spark.sql("SELECT 1").collect()
+    before = {key: _setting(spark, key) for key in conf}
+    changed = {key: value for key, value in before.items() if value != conf[key]}
+    for key in changed:
+        with suppress(Exception):
+            spark.conf.set(key, conf[key])
+    return changed
 
 
 def connect(url: str, patience_s: float) -> SparkSession:
     """A new Connect session. Failing calls give up in seconds, where the client's default is ten minutes.
 
     Raises:
-        TaskManagerError: nobody answers within `patience_s` seconds, or the token is wrong.
+        TaskManagerError: nobody answers within `patience_s` seconds, the token is wrong, or this process has a classic
+            session: pyspark serves the one kind or the other.
 
     """
+    _refuse_beside_classic()
     os.environ.setdefault(CONNECT_MODE, "1")
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself is told
     try:
         spark = ConnectSession.builder.remote(url).create()
     except Exception as error:
-        raise TaskManagerError(f"{_hidden(url)}: {_first_line(error)}") from error
-    spark.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
+        raise TaskManagerError(f"{_hidden(url)}: {reason(error)}") from error
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            bounded(lambda: spark.sql("SELECT 1").collect(), max(deadline - time.monotonic(), 1.0), _hidden(url))
-            return spark
+            bounded(lambda: spark.sql("SELECT 1").collect(), max(patience_s, ANSWER_S), _hidden(url))
+            break
         except Exception as error:
             if time.monotonic() >= deadline or "UNAUTHENTICATED" in str(error):
                 begin(spark.stop, "closing")
-                raise TaskManagerError(f"{_hidden(url)} can't be used: {_first_line(error)}") from error
+                raise TaskManagerError(f"{_hidden(url)} can't be used: {reason(error)}.{_hint(url, error)}") from error
             time.sleep(0.5)
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
+    return spark
 
 
-def _executor_cores(ui: str | None, application: str | None) -> float | None:
-    import json
-    import urllib.request
+def _refuse_beside_classic() -> None:
+    module = sys.modules.get("pyspark.core.context")
+    context = module.SparkContext._active_spark_context if module is not None else None
+    if context is not None and CONNECT_MODE not in os.environ:
+        raise TaskManagerError(
+            f"This kernel has a classic Spark session ({context.master}), and a Connect task manager would break it: "
+            "take it with %qod attach, or stop it (spark.stop()) first."
+        )
 
+
+def _hint(url: str, error: BaseException) -> str:
+    text = str(error)
+    if "UNAUTHENTICATED" in text:
+        return " Give its token: sc://HOST:PORT/;token=TOKEN"
+    if "refused" not in text and "token=" in url and re.match(r"sc://(127\.|\[::1\])", url):
+        return " With a token an address asks for TLS: write localhost instead."
+    return " Is the server running, and is it a Spark Connect server?"
+
+
+def _ui(spark: SparkSession) -> str | None:
+    """The address of the UI of the application behind a Connect session, if it is where Spark puts it by default."""
+    host, port = _setting(spark, "spark.driver.host"), _setting(spark, "spark.ui.port")
+    application = _setting(spark, "spark.app.id")
+    if host is None or _setting(spark, "spark.ui.enabled") == "false":
+        return None
+    if port and port != "0":
+        return f"http://{host}:{port}"
+    for number in range(4040, 4044):  # each application on a machine takes the next
+        with suppress(OSError, ValueError):
+            if application in stages.applications(f"http://{host}:{number}", timeout_s=2.0):
+                return f"http://{host}:{number}"
+    return None
+
+
+def _is_here(spark: SparkSession) -> bool:
+    """Whether the session computes on this machine and nowhere else."""
+    if not (_setting(spark, "spark.master") or "").startswith("local"):
+        return False
+    host = (_setting(spark, "spark.driver.host") or "localhost").strip("[]")
+    own = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
+    return host in own or host in ("localhost", socket.gethostname(), socket.getfqdn())
+
+
+def _executor_cores(ui: str | None, application: str | None, patience_s: float) -> float | None:
+    """Cores of the executors; some of a server just started may take `patience_s` seconds to be there."""
     if ui is None or application is None:
         return None
-    try:
-        with urllib.request.urlopen(f"{ui}/api/v1/applications/{application}/executors", timeout=5) as answer:
-            executors = json.load(answer)
-    except (OSError, ValueError):
-        return None
-    cores = sum(entry["totalCores"] for entry in executors if entry["isActive"])
-    return float(cores) or None
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            with urllib.request.urlopen(f"{ui}/api/v1/applications/{application}/executors", timeout=5) as answer:
+                executors = json.load(answer)
+        except (OSError, ValueError):
+            return None
+        cores = sum(entry["totalCores"] for entry in executors if entry["isActive"])
+        if cores or time.monotonic() >= deadline:
+            return float(cores) or None
+        time.sleep(0.5)
 
 
 def _setting(spark: SparkSession, key: str) -> str | None:
@@ -235,7 +375,3 @@ def _setting(spark: SparkSession, key: str) -> str | None:
 def _hidden(url: str) -> str:
     """The URL without its token."""
     return re.sub(r"token=[^;]*", "token=...", url)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

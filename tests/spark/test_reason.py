@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from qod_magics.spark.reason import MOST, reason
+
+OF_A_CALL = """<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.UNAVAILABLE
+\tdetails = "{}"
+\tdebug_error_string = "UNAVAILABLE: more of the same"
+>"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: "
+            "Connection refused",
+            "Failed to connect to remote host: Connection refused",
+        ),
+        ("last error: ipv6:%5B::1%5D:15002: Connection reset", "Connection reset"),
+        ("Invalid token", "Invalid token"),
+    ],
+)
+def test_a_failed_call_is_told_in_the_words_of_grpc(said: str, told: str) -> None:
+    assert reason(RuntimeError(OF_A_CALL.format(said))) == told
+
+
+def test_details_elsewhere_are_just_text() -> None:
+    assert reason(RuntimeError('no such column\n\tdetails = "of the plan"')) == "no such column"
+
+
+def test_the_stack_of_the_jvm_is_left_out() -> None:
+    assert reason(RuntimeError("JVM stacktrace:\n\n  [BAD] it broke\n\tat org.apache")) == "[BAD] it broke"
+
+
+def test_without_a_text_the_kind_of_error_is_told() -> None:
+    assert reason(ZeroDivisionError()) == "ZeroDivisionError"
+
+
+def test_a_long_line_is_cut() -> None:
+    assert len(reason(RuntimeError("x" * 10_000))) == MOST
