@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, needs_local_scope
-from traitlets import Bool, Float, Unicode
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope
+from traitlets import Bool, Enum, Float, Unicode
 
 from qod_magics.application.options import help_text, parse_stream_line, wants_help
 from qod_magics.errors import QodError, UsageProblem, nearest
@@ -21,16 +22,41 @@ if TYPE_CHECKING:
     from qod_magics.session import Session
 
 _active: QodMagics | None = None
+HELP_WIDTH = 118  #: columns of help texts, whatever the kernel takes its terminal for
+
+
+class _HelpShown(Exception):
+    """Help was asked for, and is printed."""
 
 
 class _Words(argparse.ArgumentParser):
-    """An argument parser that raises one line instead of leaving the process."""
+    """The words after `%qod NAME`: what is wrong with them is one line, and the process is never left."""
+
+    def __init__(self, name: str, description: str) -> None:
+        super().__init__(
+            f"%qod {name}",
+            description=description,
+            allow_abbrev=False,
+            formatter_class=lambda prog: argparse.HelpFormatter(prog, width=HELP_WIDTH),
+        )
+
+    def read(self, words: list[str]) -> argparse.Namespace:
+        """What the words say. Raises UsageProblem, with the nearest option, or _HelpShown."""
+        given, left = self.parse_known_args(words)
+        if left:
+            unknown = left[0].partition("=")[0]
+            if unknown.startswith("-"):
+                hint = nearest(unknown, [name for name in self._option_string_actions if name.startswith("--")])
+                self.error(f"unknown option {unknown!r}.{hint}")
+            self.error(f"{left[0]!r} is one word too many (a value with spaces goes in quotes).")
+        return given
 
     def error(self, message: str) -> NoReturn:
-        raise UsageProblem(f"%{self.prog}: {message} ({self.format_usage().strip()})")
+        ended = message if message.endswith((".", "?", ")")) else f"{message}."
+        raise UsageProblem(f"{self.prog}: {' '.join(ended.split())} {self.prog} -h explains it.")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        raise UsageProblem(self.format_help().strip())
+        raise _HelpShown
 
 
 @magics_class
@@ -41,7 +67,9 @@ class QodMagics(Magics):
     period = Float(5.0, help="seconds between two decisions of the controller").tag(config=True)
     headroom = Float(0.1, help="part of each task manager's cores that plans leave free, 0..1").tag(config=True)
     policy = Unicode(DEFAULT_POLICY, help="the policy that decides").tag(config=True)
-    jit = Unicode("c1", help="how local task managers compile: c1 (soon at speed) or full").tag(config=True)
+    jit = Enum(["c1", "full"], "c1", help="how local task managers compile: c1 (soon at speed) or full").tag(
+        config=True
+    )
     checkpoints = Unicode(
         "", help="where checkpoints lie: any URL that Spark writes; empty: a temporary directory"
     ).tag(config=True)
@@ -50,13 +78,17 @@ class QodMagics(Magics):
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.session: Session | None = None
+        self._watching: asyncio.Task[None] | None = None  #: held, since a loop does not hold its tasks
 
     # -- magics ----------------------------------------------------------------------------------------------------
 
     @needs_local_scope
-    @cell_magic
-    def qod_stream(self, line: str, cell: str, local_ns: dict[str, Any] | None = None) -> None:
-        """Declare and start a stream: `%%qod_stream NAME [options]`, then a Python or SQL body. `--help` lists all."""
+    @line_cell_magic
+    def qod_stream(self, line: str, cell: str = "", local_ns: dict[str, Any] | None = None) -> None:
+        """Declare and start a stream: `%%qod_stream NAME [options]`, then a Python or SQL body. `--help` lists all.
+
+        As a line, `%qod_stream NAME [options]`, it has no body: the stream passes its input through.
+        """
         if wants_help(line):
             print(help_text())
             return
@@ -76,8 +108,13 @@ class QodMagics(Magics):
             print("%qod " + " | ".join(commands) + "\nEach explains itself: %qod up -h")
             return None
         if words[0] not in commands:
-            raise UsageProblem(f"there is no %qod {words[0]!r}.{nearest(words[0], commands)}")
-        return commands[words[0]](words[1:])
+            raise UsageProblem(
+                f"there is no %qod {words[0]!r}.{nearest(words[0], commands)} %qod alone lists them all."
+            )
+        try:
+            return commands[words[0]](words[1:])
+        except _HelpShown:
+            return None
 
     def _commands(self) -> dict[str, Callable[[list[str]], Any]]:
         return {
@@ -100,7 +137,7 @@ class QodMagics(Magics):
     # -- %qod ... --------------------------------------------------------------------------------------------------
 
     def _up(self, words: list[str]) -> None:
-        parser = _Words("qod up", description="Start Kafka, task managers and the controller.")
+        parser = _Words("up", "Start Kafka, task managers and the controller.")
         parser.add_argument("--task-managers", "-n", type=int, default=None, help="local ones to start, default 1")
         parser.add_argument("--cores", type=int, default=None, help="cores of each local one")
         parser.add_argument("--connect", action="extend", nargs="+", default=[], metavar="URL", help="sc://host:port")
@@ -120,7 +157,7 @@ class QodMagics(Magics):
         parser.add_argument("--memory", default="1g", help="Java heap of each local task manager")
         parser.add_argument("--headroom", type=float, default=self.headroom)
         parser.add_argument("--checkpoints", default=self.checkpoints or None, metavar="URL")
-        given = parser.parse_args(words)
+        given = parser.read(words)
         self._refuse_second()
         from qod_magics.session import Session
 
@@ -144,14 +181,14 @@ class QodMagics(Magics):
         )
 
     def _attach(self, words: list[str]) -> None:
-        parser = _Words("qod attach", description="Use the notebook's own Spark session as the only task manager.")
+        parser = _Words("attach", "Use the notebook's own Spark session as the only task manager.")
         parser.add_argument("name", nargs="?", default="spark", help="the variable that holds it")
         parser.add_argument("--kafka", metavar="HOST:PORT")
         parser.add_argument("--kafka-option", action="append", default=[], metavar="NAME=VALUE")
         parser.add_argument("--period", type=float, default=self.period)
         parser.add_argument("--policy", default=self.policy)
         parser.add_argument("--record", metavar="FILE")
-        given = parser.parse_args(words)
+        given = parser.read(words)
         self._refuse_second()
         spark = self.shell.user_ns.get(given.name)
         if spark is None or not hasattr(spark, "readStream"):
@@ -172,33 +209,37 @@ class QodMagics(Magics):
         )
 
     def _down(self, words: list[str]) -> None:
-        _Words("qod down", description="Stop everything that was started.").parse_args(words)
+        _Words("down", "Stop everything that was started.").read(words)
         session, self.session = self._session(), None
         session.down()
         self.shell.user_ns.pop("qod", None)
         self._say("down: no query, server or topic of ours is left")
 
     def _status(self, words: list[str]) -> None:
-        _Words("qod status", description="What runs where, and how it keeps up.").parse_args(words)
+        _Words("status", "What runs where, and how it keeps up.").read(words)
         print(self._session().status())
 
-    def _watch(self, words: list[str]) -> Any:
+    def _watch(self, words: list[str]) -> None:
         parser = _Words(
-            "qod watch", description="Show the status once a period; cells wait with `await qod.watch(30)`."
+            "watch", "Show the status here once a period, while other cells run; `await qod.watch(30)` waits."
         )
-        parser.add_argument("seconds", nargs="?", type=float, default=None)
-        given = parser.parse_args(words)
+        parser.add_argument("seconds", nargs="?", type=float, default=30.0, help="for how long, default 30")
+        given = parser.read(words)
         session = self._session()
-        if given.seconds is None:
-            print(session.status())
-            return None
-        return session.watch(given.seconds)
+        from qod_magics.session import in_place
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # a terminal has no loop of its own
+            asyncio.run(session.watch(given.seconds))
+        else:
+            self._watching = loop.create_task(session.watch(given.seconds, in_place()))
 
     def _stop(self, words: list[str]) -> None:
-        parser = _Words("qod stop", description="Stop a stream and forget it.")
+        parser = _Words("stop", "Stop a stream and forget it.")
         parser.add_argument("name", nargs="?")
         parser.add_argument("--all", action="store_true")
-        given = parser.parse_args(words)
+        given = parser.read(words)
         if given.all == (given.name is not None):
             raise UsageProblem("%qod stop NAME, or %qod stop --all")
         if given.all:
@@ -208,27 +249,31 @@ class QodMagics(Magics):
         self._say("stopped")
 
     def _set(self, words: list[str]) -> None:
-        parser = _Words("qod set", description="Change a query's restrictions while it runs.")
+        parser = _Words("set", "Change a query's restrictions while it runs.")
         parser.add_argument("name")
         parser.add_argument("--priority", "-p", type=int)
         parser.add_argument("--min-accuracy", "-a", type=float)
-        given = parser.parse_args(words)
+        given = parser.read(words)
+        wanted = {"priority": given.priority, "minimum accuracy": given.min_accuracy}
+        told = " and ".join(f"{what} {value:g}" for what, value in wanted.items() if value is not None)
+        if not told:
+            raise UsageProblem(f"%qod set {given.name}: nothing to set; say --priority N, --min-accuracy F, or both")
         self._session().set(given.name, priority=given.priority, min_accuracy=given.min_accuracy)
+        self._say(f"{given.name} has {told} from the next cycle on")
 
     def _why(self, words: list[str]) -> None:
-        parser = _Words(
-            "qod why", description="What was last decided about a stream, instance or task manager, and why."
-        )
+        parser = _Words("why", "What was last decided about a stream, instance or task manager, and why.")
         parser.add_argument("name")
-        print(self._session().why(parser.parse_args(words).name))
+        given = parser.read(words)
+        print(self._session().why(given.name))
 
     def _add_tm(self, words: list[str]) -> None:
-        parser = _Words("qod add-tm", description="Add a task manager: a local one, or the server behind a URL.")
+        parser = _Words("add-tm", "Add a task manager: a local one, or the server behind a URL.")
         parser.add_argument("url", nargs="?", metavar="URL")
         parser.add_argument("--cores", type=int)
         parser.add_argument("--cpus", metavar="N,N", help="the very cores of a local one")
         parser.add_argument("--ui", metavar="URL", help="address of its Spark UI, for CPU times")
-        given = parser.parse_args(words)
+        given = parser.read(words)
         cpus = _cores(given.cpus)
         id = self._session().add_task_manager(
             given.url, cores=given.cores, cpus=sorted(cpus) if cpus else None, ui=given.ui, jit=self.jit
@@ -236,33 +281,33 @@ class QodMagics(Magics):
         self._say(f"{id} is up")
 
     def _remove_tm(self, words: list[str]) -> None:
-        parser = _Words("qod remove-tm", description="Move its instances to the others, then end it.")
+        parser = _Words("remove-tm", "Move its instances to the others, then end it.")
         parser.add_argument("id")
-        given = parser.parse_args(words)
+        given = parser.read(words)
         self._session().remove_task_manager(given.id)
         self._say(f"{given.id} is gone")
 
     def _move(self, words: list[str]) -> None:
-        parser = _Words("qod move", description="Move an instance to another task manager.")
+        parser = _Words("move", "Move an instance to another task manager.")
         parser.add_argument("instance")
         parser.add_argument("task_manager")
-        given = parser.parse_args(words)
+        given = parser.read(words)
         self._session().move(given.instance, given.task_manager)
         self._say(f"{given.instance} runs on {given.task_manager}")
 
     def _report(self, words: list[str]) -> None:
-        parser = _Words("qod report", description="Write a page with charts of the recording so far.")
+        parser = _Words("report", "Write a page with charts of the recording so far.")
         parser.add_argument("path", nargs="?", default="report.html")
-        given = parser.parse_args(words)
+        given = parser.read(words)
         self._say(f"written: {os.fspath(self._session().report(given.path))}")
 
     def _pause(self, words: list[str]) -> None:
-        _Words("qod pause", description="Recommend only: make plans, apply none.").parse_args(words)
+        _Words("pause", "Recommend only: make plans, apply none.").read(words)
         self._session().pause()
         self._say("paused: plans are recommended, not applied")
 
     def _resume(self, words: list[str]) -> None:
-        _Words("qod resume", description="Apply plans again.").parse_args(words)
+        _Words("resume", "Apply plans again.").read(words)
         self._session().resume()
         self._say("plans are applied again")
 
@@ -305,10 +350,12 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     global _active
     if _active is not None:
         _active.close()
+        shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, QodMagics)]
         _active = None
     shell.user_ns.pop("qod", None)
-    shell.magics_manager.magics["line"].pop("qod", None)
-    shell.magics_manager.magics["cell"].pop("qod_stream", None)
+    for kind in shell.magics_manager.magics.values():
+        for name in ("qod", "qod_stream"):
+            kind.pop(name, None)
 
 
 def _split(line: str) -> list[str]:

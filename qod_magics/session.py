@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import math
 import os
 import secrets
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from qod_magics.application.options import StreamOptions
 from qod_magics.application.recipe import FunctionRecipe, Recipe, SqlRecipe
 from qod_magics.application.sink import ForEachBatch, Memory, Sink, parse_sink
 from qod_magics.application.stream import Mode, Starting, StreamDeclaration, TopicInput
-from qod_magics.application.tasks import tasks
+from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording, read
 from qod_magics.core import snapshot as core
 from qod_magics.core.plan import Plan
@@ -34,6 +35,7 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.external import ExternalKafka
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.scenario import Scenario
+from qod_magics.kafka.topics import topic_partitions
 from qod_magics.policies import DEFAULT_POLICY, policy
 from qod_magics.policies.stream_economics import UNKNOWN_ESTIMATE, Request, available_cpu, place
 from qod_magics.spark.bounded import begin
@@ -43,7 +45,7 @@ from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.server import ServerOptions
 from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, start_local
 from qod_magics.spark.warm_up import warm_up
-from qod_magics.status import status_text
+from qod_magics.status import status_text, stream_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +58,8 @@ Cores = set[int]  #: numbers of the machine's cores
 
 #: Part of each task manager's cores that plans leave free: what drains a backlog, and what a busy JVM needs.
 HEADROOM = 0.1
+#: A Kafka cluster that can be reached answers within this.
+ANSWER_S = 10.0
 
 
 class Session:
@@ -81,8 +85,7 @@ class Session:
         headroom: float = HEADROOM,
         warm_up_timeout_s: float = 60.0,
     ) -> None:
-        if not 0 <= headroom < 1:
-            raise UsageProblem(f"headroom is a fraction from 0 and below 1, not {headroom!r}")
+        _check_options(policy_name, period_s, record, headroom)
         decide = policy(policy_name)
         self.id = secrets.token_hex(3)
         self.kafka = kafka
@@ -144,20 +147,16 @@ class Session:
         """
         if task_managers < 0 or (task_managers == 0 and not connect):
             raise UsageProblem(f"{task_managers} task managers can't run anything: take 1 or more, or --connect URL")
+        shares = _shares(task_managers, cores)
+        _check_cores(kafka_cpus)
+        _check_options(**options)
         begun = time.monotonic()
-        broker: Kafka
-        if kafka is None:
-            embedded = EmbeddedBroker(cpus=kafka_cpus)
-            embedded.start()
-            broker = embedded
-        else:
-            broker = ExternalKafka(kafka, dict(kafka_options or {}))
+        broker = _broker(kafka, kafka_options, kafka_cpus)
         session: Session | None = None
         try:
             session = cls(broker, **options)
             session._own_kafka = kafka is None
             say(f"Kafka at {broker.bootstrap} ({time.monotonic() - begun:.1f} s)")
-            shares = _shares(task_managers, cores)
             starting = [begin(partial(session._local, share, jit, memory), "up") for share in shares]
             starting += [begin(partial(session._remote, url), "connect") for url in connect]
             for future in starting:
@@ -189,13 +188,8 @@ class Session:
             KafkaError, TaskManagerError.
 
         """
-        broker: Kafka
-        if kafka is None:
-            embedded = EmbeddedBroker()
-            embedded.start()
-            broker = embedded
-        else:
-            broker = ExternalKafka(kafka, dict(kafka_options or {}))
+        _check_options(**options)
+        broker = _broker(kafka, kafka_options)
         session: Session | None = None
         try:
             session = cls(broker, **options)
@@ -233,6 +227,18 @@ class Session:
             self._janitor.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
+    def __repr__(self) -> str:
+        if self._ended:
+            return f"qod session {self.id}: it has ended"
+        managers, streams = list(self.runtime.task_managers), self.application.names
+        cycle = self.controller.last
+        return (
+            f"qod session {self.id}: Kafka at {self.kafka.bootstrap}; "
+            f"{_counted(managers, 'task manager')}; {_counted(streams, 'stream')}; "
+            f"{'recommends' if self.controller.paused else 'decides'} every {self.controller.period_s:g} s, "
+            f"{f'last in cycle {cycle.number}' if cycle is not None else 'not yet'}; recording {self.recording_path}"
+        )
+
     def __enter__(self) -> Session:
         return self
 
@@ -264,6 +270,7 @@ class Session:
         """
         if url is not None:
             return self._remote(url, ui=ui, cores=cores).id
+        _check_cores(cpus)
         own = frozenset(cpus) if cpus is not None else self._free_cores(cores)
         return self._local(own, jit, memory).id
 
@@ -370,7 +377,7 @@ class Session:
 
         """
         application = self.application.restrict(name, priority=priority, min_accuracy=min_accuracy)
-        self.runtime.restrict(tasks(application))
+        self.runtime.restrict(self._tasks(application))
         self.application = application
 
     # -- looking and deciding --------------------------------------------------------------------------------------
@@ -476,7 +483,10 @@ class Session:
         lines = tuple(read(self.recording_path))
         if not lines:
             raise UsageProblem("nothing is recorded yet: wait for the first cycle")
-        write_report(path, lines, None, verdict(lines))
+        try:
+            write_report(path, lines, None, verdict(lines))
+        except OSError as error:
+            raise UsageProblem(f"{path} can't be written ({error.strerror}): name another file") from None
         return Path(path)
 
     def results(self, name: str) -> DataFrame:
@@ -499,15 +509,18 @@ class Session:
         application = self.application.declare(declaration)
         replaced = declaration.name in self.application
         if dry_run:
-            specs = tasks(application)
-            self.runtime.deployment.check(specs, self.runtime.workshop())
+            self.runtime.deployment.check(self._tasks(application), self.runtime.workshop())
         else:
             self._run(application)
         return StreamHandle(self, declaration.name, replaced, dry_run)
 
     def _run(self, application: Application) -> None:
-        self.runtime.deploy(tasks(application))
+        self.runtime.deploy(self._tasks(application))
         self.application = application
+
+    def _tasks(self, application: Application) -> tuple[TaskSpec, ...]:
+        """The application's tasks; streams that run apart stay so, with the rows that wait between them."""
+        return tasks(application, apart={pipe.source for pipe in self.runtime.deployment.pipes.values()})
 
     def _open(self) -> None:
         last = self.controller.last
@@ -540,9 +553,11 @@ class Session:
 
     def _free_cores(self, cores: int | None) -> frozenset[int] | None:
         """Cores for one more local task manager: those that no other is on first, then the last ones."""
-        every = (
-            sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-        )
+        every = _every_core()
+        if cores is not None and not 1 <= cores <= len(every):
+            raise UsageProblem(
+                f"a task manager of {cores} cores: this machine has {len(every)}, take 1 or more of them"
+            )
         taken = {
             cpu
             for m in self.runtime.task_managers.values()
@@ -597,9 +612,25 @@ class StreamHandle:
         return f"{self.name} {'replaced' if self.replaced else 'runs'} on {where} in {modes} mode{why}{fused}"
 
     def __repr__(self) -> str:
+        """Where it runs now, and how it kept up in the last cycle."""
+        if not self.session.alive:
+            return f"{self.name}: its session has ended"
         if self.name not in self.session.application:
             return f"{self.name}: stopped"
-        return self.said
+        if self.name in self.session.application.waiting:
+            return f"{self.name} is declared; it starts when a query reads it"
+        return stream_text(self.session, self.name)
+
+
+def _broker(bootstrap: str | None, options: Mapping[str, str] | None, cpus: Cores | None = None) -> Kafka:
+    """The user's cluster, once it has answered, or a broker of our own, once it is up. Raises KafkaError."""
+    if bootstrap is None:
+        embedded = EmbeddedBroker(cpus=cpus)
+        embedded.start()
+        return embedded
+    external = ExternalKafka(bootstrap, dict(options or {}))
+    topic_partitions(external, timeout_s=ANSWER_S)
+    return external
 
 
 def _placed(
@@ -620,13 +651,51 @@ def _placed(
 
 def _shares(count: int, cores: int | None) -> list[frozenset[int] | None]:
     """The cores of each of `count` local task managers: disjoint while the machine has enough, else shared."""
-    every = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    every = _every_core()
+    if cores is not None and cores < 1:
+        raise UsageProblem(f"a task manager needs 1 core or more, not {cores}")
     if count == 0:
         return []
     each = cores or max(len(every) // count, 1)
     if each > len(every):
         raise UsageProblem(f"{each} cores for each task manager, but this machine has {len(every)}: take fewer")
     return [frozenset(every[(i * each + j) % len(every)] for j in range(each)) for i in range(count)]
+
+
+def _check_cores(cpus: Collection[int] | None) -> None:
+    """Refuse cores that this machine has not, and none at all."""
+    every = _every_core()
+    wrong = sorted(set(cpus or ()) - set(every))
+    if wrong or (cpus is not None and not cpus):
+        named = ", ".join(map(str, wrong)) or "none"
+        raise UsageProblem(f"cores {named}: this machine has {', '.join(map(str, every))}")
+
+
+def _check_options(
+    policy_name: str = DEFAULT_POLICY,
+    period_s: float = 5.0,
+    record: str | os.PathLike[str] | None = None,
+    headroom: float = HEADROOM,
+    **_: Any,
+) -> None:
+    """Refuse wrong values before anything is started for them."""
+    policy(policy_name)
+    if not (math.isfinite(period_s) and period_s > 0):
+        raise UsageProblem(f"a period of {period_s!r} s makes no loop: take a number of seconds above 0")
+    if not 0 <= headroom < 1:
+        raise UsageProblem(f"headroom is a fraction from 0 and below 1, not {headroom!r}")
+    if record is not None and Path(record).is_dir():
+        raise UsageProblem(f"the recording needs a file, and {os.fspath(record)!r} is a directory: add a name to it")
+
+
+def _every_core() -> list[int]:
+    """The numbers of the cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def _counted(names: Sequence[str], noun: str) -> str:
+    """`names`, with how many there are: "2 task managers (tm1, tm2)"."""
+    return f"{len(names) or 'no'} {noun}{'' if len(names) == 1 else 's'}" + (f" ({', '.join(names)})" if names else "")
 
 
 def _janitor(directory: Path) -> Child:

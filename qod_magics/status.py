@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from qod_magics.session import Session
+    from qod_magics.spark.instance import Instance
 
 
 def status_text(session: Session) -> str:
@@ -63,6 +66,35 @@ def status_text(session: Session) -> str:
     if entries:
         lines.append(f"last decision: {entries[-1]}")
     return "\n".join(lines)
+
+
+def stream_text(session: Session, name: str) -> str:
+    """Where a stream of a task that is deployed runs, and what the last cycle measured of the task: one line."""
+    spec = next(spec for spec in session.runtime.deployment.specs.values() if name in spec.members)
+    instances = [i for i in session.runtime.instances.values() if i.job.task == spec.id]
+    parts = [f"{name} {_whereabouts(instances)}"]
+    if len(spec.members) > 1:
+        parts[0] += f", fused into {' -> '.join(spec.members)}"
+    cycle = session.last
+    seen = [i for i in cycle.snapshot.instances if i.task == spec.id] if cycle and cycle.snapshot else []
+    if seen:
+        parts.append(f"{sum(i.in_rate for i in seen):,.0f} rows/s in, {sum(i.cpu for i in seen):.1f} % of a core")
+    accuracy = cycle.measured.accuracy.get(spec.id) if cycle and cycle.measured else None
+    if accuracy is not None:
+        least = "" if spec.min_accuracy is None else f" (minimum {spec.min_accuracy:g})"
+        parts.append(f"accuracy {accuracy:.3f}{least}")
+    return "; ".join(parts)
+
+
+def _whereabouts(instances: Sequence[Instance]) -> str:
+    """Where and in which mode they run, or the state of the first one that does not, and why."""
+    for instance in instances:
+        if instance.state.value != "running":
+            why = f" ({instance.failure})" if instance.failure else ""
+            return f"is {instance.state.value}{why}"
+    where = ", ".join(sorted({i.task_manager.id for i in instances if i.task_manager is not None}))
+    modes = ", ".join(sorted({i.mode for i in instances if i.mode}))
+    return f"runs on {where} in {modes} mode"
 
 
 def _share(value: float | None) -> str:

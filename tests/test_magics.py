@@ -1,0 +1,394 @@
+"""What a user of the magics sees, in a shell in which nothing is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+from IPython.utils.capture import capture_output
+from traitlets.config import Config
+
+from qod_magics.application.application import Application
+from qod_magics.application.cell import declaration_of
+from qod_magics.application.options import OPTIONS, StreamOptions
+from qod_magics.application.sink import Memory
+from qod_magics.application.stream import TopicInput
+from qod_magics.errors import UsageProblem
+from qod_magics.magics import QodMagics
+from qod_magics.session import Session
+
+COMMANDS = (
+    "up attach down status watch stop set why add-tm remove-tm move report pause resume".split()  # noqa: SIM905
+)
+
+
+class Notebook:
+    """A shell, and what its cells print."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell = shell
+
+    def run(self, cell: str) -> tuple[ExecutionResult, str]:
+        with capture_output() as captured:
+            result = self.shell.run_cell(cell)
+        return result, captured.stdout + captured.stderr
+
+    def shown(self, cell: str) -> str:
+        """What a cell prints that must not fail."""
+        result, printed = self.run(cell)
+        assert result.success, printed
+        return printed
+
+    def problem(self, cell: str) -> str:
+        """The one line that a cell fails with."""
+        result, printed = self.run(cell)
+        assert not result.success, printed
+        lines = printed.rstrip("\n").split("\n")
+        assert len(lines) == 1, printed
+        assert "Traceback" not in printed
+        return lines[0]
+
+    @property
+    def magics(self) -> QodMagics:
+        (found,) = [one for one in self.shell.configurables if isinstance(one, QodMagics)]
+        return found
+
+    @property
+    def loaded(self) -> bool:
+        names = {name for kind in self.shell.magics_manager.magics.values() for name in kind}
+        return bool(names & {"qod", "qod_stream"})
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+    """A shell without the extension."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    shell = InteractiveShell.instance(config=config)
+    yield Notebook(shell)
+    shell.run_line_magic("unload_ext", "qod_magics")
+    shell.restore_sys_module_state()
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def notebook(bare: Notebook) -> Notebook:
+    """A shell with the extension, and nothing up."""
+    bare.shown("%load_ext qod_magics")
+    return bare
+
+
+class Declaring:
+    """In the place of a session: keeps what cells declare and starts nothing."""
+
+    alive = True
+
+    def __init__(self) -> None:
+        self.application = Application()
+
+    def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> Declared:
+        declaration = declaration_of(options, body, namespace, self.application)
+        application = self.application.declare(declaration)
+        if not options.dry_run:
+            self.application = application
+        return Declared(options.name)
+
+    def down(self) -> None:
+        self.alive = False
+
+
+class Declared:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.said = f"{name} is declared"
+
+
+@pytest.fixture
+def declaring(notebook: Notebook) -> Declaring:
+    session = Declaring()
+    notebook.magics.session = session
+    return session
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `%qod up` asks of the session, which refuses."""
+    seen: dict[str, Any] = {}
+
+    def up(**options: Any) -> Session:
+        seen.update(options)
+        raise UsageProblem("not today")
+
+    monkeypatch.setattr(Session, "up", up)
+    return seen
+
+
+# -- one line for whatever is wrong ------------------------------------------------------------------------------------
+
+BAD_LINES = {
+    "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
+    "%qod frobnicate": "There are: add-tm, attach, down, move, pause, remove-tm, report, resume ... (14 in all).",
+    "%qod 'up": "No closing quotation",
+    "%qod up --cores two": "--cores: invalid int value: 'two'",
+    "%qod up --cores 0": "a task manager needs 1 core or more, not 0",
+    "%qod up --cores 4711": "4711 cores for each task manager, but this machine has",
+    "%qod up -n 0": "0 task managers can't run anything",
+    "%qod up --task 2": "unknown option '--task'. Did you mean '--task-managers'?",
+    "%qod up --kafka-cpu 1": "Did you mean '--kafka-cpus'?",
+    "%qod up --kafka-cpus one": "cores are numbers with commas between, such as 0,1, not 'one'",
+    "%qod up --kafka-cpus 4711": "cores 4711: this machine has 0",
+    "%qod up --kafka-option acks": "an option is NAME=VALUE, not 'acks'",
+    "%qod up two": "'two' is one word too many",
+    "%qod up --jit fast": "invalid choice: 'fast'",
+    "%qod up --policy stream-economy": "Did you mean 'stream-economics'?",
+    "%qod up --headroom 1.5": "headroom is a fraction from 0 and below 1, not 1.5",
+    "%qod up --period 0": "a period of 0.0 s makes no loop",
+    "%qod up --period nan": "a period of nan s makes no loop",
+    "%qod up --record .": "the recording needs a file, and '.' is a directory",
+    "%qod up --kafka nowhere": "nowhere",
+    "%qod attach": "'spark' is no Spark session",
+    "%qod attach spork": "'spork' is no Spark session",
+    "%qod down": "nothing is up",
+    "%qod status": "nothing is up: begin with %qod up",
+    "%qod status now": "'now' is one word too many",
+    "%qod watch": "nothing is up",
+    "%qod watch long": "seconds: invalid float value: 'long'",
+    "%qod stop": "%qod stop NAME, or %qod stop --all",
+    "%qod stop Snk --all": "%qod stop NAME, or %qod stop --all",
+    "%qod stop Snk": "nothing is up",
+    "%qod set": "required: name",
+    "%qod set Snk": "%qod set Snk: nothing to set; say --priority N, --min-accuracy F, or both",
+    "%qod set Snk --priority high": "invalid int value: 'high'",
+    "%qod set Snk --priorty 2": "Did you mean '--priority'?",
+    "%qod set Snk -a 0.5": "nothing is up",
+    "%qod why": "required: name",
+    "%qod why Snk": "nothing is up",
+    "%qod add-tm --cpus a": "cores are numbers with commas",
+    "%qod add-tm": "nothing is up",
+    "%qod remove-tm": "required: id",
+    "%qod remove-tm tm1": "nothing is up",
+    "%qod move Snk.1": "required: task_manager",
+    "%qod move Snk.1 tm1": "nothing is up",
+    "%qod report": "nothing is up",
+    "%qod pause": "nothing is up",
+    "%qod resume": "nothing is up",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_a_bad_line_is_one_line(notebook: Notebook, line: str) -> None:
+    problem = notebook.problem(line)
+    assert BAD_LINES[line] in problem
+    assert problem.partition(":")[0] in ("UsageProblem", "KafkaError")
+    assert notebook.magics.session is None
+
+
+BAD_CELLS = {
+    "%%qod_stream --topic trips\nsource": "the stream's NAME is missing",
+    "%%qod_stream a b\nsource": "one NAME is needed, not 2",
+    "%%qod_stream 1a --topic t\nsource": "'1a'",
+    "%%qod_stream a --tpic t\nsource": "unknown option '--tpic'. Did you mean '--topic'?",
+    "%%qod_stream a --topic\nsource": "--topic needs a value",
+    "%%qod_stream a --schema 'id INT\nsource": "a closing ' is missing",
+    "%%qod_stream a --schema id INT --topic t\nsource": "a value with spaces goes in quotes",
+    "%%qod_stream a --topic t -a 60%\nsource": "write 0.6",
+    "%%qod_stream a --topic t --mode realtim\nsource": "Did you mean 'realtime'?",
+    "%%qod_stream a --topic t --sink parket:x\nsource": "Did you mean 'parquet'?",
+    "%%qod_stream a --topic t\nsource.where(": "line 1 of the recipe (source.where()",
+    "%%qod_stream a --topic t\nx = source": "the last line must be an expression",
+    "%%qod_stream a --topic t\nreturn source": "'return' outside function",
+    "%%qod_stream a --topic t\n'no stream'": "never reads its topic",
+    "%%qod_stream a --sql\nSELEC 1": "SQL",
+    "%%qod_stream a --sql\nSELECT * FROM tripz": "no declared stream is called so. Did you mean 'trips'?",
+    "%%qod_stream a --from tripz\ntripz": "'tripz', which is not declared. Did you mean 'trips'?",
+    "%%qod_stream a\n# nothing but a comment": "neither a body nor an input",
+    "%%qod_stream a\nsource": "reads `source`, but no topic is named",
+}
+
+
+@pytest.mark.parametrize("cell", BAD_CELLS)
+def test_a_bad_cell_is_one_line(notebook: Notebook, declaring: Declaring, cell: str) -> None:
+    notebook.shown("%qod_stream trips --topic trips")
+    problem = notebook.problem(cell)
+    assert BAD_CELLS[cell] in problem
+    assert problem.partition(":")[0] in ("UsageProblem", "ApplicationError")
+    assert declaring.application.names == ("trips",)
+    assert "a" not in notebook.shell.user_ns
+
+
+def test_a_stream_without_a_session_says_what_to_do(notebook: Notebook) -> None:
+    assert "begin with %qod up" in notebook.problem("%%qod_stream trips --topic trips\nsource")
+
+
+# -- help --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_every_command_explains_itself(notebook: Notebook, command: str, flag: str) -> None:
+    shown = notebook.shown(f"%qod {command} {flag}")
+    assert shown.startswith(f"usage: %qod {command} [-h]")
+    assert max(map(len, shown.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("line", ["%qod", "%qod -h", "%qod help"])
+def test_qod_alone_lists_the_commands(notebook: Notebook, line: str) -> None:
+    assert f"%qod {' | '.join(COMMANDS)}\n" in notebook.shown(line)
+
+
+@pytest.mark.parametrize("cell", ["%%qod_stream --help\n\n", "%%qod_stream trips -h\nsource", "%qod_stream --help"])
+def test_the_help_of_a_stream_tells_every_option(notebook: Notebook, cell: str) -> None:
+    shown = notebook.shown(cell)
+    assert all(option.flag in shown for option in OPTIONS)
+    assert "trips" not in notebook.shell.user_ns
+
+
+def test_a_cell_without_a_body_is_pointed_to_the_line(notebook: Notebook) -> None:
+    assert "Did you mean the line magic %qod_stream (single %)?" in notebook.problem("%%qod_stream --help")
+
+
+# -- loading and unloading ---------------------------------------------------------------------------------------------
+
+
+def test_it_loads_unloads_and_reloads_as_often_as_one_likes(bare: Notebook) -> None:
+    for _ in range(2):
+        bare.shown("%load_ext qod_magics")
+        assert bare.loaded
+        assert "nothing is up" in bare.problem("%qod status")
+        bare.shown("%reload_ext qod_magics\n%reload_ext qod_magics")
+        assert "nothing is up" in bare.problem("%qod status")
+        bare.shown("%unload_ext qod_magics")
+        assert not bare.loaded
+        assert "Line magic function `%qod` not found" in bare.problem("%qod status")
+        assert "Cell magic `%%qod_stream` not found" in bare.problem("%%qod_stream a\nb")
+        assert not [one for one in bare.shell.configurables if isinstance(one, QodMagics)]
+
+
+def test_a_second_load_keeps_what_is_up(notebook: Notebook, declaring: Declaring) -> None:
+    notebook.shown("%load_ext qod_magics")
+    assert notebook.magics.session is declaring
+    assert declaring.alive
+
+
+@pytest.mark.parametrize("line", ["%unload_ext qod_magics", "%reload_ext qod_magics"])
+def test_unloading_and_reloading_end_the_session(notebook: Notebook, declaring: Declaring, line: str) -> None:
+    notebook.shell.user_ns["qod"] = declaring
+    notebook.shown(line)
+    assert not declaring.alive
+    assert "qod" not in notebook.shell.user_ns
+
+
+def test_only_one_session_is_up_at_a_time(notebook: Notebook, declaring: Declaring, asked: dict[str, Any]) -> None:
+    assert "a session is up already" in notebook.problem("%qod up")
+    assert "a session is up already" in notebook.problem("%qod attach")
+    assert not asked
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_config_shows_the_settings_and_what_they_mean(notebook: Notebook) -> None:
+    shown = notebook.shown("%config QodMagics")
+    for name in ("period", "headroom", "policy", "jit", "checkpoints", "quiet"):
+        assert f"QodMagics.{name}=" in shown
+    assert "seconds between two decisions of the controller" in shown
+
+
+def test_settings_are_the_defaults_of_up(notebook: Notebook, asked: dict[str, Any]) -> None:
+    notebook.shown("%config QodMagics.period = 2.5\n%config QodMagics.jit = 'full'")
+    notebook.shown("%config QodMagics.checkpoints = 's3a://bucket/here'")
+    notebook.problem("%qod up --headroom 0.3")
+    assert (asked["period_s"], asked["jit"], asked["headroom"]) == (2.5, "full", 0.3)
+    assert asked["checkpoints"] == "s3a://bucket/here"
+
+
+def test_settings_of_a_profile_count_after_a_reload(bare: Notebook, asked: dict[str, Any]) -> None:
+    bare.shell.config.QodMagics.period = 7.0
+    for line in ("%load_ext qod_magics", "%reload_ext qod_magics"):
+        bare.shown(line)
+        bare.problem("%qod up")
+        assert asked.pop("period_s") == 7.0
+
+
+def test_quiet_says_nothing_on_success(notebook: Notebook, declaring: Declaring) -> None:
+    assert notebook.shown("%qod_stream trips --topic trips") == "trips is declared\n"
+    notebook.shown("%config QodMagics.quiet = True")
+    assert notebook.shown("%qod_stream trips --topic trips") == ""
+
+
+# -- what the lines mean -----------------------------------------------------------------------------------------------
+
+
+def test_up_takes_the_notebooks_variables(notebook: Notebook, asked: dict[str, Any], tmp_path: Path) -> None:
+    notebook.shell.user_ns.update(x=0, path=tmp_path, managers=[1, 2])
+    notebook.problem("%qod up -n {len(managers)} --kafka-cpus $x --record $path/run.jsonl")
+    assert (asked["task_managers"], asked["kafka_cpus"], asked["record"]) == (2, {0}, f"{tmp_path}/run.jsonl")
+
+
+def test_a_path_with_spaces_goes_in_quotes(notebook: Notebook, asked: dict[str, Any]) -> None:
+    notebook.shell.user_ns["path"] = Path("/my runs")
+    notebook.problem('%qod up --record "$path/run 1.jsonl"')
+    assert asked["record"] == "/my runs/run 1.jsonl"
+
+
+def test_without_words_up_is_one_local_task_manager(notebook: Notebook, asked: dict[str, Any]) -> None:
+    notebook.problem("%qod up")
+    assert (asked["task_managers"], asked["connect"], asked["kafka"], asked["kafka_cpus"]) == (1, [], None, None)
+
+
+def test_with_servers_to_connect_to_none_is_started(notebook: Notebook, asked: dict[str, Any]) -> None:
+    notebook.problem("%qod up --connect sc://a:1 sc://b:2 --kafka-option a=b --kafka-option c=d=e --kafka h:1")
+    assert (asked["task_managers"], asked["connect"]) == (0, ["sc://a:1", "sc://b:2"])
+    assert (asked["kafka"], asked["kafka_options"]) == ("h:1", {"a": "b", "c": "d=e"})
+
+
+DDL = "id INT, place STRUCT<x: DOUBLE, y: DOUBLE>, tags ARRAY<STRING>"
+
+
+@pytest.mark.parametrize("schema", [f'"{DDL}"', f"'{DDL}'", '"$DDL"', "'{DDL}'", "={DDL!r}"])
+def test_ddl_with_spaces(notebook: Notebook, declaring: Declaring, schema: str) -> None:
+    notebook.shell.user_ns["DDL"] = DDL
+    option = f"--schema{schema}" if schema.startswith("=") else f"--schema {schema}"
+    notebook.shown(f"%%qod_stream trips --topic trips {option} --starting earliest\nsource.where('id > 0')")
+    assert declaring.application["trips"].inputs == TopicInput("trips", DDL, "earliest")
+
+
+def test_a_variable_that_is_not_there_stays_as_it_is_written(notebook: Notebook, declaring: Declaring) -> None:
+    notebook.shown('%%qod_stream trips --topic trips --schema "$NOPE"\nsource')
+    assert declaring.application["trips"].inputs == TopicInput("trips", "$NOPE", "latest")
+
+
+def test_the_body_is_taken_as_it_is(notebook: Notebook, declaring: Declaring) -> None:
+    notebook.shell.user_ns["least"] = 3
+    body = "# of $least and {least}\nkept = source.where(f'fare > {least}')\n\nkept  # the stream\n"
+    notebook.shown(f"%%qod_stream trips --topic trips\n{body}")
+    recipe = declaring.application["trips"].recipe
+    assert recipe.source_text == body
+    assert recipe.captured == {"least": 3}
+
+
+@pytest.mark.parametrize("cell", ["%%qod_stream trips --topic t\n# as it comes\n\n", "%qod_stream trips --topic t"])
+def test_without_a_body_a_stream_passes_its_input_through(notebook: Notebook, declaring: Declaring, cell: str) -> None:
+    notebook.shown(cell)
+    assert declaring.application["trips"].recipe.passes_through
+
+
+def test_a_stream_is_bound_to_its_name_and_read_by_it(notebook: Notebook, declaring: Declaring) -> None:
+    notebook.shown("%%qod_stream trips --topic trips\nsource")
+    assert notebook.shell.user_ns["trips"].name == "trips"
+    notebook.shown("%%qod_stream busy -p 2 -a 0.4\ntrips.groupBy('zone').count()")
+    notebook.shown("%%qod_stream idle --sql --sink memory\nSELECT * FROM trips")
+    assert declaring.application["busy"].upstream == declaring.application["idle"].upstream == ("trips",)
+    assert (declaring.application["busy"].priority, declaring.application["busy"].min_accuracy) == (2, 0.4)
+    assert declaring.application["idle"].sink == Memory()
+
+
+def test_a_dry_run_binds_nothing(notebook: Notebook, declaring: Declaring) -> None:
+    notebook.shown("%%qod_stream trips --topic trips --dry-run\nsource")
+    assert "trips" not in notebook.shell.user_ns
+    assert declaring.application.names == ()
