@@ -75,7 +75,8 @@ def verdict(
     """
     if not run_lines:
         raise ValueError("the recording has no lines: nothing to judge")
-    parts = phases(run_lines)
+    every = phases(run_lines)
+    parts = tuple(phase for phase in every if phase.name) or every  # before the first phase a run is only starting
     run = _Run(run_lines, seconds(run_lines), parts, {p: settled(run_lines, p, settle_s) for p in parts})
     judges: tuple[Callable[[_Run], Criterion], ...] = (
         lambda run: _plans(run, policy),

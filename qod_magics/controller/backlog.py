@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, Task
 
-#: a backlog below this many periods of input is the ordinary rest between two reads, and not drained
+#: a backlog of so many periods of input is the ordinary rest between two reads: it is left where it is
 ALLOWANCE_PERIODS = 0.2
+
+#: a drain begins when so many periods of input wait, lest a steady state be thinned for its noise; once begun it goes on
+#: down to the allowance
+TRIGGER_PERIODS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,13 @@ class Drains:
 
     by_task: Mapping[str, Draining] = field(default_factory=dict)
 
-    def advance(self, found: Mapping[str, Backlog], now: float, drain_s: float) -> Drains:
+    def advance(self, found: Mapping[str, Backlog], now: float, drain_s: float, period_s: float) -> Drains:
         """A backlog that is new, or has grown, has `drain_s` seconds from `now`; others keep their deadline."""
         going = {}
         for task, backlog in found.items():
-            if backlog.rows > 0:
-                known = self.by_task.get(task)
+            known = self.by_task.get(task)
+            trigger = (TRIGGER_PERIODS - ALLOWANCE_PERIODS) * period_s * (backlog.rate or 0.0)
+            if backlog.rows > (0.0 if known is not None else trigger):
                 until = now + drain_s if known is None or backlog.rows > known.rows else known.until
                 going[task] = Draining(until, backlog.rows)
         return Drains(going)

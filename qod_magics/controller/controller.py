@@ -261,7 +261,7 @@ class Controller:
 
     def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
         found = backlogs(snapshot, measured, self.period_s)
-        self._drains = self._drains.advance(found, now, self.drain_periods * self.period_s)
+        self._drains = self._drains.advance(found, now, self.drain_periods * self.period_s, self.period_s)
         left_s = self._drains.left_s(now, self.period_s)
         new = dials(plan, snapshot, measured, period_s=self.period_s, drain_periods=self.drain_periods, left_s=left_s)
         return hold(new, self._in_force, snapshot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from qod_magics.controller.backlog import backlogs
 from qod_magics.controller.dag import minimums, upstream_first
@@ -56,10 +57,9 @@ def dials(
       is drained for another's sake; and `accept` sees to it that none gets more than the plan gives it.
 
     A backlog (see `backlog.backlogs`: rows beyond the ordinary rest of 0.2 periods) has `left_s[task]` seconds to
-    drain, where given, else `drain_periods * period_s`.
+    drain; one that `left_s` does not name is not drained. Without `left_s` each has `drain_periods * period_s`.
     """
     drain_s = drain_periods * period_s
-    left_s = left_s or {}
     minimum = minimums(snapshot)
     waiting = backlogs(snapshot, measured, period_s)
     keep: dict[Edge, float] = {}
@@ -67,7 +67,10 @@ def dials(
     planned: dict[str, float] = {}  # least probability that a row reaches the task, by the plan
     actual: dict[str, float] = {}  # the same, by these dials
     for task in upstream_first(snapshot):
-        backlog, seconds = waiting[task.id], left_s.get(task.id, drain_s)
+        backlog = waiting[task.id]
+        seconds = drain_s if left_s is None else left_s.get(task.id, drain_s)
+        if left_s is not None and task.id not in left_s:
+            backlog = replace(backlog, rows=0.0)
         desired = plan.desired[task.id]
         if not task.upstream:
             planned[task.id] = given = plan.non_drop[None, task.id]
