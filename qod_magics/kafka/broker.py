@@ -233,8 +233,7 @@ class EmbeddedBroker:
 
     def _format(self, java: Java, jars: list[Path]) -> None:
         """Kafka wants its data directory marked with a cluster id before the first run."""
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [*self._java_command(java, jars, FORMAT_HEAP), "kafka.tools.StorageTool", "format", "-t", cluster]
+        command = [*self._java_command(java, jars, FORMAT_HEAP), "kafka.tools.StorageTool", "format", "-t", cluster_id()]
         child = self._supervise([*command, "-c", self._properties_file])
         if child.wait(FORMAT_TIMEOUT_S) != 0:
             raise KafkaError(f"Kafka's data directory {self._directory} can't be formatted: {_cause(child.tail())}")
@@ -262,6 +261,15 @@ class EmbeddedBroker:
             if time.monotonic() > deadline:
                 raise KafkaError(f"The embedded broker did not answer in {timeout_s:.0f} s: {_cause(self.log())}")
             self._child.wait(0.05)
+
+
+def cluster_id() -> str:
+    """A new id for a cluster: 22 letters of URL-safe base 64, never with a hyphen first, which Kafka's own tool takes
+    for an option."""
+    while True:
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not made.startswith("-"):
+            return made
 
 
 def free_ports(count: int) -> list[int]:

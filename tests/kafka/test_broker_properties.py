@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qod_magics.kafka.broker import EmbeddedBroker, free_ports
+from qod_magics.kafka.broker import EmbeddedBroker, cluster_id, free_ports
 from qod_magics.kafka.properties import Retention, log4j_properties, server_properties
 
 
@@ -49,3 +49,9 @@ def test_one_that_was_never_started_is_harmless() -> None:
     assert not broker.health().ok
     broker.kill()
     broker.stop()
+
+
+def test_no_cluster_id_looks_like_an_option_to_kafkas_tool() -> None:
+    made = {cluster_id() for _ in range(2000)}  # one in 64 would
+    assert len(made) == 2000
+    assert all(len(each) == 22 and not each.startswith("-") for each in made)
