@@ -47,7 +47,13 @@ class Account:
         self.unreported += read - feed.read
 
     def count(self, ends: Mapping[int, int]) -> Count:
-        """The books now, given the broker's end offsets."""
-        arrived = sum(end - self.first.get(p, 0) for p, end in ends.items())
-        waiting = sum(end - self.position.get(p, self.first.get(p, 0)) for p, end in ends.items())
+        """The books now, given the broker's end offsets. These may have been asked for before the last batch was
+        entered: what was read has arrived."""
+        arrived = waiting = 0
+        for partition in ends.keys() | self.position.keys():
+            first = self.first.get(partition, 0)
+            position = self.position.get(partition, first)
+            end = max(ends.get(partition, position), position)
+            arrived += end - first
+            waiting += end - position
         return Count(arrived, self.processed, self.dropped, waiting, self.unreported)

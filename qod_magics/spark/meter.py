@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 from qod_magics.spark.progress import Batch
 
+#: Reports are to the millisecond: no batch takes less.
+SHORTEST_S = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -46,7 +49,7 @@ class Meter:
         begin = batch.start
         if self.spans and self.spans[-1][1].run_id == batch.run_id:
             begin = min(begin, self.spans[-1][1].end)
-        self.spans.append((begin, batch))
+        self.spans.append((min(begin, batch.end - SHORTEST_S), batch))
         return True
 
     def charge(self, run_id: str, batch_id: int, cpu_s: float) -> None:
@@ -69,7 +72,7 @@ class Meter:
         sent: dict[str, int] = {}
         out_rows = 0
         for begin, batch in spans:
-            length = max(batch.end - begin, 1e-3)
+            length = batch.end - begin
             share = max(min((batch.end - max(begin, since)) / length, 1.0), 0.0)
             if share == 0.0:
                 continue

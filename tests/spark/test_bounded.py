@@ -1,0 +1,71 @@
+"""Calls that hang hold nobody up for longer than their bound."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.bounded import begin, bounded, gather
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """Set at the end of the test, so that no thread is left waiting."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_the_result_or_the_error_of_a_call() -> None:
+    assert bounded(lambda: 7, 5.0, "seven") == 7
+    with pytest.raises(ZeroDivisionError):
+        bounded(lambda: 1 // 0, 5.0, "a fraction")
+
+
+def test_a_call_that_hangs_is_left_to_itself(never: threading.Event) -> None:
+    with pytest.raises(TaskManagerError, match=r"^tm1: dials did not answer within 0\.05 s\.$"):
+        bounded(never.wait, 0.05, "tm1: dials")
+
+
+def test_a_call_runs_on_a_daemon_thread_of_its_own() -> None:
+    thread = begin(threading.current_thread, "x").result(5)
+    assert thread is not threading.current_thread()
+    assert thread.daemon
+
+
+def test_even_what_ends_a_thread_reaches_who_waits() -> None:
+    def leave() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        begin(leave, "leaving").result(5)
+
+
+def test_calls_are_made_at_the_same_time_and_each_has_its_own_outcome(never: threading.Event) -> None:
+    met = threading.Barrier(2)
+
+    def meet() -> str:
+        met.wait(5)
+        return "met"
+
+    found = gather({"a": meet, "b": meet, "broken": lambda: 1 // 0, "hangs": never.wait}, 1.0)
+    assert list(found) == ["a", "b", "broken", "hangs"]
+    assert (found["a"], found["b"]) == ("met", "met")
+    assert isinstance(found["broken"], ZeroDivisionError)
+    assert isinstance(found["hangs"], TaskManagerError)
+
+
+def test_the_bound_is_for_all_calls_together(never: threading.Event) -> None:
+    """Ten calls that hang cost one bound, not ten."""
+    began = time.monotonic()
+    alone = gather({"one": never.wait}, 0.2)
+    once = time.monotonic() - began
+    began = time.monotonic()
+    found = gather({str(i): never.wait for i in range(10)}, 0.2)
+    ten = time.monotonic() - began
+    assert all(isinstance(error, TaskManagerError) for error in (*alone.values(), *found.values()))
+    assert ten < 5 * once

@@ -1,0 +1,148 @@
+"""Rates and CPU: rows are spread over the time that they came in, and none is made up or lost."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.spark.meter import Meter
+from qod_magics.spark.progress import FeedCount
+from tests.spark.batches import batch
+
+PERIOD_S = 5.0
+
+
+def test_a_run_that_has_reported_nothing_has_no_reading() -> None:
+    meter = Meter()
+    assert meter.reading(PERIOD_S, "run") is None
+    meter.add(batch(0, 0, 2, read=10))
+    assert meter.reading(PERIOD_S, "another") is None
+    assert meter.reading(PERIOD_S, None) is None
+
+
+def test_an_idle_wait_counts() -> None:
+    meter = Meter()
+    meter.add(batch(0, 100, 101, read=100))
+    meter.add(batch(1, 104, 105, read=100))  # a second's work for the rows of four
+    reading = meter.reading(4.0, "run")
+    assert reading is not None
+    assert reading.in_rate == pytest.approx(25.0)
+
+
+def test_a_batch_longer_than_the_period_is_its_own_mean() -> None:
+    meter = Meter()
+    meter.add(batch(0, 0, 1, read=7))
+    meter.add(batch(1, 1, 21, read=200, kept=100, out=50))
+    reading = meter.reading(PERIOD_S, "run")
+    assert reading is not None
+    assert (reading.in_rate, reading.read_rate, reading.out_rate) == pytest.approx((5.0, 10.0, 2.5))
+    assert reading.at == 21
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.001, 20), st.floats(0, 10), st.integers(0, 10_000), st.floats(0, 1)),
+        min_size=1,
+        max_size=20,
+    ),
+    st.floats(0.5, 60),
+)
+def test_rates_lie_between_those_of_the_batches(spans: list[tuple[float, float, int, float]], period_s: float) -> None:
+    """Each rate is a mean of the batches' own, weighted by time."""
+    meter, at, rates = Meter(), 1_000_000.0, []
+    before = None
+    for number, (took, pause, read, keep) in enumerate(spans):
+        start = at + pause
+        at = start + took
+        kept = int(keep * read)
+        meter.add(batch(number, start, at, read=read, kept=kept))
+        rates.append(kept / (at - (start if before is None else before)))
+        before = at
+    reading = meter.reading(period_s, "run")
+    assert reading is not None
+    assert min(rates) * 0.99 - 1e-6 <= reading.in_rate <= max(rates) * 1.01 + 1e-6
+    assert reading.in_rate <= reading.read_rate + 1e-6
+    assert reading.at == at
+
+
+@given(st.floats(1, 500), st.integers(1, 40), st.floats(0.5, 8), st.floats(0.1, 0.9))
+def test_a_steady_stream_has_its_rate(rate: float, count: int, took: float, work: float) -> None:
+    """Whatever share of each interval the batch works: the rows came over all of it."""
+    meter = Meter()
+    for number in range(count + 1):
+        end = 50.0 + number * took
+        begin = end - took if number == 0 else end - work * took
+        rows = round(rate * (number + 1) * took) - round(rate * number * took)
+        meter.add(batch(number, begin, end, read=rows))
+    reading = meter.reading(took * count, "run")
+    assert reading is not None
+    assert math.isclose(reading.in_rate, rate, rel_tol=0.001, abs_tol=2 / (took * count))
+
+
+def test_a_batch_without_a_duration_divides_nothing_by_zero() -> None:
+    meter = Meter()
+    meter.add(batch(0, 5.0, 5.0, read=3))
+    reading = meter.reading(PERIOD_S, "run")
+    assert reading is not None
+    assert math.isfinite(reading.in_rate)
+
+
+def test_runs_are_read_apart_and_a_gap_between_them_is_not_idleness() -> None:
+    meter = Meter()
+    meter.add(batch(7, 0, 2, read=200, run="old"))
+    meter.add(batch(7, 60, 62, read=100, run="new", planning_s=0.5))
+    old, new = meter.reading(PERIOD_S, "old"), meter.reading(PERIOD_S, "new")
+    assert old is not None
+    assert new is not None
+    assert (old.in_rate, new.in_rate) == pytest.approx((100.0, 50.0))
+    assert (old.at, new.at) == (2, 62)
+    assert new.first_batch_at == 60.5
+
+
+def test_a_batch_is_taken_once_in_a_run() -> None:
+    meter = Meter()
+    assert meter.add(batch(3, 0, 2, read=10))
+    assert not meter.add(batch(3, 0, 2, read=10))
+    assert meter.add(batch(3, 5, 7, read=10, run="next"))
+    assert len(meter.spans) == 2
+
+
+def test_cpu_is_that_of_the_batches_whose_cost_is_known() -> None:
+    meter = Meter()
+    for number in range(3):
+        meter.add(batch(number, 2.0 * number, 2.0 * number + 2, read=10))
+    reading = meter.reading(60.0, "run")
+    assert reading is not None
+    assert reading.cpu is None
+    meter.charge("run", 0, 1.0)
+    meter.charge("run", 1, 0.5)
+    reading = meter.reading(60.0, "run")
+    assert reading is not None
+    assert reading.cpu == pytest.approx(100 * 1.5 / 4)
+
+
+def test_rows_are_told_apart_by_topic_and_stream() -> None:
+    feeds = (FeedCount("a", {0: 0}, {0: 10}, 10, 4), FeedCount("b", {0: 0}, {0: 6}, 6, 6))
+    meter = Meter()
+    meter.add(batch(0, 0, 2, feeds=feeds, out=9, sent={"0": 9, "1": 3}))
+    meter.add(batch(1, 2, 4, feeds=feeds, out=9, sent={"0": 8, "1": 1}))
+    reading = meter.reading(PERIOD_S, "run")
+    assert reading is not None
+    assert reading.read == {"a": 20, "b": 12}
+    assert reading.kept == {"a": 8, "b": 12}
+    assert (reading.out, reading.sent) == (18, {"0": 17, "1": 4})
+
+
+def test_memory_stays_bounded() -> None:
+    meter = Meter()
+    for number in range(3000):
+        meter.add(batch(number, number, number + 1, read=1))
+        meter.charge("run", number, 0.1)
+    assert len(meter.spans) <= 256
+    assert len(meter.cpu_s) <= 1024
+    reading = meter.reading(PERIOD_S, "run")
+    assert reading is not None
+    assert reading.cpu == pytest.approx(10.0)

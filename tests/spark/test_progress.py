@@ -1,0 +1,109 @@
+"""Reports of both clients, of sources of all kinds, and of idle triggers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.spark.progress import batch_of
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    return {
+        "id": "q",
+        "runId": "r1",
+        "batchId": 4,
+        "timestamp": "2026-03-01T10:00:00.500Z",
+        "batchDuration": 2000,
+        "durationMs": {"triggerExecution": 2000, "addBatch": 1750},
+        "sources": [
+            {
+                "description": "KafkaV2[Assign[trips-0, trips-1]]",
+                "startOffset": {"trips": {"0": 10, "1": 20}},
+                "endOffset": {"trips": {"0": 15, "1": 27}},
+                "numInputRows": 12,
+            }
+        ],
+        "observedMetrics": {
+            "read.trips": {"rows": 12},
+            "kept.trips": {"rows": 9},
+            "out": {"rows": 7, "sent_0": 5, "sent_1": 2},
+        },
+        **changes,
+    }
+
+
+def connect_row(**values: int) -> dict[str, Any]:
+    """An observed row as a Connect client has it."""
+    return {"values": list(values.values()), "schema": {"fields": [{"name": name} for name in values]}}
+
+
+def test_a_batch() -> None:
+    batch = batch_of(report())
+    assert batch is not None
+    assert (batch.run_id, batch.batch_id) == ("r1", 4)
+    assert batch.end - batch.start == 2.0
+    assert batch.planning_s == 0.25
+    (feed,) = batch.feeds
+    assert (feed.topic, feed.start, feed.end) == ("trips", {0: 10, 1: 20}, {0: 15, 1: 27})
+    assert (feed.read, feed.kept, batch.rows) == (12, 9, 9)
+    assert (batch.out, batch.sent) == (7, {"0": 5, "1": 2})
+
+
+def test_both_clients_say_the_same() -> None:
+    observed = {
+        "read.trips": connect_row(rows=12),
+        "kept.trips": connect_row(rows=9),
+        "out": connect_row(rows=7, sent_0=5, sent_1=2),
+    }
+    assert batch_of(report(observedMetrics=observed)) == batch_of(report())
+
+
+def test_offsets_may_be_text() -> None:
+    source = report()["sources"][0]
+    text = {**source, "startOffset": json.dumps(source["startOffset"]), "endOffset": json.dumps(source["endOffset"])}
+    assert batch_of(report(sources=[text])) == batch_of(report())
+
+
+def test_the_first_batch_of_all_has_no_start() -> None:
+    source = {**report()["sources"][0], "startOffset": None}
+    batch = batch_of(report(sources=[source]))
+    assert batch is not None
+    assert batch.feeds[0].start is None
+
+
+def test_an_idle_trigger_is_no_batch() -> None:
+    source = {**report()["sources"][0], "endOffset": {"trips": {"0": 10, "1": 20}}}
+    assert batch_of(report(sources=[source], observedMetrics={})) is None
+
+
+def test_a_batch_without_counts_is_one_whose_rows_are_not_known() -> None:
+    batch = batch_of(report(observedMetrics={}))
+    assert batch is not None
+    assert (batch.feeds[0].read, batch.feeds[0].kept) == (None, None)
+    assert batch.rows == 0
+
+
+def test_no_rows_and_not_counted_are_two_things() -> None:
+    batch = batch_of(report(observedMetrics={"read.trips": {"rows": 0}, "kept.trips": {"rows": 0}}))
+    assert batch is not None
+    assert (batch.feeds[0].read, batch.feeds[0].kept) == (0, 0)
+
+
+def test_a_source_of_another_kind_is_counted_by_its_position() -> None:
+    rate = {"description": "RateStreamV2", "startOffset": 3, "endOffset": 4, "numInputRows": 6}
+    batch = batch_of(report(sources=[rate], observedMetrics={"read.0": {"rows": 6}, "kept.0": {"rows": 5}}))
+    assert batch is not None
+    (feed,) = batch.feeds
+    assert (feed.topic, feed.end, feed.read, feed.kept) == ("", {}, 6, 5)
+
+
+@given(st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.dictionaries(st.text(), st.integers())))
+def test_odd_offsets_are_those_of_another_kind_of_source(offset: Any) -> None:
+    source = {"startOffset": offset, "endOffset": offset}
+    batch = batch_of(report(sources=[source]))
+    assert batch is not None
+    assert batch.feeds[0].end == {}
