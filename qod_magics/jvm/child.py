@@ -36,6 +36,7 @@ class Child:
         cpus: the cores to stay on, or None for all. `pinned` tells whether the operating system can do that.
         remove: directories that are removed once the process and its user are gone.
         cwd: the working directory, default this process's.
+        grace_s: how long after the end of this Python process the command may take to end in order.
 
     Raises:
         SetupError: the command can't be started.
@@ -51,6 +52,7 @@ class Child:
         cpus: set[int] | None = None,
         remove: Sequence[Path] = (),
         cwd: Path | None = None,
+        grace_s: float = GRACE_S,
     ) -> None:
         self.command = tuple(str(word) for word in command)
         self.log_path = log_path
@@ -81,7 +83,7 @@ class Child:
             log=str(log_path),
             cpus=None if cpus is None else sorted(cpus),
             remove=[str(path) for path in self._remove],
-            grace_s=GRACE_S,
+            grace_s=grace_s,
         )
         started = json.loads(self._watchdog.stdout.readline() or '{"error": "its watchdog did not start"}')
         if "error" in started:

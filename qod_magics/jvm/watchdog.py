@@ -123,6 +123,7 @@ class Guard:
         self.signal_all(signal.SIGTERM)
         self.ended.wait(timeout_s)
         self.kill()
+        self.ended.wait(POLL_S)  # a dying process may still write into what is removed next
 
     def kill(self) -> None:
         """Kill the command and its descendants now."""

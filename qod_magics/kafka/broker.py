@@ -223,6 +223,8 @@ class EmbeddedBroker:
             str(java.path),
             f"-Xmx{heap}",
             "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
+            f"-Djava.io.tmpdir={self._directory}",
             *([] if self.full_jit else ["-XX:TieredStopAtLevel=1"]),
             "-Xshare:auto",
             "-Djava.awt.headless=true",
