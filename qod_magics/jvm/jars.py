@@ -91,6 +91,17 @@ def broker_jars(*, progress: bool = True) -> list[Path]:
     return resolve(broker_set(), progress=progress)
 
 
+def connector_advice(spark_version: str) -> str:
+    """How a Spark session that was started without the Kafka connector is started with it."""
+    jars = connector_set(spark_version)
+    own, tested = jars.choices
+    cached = jars.cached() or []
+    found_own = any(file.name.endswith(f"-{spark_version}.jar") and "sql-kafka" in file.name for file in cached)
+    coordinates = own if found_own or not cached else tested
+    advice = f"start it with spark.jars.packages={','.join(coordinates)}"
+    return f"{advice} or, on this machine, spark.jars={jars.directory}/*.jar" if cached else advice
+
+
 def resolve(jars: JarSet, *, progress: bool = True) -> list[Path]:
     """The files of this set: from the cache, without any look at the network, else resolved and downloaded now with a
     progress bar. Two processes that resolve at once do it once.

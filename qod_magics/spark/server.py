@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.jvm.child import Child
-from qod_magics.jvm.jars import connector_jars
+from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.jvm.java import Java, find_java
 
 #: How the server's JVM compiles. With C1 alone a small core does not lose its first minute to the optimising
@@ -113,7 +114,24 @@ def spark_home() -> Path:
         home = Path(pyspark.__file__).parent
     if not (home / "jars").is_dir():
         raise SetupError(f"No Spark in {home}: it has no folder jars. Unset or correct SPARK_HOME.")
+    release = _release(home)
+    first, beyond = SPARK_SUPPORTED
+    if release is not None and not _numbers(first) <= _numbers(release) < _numbers(beyond):
+        raise SetupError(
+            f"SPARK_HOME={home} has Spark {release}, and {first} or later, before {beyond}, is needed: "
+            "unset or correct it."
+        )
     return home
+
+
+def _release(home: Path) -> str | None:
+    """The release of the Spark there; None where its jars do not tell."""
+    jars = [path.stem.rpartition("-")[2] for path in (home / "jars").glob("spark-core_*.jar")]
+    return jars[0] if jars else None
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", release)[:2])
 
 
 def free_ports(count: int) -> list[int]:
@@ -145,7 +163,7 @@ class LocalServer:
             java = find_java()
             home = spark_home()
             self.child = Child(
-                _command(java, home, self._arguments()),
+                launch_command(java, home, "org.apache.spark.deploy.SparkSubmit", self._arguments()),
                 {
                     "SPARK_HOME": str(home),
                     "SPARK_LOCAL_IP": "127.0.0.1",
@@ -202,6 +220,7 @@ class LocalServer:
         options = self.options
         java_options = [
             "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
             *JIT_OPTIONS[options.jit],
             f"-Djava.io.tmpdir={self.directory}",
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
@@ -225,8 +244,9 @@ class LocalServer:
         return [*words, "spark-internal"]
 
 
-def _command(java: Java, home: Path, arguments: Sequence[str]) -> list[str]:
-    """The java command that spark-submit would run, from Spark's own launcher: no shell needed, and open to change."""
+def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) -> list[str]:
+    """The java command that spark-class would run for `main`, from Spark's own launcher: no shell needed, and open to
+    change. Raises SetupError."""
     answer = subprocess.run(
         [
             str(java.path),
@@ -234,7 +254,7 @@ def _command(java: Java, home: Path, arguments: Sequence[str]) -> list[str]:
             "-cp",
             str(home / "jars" / "*"),
             "org.apache.spark.launcher.Main",
-            "org.apache.spark.deploy.SparkSubmit",
+            main,
             *arguments,
         ],
         capture_output=True,

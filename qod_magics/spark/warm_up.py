@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import time
@@ -11,6 +12,7 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 from qod_magics.errors import TaskManagerError
+from qod_magics.jvm.jars import connector_advice
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.spark.bounded import bounded
@@ -59,11 +61,18 @@ def warm_up(
     directory = tempfile.mkdtemp(prefix="qod-warm-") if checkpoints is None else f"{checkpoints}/{task}"
     instance = Instance(job, directory)
     try:
-        bounded(
-            lambda: instance.start(manager, board, dict(kafka.spark_options()), {board.source(task): 1.0}, 5.0),
-            timeout_s,
-            f"warming {manager.id} up",
-        )
+        try:
+            bounded(
+                lambda: instance.start(manager, board, dict(kafka.spark_options()), {board.source(task): 1.0}, 5.0),
+                timeout_s,
+                f"warming {manager.id} up",
+            )
+        except TaskManagerError as error:
+            if manager.kind != "local" and lacks_connector(str(error)):
+                raise TaskManagerError(
+                    f"{manager.id} has no Kafka connector: {connector_advice(manager.spark.version)}"
+                ) from error
+            raise
         deadline = time.monotonic() + timeout_s
         while not instance.poll():
             why = instance.failed()
@@ -78,3 +87,8 @@ def warm_up(
         if checkpoints is None:
             shutil.rmtree(directory, ignore_errors=True)
     return time.monotonic() - begun
+
+
+def lacks_connector(text: str) -> bool:
+    """Whether Spark says here that it does not know Kafka."""
+    return bool(re.search(r"[Ff]ailed to find (?:the )?data source: kafka", text))

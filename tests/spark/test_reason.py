@@ -15,8 +15,8 @@ OF_A_CALL = """<_MultiThreadedRendezvous of RPC that terminated with:
     ("said", "told"),
     [
         (
-            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: "
-            "Connection refused",
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: "
+            "Failed to connect to remote host: Connection refused",
             "Failed to connect to remote host: Connection refused",
         ),
         ("last error: ipv6:%5B::1%5D:15002: Connection reset", "Connection reset"),
