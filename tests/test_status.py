@@ -1,0 +1,268 @@
+"""The status as text, of a session that is made up of real tasks, instances and cycles, with no cluster behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qod_magics.application.application import Application
+from qod_magics.application.tasks import TaskSpec, tasks
+from qod_magics.controller import Controller, ManualClock, Recording
+from qod_magics.controller.cycle import Cycle
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Dials, Measured, Observation
+from qod_magics.core.snapshot import Instance as Observed
+from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
+from qod_magics.policies.stream_economics import StreamEconomics
+from qod_magics.session import Session, StreamHandle
+from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.pipeline import Job
+from qod_magics.status import status_text, stream_text
+from tests.application.frames import application, stream
+
+
+@dataclass
+class Manager:
+    """A task manager that is up somewhere."""
+
+    id: str
+
+    @property
+    def describe(self) -> str:
+        return f"{self.id}: local on core 0, 0.9 cores for tasks"
+
+
+@dataclass
+class Cluster:
+    """What the status reads of a runtime; it observes what its tasks would show at 1,000 rows/s."""
+
+    specs: dict[str, TaskSpec]
+    task_managers: dict[str, Manager] = field(default_factory=lambda: {"tm1": Manager("tm1")})
+    instances: dict[str, Instance] = field(default_factory=dict)
+    applied: list[Plan] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for spec in self.specs.values():
+            for index in range(spec.parallelism):
+                name = f"{spec.id}.{index + 1}"
+                job = Job(spec.id, name, index, (), no_plan, (), (), spec.sink, None, None)
+                self.instances[name] = Instance(
+                    job, "/nowhere", state=State.RUNNING, task_manager=self.task_managers["tm1"], mode="real-time"
+                )
+
+    @property
+    def deployment(self) -> Any:
+        return SimpleNamespace(specs=self.specs)
+
+    def observe(self) -> Observation:
+        observed, streams = [], []
+        for spec in self.specs.values():
+            streams += [Stream(upstream, spec.id, 1000.0) for upstream in spec.upstream]
+            own = [i for i in self.instances.values() if i.job.task == spec.id]
+            observed += [Observed(i.id, spec.id, "tm1", 1000.0 / len(own), 25.5 / len(own), False) for i in own]
+        snapshot = Snapshot(
+            (TaskManager("tm1", 0.9, 63.6),),
+            tuple(
+                Task(s.id, s.upstream, 1000.0 if s.is_source else None, s.priority, s.min_accuracy)
+                for s in self.specs.values()
+            ),
+            tuple(streams),
+            tuple(observed),
+        )
+        lag = {"Src": 1234, "Src>Snk": 50, "Src>Idle": 7}
+        return Observation(snapshot, Measured(lag, {}, {"Snk": 0.8125, "Src": 1.0}, {"Src": 4321, "Src>Snk": 10}))
+
+    def apply(self, plan: Plan, dials: Dials) -> None:
+        self.applied.append(plan)
+
+
+def no_plan(*_: Any) -> Any:
+    raise AssertionError("the status builds no plan")
+
+
+class Made:
+    """In the place of a session, as far as the status looks."""
+
+    alive = True
+
+    def __init__(self, whole: Application, path: Any) -> None:
+        self.application = whole
+        self.runtime = Cluster({spec.id: spec for spec in tasks(whole)})
+        self.controller = Controller(
+            self.runtime, StreamEconomics(), clock=ManualClock(), recording=Recording(path / "run.jsonl")
+        )
+
+    @property
+    def last(self) -> Cycle | None:
+        return self.controller.last
+
+
+TRIPS = (
+    stream("Src", topic="trips"),
+    stream("Snk", "Src", priority=2, min_accuracy=0.4, parallelism=2, key="zone"),
+    stream("Idle", "Src", priority=1),
+)
+
+
+@pytest.fixture
+def made(tmp_path: Any) -> Iterator[Made]:
+    session = Made(application(*TRIPS), tmp_path)
+    yield session
+    session.controller.close()
+
+
+def row(text: str, name: str) -> list[str]:
+    """The cells of a task in the status."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    return line.split()
+
+
+def test_before_the_first_cycle_it_says_where_things_run(made: Made) -> None:
+    text = status_text(made)
+    assert text.splitlines()[0] == "tm1: local on core 0, 0.9 cores for tasks"
+    assert row(text, "Src") == ["Src", "tm1", "real-time"]
+    assert row(text, "Snk") == ["Snk", "tm1", "tm1", "real-time", "0.400", "2"]
+
+
+def test_after_a_cycle_it_has_the_figures(made: Made) -> None:
+    made.controller.step()
+    text = status_text(made)
+    assert text.splitlines()[0].endswith("0.9 cores for tasks, 64 % busy")
+    planned = made.controller.last.plan.desired
+    assert row(text, "Snk") == (f"Snk tm1 tm1 real-time 1,000 25.5 0.812 {planned['Snk']:.3f} 0.400 2 50 10".split())
+    assert row(text, "Src") == (f"Src tm1 real-time 1,000 25.5 1.000 {planned['Src']:.3f} 1,234 4,321".split())
+
+
+def test_the_columns_stand_under_their_names(made: Made) -> None:
+    made.controller.step()
+    header, *rows = [line for line in status_text(made).splitlines() if line.startswith(("task", "S", "I"))]
+    ends = {name: header.index(name) + len(name) for name in ("lag", "dropped", "accuracy")}
+    assert {name: rows[1][:end].split()[-1] for name, end in ends.items()} == {
+        "lag": "50",
+        "dropped": "10",
+        "accuracy": "0.812",
+    }
+
+
+def test_without_streams_it_is_the_task_managers_alone(tmp_path: Any) -> None:
+    assert status_text(Made(Application(), tmp_path)) == "tm1: local on core 0, 0.9 cores for tasks"
+
+
+def test_what_waits_is_named(tmp_path: Any) -> None:
+    text = status_text(Made(application(stream("Src", topic="trips"), stream("Mid", "Src")), tmp_path))
+    assert text.splitlines()[1:] == ["waiting until a query reads them: Src, Mid"]
+
+
+def test_fused_streams_are_one_row(tmp_path: Any) -> None:
+    made = Made(application(stream("Src", topic="trips"), stream("Snk", "Src", priority=1)), tmp_path)
+    assert row(status_text(made), "Src+Snk")[:2] == ["Src+Snk", "tm1"]
+    assert stream_text(made, "Src") == "Src runs on tm1 in real-time mode, fused into Src -> Snk"
+
+
+def test_paused_is_said_while_it_lasts(made: Made) -> None:
+    made.controller.pause()
+    assert "paused: plans are recommended, not applied" in status_text(made).splitlines()
+    made.controller.resume()
+    assert "paused" not in status_text(made)
+
+
+def test_the_last_decision_is_told(made: Made) -> None:
+    assert "last decision" not in status_text(made)
+    made.runtime.instances["Snk.1"].failure = "cured"  # what runs again is not told
+    for number in range(2):
+        made.controller.note("cycle-late", f"the cycle took {7 + number} s")
+        made.controller.step()
+        last = status_text(made).splitlines()[-1]
+        assert last == f"last decision: {made.controller.log.entries()[-1]}"
+    assert "cycle took 8 s" in "".join(map(str, made.controller.log.entries()))
+    assert "cured" not in status_text(made)
+
+
+@pytest.mark.parametrize("state", [State.BACKING_OFF, State.GAVE_UP])
+def test_a_failure_is_told_with_its_reason(made: Made, state: State) -> None:
+    instance = made.runtime.instances["Snk.2"]
+    instance.state, instance.failure, instance.task_manager = state, "no column 'fare'", None
+    assert f"Snk.2 is {state.value}: no column 'fare'" in status_text(made).splitlines()
+    assert row(status_text(made), "Snk")[1:3] == ["tm1", state.value.split()[0]]
+    assert stream_text(made, "Snk") == f"Snk is {state.value} (no column 'fare')"
+
+
+def test_why_a_mode_was_not_taken_is_told(made: Made) -> None:
+    instance = made.runtime.instances["Idle.1"]
+    instance.mode, instance.mode_why = "micro-batch", "real-time mode does not write parquet:/out"
+    line = "Idle.1 runs in micro-batch mode: real-time mode does not write parquet:/out"
+    assert line in status_text(made).splitlines()
+
+
+# -- the repr of a stream ----------------------------------------------------------------------------------------------
+
+
+def test_a_stream_says_how_it_keeps_up(made: Made) -> None:
+    handle = StreamHandle(made, "Snk")
+    assert repr(handle) == "Snk runs on tm1 in real-time mode"
+    made.controller.step()
+    assert repr(handle) == (
+        "Snk runs on tm1 in real-time mode; 1,000 rows/s in, 25.5 % of a core; accuracy 0.812 (minimum 0.4)"
+    )
+    assert repr(StreamHandle(made, "Src")).endswith("25.5 % of a core; accuracy 1.000")
+
+
+def test_a_stream_that_is_no_more_says_so(made: Made) -> None:
+    handle = StreamHandle(made, "Idle")
+    made.application = application(*TRIPS[:2])
+    assert repr(handle) == "Idle: stopped"
+    made.alive = False
+    assert repr(handle) == "Idle: its session has ended"
+
+
+def test_a_stream_that_waits_says_for_what(tmp_path: Any) -> None:
+    made = Made(application(stream("Src", topic="trips")), tmp_path)
+    assert repr(StreamHandle(made, "Src")) == "Src is declared; it starts when a query reads it"
+
+
+# -- the repr of a session ---------------------------------------------------------------------------------------------
+
+
+def session_of(made: Made, **more: Any) -> Session:
+    """A session around what is made up."""
+    session = object.__new__(Session)
+    session.__dict__.update(
+        id="a1b2c3",
+        _ended=False,
+        kafka=SimpleNamespace(bootstrap="127.0.0.1:9092"),
+        recording_path="run.jsonl",
+        runtime=made.runtime,
+        application=made.application,
+        controller=made.controller,
+        **more,
+    )
+    return session
+
+
+def test_a_session_says_what_is_up(made: Made) -> None:
+    session = session_of(made)
+    assert repr(session) == (
+        "qod session a1b2c3: Kafka at 127.0.0.1:9092; 1 task manager (tm1); 3 streams (Src, Snk, Idle); "
+        "decides every 5 s, not yet; recording run.jsonl"
+    )
+    made.controller.step()
+    made.controller.pause()
+    made.runtime.task_managers["tm2"] = Manager("tm2")
+    assert "2 task managers (tm1, tm2); " in repr(session)
+    assert "; recommends every 5 s, last in cycle 1; " in repr(session)
+
+
+def test_a_session_without_anything_says_so(tmp_path: Any) -> None:
+    made = Made(Application(), tmp_path)
+    made.runtime.task_managers.clear()
+    assert "; no task managers; no streams; " in repr(session_of(made))
+
+
+def test_a_session_that_has_ended_says_so(made: Made) -> None:
+    session = session_of(made)
+    session._ended = True
+    assert repr(session) == "qod session a1b2c3: it has ended"
