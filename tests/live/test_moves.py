@@ -1,0 +1,52 @@
+"""Moves under steady input: state goes with the query, no row is lost, the books stay exact."""
+
+from __future__ import annotations
+
+import pytest
+
+from qod_magics.session import Session
+from tests.live.conftest import eventually
+from tests.live.steady import Steady
+from tests.live.watching import Events, counted, declare_counts, home, running, settled
+
+MOVE_S = 60.0  #: generous: a move takes some seconds
+RATE = 200.0
+#: A batch, its planning and a machine that is busy with something else.
+BATCH_S = 20.0
+
+
+@pytest.fixture(params=["counts", "src"])
+def moved(request: pytest.FixtureRequest) -> str:
+    """The task that moves: the one with the state, or the one that sends to it."""
+    task: str = request.param
+    return task
+
+
+def test_a_move_loses_nothing(recommending: Session, topic: str, moved: str) -> None:
+    session, instance = recommending, f"{moved}.1"
+    with Steady(session, topic, RATE) as steady, Events(session) as events:
+        declare_counts(session, topic)
+        eventually(lambda: counted(session) > 0, 60, every_s=1, what="first results")
+        for moves in (1, 2):  # there and back
+            begin = home(session, instance)
+            end = "tm2" if begin == "tm1" else "tm1"
+            session.move(instance, end)
+            assert home(session, instance) == end
+            done = events.first("move", instance=instance, to=end)
+            assert (done["from"], done["why"]) == (begin, "moved by hand")
+            assert len(events.of("move", instance=instance)) == moves
+            assert 0 < done["took_s"] < MOVE_S
+        rows = steady.stop()
+        found = settled(session, "src", rows)
+        assert running(session)
+        assert events.of("query-failed") == []
+
+    source, stream = found["src"], found["src>counts"]
+    assert (source.processed, source.dropped, source.unreported) == (rows, 0, 0)
+    assert (stream.processed, stream.dropped, stream.unreported) == (stream.arrived, 0, 0)
+    again = stream.arrived - rows  # what the sender had begun to send when it was stopped
+    if moved == "counts":
+        assert again == 0
+    assert 0 <= again <= 2 * BATCH_S * RATE
+    eventually(lambda: counted(session) >= stream.arrived, 30, every_s=1, what="the last results")
+    assert counted(session) == stream.arrived
