@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from qod_magics.core import snapshot as core
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import ApplicationError, QodError, TaskManagerError, UsageProblem, nearest
-from qod_magics.jvm.child import Child
+from qod_magics.jvm.child import GRACE_S, Child
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.external import ExternalKafka
@@ -42,8 +43,8 @@ from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Homeless
 from qod_magics.spark.results import read_results
 from qod_magics.spark.runtime import SparkRuntime
-from qod_magics.spark.server import ServerOptions
-from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, start_local
+from qod_magics.spark.server import LocalServer, ServerOptions
+from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, leave_connect_mode, start_local
 from qod_magics.spark.warm_up import warm_up
 from qod_magics.status import status_text, stream_text
 
@@ -91,23 +92,29 @@ class Session:
         self.kafka = kafka
         self.application = Application()
         self.headroom = headroom
-        self._directory = Path(tempfile.mkdtemp(prefix="qod-session-"))
-        self._janitor = _janitor(self._directory)
+        self._owner = os.getpid()
         self._own_kafka = False
         self._ended = False
-        where = checkpoints or str(self._directory / "checkpoints")
-        self.runtime = SparkRuntime(kafka, self.id, f"{where.rstrip('/')}/{self.id}", _placed, period_s)
-        self.recording_path = Path(record) if record is not None else self._directory / "run.jsonl"
-        self.controller = Controller(
-            self.runtime,
-            decide,
-            period_s=period_s,
-            recording=Recording(self.recording_path),
-            warm_up_timeout_s=warm_up_timeout_s,
-        )
-        self.thread = ControllerThread(self.controller)
         self._names = 0
         self._injectors: list[Injector] = []
+        self._servers: list[LocalServer] = []
+        self._directory = Path(tempfile.mkdtemp(prefix="qod-session-"))
+        try:
+            self._janitor = _janitor(self._directory)
+            where = checkpoints or str(self._directory / "checkpoints")
+            self.runtime = SparkRuntime(kafka, self.id, f"{where.rstrip('/')}/{self.id}", _placed, period_s)
+            self.recording_path = Path(record) if record is not None else self._directory / "run.jsonl"
+            self.controller = Controller(
+                self.runtime,
+                decide,
+                period_s=period_s,
+                recording=Recording(self.recording_path),
+                warm_up_timeout_s=warm_up_timeout_s,
+            )
+            self.thread = ControllerThread(self.controller)
+        except BaseException:
+            self.down()
+            raise
         atexit.register(self.down)
 
     # -- up and down -----------------------------------------------------------------------------------------------
@@ -153,11 +160,12 @@ class Session:
         begun = time.monotonic()
         broker = _broker(kafka, kafka_options, kafka_cpus)
         session: Session | None = None
+        starting: list[Future[TaskManager]] = []
         try:
             session = cls(broker, **options)
             session._own_kafka = kafka is None
             say(f"Kafka at {broker.bootstrap} ({time.monotonic() - begun:.1f} s)")
-            starting = [begin(partial(session._local, share, jit, memory), "up") for share in shares]
+            starting += [begin(partial(session._local, share, jit, memory), "up") for share in shares]
             starting += [begin(partial(session._remote, url), "connect") for url in connect]
             for future in starting:
                 manager = future.result()
@@ -167,6 +175,7 @@ class Session:
         except BaseException:
             if session is not None:
                 session.down()
+                wait(starting, 30.0)  # those that were still starting end themselves
             elif isinstance(broker, EmbeddedBroker):
                 broker.stop()
             raise
@@ -208,8 +217,9 @@ class Session:
             raise
 
     def down(self) -> None:
-        """Stop the controller, all queries, all servers of ours and the embedded broker. Safe to call twice."""
-        if self._ended:
+        """Stop the controller, all queries, all servers of ours and the embedded broker. Safe to call twice, and in a
+        fork of its owner, where it does nothing."""
+        if self._ended or self._owner != os.getpid():
             return
         self._ended = True
         atexit.unregister(self.down)
@@ -220,12 +230,16 @@ class Session:
             self.thread.stop()
         with suppress(Exception):
             self.runtime.close()
+        for server in list(self._servers):
+            with suppress(Exception):
+                server.stop()
+        leave_connect_mode()
         if self._own_kafka:
             with suppress(Exception):
                 self.kafka.stop()  # type: ignore[attr-defined]
-        with suppress(Exception):
-            self._janitor.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
+        with suppress(Exception):
+            self._janitor.release()
 
     def __repr__(self) -> str:
         if self._ended:
@@ -532,8 +546,13 @@ class Session:
 
     def _local(self, cpus: frozenset[int] | None, jit: str, memory: str) -> TaskManager:
         id = self._name()
-        manager = start_local(id, ServerOptions(cpus=cpus, jit=jit, memory=memory), self.runtime.board, self.headroom)
-        return self._join(manager)
+        options = ServerOptions(cpus=cpus, jit=jit, memory=memory)
+        return self._join(start_local(id, options, self.runtime.board, self.headroom, self._begun))
+
+    def _begun(self, server: LocalServer) -> None:
+        self._servers = [*(known for known in self._servers if known.child.alive()), server]
+        if self._ended:
+            server.stop()
 
     def _remote(self, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
         return self._join(attach_url(self._name(), url, self.runtime.board, self.headroom, ui, cores))
@@ -699,11 +718,14 @@ def _counted(names: Sequence[str], noun: str) -> str:
 
 
 def _janitor(directory: Path) -> Child:
-    """A process that only waits, so that its watchdog removes the session's directory if the kernel is killed."""
+    """A process that only waits, so that its watchdog removes the session's directory if the kernel is killed: after
+    the task managers, which write their checkpoints there, have ended."""
+    program = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(3600)"
     return Child(
-        [sys.executable, "-I", "-S", "-c", "import time\nwhile True: time.sleep(3600)"],
+        [sys.executable, "-I", "-S", "-c", program],
         log_path=directory / "janitor.log",
         remove=[directory],
+        grace_s=3.0 * GRACE_S,
     )
 
 

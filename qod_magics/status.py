@@ -22,6 +22,8 @@ def status_text(session: Session) -> str:
         seen = next((m for m in snapshot.task_managers if m.id == manager.id), None) if snapshot else None
         busy = f", {seen.cpu:.0f} % busy" if seen else ""
         lines.append(f"{manager.describe}{busy}")
+    if not lines:
+        lines.append("no task manager is up: what was declared waits for one (%qod add-tm)")
     rows = [
         ("task", "runs on", "mode", "in /s", "CPU %", "accuracy", "planned", "minimum", "priority", "lag", "dropped")
     ]
@@ -55,7 +57,7 @@ def status_text(session: Session) -> str:
     for instance in session.runtime.instances.values():
         if instance.mode_why:
             lines.append(f"{instance.id} runs in {instance.mode} mode: {instance.mode_why}")
-        if instance.failure and instance.state.value in ("backing off", "gave up"):
+        if instance.failure and instance.state.value in ("backing off", "given up"):
             lines.append(f"{instance.id} is {instance.state.value}: {instance.failure}")
     waiting = session.application.waiting
     if waiting:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import QodError, TaskManagerError
+from qod_magics.spark.bounded import begin
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.meter import Meter, Reading
 from qod_magics.spark.pipeline import Job, Workshop
@@ -38,7 +39,7 @@ class State(Enum):
     RUNNING = "running"
     MOVING = "moving"
     BACKING_OFF = "backing off"  #: failed; starts again at `retry_at`
-    GAVE_UP = "gave up"
+    GAVE_UP = "given up"
     STOPPED = "stopped"
 
 
@@ -96,7 +97,10 @@ class Instance:
             QodError: it can't be built or started there.
 
         """
-        with self.lock:
+        lock = self.lock
+        with lock:
+            if lock is not self.lock:
+                raise TaskManagerError(f"{self.id} was taken away while its start on {task_manager.id} waited.")
             self.state = State.STARTING
             self.task_manager = task_manager
             task_manager.turn(dials)
@@ -108,7 +112,7 @@ class Instance:
                 raise TaskManagerError(f"{self.id} can't run in real-time mode: {refusal}.")
             if not refusal:
                 try:
-                    self._begin(workshop, realtime=True, period_s=period_s)
+                    self._begin(task_manager, workshop, realtime=True, period_s=period_s)
                     return
                 except QodError:
                     raise
@@ -117,13 +121,15 @@ class Instance:
                         raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {brief(error)}") from error
                     refusal = self.no_realtime = brief(error)
             try:
-                self._begin(workshop, realtime=False, period_s=period_s, why=refusal)
+                self._begin(task_manager, workshop, realtime=False, period_s=period_s, why=refusal)
             except QodError:
                 raise
             except Exception as error:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {brief(error)}") from error
 
-    def _begin(self, workshop: Workshop, *, realtime: bool, period_s: float, why: str = "") -> None:
+    def _begin(
+        self, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, period_s: float, why: str = ""
+    ) -> None:
         trigger = self.job.trigger_s
         last: Exception | None = None
         for output_mode in self._output_modes(realtime):
@@ -148,6 +154,9 @@ class Instance:
         else:
             assert last is not None
             raise last
+        if self.task_manager is not task_manager:  # it was taken away while the answer was on its way
+            begin(query.stop, f"stopping-{self.id}")
+            raise TaskManagerError(f"{self.id} was taken away from {task_manager.id} while it started.")
         self.query = query
         self.run_id = str(query.runId)
         self.mode = "real-time" if realtime else "micro-batch"
@@ -198,13 +207,14 @@ class Instance:
         What a batch had begun is read again by the next run: at most one batch is seen twice behind Kafka.
         """
         with self.lock:
-            query, self.query = self.query, None
+            query = self.query
             batches: list[Batch] = []
             if query is None:
                 return ()
             deadline = time.monotonic() + at_batch_end_s
             try:
-                self.query = query
+                if at_batch_end_s > 0:  # of batches that ended before: the next report is awaited
+                    batches += self.poll()
                 while time.monotonic() < deadline and query.isActive:
                     fresh = self.poll()
                     batches += fresh
@@ -214,21 +224,26 @@ class Instance:
                 query.stop()
                 batches += self.poll()
             finally:
-                self.query = None
-                self.hold()
+                if self.query is query:  # it was not taken away meanwhile
+                    self.query = None
+                    self.hold()
             return tuple(batches)
 
     def forsake(self) -> None:
-        """The task manager is gone, and the query with it. Does not wait for a call to it that hangs."""
-        mine = self.lock.acquire(timeout=1.0)
+        """The task manager is gone, and the query with it. A call to it that hangs keeps the lock that it holds; who
+        comes next gets a new one."""
+        lock = self.lock
+        if not lock.acquire(timeout=0.5):
+            self.lock = threading.RLock()
         try:
             self.query = None
             self.hold()
-            self.state = State.WAITING
+            if self.state not in (State.STOPPED, State.GAVE_UP):
+                self.state = State.WAITING
             self.task_manager = None
         finally:
-            if mine:
-                self.lock.release()
+            if lock is self.lock:
+                lock.release()
 
     def hold(self) -> None:
         """Keep the last reading for as long as the next run has none."""
@@ -249,13 +264,19 @@ class Instance:
             return None
         slowest = max(batches, key=lambda batch: batch.end - batch.start)
         took = slowest.end - slowest.start
-        records = sum(feed.read or 0 for feed in slowest.feeds)
+        records = _most(slowest)
         if took > period_s and records > LEAST_BOUND:
-            return max(int(records * 0.5 * period_s / took), LEAST_BOUND)
-        full = [b for b in batches if sum(feed.read or 0 for feed in b.feeds) >= 0.95 * self.bound]
+            better = max(int(records * 0.5 * period_s / took), LEAST_BOUND)
+            return better if better < self.bound else None
+        full = [b for b in batches if _most(b) >= 0.95 * self.bound]
         if len(full) == 3 and took < 0.25 * period_s:
             return self.bound * 2
         return None
+
+
+def _most(batch: Batch) -> int:
+    """Records from the topic that gave most: each has the bound for itself."""
+    return max((feed.read or 0 for feed in batch.feeds), default=0)
 
 
 def refuses_realtime(error: BaseException | str) -> bool:

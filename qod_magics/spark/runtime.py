@@ -53,6 +53,7 @@ class SparkRuntime:
         self.history = OffsetHistory()
         self._generation: dict[str, int] = {}
         self._deploying = threading.Lock()
+        self._sampling = threading.Lock()
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
         self._watcher.start()
@@ -91,6 +92,8 @@ class SparkRuntime:
     def add_task_manager(self, manager: TaskManager) -> None:
         """Take a (warm) task manager in; instances that wait for one start on it."""
         with self.cluster.lock:
+            if self._ended.is_set():
+                raise TaskManagerError(f"The session has ended: {manager.id!r} came too late.")
             if manager.id in self.task_managers:
                 raise TaskManagerError(f"There is a task manager {manager.id!r} already: take another name.")
             if manager.core_meter is not None:
@@ -324,9 +327,10 @@ class SparkRuntime:
                 manager.core_meter.sample()
         topics = self.deployment.topics()
         if topics:
-            offsets = end_offsets(self.kafka, topics, timeout_s=2.0)
-            with self.cluster.lock:
-                self.history.record(time.monotonic(), offsets)
+            with self._sampling:  # answers that overtake each other would look like topics made anew
+                offsets = end_offsets(self.kafka, topics, timeout_s=2.0)
+                with self.cluster.lock:
+                    self.history.record(time.monotonic(), offsets)
 
     def _measure(self, manager: TaskManager, views: Sequence[InstanceView]) -> None:
         """CPU of its cores over the same time as that of its instances: the period before their last reports."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from qod_magics.errors import TaskManagerError
 from qod_magics.spark.bounded import begin, bounded
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, Move, State, brief, refuses_realtime
@@ -43,12 +44,12 @@ class Supervisor:
         try:
             self.start(instance, manager)
         except Exception as error:
-            self.fail(instance, brief(error))
+            self.fail_on(instance, manager, brief(error))
 
     def move(self, instance: Instance, target: TaskManager, why: str) -> None:
         """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other."""
         source = instance.task_manager
-        if source is target:
+        if source is target and instance.query is not None:
             instance.state = State.RUNNING
             return
         if source is not None and source.alive():
@@ -62,23 +63,37 @@ class Supervisor:
             self.start(instance, target)
         except Exception as error:
             self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=brief(error))
+            if instance.task_manager is not target:  # it was taken away meanwhile
+                return
             instance.forsake()
-            others = self.cluster.targets({instance.id: {target.id, *([source.id] if source else [])}})
+            try:
+                others = self.cluster.targets({instance.id: {target.id, *([source.id] if source else [])}})
+            except TaskManagerError:  # none is up: it waits for one
+                return
             if instance.id in others:
                 self.move(instance, self.cluster.manager(others[instance.id]), why)
             else:
                 self.fail(instance, brief(error), source or target)
 
+    def fail_on(self, instance: Instance, manager: TaskManager, why: str) -> None:
+        """It could not be started on `manager`. Nothing to do when it was taken away from there meanwhile."""
+        if instance.task_manager is manager:
+            self.fail(instance, why)
+
     def fail(self, instance: Instance, why: str, manager: TaskManager | None = None) -> None:
-        """A query ended by itself: start again after a while, or give up loudly."""
+        """A query ended by itself: start again after a while, or give up loudly. One whose task manager is gone did
+        not fail: it waits for another."""
+        manager = manager or instance.task_manager
+        if manager is None or not manager.alive() or self.cluster.task_managers.get(manager.id) is not manager:
+            instance.forsake()
+            return
         if instance.started_at and time.monotonic() - instance.started_at > RECOVERED_AFTER_S:
             instance.failures = 0
         instance.query = None
         instance.hold()
         instance.failure = why
-        if manager is not None:
-            instance.task_manager = manager
-        where = instance.task_manager.id if instance.task_manager else None
+        instance.task_manager = manager
+        where = manager.id
         if instance.failures >= len(BACK_OFF_S):
             instance.state = State.GAVE_UP
             self.cluster.event(
@@ -97,20 +112,37 @@ class Supervisor:
         self.cluster.event("query-failed", instance=instance.id, task_manager=where, why=why, retry_in_s=wait_s)
 
     def poll(self, manager: TaskManager) -> None:
-        """Take in what happened on one task manager since the last look. Raises what an instance's poll raised last."""
+        """Take in what happened on one task manager since the last look. Raises what an instance's poll raised last.
+
+        Raises:
+            TaskManagerError: it has not answered the poll before this one.
+
+        """
+        if not manager.polling.acquire(blocking=False):
+            raise TaskManagerError(f"{manager.id} has not answered the last poll yet.")
+        try:
+            self._poll(manager)
+        finally:
+            manager.polling.release()
+
+    def _poll(self, manager: TaskManager) -> None:
         problem: Exception | None = None
         for instance in [i for i in self.cluster.instances.values() if i.task_manager is manager]:
-            if instance.state is not State.RUNNING or not instance.lock.acquire(blocking=False):
+            lock = instance.lock  # a forsaken instance has another one from then on
+            if instance.state is not State.RUNNING or not lock.acquire(blocking=False):
                 continue
             try:
-                self.cluster.take(instance, instance.poll())
+                batches = instance.poll()
                 why = instance.failed()
+                if instance.task_manager is not manager:  # it was taken away while the answer was on its way
+                    continue
+                self.cluster.take(instance, batches)
                 if why is not None and instance.state is State.RUNNING:
                     self._ended_by_itself(instance, why)
             except Exception as error:  # the others are asked all the same
                 problem = error
             finally:
-                instance.lock.release()
+                lock.release()
         cpu = manager.stage_cpu()
         if cpu is not None:
             runs = {i.run_id: i for i in self.cluster.instances.values() if i.run_id is not None}
@@ -126,7 +158,7 @@ class Supervisor:
             instance.no_realtime = why
         self.fail(instance, why)
         if refused:
-            instance.failures -= 1
+            instance.failures = max(instance.failures - 1, 0)
             instance.retry_at = 0.0
 
     def bury(self) -> None:
@@ -174,7 +206,7 @@ class Supervisor:
                     try:
                         self.start(instance, manager)
                     except Exception as error:
-                        self.fail(instance, brief(error), manager)
+                        self.fail_on(instance, manager, brief(error))
 
                 begin(run, f"place-{instance.id}")
 
@@ -192,7 +224,7 @@ class Supervisor:
         try:
             self.start(instance, manager)
         except Exception as error:
-            self.fail(instance, brief(error))
+            self.fail_on(instance, manager, brief(error))
             return
         self.cluster.event(
             "query-restarted",

@@ -11,9 +11,10 @@ import threading
 import time
 import urllib.request
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import psutil
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 #: A server that listens answers within this, however busy it is.
 ANSWER_S = 30.0
+
+_open: WeakSet[SparkSession] = WeakSet()  #: Connect sessions made here
+_mode_is_ours = False  #: whether it was here that Connect mode was entered
 
 
 class TaskManager:
@@ -160,9 +164,7 @@ class TaskManager:
             with suppress(Exception):
                 bounded(self._give_back, timeout_s, f"{self.id}: its settings")
         else:
-            stopping = begin(self.spark.stop, f"{self.id}-closing")
-            with suppress(Exception):
-                stopping.result(timeout_s if self.alive() else 0.5)
+            _let_go(self.spark, timeout_s if self.alive() else 0.5)
         if self.server is not None:
             self.server.stop()
 
@@ -174,10 +176,17 @@ class TaskManager:
                 self.spark.conf.set(key, value)
 
 
-def start_local(id: str, options: ServerOptions, board: dial.DialBoard, headroom: float) -> TaskManager:
+def start_local(
+    id: str,
+    options: ServerOptions,
+    board: dial.DialBoard,
+    headroom: float,
+    begun: Callable[[LocalServer], None] = lambda _: None,
+) -> TaskManager:
     """Start a server and connect to it. It is not warm yet: see `warm_up`.
 
-    `headroom` (fraction of 1) of its cores is kept back from the plans, so that a backlog can be drained.
+    `headroom` (fraction of 1) of its cores is kept back from the plans, so that a backlog can be drained. `begun` is
+    told the server as soon as its process runs; stopping it then ends the wait.
 
     Raises:
         SetupError, TaskManagerError: it can't be started; nothing is left behind.
@@ -185,14 +194,18 @@ def start_local(id: str, options: ServerOptions, board: dial.DialBoard, headroom
     """
     _refuse_beside_classic()
     server = LocalServer(id, options)
+    spark: SparkSession | None = None
     try:
+        begun(server)
         server.wait_until_listening()
-        spark = connect(server.url, patience_s=90.0)
+        spark = connect(server.url, patience_s=90.0, alive=server.child.alive)
         count = len(options.cpus) if options.cpus and server.child.pinned else (os.cpu_count() or 1)
         return TaskManager(
             id, spark, kind="local", cores=count * (1 - headroom), board=board, ui=server.ui, server=server
         )
     except BaseException:
+        if spark is not None:
+            _let_go(spark, 0.5)
         server.stop()
         raise
 
@@ -221,7 +234,7 @@ def attach_url(
             )
         return TaskManager(id, spark, kind="connect", cores=cores * (1 - headroom), board=board, ui=ui)
     except BaseException:
-        begin(spark.stop, "closing")
+        _let_go(spark, 2.0)
         raise
 
 
@@ -271,24 +284,29 @@ def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]
     return changed
 
 
-def connect(url: str, patience_s: float) -> SparkSession:
+def connect(url: str, patience_s: float, alive: Callable[[], bool] = lambda: True) -> SparkSession:
     """A new Connect session. Failing calls give up in seconds, where the client's default is ten minutes.
 
     Raises:
-        TaskManagerError: nobody answers within `patience_s` seconds, the token is wrong, or this process has a classic
-            session: pyspark serves the one kind or the other.
+        TaskManagerError: nobody answers within `patience_s` seconds or while the server is `alive`, the token is
+            wrong, or this process has a classic session: pyspark serves the one kind or the other.
 
     """
     _refuse_beside_classic()
-    os.environ.setdefault(CONNECT_MODE, "1")
+    global _mode_is_ours
+    if CONNECT_MODE not in os.environ:
+        os.environ[CONNECT_MODE] = "1"
+        _mode_is_ours = True
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself is told
     try:
-        spark = ConnectSession.builder.remote(url).create()
+        # on a thread of its own, whose active session it becomes: not the notebook's, which would keep it for ever
+        spark = begin(ConnectSession.builder.remote(url).create, "connecting").result()
     except Exception as error:
         raise TaskManagerError(f"{_hidden(url)}: {reason(error)}") from error
+    _open.add(spark)
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
     deadline = time.monotonic() + patience_s
     while True:
@@ -296,12 +314,33 @@ def connect(url: str, patience_s: float) -> SparkSession:
             bounded(lambda: spark.sql("SELECT 1").collect(), max(patience_s, ANSWER_S), _hidden(url))
             break
         except Exception as error:
-            if time.monotonic() >= deadline or "UNAUTHENTICATED" in str(error):
-                begin(spark.stop, "closing")
+            if time.monotonic() >= deadline or not alive() or "UNAUTHENTICATED" in str(error):
+                _let_go(spark, 0.5)
                 raise TaskManagerError(f"{_hidden(url)} can't be used: {reason(error)}.{_hint(url, error)}") from error
             time.sleep(0.5)
     spark.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
     return spark
+
+
+def leave_connect_mode() -> None:
+    """Once no Connect session made here is open, pyspark may serve a classic session again."""
+    global _mode_is_ours
+    if _mode_is_ours and not _open:
+        _mode_is_ours = False
+        os.environ.pop(CONNECT_MODE, None)
+
+
+def _let_go(spark: SparkSession, timeout_s: float) -> None:
+    """Have the server forget a Connect session, within a bound; then close the connection, which ends calls that hang.
+
+    `spark.stop` alone would do both under a lock of all sessions, and a server that hangs would hold it.
+    """
+    _open.discard(spark)
+    with suppress(Exception):
+        begin(spark.client.release_session, "releasing").result(timeout_s)
+    spark.release_session_on_close = False
+    with suppress(Exception):
+        begin(spark.stop, "closing").result(2.0)
 
 
 def _refuse_beside_classic() -> None:
