@@ -37,9 +37,11 @@ from qod_magics.kafka.external import ExternalKafka
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.kafka.topics import topic_partitions
+from qod_magics.player import Player, Start
 from qod_magics.policies import DEFAULT_POLICY, policy
 from qod_magics.policies.stream_economics import UNKNOWN_ESTIMATE, Request, available_cpu, place
 from qod_magics.spark.bounded import begin
+from qod_magics.spark.checkpoints import checkpoint_root, local_path
 from qod_magics.spark.cluster import Homeless
 from qod_magics.spark.results import read_results
 from qod_magics.spark.runtime import SparkRuntime
@@ -97,11 +99,12 @@ class Session:
         self._ended = False
         self._names = 0
         self._injectors: list[Injector] = []
+        self._players: list[Player] = []
         self._servers: list[LocalServer] = []
         self._directory = Path(tempfile.mkdtemp(prefix="qod-session-"))
         try:
             self._janitor = _janitor(self._directory)
-            where = checkpoints or str(self._directory / "checkpoints")
+            where = checkpoint_root(checkpoints or self._directory / "checkpoints")
             self.runtime = SparkRuntime(kafka, self.id, f"{where.rstrip('/')}/{self.id}", _placed, period_s)
             self.recording_path = Path(record) if record is not None else self._directory / "run.jsonl"
             self.controller = Controller(
@@ -204,8 +207,7 @@ class Session:
             session = cls(broker, **options)
             session._own_kafka = kafka is None
             manager = attach_session("spark", spark, session.runtime.board, session.headroom)
-            warm_up(manager, broker, session.runtime.board, session.runtime.checkpoints)
-            session.runtime.add_task_manager(manager)
+            session._join(manager)
             say(manager.describe)
             session.thread.start()
             return session
@@ -223,6 +225,9 @@ class Session:
             return
         self._ended = True
         atexit.unregister(self.down)
+        for player in self._players:
+            with suppress(Exception):
+                player.stop()
         for injector in self._injectors:
             with suppress(Exception):
                 injector.stop()
@@ -237,6 +242,9 @@ class Session:
         if self._own_kafka:
             with suppress(Exception):
                 self.kafka.stop()  # type: ignore[attr-defined]
+        with suppress(Exception):  # its name is this session's alone: nobody could go on from it
+            if (checkpoints := local_path(self.runtime.checkpoints)) is not None:
+                shutil.rmtree(checkpoints, ignore_errors=True)
         shutil.rmtree(self._directory, ignore_errors=True)
         with suppress(Exception):
             self._janitor.release()
@@ -482,6 +490,18 @@ class Session:
         injector.start()
         self._injectors.append(injector)
         return injector
+
+    def play(self, injector: Injector, applications: Mapping[str, Start] | None = None) -> Player:
+        """Do what the injector's scenario says beside its rates, when it says so: name phases, add and remove task
+        managers, start and stop applications (functions that declare streams on the session they are given).
+
+        Raises:
+            ScenarioError: the scenario starts an application that is not given.
+
+        """
+        player = Player(self, injector, applications or {})
+        self._players.append(player)
+        return player
 
     def record(self, path: str | os.PathLike[str]) -> None:
         """Append the recording to another file, from the next cycle on."""

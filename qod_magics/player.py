@@ -1,0 +1,87 @@
+"""Plays what a scenario says beside the rates: phases, applications and task managers that come and go."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from qod_magics.errors import QodError, ScenarioError, nearest
+from qod_magics.kafka.injector import Injector
+from qod_magics.kafka.scenario import ScenarioEvent
+
+if TYPE_CHECKING:
+    from qod_magics.session import Session
+
+#: An application of a scenario: declares its streams on the session that it is given.
+Start = Callable[["Session"], object]
+
+LOOK_S = 0.1
+
+
+class Player:
+    """Follows an injector on a thread of its own and does to the session what its scenario says, when it says so.
+
+    A task manager that the scenario adds gets the session's next id; the scenario's own name for it is only used to
+    take the same one away again. Applications are functions that declare streams; to stop one is to stop the streams
+    that it declared. What goes wrong is noted in the recording, and the scenario goes on.
+    """
+
+    def __init__(self, session: Session, injector: Injector, applications: Mapping[str, Start]) -> None:
+        for event in injector.scenario.events:
+            if event.action == "start_application" and event.target not in applications:
+                raise ScenarioError(
+                    f"the scenario starts the application {event.target!r}, which was not given."
+                    f"{nearest(event.target, applications)}"
+                )
+        self.session = session
+        self.injector = injector
+        self.applications = applications
+        self.done: list[ScenarioEvent] = []  #: what has happened so far
+        self._managers: dict[str, str] = {}  #: id by the scenario's name
+        self._streams: dict[str, tuple[str, ...]] = {}  #: what each application declared
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="qod-player", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Do nothing more of the scenario; the injector goes on."""
+        self._ended.set()
+        self._thread.join(30.0)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the scenario is over; False when `timeout_s` seconds passed first."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        left = list(self.injector.scenario.events)
+        phase = None
+        while not self._ended.wait(LOOK_S) and self.session.alive:
+            now = self.injector.phase()
+            if now != phase:
+                phase = now
+                self.session.annotate(phase=phase)
+            while left and left[0].at_s <= self.injector.position():
+                event = left.pop(0)
+                try:
+                    self._do(event)
+                    self.done.append(event)
+                except QodError as error:
+                    self.session.controller.note("scenario-failed", f"{event.action} {event.target}: {error}")
+            if not self.injector.alive() and not left:
+                return
+
+    def _do(self, event: ScenarioEvent) -> None:
+        session, name = self.session, event.target
+        if event.action == "add_task_manager":
+            self._managers[name] = session.add_task_manager()
+        elif event.action == "remove_task_manager":
+            session.remove_task_manager(self._managers.pop(name, name))
+        elif event.action == "start_application":
+            before = set(session.application.names)
+            self.applications[name](session)
+            self._streams[name] = tuple(n for n in session.application.names if n not in before)
+        else:
+            for stream in reversed(self._streams.pop(name, ())):
+                session.stop(stream)
