@@ -10,6 +10,7 @@ from qod_magics.application.names import SOURCE
 from qod_magics.application.quiet import analysis_errors_unprinted
 from qod_magics.application.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.weight import one_weight, twice
 from qod_magics.errors import ApplicationError
 
 if TYPE_CHECKING:
@@ -28,10 +29,13 @@ def opened_chain(spec: TaskSpec, spark: SparkSession, inputs: Mapping[str, DataF
         given = _named(spec.head, inputs)
         for stream in spec.streams:
             try:
-                frame = open_recipes.enter_context(stream.recipe.opened(spark, given))
+                frame = one_weight(open_recipes.enter_context(stream.recipe.opened(spark, given)))
             except ApplicationError as error:
                 raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
             given = {stream.name: frame}
+        same = twice(frame)
+        if same is not None:
+            raise ApplicationError(f"stream {spec.id!r} gives two columns {same!r}: rename one, or leave it out")
         yield frame
 
 

@@ -41,7 +41,8 @@ class KafkaTopic:
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """Parquet files under a directory that the task managers reach."""
+    """Parquet files under a directory that the task managers reach, in a directory `run=...` for each instance; whoever
+    reads the whole gets that as a column."""
 
     path: str
     kind: ClassVar[str] = "parquet"

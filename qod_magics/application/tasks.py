@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -97,8 +97,11 @@ class TaskSpec:
         return next((stream.trigger_s for stream in self.streams if stream.trigger_s is not None), None)
 
 
-def tasks(application: Application) -> tuple[TaskSpec, ...]:
+def tasks(application: Application, apart: Collection[str] = ()) -> tuple[TaskSpec, ...]:
     """The live streams as tasks, inputs before their readers; the others wait (`Application.waiting`).
+
+    `apart`: streams that are not fused with their readers, because their rows are on their way to these already:
+    taking the edge between them away would lose what waits on it.
 
     A stream joins the chain of its only input when it is that stream's only live reader, both have the same
     parallelism and mode and no triggers that differ, neither says --no-fuse, and no --key asks for its rows to be
@@ -110,7 +113,7 @@ def tasks(application: Application) -> tuple[TaskSpec, ...]:
     for name in live:
         stream = application[name]
         chain = chains.get(stream.upstream[0]) if len(stream.upstream) == 1 else None
-        if chain is not None and len(readers[chain[-1].name]) == 1 and _fuses(chain, stream):
+        if chain is not None and len(readers[chain[-1].name]) == 1 and _fuses(chain, stream, apart):
             del chains[chain[-1].name]
             chains[name] = (*chain, stream)
         else:
@@ -123,7 +126,7 @@ def task_of(specs: tuple[TaskSpec, ...]) -> Mapping[str, str]:
     return MappingProxyType({member: spec.id for spec in specs for member in spec.members})
 
 
-def _fuses(chain: tuple[StreamDeclaration, ...], stream: StreamDeclaration) -> bool:
+def _fuses(chain: tuple[StreamDeclaration, ...], stream: StreamDeclaration, apart: Collection[str]) -> bool:
     last = chain[-1]
     triggers = {s.trigger_s for s in (*chain, stream) if s.trigger_s is not None}
     return (
@@ -133,4 +136,5 @@ def _fuses(chain: tuple[StreamDeclaration, ...], stream: StreamDeclaration) -> b
         and stream.fuse
         and last.mode == stream.mode
         and len(triggers) <= 1
+        and last.name not in apart
     )

@@ -235,8 +235,8 @@ class EmbeddedBroker:
 
     def _format(self, java: Java, jars: list[Path]) -> None:
         """Kafka wants its data directory marked with a cluster id before the first run."""
-        command = [*self._java_command(java, jars, FORMAT_HEAP), "kafka.tools.StorageTool", "format", "-t", cluster_id()]
-        child = self._supervise([*command, "-c", self._properties_file])
+        tool = [*self._java_command(java, jars, FORMAT_HEAP), "kafka.tools.StorageTool", "format"]
+        child = self._supervise([*tool, "-t", cluster_id(), "-c", self._properties_file])
         if child.wait(FORMAT_TIMEOUT_S) != 0:
             raise KafkaError(f"Kafka's data directory {self._directory} can't be formatted: {_cause(child.tail())}")
 

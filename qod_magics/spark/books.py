@@ -39,6 +39,7 @@ class Account:
             self.unreported += start - known
             read += end - start
             self.position[partition] = end
+        feed = feed.counted_once(read)
         if feed.read is None or feed.kept is None:
             self.unreported += read
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core import snapshot as core
@@ -159,6 +159,9 @@ class Cluster:
             extra: dict[str, Any] = {"state": instance.state.value}
             if instance.mode:
                 extra["mode"] = instance.mode
+            if instance.python_cpu and reading is not None and reading.cpu is not None:
+                extra["python_cpu"] = round(instance.python_cpu, 2)
+                reading = replace(reading, cpu=reading.cpu + instance.python_cpu)
             views.append(
                 InstanceView(
                     instance.id,

@@ -62,20 +62,20 @@ def _at(times: list[float], values: list[float], time: float) -> float:
 
 @dataclass(slots=True)
 class PythonMeter:
-    """CPU of the Python workers below a JVM since the last call, % of one core."""
+    """CPU of the Python workers below a JVM since the last call."""
 
     root: int
     _last: tuple[float, dict[int, float]] | None = field(default=None, init=False)
 
-    def read(self) -> float:
-        """0 at the first call."""
+    def read(self) -> tuple[float, float]:
+        """CPU in % of one core, and over how many seconds; (0, 0) at the first call, which begins the measurement."""
         now = time.monotonic()
         used = dict(_python_seconds(self.root))
         before, self._last = self._last, (now, used)
         if before is None or now <= before[0]:
-            return 0.0
+            return 0.0, 0.0
         seconds = sum(max(spent - before[1].get(pid, 0.0), 0.0) for pid, spent in used.items())
-        return 100.0 * seconds / (now - before[0])
+        return 100.0 * seconds / (now - before[0]), now - before[0]
 
 
 def _python_seconds(root: int) -> Iterable[tuple[int, float]]:

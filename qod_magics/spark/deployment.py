@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.chain import opened_chain
 from qod_magics.application.names import SOURCE
-from qod_magics.application.sink import Memory
+from qod_magics.application.sink import KafkaTopic, Memory
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
-from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics, partitions
+from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
 from qod_magics.spark.pipeline import Feed, Job, Workshop, schema_of_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+#: The fields of a deployment that a change of the application changes.
+_BOOKS = ("specs", "pipes", "schemas", "accounts", "results", "source_partitions")
 
 
 @dataclass(slots=True)
@@ -43,10 +46,11 @@ class Deployment:
     session: str
     specs: dict[str, TaskSpec] = field(default_factory=dict)  #: inputs first
     pipes: dict[str, Pipe] = field(default_factory=dict)
-    schemas: dict[str, StructType] = field(default_factory=dict)  #: output of each task
+    schemas: dict[str, StructType] = field(default_factory=dict)  #: output of each task, with `_weight` if it has one
     accounts: dict[str, Account] = field(default_factory=dict)  #: by source task or "from>to"
     results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by source task
+    results_made: int = 0  #: numbers the topics behind memory sinks
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop) -> dict[str, StructType]:
         """The output schema of every task, from building each recipe once, without starting anything.
@@ -67,18 +71,39 @@ class Deployment:
                     )
             job = self._job(spec, 0, schemas, probe=True)
             with workshop.result(job) as rows:
-                schemas[spec.id] = schema_of_stream(rows)
+                schemas[spec.id] = rows.schema
             if spec.key is not None:
                 for upstream in spec.upstream:
-                    if spec.key not in schemas[upstream].names:
+                    columns = schema_of_stream(schemas[upstream]).names
+                    if spec.key not in columns:
                         raise ApplicationError(
                             f"--key {spec.key} of {spec.id!r}: its input {upstream!r} has no such column; "
-                            f"it has {', '.join(schemas[upstream].names)}"
+                            f"it has {', '.join(columns)}"
                         )
         return schemas
 
-    def adopt(self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> None:
-        """Make the topics that these tasks need, open their books, and forget what is no longer needed."""
+    def copy(self) -> Deployment:
+        """As it is now, to come back to; the accounts are shared and go on."""
+        shallow: dict[str, Any] = {name: dict(getattr(self, name)) for name in _BOOKS}
+        return replace(self, **shallow)
+
+    def restore(self, before: Deployment) -> None:
+        """Be as `before` again. Its topics must still be there; those made since are deleted."""
+        gone = self.own_topics() - before.own_topics()
+        for name in _BOOKS:
+            setattr(self, name, dict(getattr(before, name)))
+        delete_topics(self.kafka, gone)
+
+    def own_topics(self) -> set[str]:
+        """The topics of its streams and memory sinks."""
+        return {pipe.topic for pipe in self.pipes.values()} | set(self.results.values())
+
+    def adopt(self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> set[str]:
+        """Make the topics that these tasks need and open their books; returns the topics that nobody needs any more,
+        to be deleted once the tasks run.
+
+        A source whose head stream ran before, in a chain of another name, goes on where that one stopped.
+        """
         wanted: dict[str, Pipe] = {}
         for spec in specs:
             for upstream in spec.upstream:
@@ -87,18 +112,15 @@ class Deployment:
                 topic = f"qod.{self.session}.{upstream}.{spec.id}"
                 parts = max(spec.parallelism, known.partitions if known else 1)
                 wanted[name] = Pipe(name, upstream, spec.id, topic, parts, spec.key)
-        results = {spec.id: f"qod.{self.session}.{spec.id}.out" for spec in specs if isinstance(spec.sink, Memory)}
+        results = {spec.id: self._results_topic(spec, schemas) for spec in specs if isinstance(spec.sink, Memory)}
         topics = {pipe.topic: pipe.partitions for pipe in wanted.values()}
         topics.update({results[spec.id]: spec.parallelism for spec in specs if spec.id in results})
-        grown = {
-            pipe.topic: pipe.partitions
-            for name, pipe in wanted.items()
-            if name in self.pipes and self.pipes[name].partitions < pipe.partitions
-        }
-        grow_topics(self.kafka, grown)
-        create_topics(self.kafka, topics)
-        gone = {p.topic for n, p in self.pipes.items() if n not in wanted}
-        gone |= {topic for task, topic in self.results.items() if task not in results}
+        there = topic_partitions(self.kafka)
+        topics.update({topic: max(count, there.get(topic, 0)) for topic, count in topics.items()})
+        grow_topics(self.kafka, {topic: n for topic, n in topics.items() if there.get(topic, n) < n})
+        written = {spec.sink.topic: 1 for spec in specs if isinstance(spec.sink, KafkaTopic)}
+        create_topics(self.kafka, topics | {topic: n for topic, n in written.items() if topic not in there})
+        before = self.own_topics()
         for name, pipe in wanted.items():
             if name not in self.accounts:
                 self.accounts[name] = Account(pipe.topic, dict.fromkeys(range(pipe.partitions), 0))
@@ -106,23 +128,47 @@ class Deployment:
             if spec.topic is not None:
                 known_account = self.accounts.get(spec.id)
                 if known_account is None or known_account.topic != spec.topic.topic:
+                    known_account = self._account_of_head(spec)
+                if known_account is not None:
+                    self.accounts[spec.id] = known_account
+                else:
                     ask = end_offsets if spec.topic.starting == "latest" else beginning_offsets
                     first = dict(ask(self.kafka, [spec.topic.topic], timeout_s=10.0)[spec.topic.topic])
                     self.accounts[spec.id] = Account(spec.topic.topic, first)
                 self.source_partitions[spec.id] = len(self.accounts[spec.id].first)
-        keep = set(wanted) | {spec.id for spec in specs}
+        keep = set(wanted) | {spec.id for spec in specs if spec.topic is not None}
         self.accounts = {name: account for name, account in self.accounts.items() if name in keep}
         self.specs = {spec.id: spec for spec in specs}
         self.pipes, self.results, self.schemas = wanted, results, dict(schemas)
-        delete_topics(self.kafka, gone)
+        return before - self.own_topics()
 
-    def jobs(self, spec: TaskSpec) -> list[Job]:
-        """One job for each instance of a task."""
-        return [self._job(spec, index, self.schemas) for index in range(spec.parallelism)]
+    def jobs(self, spec: TaskSpec, generation: int) -> list[Job]:
+        """One job for each instance of a task; a new generation starts afresh."""
+        made = [self._job(spec, index, self.schemas) for index in range(spec.parallelism)]
+        return [replace(job, run=f"{self.session}-{generation}-{job.index + 1}") for job in made]
 
     def topics(self) -> list[str]:
         """All topics whose end offsets count: those of sources and streams."""
         return sorted({account.topic for account in self.accounts.values()})
+
+    def _results_topic(self, spec: TaskSpec, schemas: Mapping[str, Any]) -> str:
+        """The same as before as long as the query is; another recipe's rows are no results of this one."""
+        topic, known = self.results.get(spec.id), self.specs.get(spec.id)
+        same = known is not None and known.tail.recipe == spec.tail.recipe
+        if topic is not None and same and self.schemas.get(spec.id) == schemas[spec.id]:
+            return topic
+        self.results_made += 1
+        return f"qod.{self.session}.{spec.id}.out{self.results_made}"
+
+    def _account_of_head(self, spec: TaskSpec) -> Account | None:
+        """The account of the task in which this one's first stream ran so far, at the head and of the same topic."""
+        for known in self.specs.values():
+            account = self.accounts.get(known.id)
+            if account is None or spec.topic is None or account.topic != spec.topic.topic:
+                continue
+            if known.head.name == spec.head.name:
+                return account
+        return None
 
     def _job(self, spec: TaskSpec, index: int, schemas: Mapping[str, Any], probe: bool = False) -> Job:
         feeds = []
@@ -138,7 +184,7 @@ class Deployment:
             own = tuple(p for p in range(count) if p % spec.parallelism == index)
             topic = pipe.topic if pipe is not None else f"qod.{self.session}.{upstream}.{spec.id}"
             starting = {} if probe else self.accounts[name].position
-            feeds.append(Feed(name, (upstream,), topic, own, dict(starting), schemas[upstream], True))
+            feeds.append(Feed(name, (upstream,), topic, own, dict(starting), schema_of_stream(schemas[upstream]), True))
         outgoing = [] if probe else [pipe for pipe in self.pipes.values() if pipe.source == spec.id]
 
         @contextmanager

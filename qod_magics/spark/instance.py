@@ -17,6 +17,8 @@ from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.meter import Meter, Reading
 from qod_magics.spark.pipeline import Job, Workshop
 from qod_magics.spark.progress import Batch, batch_of
+from qod_magics.spark.realtime import not_realtime
+from qod_magics.spark.reason import reason
 from qod_magics.spark.task_manager import TaskManager
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ class Instance:
     move: Move | None = None
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
+    python_cpu: float = 0.0  #: its part of its task manager's Python workers, % of one core; 0 in real-time mode
     _last_batch: int = -1
     lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is started or stopped
 
@@ -99,6 +102,8 @@ class Instance:
         """
         lock = self.lock
         with lock:
+            if self.state is State.STOPPED:  # meanwhile, by a new deployment
+                return
             if lock is not self.lock:
                 raise TaskManagerError(f"{self.id} was taken away while its start on {task_manager.id} waited.")
             self.state = State.STARTING
@@ -118,14 +123,19 @@ class Instance:
                     raise
                 except Exception as error:
                     if self.mode_wanted == "realtime" or not refuses_realtime(error):
-                        raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {brief(error)}") from error
-                    refusal = self.no_realtime = brief(error)
+                        if refuses_realtime(error):
+                            refused = not_realtime(reason(error))
+                            raise TaskManagerError(f"{self.id} can't run in real-time mode: {refused}.") from error
+                        raise TaskManagerError(
+                            f"{self.id} can't start on {task_manager.id}: {reason(error)}"
+                        ) from error
+                    refusal = self.no_realtime = reason(error)
             try:
                 self._begin(task_manager, workshop, realtime=False, period_s=period_s, why=refusal)
             except QodError:
                 raise
             except Exception as error:
-                raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {brief(error)}") from error
+                raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
 
     def _begin(
         self, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, period_s: float, why: str = ""
@@ -160,7 +170,7 @@ class Instance:
         self.query = query
         self.run_id = str(query.runId)
         self.mode = "real-time" if realtime else "micro-batch"
-        self.mode_why = why
+        self.mode_why = not_realtime(why)
         self._last_batch = -1
         self.started_at = time.monotonic()
         self.state = State.RUNNING
@@ -199,7 +209,7 @@ class Instance:
         if query is None or query.isActive:
             return None
         error = query.exception()
-        return brief(error) if error is not None else "the query ended by itself"
+        return reason(error) if error is not None else "the query ended by itself"
 
     def stop(self, at_batch_end_s: float = 0.0) -> tuple[Batch, ...]:
         """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds; the batches since.
@@ -254,6 +264,16 @@ class Instance:
         """Of the present run; None while it has reported nothing."""
         return self.meter.reading(period_s, self.run_id)
 
+    def busy_s(self, since: float) -> float:
+        """Seconds since then (since the epoch) in which its present run had a batch under way."""
+        batches = [batch for _, batch in self.meter.spans if batch.run_id == self.run_id and batch.end > since]
+        busy = sum(batch.end - max(batch.start, since) for batch in batches)
+        query = self.query
+        with suppress(Exception):
+            if query is not None and query.status["isTriggerActive"]:  # one that has not reported yet
+                busy += max(time.time() - max([since, *(batch.end for batch in batches)]), 0.0)
+        return busy
+
     def next_bound(self, period_s: float) -> int | None:
         """A better bound on the records of a micro-batch, if the present one is off: a batch should take no longer
         than half a period. None: leave it. A new bound needs a restart of the query."""
@@ -283,12 +303,6 @@ def refuses_realtime(error: BaseException | str) -> bool:
     """Whether Spark says that real-time mode can't run this plan (or does not know that mode)."""
     text = str(error)
     return "REAL_TIME" in text or "realTime" in text or "real-time" in text.lower()
-
-
-def brief(error: BaseException) -> str:
-    """The line of an error that says most."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("JVM stacktrace")]
-    return (lines[0] if lines else type(error).__name__)[:400]
 
 
 def _report(progress: Any) -> dict[str, Any] | None:

@@ -65,6 +65,7 @@ class Job:
     sink: Sink | None  #: of a query
     results: str | None  #: the topic behind a memory sink; instance i writes its partition i
     trigger_s: float | None
+    run: str = ""  #: names the directory of a file sink: another one for each checkpoint
 
     @property
     def only_microbatch(self) -> str | None:
@@ -74,11 +75,11 @@ class Job:
         return None
 
 
-def schema_of_stream(rows: DataFrame) -> StructType:
-    """The schema under which these rows travel: `_weight` goes in a header of its own."""
+def schema_of_stream(schema: StructType) -> StructType:
+    """The schema under which such rows travel: `_weight` goes in a header of its own."""
     from pyspark.sql.types import StructType
 
-    return StructType([field for field in rows.schema.fields if field.name != WEIGHT])
+    return StructType([field for field in schema.fields if field.name != WEIGHT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ class Workshop:
         counted = rows.observe("out", F.count(F.lit(1)).alias("rows"))
         sink = job.sink
         if isinstance(sink, Parquet):
-            path = sink.path.rstrip("/") + (f"/instance={job.index}" if job.index else "")
+            # in a directory Spark skips the batches that its log there has seen, whichever query wrote them
+            path = f"{sink.path.rstrip('/')}/run={job.run}"
             return counted.writeStream.format("parquet").option("path", path)
         if isinstance(sink, Console):
             return counted.writeStream.format("console").option("truncate", "false")

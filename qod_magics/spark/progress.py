@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,13 @@ class FeedCount:
     end: Offsets  #: the next offset to read, by partition
     read: int | None  #: rows before the shedder; None: the batch carried no count
     kept: int | None  #: rows after it
+
+    def counted_once(self, records: int) -> FeedCount:
+        """The counts of one pass over the batch's records: a recipe that reads its input twice, or a foreachBatch that
+        evaluates a batch twice, counts each row twice."""
+        if self.read is None or self.kept is None or self.read <= records:
+            return self
+        return replace(self, read=records, kept=round(self.kept * records / self.read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +51,26 @@ class Batch:
 def batch_of(report: Mapping[str, Any]) -> Batch | None:
     """The batch that this progress report speaks of; None for a report of an idle trigger."""
     observed = {name: _observed(row) for name, row in (report.get("observedMetrics") or {}).items()}
-    feeds = []
+    feeds: list[FeedCount] = []
+    times = 1.0
     for position, source in enumerate(report.get("sources") or ()):
         end = _offsets(source.get("endOffset"))
         start = _offsets(source.get("startOffset"))
         topic = next(iter(end), "")
-        feeds.append(
-            FeedCount(
-                topic,
-                start.get(topic) if start else None,
-                end.get(topic, {}),
-                _count(observed, "read", topic, position),
-                _count(observed, "kept", topic, position),
-            )
+        if topic and any(feed.topic == topic for feed in feeds):
+            continue  # the recipe reads this feed twice
+        feed = FeedCount(
+            topic,
+            start.get(topic) if start else None,
+            end.get(topic, {}),
+            _count(observed, "read", topic, position),
+            _count(observed, "kept", topic, position),
         )
+        if feed.start is not None:
+            records = sum(offset - feed.start.get(partition, offset) for partition, offset in feed.end.items())
+            times = max(times, (feed.read or 0) / max(records, 1))
+            feed = feed.counted_once(records)
+        feeds.append(feed)
     out = observed.get("out", {})
     moved = any(feed.start is None or dict(feed.start) != dict(feed.end) for feed in feeds)
     if not observed and not moved:
@@ -72,8 +85,8 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
         end=began + took_ms / 1e3,
         planning_s=max(durations.get("triggerExecution", 0) - durations.get("addBatch", 0), 0) / 1e3,
         feeds=tuple(feeds),
-        out=int(out.get("rows", 0)),
-        sent={key.removeprefix("sent_"): int(n) for key, n in out.items() if key.startswith("sent_")},
+        out=round(out.get("rows", 0) / times),
+        sent={key.removeprefix("sent_"): round(n / times) for key, n in out.items() if key.startswith("sent_")},
     )
 
 

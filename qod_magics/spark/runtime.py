@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from typing import Any
 
-from qod_magics.application.difference import difference
+from qod_magics.application.difference import Difference, difference
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials, Observation
@@ -21,9 +22,10 @@ from qod_magics.spark.bounded import begin, bounded, gather
 from qod_magics.spark.cluster import Cluster, Placer
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard, Reading
-from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State, brief
+from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
 from qod_magics.spark.observation import InstanceView, TaskView, observation
 from qod_magics.spark.pipeline import Workshop
+from qod_magics.spark.reason import reason
 from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager
 
@@ -162,41 +164,90 @@ class SparkRuntime:
                 if any(schemas.get(u) != self.deployment.schemas.get(u) for u in self._spec(specs, t).upstream)
             }
             again = anew | set(change.rebuild) | set(change.restart)
-            stopping = [i for i in self.instances.values() if i.job.task in again or i.job.task in change.stop]
-            self._all(lambda i: self.cluster.take(i, i.stop(REALTIME_BATCH_S + 1.0)), stopping)
-            for instance in stopping:
-                instance.state = State.STOPPED
-            new: list[Instance] = []
-            with self.cluster.lock:  # a task and its instances appear at once: a snapshot is valid at any instant
-                self.deployment.adopt(specs, schemas)
-                for task in change.stop:
-                    self.cluster.forget(task)
-                for spec in specs:
-                    if spec.id in change.unchanged:
-                        continue
-                    if spec.id in anew or spec.id in change.start:
-                        self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
-                    kept = {i.id: i for i in self.instances.values() if i.job.task == spec.id}
-                    if spec.id in anew:
-                        self.cluster.forget(spec.id)
-                    for job in self.deployment.jobs(spec):
-                        where = f"{self.checkpoints}/{spec.id}/{self._generation[spec.id]}/{job.index + 1}"
-                        instance = Instance(job, where, spec.mode)
-                        before = kept.get(job.instance)
-                        if before is not None:
-                            instance.meter, instance.held = before.meter, before.held
-                            instance.no_realtime = "" if spec.id in anew else before.no_realtime
-                            instance.task_manager = before.task_manager
-                        self.cluster.instances[instance.id] = instance
-                        new.append(instance)
-            with suppress(KafkaError):  # a topic just made may not have settled; the watcher asks again
-                self._sample()
-            targets = self.cluster.targets({i.id: set() for i in new if i.task_manager is None})
-            self._all(
-                lambda i: self.supervisor.start(i, i.task_manager or self.cluster.manager(targets[i.id])),
-                new,
-                loud=True,
-            )
+            before, ran = self.deployment.copy(), dict(self.instances)
+            heads = {spec.head.name for spec in specs}  # what goes on elsewhere, and at a batch's end without doubles
+            ending = {t for t in change.stop if self.deployment.specs[t].head.name not in heads}
+            stopping = [i for i in ran.values() if i.job.task in again or i.job.task in change.stop]
+            try:
+                self._stop([i for i in stopping if i.job.task in ending])
+                self._stop([i for i in stopping if i.job.task not in ending], REALTIME_BATCH_S + 1.0)
+                gone, new = self._adopt(specs, schemas, change, anew)
+                with suppress(KafkaError):  # a topic just made may not have settled; the watcher asks again
+                    self._sample()
+                targets = self.cluster.targets({i.id: set() for i in new if i.task_manager is None})
+                self._all(
+                    lambda i: self.supervisor.start(i, i.task_manager or self.cluster.manager(targets[i.id])),
+                    new,
+                    loud=True,
+                )
+                self._all(lambda i: self.supervisor.settle(i), new, loud=True)
+            except BaseException:
+                self._go_back(before, ran, stopping)
+                raise
+            with suppress(KafkaError):  # what can't be deleted now goes with the session
+                delete_topics(self.kafka, gone)
+
+    def _adopt(
+        self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any], change: Difference, anew: Collection[str]
+    ) -> tuple[set[str], list[Instance]]:
+        """Take these tasks over: topics that nobody needs any more, and instances to start. A task and its instances
+        appear at once: a snapshot is valid at any instant."""
+        new: list[Instance] = []
+        with self.cluster.lock:
+            for task in change.stop:
+                self.cluster.forget(task)
+                self.cluster.own_source.pop(task, None)
+                for key in self._dials_around(task):
+                    self.cluster.dials.pop(key, None)
+            gone = self.deployment.adopt(specs, schemas)
+            for spec in specs:
+                if spec.id in change.unchanged:
+                    continue
+                if spec.id in anew or spec.id in change.start:
+                    self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
+                kept = {i.id: i for i in self.instances.values() if i.job.task == spec.id}
+                if spec.id in anew:
+                    self.cluster.forget(spec.id)
+                for job in self.deployment.jobs(spec, self._generation[spec.id]):
+                    where = f"{self.checkpoints}/{spec.id}/{self._generation[spec.id]}/{job.index + 1}"
+                    instance = Instance(job, where, spec.mode)
+                    before = kept.get(job.instance)
+                    if before is not None:
+                        instance.meter, instance.held = before.meter, before.held
+                        instance.no_realtime = "" if spec.id in anew else before.no_realtime
+                        instance.task_manager = before.task_manager
+                    self.cluster.instances[instance.id] = instance
+                    new.append(instance)
+        return gone, new
+
+    def _dials_around(self, task: str) -> list[str]:
+        """The keys of all dials that a task, or a stream from or to it, has."""
+        streams = [p.name for p in self.deployment.pipes.values() if task in (p.source, p.target)]
+        return [self.board.source(task), self.board.accept(task), self.board.accuracy(task)] + [
+            self.board.send(name) for name in streams
+        ]
+
+    def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
+        for instance in instances:
+            instance.state = State.STOPPED
+        self._all(lambda i: self.cluster.take(i, i.stop(at_batch_end_s)), instances)
+
+    def _go_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
+        """After a failed deployment: what ran before runs again, and nothing else does."""
+        with self.cluster.lock:
+            begun = [i for i in self.instances.values() if ran.get(i.id) is not i]
+        self._stop(begun)
+        with self.cluster.lock:
+            self.cluster.instances.clear()
+            self.cluster.instances.update(ran)
+            with suppress(KafkaError):
+                self.deployment.restore(before)
+        for instance in stopped:
+            if instance.task_manager is None:
+                instance.state = State.WAITING
+            elif instance.state is State.STOPPED:
+                instance.retry_at, instance.state = 0.0, State.BACKING_OFF
+        self.supervisor.retry()
 
     def restrict(self, specs: Sequence[TaskSpec]) -> None:
         """Take over the priorities and minimum accuracies of these tasks, which are otherwise those that run."""
@@ -409,6 +460,6 @@ class SparkRuntime:
             except QodError as error:
                 errors.append(error)
             except Exception as error:
-                errors.append(TaskManagerError(brief(error)))
+                errors.append(TaskManagerError(reason(error)))
         if loud and errors:
             raise errors[0]

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from qod_magics.application import weight
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-WEIGHT = "_weight"
+WEIGHT = weight.WEIGHT
 #: Uniform in [0, 1) with a resolution of 2^-20, the same for the same record after any replay.
 RECORD_HASH = "((xxhash64(topic, partition, offset) & 1048575) / 1048576.0D)"
 #: Uniform in [0, 1), drawn afresh for every row; `rand()` would repeat one sequence in every batch.

@@ -23,6 +23,14 @@ def completed_stages(api: str, application: str, timeout_s: float = 5.0) -> list
     return stages
 
 
+def active_runs(api: str, application: str, timeout_s: float = 5.0) -> set[str]:
+    """Run ids of the streaming queries that have tasks at work. Raises OSError."""
+    url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=active"
+    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+        found = (_BATCH.search(stage.get("description") or "") for stage in json.load(answer))
+        return {match[1] for match in found if match}
+
+
 def applications(api: str, timeout_s: float = 5.0) -> list[str]:
     """Ids of the applications behind this UI. Raises OSError."""
     with urllib.request.urlopen(f"{api.rstrip('/')}/api/v1/applications", timeout=timeout_s) as answer:

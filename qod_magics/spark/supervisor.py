@@ -7,13 +7,17 @@ import time
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.bounded import begin, bounded
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, Move, State, brief, refuses_realtime
+from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, Move, State, refuses_realtime
+from qod_magics.spark.realtime import not_realtime
+from qod_magics.spark.reason import reason
 from qod_magics.spark.task_manager import TaskManager
 
 #: Waits between the restarts of a failing query, seconds; after the last it is given up.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: A query that ran for so long has recovered: its failures are forgotten.
 RECOVERED_AFTER_S = 60.0
+#: So long a query may take from its start to its first tasks; one that is still planning then is taken for settled.
+SETTLED_S = 8.0
 #: A remote task manager that did not answer for so long is lost.
 SILENCE_S = 15.0
 
@@ -34,6 +38,34 @@ class Supervisor:
             self.cluster.period_s,
         )
 
+    def settle(self, instance: Instance) -> None:
+        """Wait until the first real-time batch of a query that was just started is at work: Spark refuses some plans
+        only then. Those run in micro-batches, unless real-time mode was asked for.
+
+        Raises:
+            TaskManagerError: real-time mode was asked for, and is refused.
+
+        """
+        deadline = time.monotonic() + SETTLED_S
+        while instance.mode == "real-time" and instance.state is State.RUNNING and time.monotonic() < deadline:
+            with instance.lock:
+                manager, run_id = instance.task_manager, instance.run_id
+                why = instance.failed()
+                if manager is None or run_id is None:
+                    return
+                if why is None:
+                    if manager.works_on(run_id):
+                        return
+                elif not refuses_realtime(why):
+                    return  # a failure like any other: found at the next poll
+                elif instance.mode_wanted == "realtime":
+                    raise TaskManagerError(f"{instance.id} can't run in real-time mode: {not_realtime(why)}.")
+                else:
+                    instance.no_realtime = why
+                    self.start(instance, manager)
+                    return
+            time.sleep(0.1)
+
     def restart(self, instance: Instance) -> None:
         """Stop at a batch's end and start again where it is."""
         manager = instance.task_manager
@@ -44,7 +76,7 @@ class Supervisor:
         try:
             self.start(instance, manager)
         except Exception as error:
-            self.fail_on(instance, manager, brief(error))
+            self.fail_on(instance, manager, reason(error))
 
     def move(self, instance: Instance, target: TaskManager, why: str) -> None:
         """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other."""
@@ -57,12 +89,12 @@ class Supervisor:
                 batches = bounded(lambda: instance.stop(REALTIME_BATCH_S + 1.5), 20.0, f"stopping {instance.id}")
                 self.cluster.take(instance, batches)
             except Exception as error:
-                self.cluster.event("query-failed", instance=instance.id, why=f"while stopping: {brief(error)}")
+                self.cluster.event("query-failed", instance=instance.id, why=f"while stopping: {reason(error)}")
         instance.move = Move(source.id if source else None, target.id, why, time.time())
         try:
             self.start(instance, target)
         except Exception as error:
-            self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=brief(error))
+            self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=reason(error))
             if instance.task_manager is not target:  # it was taken away meanwhile
                 return
             instance.forsake()
@@ -73,7 +105,7 @@ class Supervisor:
             if instance.id in others:
                 self.move(instance, self.cluster.manager(others[instance.id]), why)
             else:
-                self.fail(instance, brief(error), source or target)
+                self.fail(instance, reason(error), source or target)
 
     def fail_on(self, instance: Instance, manager: TaskManager, why: str) -> None:
         """It could not be started on `manager`. Nothing to do when it was taken away from there meanwhile."""
@@ -127,7 +159,10 @@ class Supervisor:
 
     def _poll(self, manager: TaskManager) -> None:
         problem: Exception | None = None
-        for instance in [i for i in self.cluster.instances.values() if i.task_manager is manager]:
+        here = [i for i in self.cluster.instances.values() if i.task_manager is manager]
+        if not any(i.state is State.RUNNING for i in here):
+            manager.ping()
+        for instance in here:
             lock = instance.lock  # a forsaken instance has another one from then on
             if instance.state is not State.RUNNING or not lock.acquire(blocking=False):
                 continue
@@ -149,8 +184,27 @@ class Supervisor:
             for (run_id, batch_id), seconds in cpu.items():
                 if run_id in runs:
                     runs[run_id].meter.charge(run_id, batch_id, seconds)
+        self._charge_python(manager)
         if problem is not None:
             raise problem
+
+    def _charge_python(self, manager: TaskManager) -> None:
+        """Split the CPU of a task manager's Python workers, which is in no stage's, among the instances that can have
+        some: those in micro-batch mode, by the time that their batches took since the last look."""
+        if manager.python_meter is None:
+            return
+        here = [i for i in self.cluster.instances.values() if i.task_manager is manager and i.mode == "micro-batch"]
+        for instance in self.cluster.instances.values():
+            if instance.task_manager is manager:
+                instance.python_cpu = 0.0
+        if not here:
+            return
+        cpu, seconds = manager.python_meter.read()
+        if cpu > 0.0:
+            since = time.time() - seconds
+            busy = [instance.busy_s(since) if len(here) > 1 else 1.0 for instance in here]
+            for instance, part in zip(here, busy, strict=True):
+                instance.python_cpu = cpu * (part / sum(busy) if sum(busy) else 1.0 / len(here))
 
     def _ended_by_itself(self, instance: Instance, why: str) -> None:
         refused = instance.mode == "real-time" and instance.mode_wanted != "realtime" and refuses_realtime(why)
@@ -165,7 +219,7 @@ class Supervisor:
         """Find task managers that are gone, and start their instances on the others."""
         now = time.monotonic()
         for manager in list(self.cluster.task_managers.values()):
-            silent = manager.kind == "connect" and now - (manager.silent_since or now) > SILENCE_S
+            silent = manager.kind != "local" and now - (manager.silent_since or now) > SILENCE_S
             if manager.alive() and not silent:
                 continue
             with self.cluster.lock:
@@ -206,7 +260,7 @@ class Supervisor:
                     try:
                         self.start(instance, manager)
                     except Exception as error:
-                        self.fail_on(instance, manager, brief(error))
+                        self.fail_on(instance, manager, reason(error))
 
                 begin(run, f"place-{instance.id}")
 
@@ -224,7 +278,7 @@ class Supervisor:
         try:
             self.start(instance, manager)
         except Exception as error:
-            self.fail_on(instance, manager, brief(error))
+            self.fail_on(instance, manager, reason(error))
             return
         self.cluster.event(
             "query-restarted",

@@ -101,8 +101,12 @@ class TaskManager:
         return f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
 
     def alive(self) -> bool:
-        """False once its process has ended. A remote one is judged by its answers (`silent_since`)."""
+        """False once its process has ended. Others than ours are judged by their answers (`silent_since`)."""
         return self.server is None or self.server.child.alive()
+
+    def ping(self) -> None:
+        """Make a call that any server answers. Raises whatever Spark raises when this one does not."""
+        self.spark.conf.get("spark.sql.shuffle.partitions")
 
     def ask(self, call: Any, what: str, timeout_s: float = 10.0) -> Any:
         """Make a call to it within a bound.
@@ -155,6 +159,15 @@ class TaskManager:
             return None
         try:
             return stages.cpu_by_batch(stages.completed_stages(self.ui, self.application))
+        except (OSError, ValueError):
+            return None
+
+    def works_on(self, run_id: str) -> bool | None:
+        """Whether a streaming query has tasks at work; None where its REST API is unknown or silent."""
+        if self.ui is None or self.application is None:
+            return None
+        try:
+            return run_id in stages.active_runs(self.ui, self.application)
         except (OSError, ValueError):
             return None
 
@@ -249,8 +262,8 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
     classic = not type(spark).__module__.startswith("pyspark.sql.connect.")
     if classic and CONNECT_MODE in os.environ:
         raise TaskManagerError(
-            "This kernel has had Connect task managers, so a classic Spark session can't be attached: restart the "
-            "kernel, or take %qod up."
+            "This kernel has Connect sessions, and pyspark serves the one kind or the other: stop them (%qod down, "
+            "spark.stop()) before a classic session is attached."
         )
     try:
         before = bounded(lambda: adopt(spark, SESSION_CONF), 60.0, "the attached session")

@@ -81,6 +81,12 @@ def test_what_does_not(first: dict[str, Any], second: dict[str, Any]) -> None:
     assert chains(app) == [("a", "b")]
 
 
+def test_streams_that_run_apart_can_stay_apart() -> None:
+    app = application(stream("a", topic="t"), stream("b", "a"), stream("c", "b", priority=1))
+    assert [spec.members for spec in tasks(app, apart={"a"})] == [("a",), ("b", "c")]
+    assert [spec.members for spec in tasks(app, apart={"c", "gone"})] == [("a", "b", "c")]
+
+
 def test_triggers_of_a_chain_agree_over_streams_that_state_none() -> None:
     app = application(
         stream("a", topic="t", trigger_s=1.0), stream("b", "a"), stream("c", "b", trigger_s=2.0, priority=1)

@@ -107,6 +107,13 @@ def test_rows_of_a_lost_report_are_named_by_the_next_one() -> None:
     assert account.count({0: 30}) == Count(arrived=30, processed=15, dropped=0, waiting=0, unreported=15)
 
 
+def test_a_batch_that_was_evaluated_twice_is_entered_once() -> None:
+    account = Account("t", {0: 10})
+    account.take(FeedCount("t", None, {0: 20}, 20, 10))
+    account.take(FeedCount("t", {0: 20}, {0: 22}, 6, 6))
+    assert account.count({0: 22}) == Count(arrived=12, processed=7, dropped=5, waiting=0, unreported=0)
+
+
 def test_what_was_read_has_arrived_whatever_older_offsets_say() -> None:
     account = Account("t", {0: 0})
     account.take(FeedCount("t", None, {0: 10, 1: 4}, 14, 14))

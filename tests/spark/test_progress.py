@@ -93,6 +93,17 @@ def test_no_rows_and_not_counted_are_two_things() -> None:
     assert (batch.feeds[0].read, batch.feeds[0].kept) == (0, 0)
 
 
+def test_a_batch_that_was_evaluated_twice_is_told_once() -> None:
+    twice = {"read.trips": {"rows": 24}, "kept.trips": {"rows": 18}, "out": {"rows": 14, "sent_0": 10, "sent_1": 4}}
+    batch, again = batch_of(report()), batch_of(report(observedMetrics=twice))
+    assert again == batch
+
+
+def test_a_feed_that_is_read_twice_is_told_once() -> None:
+    (source,) = report()["sources"]
+    assert batch_of(report(sources=[source, source])) == batch_of(report())
+
+
 def test_a_source_of_another_kind_is_counted_by_its_position() -> None:
     rate = {"description": "RateStreamV2", "startOffset": 3, "endOffset": 4, "numInputRows": 6}
     batch = batch_of(report(sources=[rate], observedMetrics={"read.0": {"rows": 6}, "kept.0": {"rows": 5}}))

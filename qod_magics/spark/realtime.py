@@ -1,0 +1,23 @@
+"""Why Spark's real-time mode refuses a plan, in few words."""
+
+from __future__ import annotations
+
+import re
+
+_CLASS = re.compile(r"\borg\.apache\.spark\.[\w.$]*?(\w+)(?=[\s,]|\.?$|\. )")
+_SUFFIX = re.compile(r"(Exec|MicroBatchStream|Stream)$")
+_KINDS = (
+    (re.compile(r"Python|Pandas|InArrow"), "Python functions"),
+    (re.compile(r"SymmetricHashJoin"), "joins of two streams"),
+)
+#: Text of Spark's messages: what it names in them is what can't run.
+_NAMES_WHAT = re.compile(r"operator\(s\)|sink|input stream", re.IGNORECASE)
+
+
+def not_realtime(why: str) -> str:
+    """One clause for status and errors; the message as it is where it names no operator, sink or source."""
+    names = _CLASS.findall(why) if _NAMES_WHAT.search(why) else []
+    if not names:
+        return why
+    kinds = [next((kind for known, kind in _KINDS if known.search(name)), _SUFFIX.sub("", name)) for name in names]
+    return f"Spark's real-time mode does not take {' or '.join(dict.fromkeys(kinds))}"
