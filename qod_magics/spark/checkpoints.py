@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -17,8 +17,9 @@ def checkpoint_root(place: str | os.PathLike[str]) -> str:
 
 
 def local_path(root: str) -> Path | None:
-    """The directory of this machine that a `checkpoint_root` names; None for a URL of another kind."""
+    """The directory of this machine that a `checkpoint_root` names; None for a URL of another kind. As in Spark, a URL's
+    path is taken by the letter."""
     if not _SCHEME.match(root):
         return Path(root)
     parts = urlsplit(root)
-    return Path(unquote(parts.path)) if parts.scheme == "file" and parts.netloc in ("", "localhost") else None
+    return Path(parts.path) if parts.scheme == "file" and parts.netloc in ("", "localhost") else None

@@ -24,7 +24,7 @@ def test_a_path_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ("root", "path"),
     [
         ("/data/cp", "/data/cp"),
-        ("file:///data/my%20cp", "/data/my cp"),
+        ("file:///data/my%20cp", "/data/my%20cp"),
         ("file:/data/cp", "/data/cp"),
         ("file://localhost/data/cp", "/data/cp"),
     ],

@@ -35,6 +35,26 @@ def test_the_stack_of_the_jvm_is_left_out() -> None:
     assert reason(RuntimeError("JVM stacktrace:\n\n  [BAD] it broke\n\tat org.apache")) == "[BAD] it broke"
 
 
+def test_the_first_cause_is_told_too() -> None:
+    text = """[STREAM_FAILED] Query failed: no client.
+
+JVM stacktrace:
+org.apache.spark.sql.streaming.StreamingQueryException
+\tat org.apache.spark
+Caused by: org.apache.kafka.common.KafkaException: Failed to construct a client
+\tat org.apache.kafka
+Caused by: org.apache.kafka.common.KafkaException: Class no.such.Reporter cannot be found
+\tat org.apache.kafka
+"""
+    told = "[STREAM_FAILED] Query failed: no client. (KafkaException: Class no.such.Reporter cannot be found)"
+    assert reason(RuntimeError(text)) == told
+
+
+def test_a_cause_that_is_told_already_is_not_told_twice() -> None:
+    text = "[FAILED] division by zero\n\tat org.apache\nCaused by: java.lang.ArithmeticException: division by zero"
+    assert reason(RuntimeError(text)) == "[FAILED] division by zero"
+
+
 def test_without_a_text_the_kind_of_error_is_told() -> None:
     assert reason(ZeroDivisionError()) == "ZeroDivisionError"
 
