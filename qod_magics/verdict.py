@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import combinations
 from statistics import fmean
 from typing import Any
@@ -236,19 +237,26 @@ def _lag(run: _Run) -> Criterion:
 
 
 def _estimate(run: _Run) -> Criterion:
-    """Mean |curAc - ac| over the sources: the accuracy that the last applied plan meant, and the one that came."""
+    """Mean |curAc - ac| over the sources: the accuracy that came, and the one that was planned for that time.
+
+    A current accuracy is measured over the `window` that its instances name (seconds since the epoch); planned for it
+    is the mean, over that window, of the plans in force. Where a recording names no windows it is the last applied plan.
+    """
     name = "sources run at the accuracy that was planned"
     settled_indices = {index for indices in run.settled.values() for index in indices}
     errors: list[tuple[int, float]] = []
-    planned: Mapping[str, float] = {}
+    in_force: list[tuple[float, Mapping[str, float]]] = []  #: (since, desired accuracies), in order
     for index, line in enumerate(run.lines):
         plan = line.get("plan") or {}
         current = plan.get("current_accuracy", {})
         if is_repeated(line):
             continue
-        errors += [(index, abs(current[s] - planned[s])) for s in sources(line) if s in current and s in planned]
+        for source in sources(line):
+            planned = _planned(source, in_force, _window(line, source))
+            if source in current and planned is not None:
+                errors.append((index, abs(current[source] - planned)))
         if line.get("applied"):
-            planned = plan.get("desired", {})
+            in_force.append((datetime.fromisoformat(line["at"]).timestamp(), plan.get("desired", {})))
     inside = [error for index, error in errors if index in settled_indices]
     gaps = _never_settled(run.unsettled)
     if not inside:
@@ -257,6 +265,32 @@ def _estimate(run: _Run) -> Criterion:
     mean = fmean(inside)
     detail = f"mean difference {mean:.4f} settled (at most {ACCURACY_TOLERANCE}), {overall:.4f} over the whole run"
     return Criterion(name, mean <= ACCURACY_TOLERANCE and not gaps, detail + gaps)
+
+
+def _window(line: Line, task: str) -> tuple[float, float] | None:
+    """When the instances of a task were measured, seconds since the epoch; None where the line does not say."""
+    windows = [i.get("window") for i in line["snapshot"]["instances"] if i["task"] == task]
+    known = [window for window in windows if window]
+    if not known or len(known) < len(windows):
+        return None
+    return min(window[0] for window in known), max(window[1] for window in known)
+
+
+def _planned(
+    task: str, in_force: Sequence[tuple[float, Mapping[str, float]]], window: tuple[float, float] | None
+) -> float | None:
+    """The accuracy planned for a task over a window, None where no plan for it was in force throughout."""
+    if window is None or window[1] <= window[0]:
+        return in_force[-1][1].get(task) if in_force else None
+    start, end = window
+    total = seconds_covered = 0.0
+    for position, (since, desired) in enumerate(in_force):
+        until = in_force[position + 1][0] if position + 1 < len(in_force) else float("inf")
+        shared = min(until, end) - max(since, start)
+        if shared > 0 and task in desired:
+            total += shared * desired[task]
+            seconds_covered += shared
+    return total / seconds_covered if seconds_covered > 0.99 * (end - start) else None
 
 
 # -- moves, books, phases ----------------------------------------------------------------------------------------------

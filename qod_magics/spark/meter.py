@@ -24,7 +24,8 @@ class Reading:
     read_rate: float
     out_rate: float
     cpu: float | None  #: None: the batches' CPU time is not known yet
-    at: float  #: end of the last batch, seconds since the epoch
+    since: float  #: the means are from here, seconds since the epoch
+    at: float  #: to here, the end of the last batch
     first_batch_at: float  #: when this run's first batch got to work
     kept: Mapping[str, int]  #: rows after the shedder, by topic, of the batches in the window
     read: Mapping[str, int]  #: rows before it
@@ -96,6 +97,7 @@ class Meter:
             read_rate=read / seconds,
             out_rate=out / seconds,
             cpu=100.0 * cpu / cpu_seconds if cpu_seconds else None,
+            since=max(spans[0][0], since),
             at=last.end,
             first_batch_at=spans[0][1].start + spans[0][1].planning_s,
             kept={topic: counts[0] for topic, counts in kept_by.items()},

@@ -143,6 +143,7 @@ def _instance(view: InstanceView, share: float, fresh_for_s: float) -> Instance:
     if reading is None:
         extra["missing"] = ["in_rate", "cpu"]
         return Instance(view.id, view.task, view.task_manager, share, 0.0, False, extra)
+    extra["window"] = [round(reading.since, 3), round(reading.at, 3)]
     if not view.current or view.age_s > fresh_for_s:
         extra["stale"] = True
         extra["age_s"] = round(view.age_s, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -31,6 +32,8 @@ from qod_magics.spark.task_manager import TaskManager
 
 #: How often offsets are sampled and the living are counted, seconds.
 WATCH_S = 1.0
+#: Over how many periods the CPU of all but the tasks is averaged.
+OTHERS_PERIODS = 3
 
 
 class SparkRuntime:
@@ -54,6 +57,7 @@ class SparkRuntime:
         self.supervisor = Supervisor(self.cluster)
         self.history = OffsetHistory()
         self._generation: dict[str, int] = {}
+        self._others: dict[str, deque[float]] = {}  #: by task manager, CPU of its cores that is not its tasks'
         self._deploying = threading.Lock()
         self._sampling = threading.Lock()
         self._ended = threading.Event()
@@ -384,7 +388,11 @@ class SparkRuntime:
                     self.history.record(time.monotonic(), offsets)
 
     def _measure(self, manager: TaskManager, views: Sequence[InstanceView]) -> None:
-        """CPU of its cores over the same time as that of its instances: the period before their last reports."""
+        """CPU of its cores over the same time as that of its instances: the period before their last reports.
+
+        What is not its tasks' (collection, compilation, commits, other programs) comes in bursts: it enters as its
+        moving average over some periods, lest each burst shed rows.
+        """
         if manager.core_meter is None:  # out of reach: what its tasks use is all that is known
             known = [v.reading.cpu or 0.0 for v in views if v.reading is not None]
             self.cluster.cpu[manager.id] = sum(known)
@@ -392,8 +400,12 @@ class SparkRuntime:
         ages = [v.age_s for v in views if v.age_s < 2 * self.period_s]
         end = time.monotonic() - (sum(ages) / len(ages) if ages else 0.0)
         busy = manager.core_meter.mean(end - self.period_s, end)
-        if busy is not None:
-            self.cluster.cpu[manager.id] = busy
+        if busy is None:
+            return
+        tasks = sum(v.reading.cpu or 0.0 for v in views if v.reading is not None)
+        others = self._others.setdefault(manager.id, deque(maxlen=OTHERS_PERIODS))
+        others.append(max(busy - tasks, 0.0))
+        self.cluster.cpu[manager.id] = tasks + sum(others) / len(others)
 
     def _observation(self) -> Observation:
         views = self.cluster.views()

@@ -24,6 +24,7 @@ def reading(rate: float = 100.0, *, cpu: float | None = 30.0, **changes: Any) ->
         "read_rate": rate,
         "out_rate": rate,
         "cpu": cpu,
+        "since": -5.0,
         "at": 0.0,
         "first_batch_at": 0.0,
         "kept": {},
