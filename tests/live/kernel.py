@@ -1,0 +1,129 @@
+"""A real IPython kernel in a process of its own, and what it holds of the machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from jupyter_client import BlockingKernelClient, KernelManager
+
+from tests import leaks
+
+Holding = tuple[int, float]  #: a process: its id and when it began
+
+
+class CellError(Exception):
+    """A cell raised; the name of the error and what it said."""
+
+
+class Kernel:
+    """Starts at once. `close` ends it in whatever state it is."""
+
+    def __init__(self, directory: Path) -> None:
+        environment = {**os.environ, "JUPYTER_RUNTIME_DIR": str(directory), "IPYTHONDIR": str(directory / "ipython")}
+        self._manager = KernelManager(connection_file=str(directory / "kernel.json"))
+        self._manager.start_kernel(env=environment, cwd=str(directory))
+        self._client = self._connect()
+
+    def _connect(self) -> BlockingKernelClient:
+        client = self._manager.blocking_client()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        return client
+
+    @property
+    def pid(self) -> int:
+        pid: int = self._manager.provisioner.pid
+        return pid
+
+    def run(self, code: str, timeout_s: float = 120.0) -> str:
+        """Run a cell; what it printed. Raises CellError."""
+        printed: list[str] = []
+
+        def hear(message: Mapping[str, object]) -> None:
+            content = message["content"]
+            assert isinstance(content, Mapping)
+            if message["msg_type"] == "stream":
+                printed.append(str(content["text"]))
+
+        reply = self._client.execute_interactive(code, timeout=timeout_s, output_hook=hear)["content"]
+        if reply["status"] != "ok":
+            raise CellError(f"{reply['ename']}: {reply['evalue']}", "".join(printed))
+        return "".join(printed)
+
+    def restart(self) -> None:
+        """What the button in a notebook does."""
+        self._client.stop_channels()
+        self._manager.restart_kernel(now=False)
+        self._client = self._connect()
+
+    def kill(self) -> None:
+        """kill -9 of the kernel alone."""
+        self._client.stop_channels()
+        os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End it."""
+        self._client.stop_channels()
+        self._manager.shutdown_kernel(now=True)
+        self._manager.cleanup_resources()
+
+
+@dataclass(frozen=True)
+class Traces:
+    """All that a session in a kernel can leave on a machine."""
+
+    processes: frozenset[Holding]
+    ports: frozenset[int]  #: listening, of these processes
+    files: frozenset[str]  #: in the temporary directory, whatever their names
+
+    @staticmethod
+    def of(pid: int) -> Traces:
+        """Those of one process."""
+        process = psutil.Process(pid)
+        return Traces(frozenset({(pid, process.create_time())}), frozenset(_ports(process)), frozenset())
+
+    def __or__(self, other: Traces) -> Traces:
+        """What either holds."""
+        return Traces(self.processes | other.processes, self.ports | other.ports, self.files | other.files)
+
+    def left(self, before: Traces) -> list[str]:
+        """What is there now and was not then."""
+        said = []
+        for pid, began in self.processes - before.processes:
+            try:
+                process = psutil.Process(pid)
+                if process.create_time() == began and process.status() != psutil.STATUS_ZOMBIE:
+                    said.append(f"process {pid}: {' '.join(process.cmdline())[:200]}")
+            except psutil.Error:
+                continue
+        said += [f"port {port}" for port in sorted(self.ports - before.ports)]
+        said += [f"file {name}" for name in sorted(self.files - before.files)]
+        return said
+
+
+def look() -> Traces:
+    """Processes that came out of this test run, their ports, and the temporary directory."""
+    processes, ports = set(), set()
+    for pid, began in leaks.look().processes:
+        processes.add((pid, began))
+        with suppress(psutil.Error):
+            ports |= _ports(psutil.Process(pid))
+    files = {str(path) for path in Path(tempfile.gettempdir()).iterdir()}
+    return Traces(frozenset(processes), frozenset(ports), frozenset(files))
+
+
+def left_in_common(during: Traces) -> list[str]:
+    """What JVMs of these processes keep in the directories that all JVMs of a user share, by process id."""
+    pids = {str(pid) for pid, _ in during.processes}
+    return [str(path) for path in Path("/tmp").glob("hsperfdata_*/*") if path.name in pids]
+
+
+def _ports(process: psutil.Process) -> set[int]:
+    return {c.laddr.port for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
