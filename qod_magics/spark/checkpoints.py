@@ -17,7 +17,7 @@ def checkpoint_root(place: str | os.PathLike[str]) -> str:
 
 
 def local_path(root: str) -> Path | None:
-    """The directory of this machine that a `checkpoint_root` names; None for a URL of another kind. Of a URL the path is
+    """The directory of this machine that a `checkpoint_root` names; None for a URL of another kind. A URL's path is
     taken by the letter, as in Spark."""
     if not _SCHEME.match(root):
         return Path(root)
