@@ -29,7 +29,7 @@ from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
 from qod_magics.core import snapshot as core
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
-from qod_magics.errors import ApplicationError, QodError, TaskManagerError, UsageProblem, nearest
+from qod_magics.errors import ApplicationError, KafkaError, QodError, TaskManagerError, UsageProblem, nearest
 from qod_magics.jvm.child import GRACE_S, Child
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
@@ -542,6 +542,10 @@ class Session:
     def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
         application = self.application.declare(declaration)
         replaced = declaration.name in self.application
+        with suppress(KafkaError, TaskManagerError):  # what waits may be declared before its topic is there
+            awaited = tasks(application.awaited(declaration.name))
+            if awaited:
+                self.runtime.deployment.check(awaited, self.runtime.workshop())
         if dry_run:
             self.runtime.deployment.check(self._tasks(application), self.runtime.workshop())
         else:

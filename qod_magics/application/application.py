@@ -103,3 +103,13 @@ class Application:
         """Streams that wait until a query reads them."""
         live = frozenset(self.live)
         return tuple(name for name in self.names if name not in live)
+
+    def awaited(self, name: str) -> Application:
+        """What would run for the sake of a waiting stream: it, those that wait to read it, the last of them as queries,
+        and all that feeds them. Empty for a stream that does not wait."""
+        if name not in self.waiting:
+            return Application()
+        last = {w for w in self.waiting if not self.consumers[w] and name in graph.ancestors(self.upstreams, [w])}
+        needed = graph.ancestors(self.upstreams, last)
+        streams = (replace(stream, priority=0) if stream.name in last else stream for stream in self.streams)
+        return Application(tuple(stream for stream in streams if stream.name in needed))

@@ -149,3 +149,17 @@ def test_an_application_that_exists_is_valid() -> None:
         Application((stream("q", "nobody"),))
     with pytest.raises(ApplicationError, match="twice"):
         Application((stream("q", topic="t"), stream("q", topic="t")))
+
+
+def test_what_waits_can_be_tried_as_if_it_were_read() -> None:
+    trips, zones = stream("trips", topic="trips"), stream("zones", topic="zones")
+    busy, fast = stream("busy", "trips"), stream("fast", "busy", "zones")
+    query = stream("query", "trips", priority=3)
+    whole = application(trips, zones, busy, query, fast)
+    tried = whole.awaited("busy")
+    assert tried.names == ("trips", "zones", "busy", "fast")
+    assert tried.queries == ("fast",)
+    assert tried.waiting == ()
+    assert whole.awaited("zones") == whole.awaited("fast") == tried
+    assert whole.awaited("trips") == whole.awaited("query") == Application(), "these run"
+    assert application(trips).awaited("trips").queries == ("trips",)
