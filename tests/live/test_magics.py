@@ -1,0 +1,300 @@
+"""The magics in a notebook that runs in a real kernel, once, from `%qod up` to `%qod down`; what each cell showed."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+pytestmark = pytest.mark.slow
+
+#: (name, source) in the order in which they run. `until` waits inside the kernel, as a user's cell would.
+CELLS = (
+    (
+        "prepare",
+        """
+        %load_ext qod_magics
+        import asyncio, os, threading, time
+        import psutil
+
+        async def until(condition, seconds=120):
+            end = time.monotonic() + seconds
+            while not condition():
+                if time.monotonic() > end:
+                    raise TimeoutError(f"{condition} is false after {seconds} s")
+                await asyncio.sleep(0.1)
+
+        def accuracy(name):
+            measured = qod.last.measured if qod.last else None
+            return measured.accuracy.get(name) if measured else None
+
+        def task(name):
+            return next((task for task in qod.last.snapshot.tasks if task.id == name), None)
+        """,
+    ),
+    ("early", "%qod status"),
+    ("up", "%qod up --cores 1 --record $out/run.jsonl"),
+    ("again", "%qod up"),
+    (
+        "inject",
+        """
+        TRIPS = "zone INT, fare DOUBLE, ts TIMESTAMP"
+        rows = out + "/rows.jsonl"
+        with open(rows, "w") as file:
+            for i in range(1000):
+                print(f'{{"zone": {i % 10}, "fare": {i}.5, "ts": "2026-11-21T00:00:00Z"}}', file=file)
+        data = {"jsonl": rows, "event_time": "ts"}
+        injector = qod.inject({"duration_s": 900, "topics": [{"topic": "trips", "data": data, "rate": 100}]})
+        """,
+    ),
+    ("source", '%%qod_stream trips --topic trips --schema "$TRIPS"\nsource.where("fare >= 0")'),
+    ("source_repr", "trips"),
+    (
+        "python",
+        """
+        %%qod_stream busy --from trips --priority 2 --min-accuracy 0.4
+        zones = trips.withWatermark("ts", "5 seconds").groupBy(F.window("ts", "5 seconds"), "zone")
+        zones.agg(F.sum("_weight").alias("trips"))
+        """,
+    ),
+    (
+        "sql",
+        """
+        %%qod_stream dear --sql --priority 1 --min-accuracy 0.2
+        SELECT zone, fare, _weight FROM trips WHERE fare > 100
+        """,
+    ),
+    ("typo", "%%qod_stream dear2 --sql\nSELECT zone, fair FROM trips"),
+    ("typo_python", "%%qod_stream dear2 --from trips\ntrips.where('fair > 100')"),
+    ("typo_dry_run", "%%qod_stream dear2 --from trips --dry-run\ntrips.where('fair > 100')"),
+    ("typo_replaced", '%%qod_stream trips --topic trips --schema "$TRIPS"\nsource.drop("fare")'),
+    ("early_topic", "%%qod_stream later --topic later --schema 'id INT'\nsource.where('id > 0')"),
+    ("dry_run", "%%qod_stream dear2 --from trips --dry-run\ntrips.where('fare > 100')"),
+    ("measured", "await until(lambda: accuracy('busy') and accuracy('dear'))"),
+    ("status", "%qod status"),
+    ("why", "%qod why busy"),
+    ("why_typo", "%qod why bussy"),
+    ("session_repr", "qod"),
+    ("stream_repr", "busy"),
+    ("set", "%qod set busy --priority 5 --min-accuracy 0.7"),
+    ("set_typo", "%qod set bussy --priority 5"),
+    ("set_seen", "await until(lambda: task('busy').min_accuracy == 0.7)\ntask('busy').priority"),
+    ("pause", "%qod pause"),
+    ("paused", "await until(lambda: qod.last.paused)\n%qod status"),
+    ("resume", "%qod resume"),
+    ("resumed", "await until(lambda: qod.last.applied)"),
+    ("watch", "%qod watch 8\nawait asyncio.sleep(1)"),
+    ("silent", "number = qod.last.number\nawait until(lambda: qod.last.number > number + 1)\n'cycles went by'"),
+    ("add_tm", "%qod add-tm --cores 1"),
+    ("move", "%qod move busy.1 tm2"),
+    ("move_typo", "%qod move busy.1 tm3"),
+    ("moved", "busy"),
+    ("remove_tm", "%qod remove-tm tm2"),
+    ("removed", "busy"),
+    ("replace", "%%qod_stream dear --sql --priority 1\nSELECT zone, fare FROM trips WHERE fare > 200"),
+    ("results", "await until(lambda: len(dear.to_pandas()) > 0)\ndear.to_pandas()['fare'].min() > 200"),
+    ("report", "%qod report $out/report.html"),
+    ("report_nowhere", "%qod report $out/no/such/place.html"),
+    ("stop_read", "%qod stop trips"),
+    ("stop", "%qod stop busy"),
+    ("stopped", "busy"),
+    ("stop_all", "%qod stop --all"),
+    ("all_stopped", "%qod status"),
+    ("started", "len(psutil.Process().children(recursive=True)) > 2"),
+    ("down", "%qod down"),
+    (
+        "nothing_left",
+        """
+        def held():
+            processes = [process.cmdline() for process in psutil.Process().children(recursive=True)]
+            threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("qod-")]
+            return processes + threads
+
+        await until(lambda: not held(), 20)
+        held(), [name for name in ("qod",) if name in globals()]
+        """,
+    ),
+    ("late", "%qod status"),
+    ("late_repr", "dear"),
+    ("unload", "%unload_ext qod_magics"),
+    ("gone", "%qod status"),
+)
+
+
+@dataclass
+class Shown:
+    """What one cell showed: the text of its outputs, and of its error if it failed."""
+
+    printed: str = ""
+    value: str = ""
+    display: list[str] = field(default_factory=list)
+    error: list[str] = field(default_factory=list)  #: the lines that stand for the traceback
+
+
+def shown(cell: Any) -> Shown:
+    found = Shown()
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            found.printed += output.text
+        elif output.output_type == "error":
+            found.error += [line for text in output.traceback for line in text.split("\n")]
+        elif output.output_type == "execute_result":
+            found.value += output.data["text/plain"]
+        else:
+            found.display.append(output.data["text/plain"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
+    """The whole notebook, run once; the kernel has ended when the tests look at what it showed."""
+    out = tmp_path_factory.mktemp("magics")
+    book = nbformat.v4.new_notebook()
+    first = nbformat.v4.new_code_cell(f"out = {str(out)!r}")
+    cells = {name: nbformat.v4.new_code_cell("\n".join(_dedented(source))) for name, source in CELLS}
+    book.cells = [first, *cells.values()]
+    client = NotebookClient(book, timeout=200, resources={"metadata": {"path": str(out)}})
+    with client.setup_kernel():
+        for index, cell in enumerate(book.cells):
+            with suppress(CellExecutionError):  # some must fail; what they show is looked at
+                client.execute_cell(cell, index)
+    found = {name: shown(cell) for name, cell in cells.items()}
+    assert (out / "run.jsonl").stat().st_size > 0
+    found["report_file"] = Shown(printed=(out / "report.html").read_text(encoding="utf-8"))
+    return found
+
+
+def _dedented(source: str) -> list[str]:
+    lines = source.strip("\n").split("\n")
+    margin = len(lines[0]) - len(lines[0].lstrip())
+    return [line[margin:] for line in lines]
+
+
+MUST_FAIL = {
+    "early": "UsageProblem: nothing is up: begin with %qod up",
+    "again": "UsageProblem: a session is up already: %qod down ends it",
+    "typo": "fair",
+    "typo_python": "fair",
+    "typo_dry_run": "fair",
+    "typo_replaced": "fare",
+    "why_typo": "UsageProblem: there is no stream, instance or task manager 'bussy'. Did you mean 'busy'?",
+    "set_typo": "Did you mean 'busy'?",
+    "move_typo": "TaskManagerError: There is no task manager 'tm3'. Did you mean 'tm",
+    "report_nowhere": "No such file or directory",
+    "stop_read": "ApplicationError: ",
+    "late": "UsageProblem: nothing is up",
+}
+
+
+def test_only_the_wrong_cells_fail(seen: dict[str, Shown]) -> None:
+    assert {name: cell.error for name, cell in seen.items() if cell.error and name not in MUST_FAIL} == {}
+
+
+@pytest.mark.parametrize("name", MUST_FAIL)
+def test_a_wrong_cell_shows_one_line(seen: dict[str, Shown], name: str) -> None:
+    (line,) = seen[name].error
+    assert MUST_FAIL[name] in line
+    assert seen[name].printed == ""
+
+
+def test_up_tells_what_it_starts(seen: dict[str, Shown]) -> None:
+    kafka, manager = seen["up"].printed.splitlines()
+    assert re.fullmatch(r"Kafka at \S+:\d+ \(\d+\.\d s\)", kafka)
+    assert re.fullmatch(r"tm1: local on core \d+, .*\(\d+\.\d s\)", manager)
+
+
+def test_a_stream_cell_says_what_became_of_it(seen: dict[str, Shown]) -> None:
+    assert seen["source"].printed == "trips is declared; it starts when a query reads it\n"
+    assert seen["source_repr"].value == "trips is declared; it starts when a query reads it"
+    assert re.fullmatch(r"busy runs on tm1 in real-time mode.*\n", seen["python"].printed)
+    assert re.fullmatch(r"dear runs on tm1 in real-time mode.*\n", seen["sql"].printed)
+    assert re.fullmatch(r"dear replaced on tm1 in real-time mode.*\n", seen["replace"].printed)
+    assert seen["early_topic"].printed == "later is declared; it starts when a query reads it\n"
+    assert seen["dry_run"].printed == "dear2 is well-formed (dry run: nothing was started)\n"
+
+
+def test_the_status_has_a_row_for_each_task(seen: dict[str, Shown]) -> None:
+    lines = seen["status"].printed.splitlines()
+    assert lines[0].startswith("tm1: local on core")
+    for name, least, priority in (("busy", "0.400", "2"), ("dear", "0.200", "1")):
+        (row,) = [line.split() for line in lines if line.startswith(f"{name} ")]
+        assert row[1:3] == ["tm1", "real-time"]
+        assert row[7:9] == [least, priority]
+    assert not any("dear2" in line for line in lines)
+
+
+def test_why_speaks_of_the_stream(seen: dict[str, Shown]) -> None:
+    assert "busy" in seen["why"].printed
+
+
+def test_session_and_stream_say_what_they_are(seen: dict[str, Shown]) -> None:
+    value = seen["session_repr"].value
+    assert value.startswith("qod session ")
+    assert "1 task manager (tm1); 4 streams (trips, busy, dear, later); decides every 5 s" in value
+    assert re.fullmatch(
+        r"busy runs on tm1 in real-time mode; [\d,]+ rows/s in, [\d.]+ % of a core; accuracy [\d.]+ \(minimum 0.4\)",
+        seen["stream_repr"].value,
+    )
+
+
+def test_set_reaches_the_next_cycle(seen: dict[str, Shown]) -> None:
+    assert seen["set"].printed == "busy has priority 5 and minimum accuracy 0.7 from the next cycle on\n"
+    assert seen["set_seen"].value == "5"
+
+
+def test_pause_and_resume(seen: dict[str, Shown]) -> None:
+    assert seen["pause"].printed == "paused: plans are recommended, not applied\n"
+    assert "paused: plans are recommended, not applied\n" in seen["paused"].printed
+    assert seen["resume"].printed == "plans are applied again\n"
+
+
+def test_a_watch_shows_in_its_own_cell_and_no_cycle_in_any_other(seen: dict[str, Shown]) -> None:
+    assert seen["watch"].printed == ""
+    assert seen["watch"].value == ""
+    (status,) = seen["watch"].display
+    assert status.startswith("tm1: local on core")
+    assert "\nbusy " in status
+    assert seen["silent"] == Shown(value="'cycles went by'")
+    assert seen["resumed"] == seen["measured"] == Shown()
+
+
+def test_task_managers_come_and_go(seen: dict[str, Shown]) -> None:
+    assert seen["add_tm"].printed == "tm2 is up\n"
+    assert seen["move"].printed == "busy.1 runs on tm2\n"
+    assert seen["moved"].value.startswith("busy runs on tm2 ")
+    assert seen["remove_tm"].printed == "tm2 is gone\n"
+    assert seen["removed"].value.startswith("busy runs on tm1 ")
+
+
+def test_results_are_those_of_the_query_as_it_is_now(seen: dict[str, Shown]) -> None:
+    assert seen["results"].value in ("True", "np.True_")
+
+
+def test_the_report_is_written(seen: dict[str, Shown]) -> None:
+    assert re.fullmatch(r"written: \S+report.html\n", seen["report"].printed)
+    page = seen["report_file"].printed
+    assert "<svg" in page
+    assert "busy" in page
+
+
+def test_streams_stop(seen: dict[str, Shown]) -> None:
+    assert seen["stop"].printed == seen["stop_all"].printed == "stopped\n"
+    assert seen["stopped"].value == "busy: stopped"
+    assert "real-time" not in seen["all_stopped"].printed
+
+
+def test_after_down_nothing_is_left(seen: dict[str, Shown]) -> None:
+    assert seen["started"].value == "True"
+    assert seen["down"].printed == "down: no query, server or topic of ours is left\n"
+    assert seen["nothing_left"].value == "([], [])"
+    assert seen["late_repr"].value == "dear: its session has ended"
+
+
+def test_after_unloading_the_magics_are_gone(seen: dict[str, Shown]) -> None:
+    assert "UsageError: Line magic function `%qod` not found." in seen["gone"].printed

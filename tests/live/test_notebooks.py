@@ -1,0 +1,76 @@
+"""The notebooks, run as they are in kernels of their own, with short phases."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+SCALE = "0.5"
+
+#: Classifies in the notebook, once more and without Spark, what the query classified: the share of equal answers.
+CLASSIFY_AGAIN = """
+import numpy as np
+from qod_magics.data import generate_points
+
+ids = results["id"].unique()
+table = generate_points(POINTS["rows"], POINTS["seed"], POINTS["clusters"]).to_pandas().iloc[ids]
+expected = {}
+for place in range(0, len(ids), 500):
+    apart = table[["x", "y", "z"]].to_numpy()[place : place + 500, None] - reference[["x", "y", "z"]].to_numpy()[None]
+    order = np.argsort((apart**2).sum(axis=2), axis=1, kind="stable")[:, :k]
+    for id, near in zip(ids[place : place + 500], reference["label"].to_numpy()[order], strict=True):
+        expected[id] = max(near, key=lambda label: ((near == label).sum(), -list(near).index(label)))
+(results["label"] == results["id"].map(expected)).mean()
+"""
+
+
+def run(name: str, folder: Path, extra: str = "", before: str = "%qod down") -> dict[str, str]:
+    """Run a notebook, with one more cell before the one that is `before`; what each cell showed, by its source.
+
+    Raises CellExecutionError when a cell fails.
+    """
+    book = nbformat.read(NOTEBOOKS / name, 4)
+    sources = [cell.source for cell in book.cells]
+    if extra:
+        book.cells.insert(sources.index(before), nbformat.v4.new_code_cell(extra))
+    client = NotebookClient(book, timeout=300, resources={"metadata": {"path": str(folder)}})
+    client.execute(env={**os.environ, "QOD_DEMO_SCALE": SCALE, "QOD_DEMO_BUILD": str(folder)})
+    return {cell.source: "".join(map(_text, cell.outputs)) for cell in book.cells if cell.cell_type == "code"}
+
+
+def _text(output: Any) -> str:
+    text: str = output.text if output.output_type == "stream" else output.data["text/plain"]
+    return text
+
+
+def _find(shown: dict[str, str], words: str) -> str:
+    """What the one cell with these words in its source showed."""
+    (found,) = [text for source, text in shown.items() if words in source]
+    return found
+
+
+@pytest.mark.slow
+def test_k_nearest_neighbours(tmp_path: Path) -> None:
+    shown = run("knn.ipynb", tmp_path, CLASSIFY_AGAIN)
+    assert re.match(r"KNN runs on tm1 in real-time mode\n", _find(shown, "%%qod_stream KNN"))
+    arrived, classified, dropped, waiting = (
+        int(number.replace(",", ""))
+        for number in re.findall(
+            r"([\d,]+) points came: ([\d,]+) classified, ([\d,]+) dropped, ([\d,]+) wait", _find(shown, "counts =")
+        )[0]
+    )
+    assert arrived >= classified + dropped + waiting
+    assert classified > 0
+    assert dropped > 0, "an overload, and nothing was shed"
+    (right,) = re.findall(r"accuracy of the classifier: ([\d.]+)", _find(shown, "counts ="))
+    assert float(right) > 0.85, "far above one in sixteen, which chance would give"
+    assert float(re.findall(r"[\d.]+", shown[CLASSIFY_AGAIN])[-1]) == 1.0, "Spark's answers are those of numpy"
+    assert "KNN" in shown["%qod why KNN"]
+    assert shown["%qod down"].startswith("down: ")
