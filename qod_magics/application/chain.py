@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened_chain(spec: TaskSpec, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
+def opened_chain(
+    spec: TaskSpec,
+    spark: SparkSession,
+    inputs: Mapping[str, DataFrame],
+    weigh: Callable[[DataFrame], DataFrame] | None = None,
+) -> Iterator[DataFrame]:
     """The DataFrame of the chain, while the context is open; start the query inside it.
 
-    `inputs` holds the upstream streams by name, or the topic as `source`. Views that SQL recipes need stand until the
+    `inputs` holds the upstream streams by name, or the topic as `source`; `weigh` gives rows between two recipes a
+    `_weight` where the first let go of it. Views that SQL recipes need stand until the
     context closes; meanwhile no other thread builds SQL on this session. Raises ApplicationError, one line that names
     the stream, when a recipe fails; errors of the connection pass as they are.
     """
@@ -32,6 +38,8 @@ def opened_chain(spec: TaskSpec, spark: SparkSession, inputs: Mapping[str, DataF
                 frame = one_weight(open_recipes.enter_context(stream.recipe.opened(spark, given)))
             except ApplicationError as error:
                 raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
+            if weigh is not None and stream is not spec.tail:
+                frame = weigh(frame)  # every input of a recipe has a weight, also when they are not fused
             given = {stream.name: frame}
         same = twice(frame)
         if same is not None:

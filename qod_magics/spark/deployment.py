@@ -16,7 +16,7 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
-from qod_magics.spark.pipeline import Feed, Job, Workshop, schema_of_stream
+from qod_magics.spark.pipeline import Feed, Job, Weigh, Workshop, schema_of_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,6 +69,8 @@ class Deployment:
                         f"{spec.id!r} asks for {spec.parallelism} instances, but the topic {spec.topic.topic!r} has "
                         f"{count} partition{'s' if count > 1 else ''}: take --parallelism {count} or less"
                     )
+                if spec.topic.schema is not None:
+                    workshop.check_schema(spec.topic.schema)
             job = self._job(spec, 0, schemas, probe=True)
             with workshop.result(job) as rows:
                 schemas[spec.id] = rows.schema
@@ -188,8 +190,8 @@ class Deployment:
         outgoing = [] if probe else [pipe for pipe in self.pipes.values() if pipe.source == spec.id]
 
         @contextmanager
-        def build(spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
-            with opened_chain(spec, spark, inputs) as rows:
+        def build(spark: SparkSession, inputs: Mapping[str, DataFrame], weigh: Weigh) -> Iterator[DataFrame]:
+            with opened_chain(spec, spark, inputs, weigh) as rows:
                 yield rows
 
         return Job(

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from qod_magics.application.quiet import analysis_errors_unprinted
+from qod_magics.application.recipe import first_line, raise_unless_connection
 from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
+from qod_magics.errors import ApplicationError
 from qod_magics.spark import shedder
 from qod_magics.spark.dial import DialBoard, Reading, read_sql
 from qod_magics.spark.own_source import SheddingSession
@@ -35,7 +38,9 @@ JSON_FORMAT = {
 GATHERING_READER = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
 GATHERING_WRITER = {"kafka.linger.ms": "50", "kafka.batch.size": "65536"}
 
-Build = Callable[["SparkSession", Mapping[str, "DataFrame"]], AbstractContextManager["DataFrame"]]
+#: Gives rows without `_weight` one.
+Weigh = Callable[["DataFrame"], "DataFrame"]
+Build = Callable[["SparkSession", Mapping[str, "DataFrame"], Weigh], AbstractContextManager["DataFrame"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +112,17 @@ class Workshop:
             inputs.update(dict.fromkeys(feed.inputs, rows))
         if not job.feeds:
             spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)))
-        with job.build(spark, inputs) as rows:
+        with job.build(spark, inputs, lambda rows: self._weighed(job, rows)) as rows:
             yield rows
+
+    def check_schema(self, ddl: str) -> None:
+        """Raises ApplicationError, one line, for DDL that Spark can't read."""
+        try:
+            with analysis_errors_unprinted():
+                _ = self.spark.range(0).select(F.from_json(F.lit("{}"), ddl)).schema
+        except Exception as error:
+            raise_unless_connection(error)
+            raise ApplicationError(f"the schema {ddl!r} can't be read: {first_line(error)}") from error
 
     def writer(self, job: Job, rows: DataFrame) -> DataStreamWriter:
         """How this job's output leaves: to its streams, or to its sink."""
@@ -160,10 +174,15 @@ class Workshop:
         row = F.from_json(F.col("value").cast("string"), feed.schema, JSON_FORMAT if feed.stream else None)
         return kept.select(row.alias("_row"), WEIGHT).select("_row.*", WEIGHT)
 
+    def _weighed(self, job: Job, rows: DataFrame) -> DataFrame:
+        """With `_weight`: where a recipe let go of it, its rows stand for the task's own accuracy."""
+        if WEIGHT in rows.columns:
+            return rows
+        accuracy = self.dial(self.board.accuracy(job.task))
+        return rows.withColumn(WEIGHT, F.expr(f"1.0D / greatest({accuracy}, {shedder.SMALLEST}D)"))
+
     def _to_streams(self, job: Job, rows: DataFrame) -> DataStreamWriter:
-        if WEIGHT not in rows.columns:
-            accuracy = self.dial(self.board.accuracy(job.task))
-            rows = rows.withColumn(WEIGHT, F.expr(f"1.0D / greatest({accuracy}, {shedder.SMALLEST}D)"))
+        rows = self._weighed(job, rows)
         names = [c for c in rows.columns if c != WEIGHT]
         outlets = [
             Outlet(name, topic, partitions, key, self.dial(self.board.send(name)))

@@ -17,7 +17,7 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.spark.bounded import bounded
 from qod_magics.spark.dial import DialBoard
-from qod_magics.spark.instance import Instance
+from qod_magics.spark.instance import Instance, refuses_realtime
 from qod_magics.spark.pipeline import Feed, Job
 from qod_magics.spark.task_manager import TaskManager
 
@@ -49,7 +49,7 @@ def warm_up(
     producer.flush(10)
 
     @contextmanager
-    def build(spark, inputs):  # type: ignore[no-untyped-def]
+    def build(spark, inputs, weigh):  # type: ignore[no-untyped-def]
         rows = inputs["source"].withWatermark("at", "10 seconds")
         yield rows.groupBy(F.window("at", "10 seconds"), "zone").agg(
             F.sum("_weight").alias("n"), F.avg("amount").alias("mean")
@@ -60,13 +60,18 @@ def warm_up(
     job = Job(task, task, 0, (feed,), build, (f"{task}>out",), ((out, 1, None),), None, None, None)
     directory = tempfile.mkdtemp(prefix="qod-warm-") if checkpoints is None else f"{checkpoints}/{task}"
     instance = Instance(job, directory)
+
+    def start() -> None:
+        dials = {board.source(task): 1.0}
+        bounded(
+            lambda: instance.start(manager, board, dict(kafka.spark_options()), dials, 5.0),
+            timeout_s,
+            f"warming {manager.id} up",
+        )
+
     try:
         try:
-            bounded(
-                lambda: instance.start(manager, board, dict(kafka.spark_options()), {board.source(task): 1.0}, 5.0),
-                timeout_s,
-                f"warming {manager.id} up",
-            )
+            start()
         except TaskManagerError as error:
             if manager.kind != "local" and lacks_connector(str(error)):
                 raise TaskManagerError(
@@ -76,6 +81,10 @@ def warm_up(
         deadline = time.monotonic() + timeout_s
         while not instance.poll():
             why = instance.failed()
+            if why is not None and instance.mode == "real-time" and refuses_realtime(why):
+                instance.no_realtime = why  # some releases refuse a plan only once it runs
+                start()
+                continue
             if why is not None or time.monotonic() > deadline:
                 raise TaskManagerError(f"{manager.id} can't run a query: {why or f'no batch in {timeout_s:g} s'}")
             time.sleep(0.2)
