@@ -1,0 +1,104 @@
+"""A Spark standalone cluster on loopback, as a user would have one, with a Connect server in front of it."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from itertools import chain
+from pathlib import Path
+
+from qod_magics.jvm.child import Child
+from qod_magics.jvm.jars import connector_jars
+from qod_magics.jvm.java import find_java
+from qod_magics.spark import server
+
+SLOTS = 8
+JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+
+
+class Standalone:
+    """A master, a worker with `SLOTS` slots, and a Connect server with a token, all with Spark's own settings."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.token = secrets.token_urlsafe(12)
+        self.master_port, master_ui, worker_port, worker_ui, self.port, self.ui_port = server.free_ports(6)
+        self.master_url = f"spark://127.0.0.1:{self.master_port}"
+        self._children = ExitStack()
+        try:
+            self.master = self._start(
+                "org.apache.spark.deploy.master.Master",
+                ["--host", "127.0.0.1", "--port", str(self.master_port), "--webui-port", str(master_ui)],
+            )
+            _wait_for(self.master, self.master_port)
+            self.worker = self._start(
+                "org.apache.spark.deploy.worker.Worker",
+                ["--host", "127.0.0.1", "--port", str(worker_port), "--webui-port", str(worker_ui)],
+                ["--cores", str(SLOTS), "--memory", "1g", "--work-dir", str(directory / "work"), self.master_url],
+            )
+            _wait_for(self.worker, worker_port)
+            conf = {
+                "spark.connect.grpc.binding.address": "127.0.0.1",
+                "spark.connect.grpc.binding.port": str(self.port),
+                "spark.ui.port": str(self.ui_port),
+                "spark.executor.memory": "700m",
+                "spark.executor.extraJavaOptions": JVM,
+                "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            }
+            self.connect = self._start(
+                "org.apache.spark.deploy.SparkSubmit",
+                ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "theirs"],
+                ["--master", self.master_url, "--driver-memory", "700m", "--driver-java-options", JVM],
+                ["--jars", ",".join(map(str, connector_jars()))],
+                *(["--conf", f"{key}={value}"] for key, value in conf.items()),
+                ["spark-internal"],
+                SPARK_CONNECT_AUTHENTICATE_TOKEN=self.token,
+            )
+            _wait_for(self.connect, self.port)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def url(self) -> str:
+        return f"sc://localhost:{self.port}/;token={self.token}"
+
+    def stop(self) -> None:
+        self._children.close()
+
+    def _start(self, main: str, *arguments: Sequence[str], **env: str) -> Child:
+        java, home = find_java(), server.spark_home()
+        name = main.rpartition(".")[2]
+        local = self.directory / f"local-{name}"
+        child = Child(
+            server.launch_command(java, home, main, list(chain(*arguments))),
+            {
+                "SPARK_HOME": str(home),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_SCALA_VERSION": "2.13",
+                "SPARK_LOCAL_DIRS": str(local),
+                "SPARK_CONNECT_MODE_ENABLED": None,
+                "SPARK_REMOTE": None,
+                "JAVA_HOME": str(java.home),
+                "PYSPARK_PYTHON": sys.executable,
+                **env,
+            },
+            log_path=self.directory / f"{name}.log",
+            cwd=self.directory,
+        )
+        self._children.callback(child.stop, 3.0)
+        return child
+
+
+def _wait_for(child: Child, port: int, timeout_s: float = 120.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        assert child.alive(), child.tail(30)
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"nothing listens on {port} after {timeout_s:g} s:\n{child.tail(30)}")

@@ -1,0 +1,187 @@
+"""A task manager that is not ours: a Connect server in front of a Spark standalone cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Dials
+from qod_magics.errors import TaskManagerError
+from qod_magics.session import Session
+from qod_magics.spark.dial import Reading
+from qod_magics.spark.instance import Instance
+from qod_magics.spark.server import LocalServer, ServerOptions, free_ports
+from qod_magics.spark.task_manager import TaskManager
+from tests.live.conftest import eventually, produce
+from tests.live.standalone import SLOTS, Standalone
+
+KEYS = 7
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    cluster = Standalone(tmp_path_factory.mktemp("standalone"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def theirs(cluster: Session, standalone: Standalone) -> Iterator[TaskManager]:
+    """The standalone cluster as a task manager of the shared session."""
+    id = cluster.add_task_manager(standalone.url)
+    yield cluster.runtime.task_managers[id]
+    if id in cluster.runtime.task_managers:
+        cluster.remove_task_manager(id)
+
+
+def rows(begin: int, end: int) -> Iterable[dict[str, int]]:
+    return ({"key": i % KEYS} for i in range(begin, end))
+
+
+def counting(session: Session, name: str, topic: str) -> Instance:
+    """Starts a stateful query: how often each key came."""
+    session.stream(
+        name,
+        lambda source: source.groupBy("key").count(),
+        topic=topic,
+        schema="key LONG",
+        priority=1,
+        min_accuracy=0.1,
+        sink="memory",
+        starting="earliest",
+    )
+    return session.runtime.instances[f"{name}.1"]
+
+
+def counted(session: Session, name: str) -> int:
+    """Rows that the query has counted so far, by what it wrote last for each key."""
+    found = session.results(name).groupBy("key").max("count").collect()
+    return sum(row[1] for row in found)
+
+
+def read(session: Session, name: str) -> tuple[int, int]:
+    """Rows kept and dropped at the source."""
+    account = session.runtime.deployment.accounts[name]
+    return account.processed, account.dropped
+
+
+def test_its_cores_are_found_and_its_dials_turn_by_the_batch(theirs: TaskManager) -> None:
+    assert theirs.kind == "connect"
+    assert theirs.cores == pytest.approx(0.9 * SLOTS)
+    assert theirs.reading is Reading.BATCH  # the driver, where dials are, is another JVM than the executors
+
+
+def test_a_stateful_query_moves_between_it_and_a_local_one(
+    recommending: Session, topic: str, theirs: TaskManager
+) -> None:
+    session = recommending
+    produce(session, topic, rows(0, 2000))
+    query = counting(session, "moving", topic)
+    session.move(query.id, theirs.id)
+    assert query.task_manager is theirs
+    sent = 2000
+    for target in ("tm1", theirs.id, "tm2", theirs.id):
+        eventually(lambda: counted(session, "moving") >= sent, what=f"{sent} rows counted")  # noqa: B023
+        assert counted(session, "moving") == sent
+        session.move(query.id, target)
+        assert query.task_manager is session.runtime.task_managers[target], query.failure
+        sent += produce(session, topic, rows(sent, sent + 1000))
+    eventually(lambda: counted(session, "moving") >= sent, what=f"{sent} rows counted at last")
+    assert counted(session, "moving") == sent
+
+
+def test_dials_turn_on_its_executors_and_metrics_come_back(
+    recommending: Session, topic: str, theirs: TaskManager
+) -> None:
+    session = recommending
+    query = counting(session, "dialled", topic)
+    session.move(query.id, theirs.id)
+
+    def feed(count: int) -> tuple[int, int]:
+        before = read(session, "dialled")
+        produce(session, topic, rows(0, count))
+        eventually(lambda: sum(read(session, "dialled")) >= sum(before) + count, what="all rows read")
+        after = read(session, "dialled")
+        return after[0] - before[0], after[1] - before[1]
+
+    def keep(value: float) -> None:
+        """The dial acts from the next batch on: wait until one begins after it was turned."""
+        session.runtime.apply(Plan({}, {}, {(None, "dialled"): value}), Dials({(None, "dialled"): value}, {}))
+        turned = time.time()
+        eventually(lambda: feed(1) and query.meter.spans[-1][1].start > turned, what="a batch under the new dial")
+
+    assert feed(4000) == (4000, 0)
+    keep(0.25)
+    kept, dropped = feed(4000)
+    assert kept + dropped == 4000
+    assert 0.15 < kept / 4000 < 0.35
+    keep(0.0)
+    assert feed(1000) == (0, 1000)
+    keep(1.0)
+    assert feed(1000) == (1000, 0)
+
+    reading = eventually(lambda: (r := query.reading(5.0)) and r.cpu and r, what="CPU of its executors")
+    assert reading.kept
+    seen = eventually(
+        lambda: [i for c in [session.last] if c and c.snapshot for i in c.snapshot.instances if i.id == query.id],
+        what="the instance in a snapshot",
+    )
+    assert seen[0].task_manager == theirs.id
+
+
+def test_an_aggregation_runs_in_real_time_on_it(recommending: Session, topic: str, theirs: TaskManager) -> None:
+    query = counting(recommending, "timely", topic)
+    recommending.move(query.id, theirs.id)
+    assert query.mode == "real-time", query.mode_why
+
+
+def test_a_wrong_token_is_one_line(cluster: Session, standalone: Standalone) -> None:
+    managers = set(cluster.runtime.task_managers)
+    for url in (f"sc://localhost:{standalone.port}", f"sc://localhost:{standalone.port}/;token=wrong"):
+        with pytest.raises(TaskManagerError, match="token") as caught:
+            cluster.add_task_manager(url)
+        assert "\n" not in str(caught.value)
+        assert "wrong" not in str(caught.value)
+    assert set(cluster.runtime.task_managers) == managers
+
+
+def test_an_address_with_a_token_is_told_to_be_a_name(cluster: Session, standalone: Standalone) -> None:
+    with pytest.raises(TaskManagerError, match="write localhost"):
+        cluster.add_task_manager(standalone.url.replace("localhost", "127.0.0.1"))
+
+
+def test_nobody_at_the_url_is_one_line(cluster: Session) -> None:
+    with pytest.raises(TaskManagerError, match=r"refused.*Is the server running") as caught:
+        cluster.add_task_manager(f"sc://localhost:{free_ports(1)[0]}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:15002", "sc://localhost:port", "localhost:15002"])
+def test_what_is_no_url_is_one_line(cluster: Session, url: str) -> None:
+    with pytest.raises(TaskManagerError, match="localhost:") as caught:
+        cluster.add_task_manager(url)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_behind_a_url_that_is_gone_is_missed(recommending: Session, topic: str) -> None:
+    """What ran there goes on elsewhere; it is also missed where it ran nothing."""
+    session = recommending
+    server = LocalServer("theirs", ServerOptions())
+    try:
+        server.wait_until_listening()
+        id, idle = (session.add_task_manager(server.url, cores=1) for _ in range(2))
+        sent = produce(session, topic, rows(0, 1500))
+        query = counting(session, "orphan", topic)
+        session.move(query.id, id)
+        eventually(lambda: counted(session, "orphan") >= sent, what="all rows counted")
+        server.child.kill()
+        eventually(lambda: not {id, idle} & set(session.runtime.task_managers), what="both losses noticed")
+        eventually(lambda: query.task_manager is not None and query.query is not None, what="the query elsewhere")
+        sent += produce(session, topic, rows(sent, sent + 500))
+        eventually(lambda: counted(session, "orphan") >= sent, what="all rows counted elsewhere")
+        assert counted(session, "orphan") == sent
+    finally:
+        server.stop()
