@@ -405,7 +405,7 @@ class SparkRuntime:
         tasks = sum(v.reading.cpu or 0.0 for v in views if v.reading is not None)
         others = self._others.setdefault(manager.id, deque(maxlen=OTHERS_PERIODS))
         others.append(max(busy - tasks, 0.0))
-        self.cluster.cpu[manager.id] = tasks + sum(others) / len(others)
+        self.cluster.cpu[manager.id] = min(tasks + sum(others) / len(others), 100.0 * len(manager.core_meter.cpus))
 
     def _observation(self) -> Observation:
         views = self.cluster.views()
