@@ -240,7 +240,7 @@ def _estimate(run: _Run) -> Criterion:
     """Mean |curAc - ac| over the sources: the accuracy that came, and the one that was planned for that time.
 
     A current accuracy is measured over the `window` that its instances name (seconds since the epoch); planned for it
-    is the mean, over that window, of the plans in force. Where a recording names no windows it is the last applied plan.
+    is the mean, over that window, of the plans in force; where a recording names no windows, the last applied plan.
     """
     name = "sources run at the accuracy that was planned"
     settled_indices = {index for indices in run.settled.values() for index in indices}

@@ -11,7 +11,7 @@ from qod_magics.core.snapshot import Snapshot, Task
 #: a backlog of so many periods of input is the ordinary rest between two reads: it is left where it is
 ALLOWANCE_PERIODS = 0.2
 
-#: a drain begins when so many periods of input wait, lest a steady state be thinned for its noise; once begun it goes on
+#: a drain begins when so many periods of input wait, lest a steady state be thinned for its noise; begun, it goes on
 #: down to the allowance
 TRIGGER_PERIODS = 0.5
 
