@@ -77,6 +77,7 @@ class Instance:
     move: Move | None = None
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
+    begun: bool = False  #: whether a batch on its checkpoint was finished
     python_cpu: float = 0.0  #: its part of its task manager's Python workers, % of one core; 0 in real-time mode
     _last_batch: int = -1
     lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is started or stopped
@@ -182,6 +183,14 @@ class Instance:
             return ("update",)
         return ("append",) if isinstance(self.job.sink, Parquet) else ("update", "append")
 
+    def fall_back(self, why: str) -> None:
+        """Spark refused real-time mode once the query was at work: micro-batches from the next start on. Where no batch
+        was finished they begin on a checkpoint of their own: Spark takes a state store that is not empty for no first
+        batch."""
+        self.no_realtime = why
+        if not self.begun:
+            self.checkpoint = f"{self.checkpoint}-micro-batches"
+
     def poll(self) -> tuple[Batch, ...]:
         """Batches finished since the last call. Raises whatever the connection raises."""
         query = self.query
@@ -201,6 +210,7 @@ class Instance:
             if batch is not None and self.meter.add(batch):
                 fresh.append(batch)
                 self._last_batch = max(self._last_batch, batch.batch_id)
+                self.begun = True
         return tuple(fresh)
 
     def failed(self) -> str | None:

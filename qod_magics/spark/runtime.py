@@ -220,6 +220,8 @@ class SparkRuntime:
                         instance.meter, instance.held = before.meter, before.held
                         instance.no_realtime = "" if spec.id in anew else before.no_realtime
                         instance.task_manager = before.task_manager
+                        if spec.id not in anew:
+                            instance.checkpoint, instance.begun = before.checkpoint, before.begun
                     self.cluster.instances[instance.id] = instance
                     new.append(instance)
         return gone, new

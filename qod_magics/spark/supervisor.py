@@ -61,7 +61,7 @@ class Supervisor:
                 elif instance.mode_wanted == "realtime":
                     raise TaskManagerError(f"{instance.id} can't run in real-time mode: {not_realtime(why)}.")
                 else:
-                    instance.no_realtime = why
+                    instance.fall_back(why)
                     self.start(instance, manager)
                     return
             time.sleep(0.1)
@@ -209,7 +209,7 @@ class Supervisor:
     def _ended_by_itself(self, instance: Instance, why: str) -> None:
         refused = instance.mode == "real-time" and instance.mode_wanted != "realtime" and refuses_realtime(why)
         if refused:  # some plans are refused only once they run: not a failure, micro-batches take them
-            instance.no_realtime = why
+            instance.fall_back(why)
         self.fail(instance, why)
         if refused:
             instance.failures = max(instance.failures - 1, 0)

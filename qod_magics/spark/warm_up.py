@@ -82,7 +82,7 @@ def warm_up(
         while not instance.poll():
             why = instance.failed()
             if why is not None and instance.mode == "real-time" and refuses_realtime(why):
-                instance.no_realtime = why  # some releases refuse a plan only once it runs
+                instance.fall_back(why)
                 start()
                 continue
             if why is not None or time.monotonic() > deadline:
