@@ -46,14 +46,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     _stack.close()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is in tests/live/ as soon as it is known, so that `-m "not live"` can leave it out."""
+    if LIVE in item.path.parents:
+        item.add_marker("live")
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LIVE_TIMEOUT_S))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is in tests/live/, give it time, and put it after the pure tests, whatever order was drawn."""
-    for item in items:
-        if LIVE in item.path.parents:
-            item.add_marker("live")
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(LIVE_TIMEOUT_S))
+    """Put the live tests after the pure ones, whatever order was drawn."""
     items.sort(key=lambda item: item.get_closest_marker("live") is not None)
 
 
