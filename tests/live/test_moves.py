@@ -37,7 +37,7 @@ def test_a_move_loses_nothing(recommending: Session, topic: str, moved: str) -> 
             assert len(events.of("move", instance=instance)) == moves
             assert 0 < done["took_s"] < MOVE_S
         rows = steady.stop()
-        found = settled(session, "src", rows)
+        found = settled(session, "src", rows, "src>counts")
         assert running(session)
         assert events.of("query-failed") == []
 

@@ -87,12 +87,12 @@ def books(session: Session) -> dict[str, Count]:
     return dict(cycle.measured.counts)
 
 
-def settled(session: Session, source: str, rows: int, timeout_s: float = 90.0) -> dict[str, Count]:
-    """The books once all of `rows` rows have gone through the source and none waits anywhere."""
+def settled(session: Session, source: str, rows: int, *streams: str, timeout_s: float = 90.0) -> dict[str, Count]:
+    """The books once all of `rows` rows have gone through the source and none waits there or on these streams."""
 
     def done() -> dict[str, Count]:
         found = books(session)
         there = source in found and found[source].arrived == rows
-        return found if there and all(count.waiting == 0 for count in found.values()) else {}
+        return found if there and all(found[name].waiting == 0 for name in (source, *streams)) else {}
 
     return eventually(done, timeout_s, what=f"{rows} rows through {source}: {books(session)}\n{session.status()}")
