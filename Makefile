@@ -67,7 +67,11 @@ lab: jars ## open JupyterLab on the notebooks
 	$(python) -m jupyterlab --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: test
-test: jars ## run all tests: the pure ones, then those on real Kafka and Spark
+test: jars ## run the tests: the pure ones, then those on real Kafka and Spark
+	$(python) -m pytest -m "not slow"
+
+.PHONY: test-all
+test-all: jars ## run all tests, those too that take minutes together
 	$(python) -m pytest
 
 .PHONY: test-pure

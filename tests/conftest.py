@@ -14,6 +14,11 @@ from tests import leaks
 
 LIVE = Path(__file__).parent / "live"
 LIVE_TIMEOUT_S = 600
+#: Live tests that take minutes together: `make test-all` runs them, `make test` does not.
+LONG = frozenset(
+    f"test_{noun}.py"
+    for noun in ("applications", "attach", "failures", "notebooks", "setups", "shedding", "standalone")
+)
 
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), max_examples=100, derandomize=True, print_blob=True)
@@ -51,6 +56,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what is in tests/live/ as soon as it is known, so that `-m "not live"` can leave it out."""
     if LIVE in item.path.parents:
         item.add_marker("live")
+        if item.path.name in LONG:
+            item.add_marker("slow")
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIVE_TIMEOUT_S))
 

@@ -39,6 +39,7 @@ CELLS = (
         """,
     ),
     ("early", "%qod status"),
+    ("config", "%config QodMagics.period = 2"),
     ("up", "%qod up --cores 1 --record $out/run.jsonl"),
     ("again", "%qod up"),
     (
@@ -236,7 +237,7 @@ def test_why_speaks_of_the_stream(seen: dict[str, Shown]) -> None:
 def test_session_and_stream_say_what_they_are(seen: dict[str, Shown]) -> None:
     value = seen["session_repr"].value
     assert value.startswith("qod session ")
-    assert "1 task manager (tm1); 4 streams (trips, busy, dear, later); decides every 5 s" in value
+    assert "1 task manager (tm1); 4 streams (trips, busy, dear, later); decides every 2 s" in value
     assert re.fullmatch(
         r"busy runs on tm1 in real-time mode; [\d,]+ rows/s in, [\d.]+ % of a core; accuracy [\d.]+ \(minimum 0.4\)",
         seen["stream_repr"].value,

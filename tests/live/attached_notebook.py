@@ -1,0 +1,98 @@
+"""A notebook in a process of its own, with its own Spark session: run by test_attach.py, prints JSON as its last line.
+
+Classic mode and Connect mode exclude each other in one process, and pytest's is in Connect mode.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+import psutil
+from IPython.core.interactiveshell import InteractiveShell
+from pyspark.sql import SparkSession
+
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Dials
+from qod_magics.errors import QodError
+from qod_magics.session import Session
+from tests.live.conftest import eventually, produce
+
+SETTINGS = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
+
+
+def main(bootstrap: str, topic: str, url: str, jars: str) -> dict[str, Any]:
+    """Attach the session, run a stateful query on it, turn its dial, go down; what was seen on the way."""
+    if url:
+        spark = SparkSession.builder.remote(url).getOrCreate()
+    else:
+        builder = SparkSession.builder.master("local[4]").config("spark.driver.memory", "700m")
+        spark = (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
+    before = {key: spark.conf.get(key) for key in SETTINGS}
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "qod_magics")
+    shell.user_ns["spark"] = spark
+    seen: dict[str, Any] = {}
+    try:
+        shell.run_line_magic("qod", f"attach --kafka {bootstrap} --period 2")
+    except QodError as error:
+        seen["refused"] = str(error)
+    else:
+        with redirect_stdout(io.StringIO()):
+            seen |= use(shell, shell.user_ns["qod"], topic)
+        shell.run_line_magic("qod", "down")
+    seen["restored"] = {key: spark.conf.get(key) for key in SETTINGS} == before
+    seen["queries"] = len(spark.streams.active)
+    seen["goes_on"] = spark.range(10).count() == 10
+    seen["children"] = [p.name() for p in psutil.Process().children()]
+    spark.stop()
+    try:
+        Session.attach(spark, kafka=bootstrap)
+    except QodError as error:
+        seen["stopped"] = str(error)
+    return seen
+
+
+def use(shell: InteractiveShell, qod: Session, topic: str) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    manager = qod.runtime.task_managers["spark"]
+    seen |= {"kind": manager.kind, "reading": manager.reading.value, "cores": manager.cores, "ui": manager.ui}
+    for words in ("add-tm", "add-tm sc://localhost:1"):
+        try:
+            shell.run_line_magic("qod", words)
+        except QodError as error:
+            seen[words] = str(error)
+    qod.pause(open_shedders=True)
+    shell.run_cell_magic(
+        "qod_stream",
+        f"counts --topic {topic} --schema 'key LONG' --priority 1 --min-accuracy 0.1 --starting earliest",
+        "source.groupBy('key').count()",
+    )
+    query = qod.runtime.instances["counts.1"]
+    seen |= {"mode": query.mode, "mode_why": query.mode_why}
+    account = qod.runtime.deployment.accounts["counts"]
+
+    def feed(count: int) -> list[int]:
+        kept, dropped = account.processed, account.dropped
+        produce(qod, topic, ({"key": i % 7} for i in range(count)))
+        eventually(lambda: account.processed + account.dropped >= kept + dropped + count, what="all rows read")
+        return [account.processed - kept, account.dropped - dropped]
+
+    seen["open"] = feed(2000)
+    qod.runtime.apply(Plan({}, {}, {(None, "counts"): 0.25}), Dials({(None, "counts"): 0.25}, {}))
+    seen["quarter"] = feed(4000)
+    seen["cpu"] = eventually(lambda: (r := query.reading(2.0)) and r.cpu, what="CPU by REST")
+
+    def counted() -> int:
+        return sum(row[1] for row in qod.results("counts").groupBy("key").max("count").collect())
+
+    seen["counted"] = eventually(lambda: (n := counted()) >= account.processed and n, what="all rows counted")
+    seen["kept"] = account.processed
+    return seen
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))

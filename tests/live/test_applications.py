@@ -1,0 +1,376 @@
+"""Applications on real Kafka and Spark: what is sent arrives, once, as it was, through every shape of application."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from qod_magics.errors import QodError
+from qod_magics.session import Session
+from qod_magics.spark.instance import State
+from tests.live.applications import all_read, cell, count, held, instances, rows, turn, written
+from tests.live.conftest import eventually, new_topic, produce
+
+SCHEMA = (
+    "id BIGINT, name STRING, fare DECIMAL(20,6), ratio DOUBLE, paid BOOLEAN, day DATE, at TIMESTAMP, "
+    "legs ARRAY<STRUCT<zone: INT, label: STRING>>, `by` STRUCT<rider: STRING, tags: MAP<STRING, INT>>"
+)
+NAMES = ("Müller", "東京", "🚕 taxi", 'quote " and \\ slash', "line\nbreak", "", None, "\u0000null", "x" * 3000)
+
+
+def drive(i: int) -> dict[str, Any]:
+    """One row with every type, as a recipe should see it; some of it null."""
+    return {
+        "id": 2**53 + i,
+        "name": NAMES[i % len(NAMES)],
+        "fare": None if i % 7 == 3 else Decimal(f"-{i}12345678901.{i % 1000000:06d}"),
+        "ratio": 1 / (i + 3),
+        "paid": (True, False, None)[i % 3],
+        "day": date(2026, 1 + i % 12, 1 + i % 28),
+        "at": datetime(2026, 3, 29, i % 24, 59, 59, (i * 7919) % 1000000, UTC).astimezone().replace(tzinfo=None),
+        "legs": None if i % 5 == 4 else [{"zone": n, "label": None if n == 1 else f"z{n}é"} for n in range(i % 4)],
+        "by": None if i % 11 == 5 else {"rider": f"r{i}", "tags": {"a b": i, "ü": None} if i % 2 else {}},
+    }
+
+
+def as_json(row: dict[str, Any]) -> dict[str, Any]:
+    """The row as a producer writes it."""
+    return {
+        **row,
+        "fare": None if row["fare"] is None else str(row["fare"]),
+        "day": row["day"].isoformat(),
+        "at": row["at"].astimezone(UTC).isoformat(timespec="microseconds"),
+    }
+
+
+def by_id(found: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    assert len({row["id"] for row in found}) == len(found), "a row came twice"
+    return {row["id"]: row for row in found}
+
+
+def test_two_queries_read_exactly_what_was_sent(recommending: Session, topic: str) -> None:
+    session = recommending
+    assert cell(session, f"drives --topic {topic} --schema '{SCHEMA}' --starting earliest", "source").said == (
+        "drives is declared; it starts when a query reads it"
+    )
+    cell(session, "in_python -p 2", "drives.withColumn('half', F.col('ratio') / divisor)", divisor=2)
+    cell(session, "in_sql -p 1 --sql", "SELECT *, ratio / 2 AS half FROM Drives WHERE id IS NOT NULL")
+    sent = {row["id"]: row for row in map(drive, range(300))}
+    assert produce(session, topic, map(as_json, sent.values())) == 300
+    for query in ("in_python", "in_sql"):
+        eventually(lambda q=query: written(session, q) >= 300, what=f"300 rows of {query}")  # type: ignore[misc]
+    eventually(lambda: all_read(session, "drives>in_python", 300) and all_read(session, "drives>in_sql", 300))
+    for query in ("in_python", "in_sql"):
+        found = by_id(rows(session, query))
+        assert {row.pop("_weight") for row in found.values()} == {1.0}
+        assert all(row.pop("half") == row["ratio"] / 2 for row in found.values())
+        assert found == sent
+        assert session.results(query).schema["fare"].dataType.simpleString() == "decimal(20,6)"
+    assert {i.mode for task in ("drives", "in_python", "in_sql") for i in instances(session, task)} == {"real-time"}
+    for feed in ("drives", "drives>in_python", "drives>in_sql"):
+        books = count(session, feed)
+        assert (books.processed, books.dropped, books.unreported) == (300, 0, 0)
+
+
+def test_a_chain_is_one_query_and_gives_what_three_would(recommending: Session, topic: str) -> None:
+    session = recommending
+    for suffix, option in (("", ""), ("_apart", " --no-fuse")):
+        line = f"--schema 'id BIGINT, zone INT' --starting earliest{option}"
+        cell(session, f"trips{suffix} --topic {topic} {line}", "source")
+        cell(session, f"zones{suffix} --sql{option}", f"SELECT id, zone % 5 AS zone FROM trips{suffix} WHERE zone > 3")
+        cell(session, f"named{suffix} -p 1{option}", f"zones{suffix}.withColumn('name', F.concat(F.lit('z'), 'zone'))")
+    produce(session, topic, ({"id": i, "zone": i % 10} for i in range(500)))
+    for query in ("named", "named_apart"):
+        eventually(lambda q=query: written(session, q) >= 300, what=f"the rows of {query}")  # type: ignore[misc]
+    assert session.runtime.deployment.specs["named"].members == ("trips", "zones", "named")
+    assert {s for s in session.runtime.deployment.specs if s.endswith("apart")} == {
+        "trips_apart",
+        "zones_apart",
+        "named_apart",
+    }
+    fused, apart = rows(session, "named"), rows(session, "named_apart")
+    expected = {
+        i: {"id": i, "zone": i % 10 % 5, "name": f"z{i % 10 % 5}", "_weight": 1.0} for i in range(500) if i % 10 > 3
+    }
+    assert by_id(fused) == by_id(apart) == expected
+
+
+def test_instances_share_partitions_and_keys_stay_together(recommending: Session) -> None:
+    session = recommending
+    topic = new_topic(session, partitions=2)
+    line = f"--topic {topic} --schema 'id BIGINT, zone INT' --starting earliest"
+    cell(session, f"spread {line} -n 2", "source")
+    cell(session, "kept -p 1 -n 2 --key zone", "spread")
+    assert len(instances(session, "spread")) == len(instances(session, "kept")) == 2
+    produce(session, topic, ({"id": i, "zone": i % 40} for i in range(2000)), partitions=2)
+    eventually(lambda: written(session, "kept") >= 2000, what="2000 rows")
+    eventually(lambda: all_read(session, "spread>kept", 2000) and all_read(session, "spread", 2000))
+    assert len(by_id(rows(session, "kept"))) == 2000
+    # instance i writes partition i of the results
+    results = session.runtime.deployment.results["kept"]
+    where = (
+        session.runtime.workshop()
+        .spark.read.format("kafka")
+        .options(**session.kafka.spark_options())
+        .option("subscribe", results)
+        .load()
+        .selectExpr("partition", "get_json_object(CAST(value AS STRING), '$.zone') AS zone")
+        .distinct()
+        .collect()
+    )
+    assert Counter(row["zone"] for row in where) == dict.fromkeys(map(str, range(40)), 1)
+    assert len({row["partition"] for row in where}) == 2
+    read = [sum(b.rows for _, b in i.meter.spans) for i in instances(session, "spread")]
+    assert sum(read) == 2000
+    assert min(read) > 0
+
+    before = held(session)
+    with pytest.raises(QodError, match=r"3 instances, but the topic '\w+' has 2 partitions: take --parallelism 2"):
+        cell(session, f"many {line} -n 3 -p 1", "source")
+    assert held(session) == before
+
+
+def test_a_python_function_runs_in_micro_batches_and_its_cpu_is_seen(recommending: Session, topic: str) -> None:
+    session = recommending
+    from pyspark.sql import functions as F
+
+    @F.pandas_udf("double")
+    def busy(values: pd.Series) -> pd.Series:
+        return values.map(lambda value: sum(float(value) / n for n in range(1, 2000)))
+
+    line = f"--topic {topic} --schema 'id BIGINT, x DOUBLE' --starting earliest -p 1"
+    before = held(session)
+    with pytest.raises(QodError) as refused:
+        cell(session, f"felt {line} --mode realtime", "source.withColumn('y', busy('x'))", busy=busy)
+    assert str(refused.value) == (
+        "felt.1 can't run in real-time mode: Spark's real-time mode does not take Python functions."
+    )
+    assert held(session) == before
+
+    said = cell(session, f"felt {line}", "source.withColumn('y', busy('x'))", busy=busy).said
+    assert "micro-batch mode (Spark's real-time mode does not take Python functions)" in said
+    seen: list[float] = []
+    sent = 0
+
+    def python_cpu() -> bool:
+        nonlocal sent
+        sent += produce(session, topic, ({"id": i, "x": float(i)} for i in range(sent, sent + 2000)))
+        (instance,) = session.runtime.observe().snapshot.instances
+        assert instance.cpu >= instance.extra.get("python_cpu", 0.0)
+        seen.append(instance.extra.get("python_cpu", 0.0))
+        return seen[-1] > 1.0
+
+    eventually(python_cpu, every_s=2.0, what="CPU of Python workers")
+    eventually(lambda: written(session, "felt") >= sent, what="all rows")
+    found = by_id(rows(session, "felt"))
+    assert len(found) == sent
+    assert found[7]["y"] == pytest.approx(sum(7 / n for n in range(1, 2000)))
+    assert "felt.1 runs in micro-batch mode: Spark's real-time mode does not take Python functions" in session.status()
+
+
+def test_a_recipe_with_its_own_source_is_shed_too(recommending: Session) -> None:
+    session = recommending
+    cell(session, "ticks -p 1", "spark.readStream.format('rate').option('rowsPerSecond', 500).load()")
+    eventually(lambda: count(session, "ticks").processed > 500, what="rows of the source")
+    observed = session.runtime.observe()
+    assert next(task for task in observed.snapshot.tasks if task.id == "ticks").external_rate is None
+    assert observed.measured.counts["ticks"].dropped == 0
+    turn(session, {(None, "ticks"): 0.5})
+    begin = count(session, "ticks")
+    eventually(lambda: count(session, "ticks").arrived > begin.arrived + 6000, what="6000 rows more")
+    now = count(session, "ticks")
+    # a batch under way may have begun before the dial turned: at most a few seconds' worth
+    dropped = (now.dropped - begin.dropped) / (now.arrived - begin.arrived)
+    assert 0.3 < dropped < 0.6
+    turn(session, {(None, "ticks"): 0.0})
+    eventually(lambda: session.runtime.observe().measured.accuracy["ticks"] == 0.0, what="nothing kept")
+    kept = count(session, "ticks").processed
+    assert written(session, "ticks") == kept
+    weights = Counter(row["_weight"] for row in rows(session, "ticks"))
+    assert set(weights) == {1.0, 2.0}
+    assert sum(weights.values()) == kept
+    session.stop("ticks")
+    assert "ticks" not in session.runtime.observe().measured.counts
+
+
+def test_two_streams_are_joined(recommending: Session) -> None:
+    session = recommending
+    left, right = new_topic(session), new_topic(session)
+    cell(session, f"calls --topic {left} --schema 'id BIGINT, zone INT, at TIMESTAMP' --starting earliest", "source")
+    cell(
+        session, f"pickups --topic {right} --schema 'id BIGINT, cab STRING, at TIMESTAMP' --starting earliest", "source"
+    )
+    body = """
+a = calls.withWatermark('at', '1 hour')
+b = pickups.withColumnRenamed('at', 'picked').withWatermark('picked', '1 hour')
+a.join(b, 'id').where("picked BETWEEN at AND at + INTERVAL 10 MINUTES")
+"""
+    said = cell(session, "served -p 1", body).said
+    assert "micro-batch mode (Spark's real-time mode does not take joins of two streams)" in said
+    at = "2026-05-01T10:{:02d}:00.000001Z"
+    produce(session, left, ({"id": i, "zone": i % 9, "at": at.format(i % 30)} for i in range(400)))
+    # every second call is answered, every tenth too late
+    late = range(0, 400, 10)
+    answers = [{"id": i, "cab": f"c{i}", "at": at.format(i % 30 + (20 if i in late else 5))} for i in range(0, 400, 2)]
+    produce(session, right, answers)
+    eventually(lambda: written(session, "served") >= 160, what="the pairs")
+    eventually(lambda: all_read(session, "calls>served", 400) and all_read(session, "pickups>served", 200))
+    found = by_id(rows(session, "served"))
+    assert set(found) == set(range(0, 400, 2)) - set(late)
+    assert {row["_weight"] for row in found.values()} == {1.0}
+    assert all(row["cab"] == f"c{id}" and row["zone"] == id % 9 for id, row in found.items())
+
+
+def test_replacing_a_stream_loses_none_of_the_rows_that_wait(recommending: Session, topic: str) -> None:
+    session = recommending
+    produce(session, topic, ({"id": i} for i in range(100)))
+    # one batch at once, the next one in days
+    line = f"paid --topic {topic} --schema 'id BIGINT' --starting earliest -p 1 --mode microbatch --trigger 999999"
+    cell(session, line, "source.where('id >= 0')")
+    eventually(lambda: all_read(session, "paid", 100), what="the first rows")
+    produce(session, topic, ({"id": i} for i in range(100, 400)))
+    assert count(session, "paid").waiting == 300
+    said = cell(session, line.replace("999999", "1"), "source.withColumn('twice', F.col('id') * 2)").said
+    assert said.startswith("paid replaced on tm")
+    assert "\n" not in said
+    produce(session, topic, ({"id": i} for i in range(400, 500)))
+    eventually(lambda: all_read(session, "paid", 500), what="all rows")
+    # what the new recipe gave: all that waited and all that came, none of the old recipe's
+    found = by_id(rows(session, "paid"))
+    assert {id: row["twice"] for id, row in found.items()} == {i: 2 * i for i in range(100, 500)}
+    assert count(session, "paid").processed == 500
+
+
+def test_a_second_consumer_changes_nothing_for_the_first(recommending: Session, topic: str) -> None:
+    session = recommending
+    cell(session, f"trips --topic {topic} --schema 'id BIGINT' --starting latest", "source")
+    cell(session, "first -p 1", "trips.withColumn('n', F.lit(1))")
+    assert session.runtime.deployment.specs["first"].members == ("trips", "first")
+    sent = 0
+
+    def more(n: int) -> None:
+        nonlocal sent
+        sent += produce(session, topic, ({"id": i} for i in range(sent, sent + n)))
+
+    more(200)
+    eventually(lambda: all_read(session, "first", 200), what="rows of the fused pair")
+    cell(session, "second -p 1", "trips.withColumn('n', F.lit(2))")  # the pair is taken apart
+    assert {s.id: s.members for s in session.runtime.deployment.specs.values()} == {
+        "trips": ("trips",),
+        "first": ("first",),
+        "second": ("second",),
+    }
+    more(200)
+    eventually(lambda: all_read(session, "trips", 400) and all_read(session, "trips>first", 200))
+    checkpoint = instances(session, "trips")[0].checkpoint
+    cell(session, "third -p 1", "trips.withColumn('n', F.lit(3))")  # the source only writes one stream more
+    assert instances(session, "trips")[0].checkpoint == checkpoint
+    more(200)
+    for query, rows_since in (("first", 600), ("second", 400), ("third", 200)):
+        eventually(lambda q=query, n=rows_since: written(session, q) >= n, what=f"rows of {query}")  # type: ignore[misc]
+        assert set(by_id(rows(session, query))) == set(range(600 - rows_since, 600))
+    eventually(lambda: all_read(session, "trips", 600), what="the source's last batch")
+    with pytest.raises(QodError, match="'trips' can't be removed: 'first', 'second', 'third' read it"):
+        session.stop("trips")
+    session.stop("second")
+    session.stop("third")  # `first` stays apart: rows may wait between them
+    more(100)
+    eventually(lambda: written(session, "first") >= 700, what="rows after the others left")
+    assert set(by_id(rows(session, "first"))) == set(range(700))
+
+
+def test_batches_are_bounded_by_the_time_they_take(recommending: Session, topic: str) -> None:
+    session = recommending
+    from pyspark.sql import functions as F
+
+    def slow(value):  # type: ignore[no-untyped-def] # pyspark takes hints for the kind of function
+        import time
+
+        time.sleep(0.0005)
+        return value
+
+    produce(session, topic, ({"id": i} for i in range(60_000)))
+    line = f"slowly --topic {topic} --schema 'id BIGINT' --starting earliest -p 1"
+    cell(session, line, "source.withColumn('y', slow('id'))", slow=F.udf(slow, "bigint"))
+    (instance,) = instances(session, "slowly")
+    first = instance.bound
+
+    def adapted() -> bool:
+        session.runtime.observe()
+        spans = [b for _, b in instance.meter.spans if b.run_id == instance.run_id]
+        return instance.bound < first and len(spans) >= 2
+
+    eventually(adapted, timeout_s=120, every_s=1.0, what="smaller batches")
+    lasted = [b.end - b.start for _, b in instance.meter.spans if b.run_id == instance.run_id]
+    assert max(lasted[1:]) < session.runtime.period_s
+    eventually(lambda: all_read(session, "slowly", 60_000), timeout_s=120, every_s=1.0, what="the backlog read")
+    assert {row["y"] for row in rows(session, "slowly")} == set(range(60_000))
+
+
+def test_a_dry_run_starts_nothing(recommending: Session, topic: str) -> None:
+    session = recommending
+    before = held(session)
+    said = cell(session, f"later --topic {topic} --schema 'id BIGINT' -p 1 --dry-run", "source.where('id > 1')").said
+    assert said == "later is well-formed (dry run: nothing was started)"
+    with pytest.raises(QodError, match=r"'later'.*no_such_column"):
+        cell(session, f"later --topic {topic} --schema 'id BIGINT' -p 1 --dry-run", "source.select('no_such_column')")
+    assert held(session) == before
+
+
+NUMBERS = "--topic {topic} --schema 'id BIGINT'"
+NO_TYPE = "--topic {topic} --schema 'id BIGINTT'"
+BAD: tuple[tuple[str, str, str], ...] = (
+    ("early", "later_on.union(numbers)", "form a cycle: "),
+    ("x --from nunbers -p 1", "nunbers", "'x' reads 'nunbers', which is not declared. Did you mean 'numbers'?"),
+    (f"numbers {NUMBERS} -p 3", "source", "only a stream that nobody reads has a sink"),
+    ("x --from numbers -p 1 -a 1.5", "numbers", "min-accuracy is a fraction between 0 and 1, not 1.5"),
+    ("NUMBERS -p 1 --from numbers", "numbers", "differ only in case"),
+    ("x -p 1", "numbers.count()", "writeStream"),
+    ("x -p 1", "numbers.schema", "gives a StructType, not a DataFrame"),
+    ("x -p 1", "numbers and spark.range(3)", "gives a DataFrame that does not stream"),
+    ("x -p 1", "numbers.where(", "line 1"),
+    ("x --topic {topic}x -p 1", "source", "There is no topic '{topic}x'. Did you mean '"),
+    ("x -p 1 --sql", "SELECT idd FROM numbers", "stream 'x': the SQL fails: "),
+    ("x -p 1 --sql", "SELEC id FROM numbers", "SELEC"),
+    ("x -p 1 --key cab -n 2", "numbers", "--key cab of 'x': its input 'numbers' has no such column; it has id"),
+    ("x -p 1", "numbers.select('id', F.col('id').alias('ID'))", "stream 'x' gives two columns 'ID'"),
+    (f"x {NO_TYPE} -p 1", "source", "BIGINTT"),
+    (f"x {NO_TYPE} -p 1", "", "BIGINTT"),
+    # Spark refuses these only when the query starts
+    ("x -p 1", "numbers.orderBy('id')", "x.1 can't start on tm"),
+    (f"even {NUMBERS} -p 1", "source.orderBy('id')", "even.1 can't start on tm"),
+    (
+        "even -p 1 --mode realtime",
+        "numbers.mapInPandas(lambda parts: parts, 'id BIGINT')",
+        "can't run in real-time mode",
+    ),
+)
+
+
+def test_what_cannot_run_is_one_line_and_leaves_nothing(recommending: Session, topic: str) -> None:
+    session = recommending
+    cell(session, f"numbers {NUMBERS}".format(topic=topic), "source")
+    cell(session, f"early {NUMBERS}".format(topic=topic), "source")
+    cell(session, "later_on", "early")
+    cell(session, "even -p 1", "numbers.where('id % 2 = 0')")
+    cell(session, "odd -p 1", "numbers.where('id % 2 = 1')")
+    before, ran = held(session), {i.id: i.run_id for i in session.runtime.instances.values()}
+    for line, body, told in BAD:
+        with pytest.raises(QodError) as caught:
+            cell(session, line.format(topic=topic), body)
+        assert told.format(topic=topic) in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 500
+        eventually(lambda: all(i.state is State.RUNNING for i in session.runtime.instances.values()), what="all runs")
+        assert held(session) == before, line
+        if "numbers" in body:  # `numbers` got one reader more, or another; else nothing was touched
+            assert session.runtime.instances["odd.1"].run_id == ran["odd.1"], line
+    produce(session, topic, ({"id": i} for i in range(100)))
+    for name, rest in (("even", 0), ("odd", 1)):
+        eventually(lambda name=name: written(session, name) >= 50, what=f"rows of {name}")  # type: ignore[misc]
+        assert set(by_id(rows(session, name))) == set(range(rest, 100, 2))

