@@ -1,8 +1,8 @@
-"""What the load shedders cost while they drop nothing: `python benchmarks/shedder.py [--pairs N] [--rows N] [--jit MODE]`.
+"""What load shedders cost while they drop nothing: `python benchmarks/shedder.py [--pairs N] [--rows N] [--jit MODE]`.
 
 A local task manager on one core reads a prefilled topic (the broker is on the other cores, where there are any), does
 the work of a query and hands its rows to a sink that forgets them, as fast as it can. Each plan runs with and without
-its shedders at d = 1, in turns (A B, B A, A B ...), so that what drifts on the machine drifts for both. Printed for each:
+its shedders at d = 1, in turns (A B, B A, A B ...), so that what drifts on the machine drifts for both. Printed:
 
 - rows/s without and with (medians over the runs), their ratio, and the median of the pairs' ratios with its 95 %
   bootstrap interval; 0.97 is 3 % slower;

@@ -105,7 +105,7 @@ def test_a_kernel_that_is_killed(kernel: Kernel, before: Traces) -> None:
 
 
 def beside_the_cluster(before: Traces) -> list[str]:
-    """What is left. Ports do not count: those of what has ended are gone, the shared cluster opens some now and then."""
+    """What is left. Ports do not count: the shared cluster opens one now and then, and those of the dead are gone."""
     return [line for line in look().left(before) if not line.startswith("port")]
 
 
