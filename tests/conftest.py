@@ -17,7 +17,17 @@ LIVE_TIMEOUT_S = 600
 #: Live tests that take minutes together: `make test-all` runs them, `make test` does not.
 LONG = frozenset(
     f"test_{noun}.py"
-    for noun in ("applications", "attach", "failures", "notebooks", "setups", "shedding", "standalone")
+    for noun in (
+        "applications",
+        "attach",
+        "endings",
+        "failures",
+        "magics",
+        "notebooks",
+        "setups",
+        "shedding",
+        "standalone",
+    )
 )
 
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
