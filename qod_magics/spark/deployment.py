@@ -16,7 +16,7 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
-from qod_magics.spark.pipeline import Feed, Job, Weigh, Workshop, schema_of_stream
+from qod_magics.spark.pipeline import Feed, Job, Weigh, Workshop, same_columns, schema_of_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -157,7 +157,7 @@ class Deployment:
         """The same as before as long as the query is; another recipe's rows are no results of this one."""
         topic, known = self.results.get(spec.id), self.specs.get(spec.id)
         same = known is not None and known.tail.recipe == spec.tail.recipe
-        if topic is not None and same and self.schemas.get(spec.id) == schemas[spec.id]:
+        if topic is not None and same and same_columns(self.schemas.get(spec.id), schemas[spec.id]):
             return topic
         self.results_made += 1
         return f"qod.{self.session}.{spec.id}.out{self.results_made}"

@@ -87,6 +87,12 @@ def schema_of_stream(schema: StructType) -> StructType:
     return StructType([field for field in schema.fields if field.name != WEIGHT])
 
 
+def same_columns(one: StructType | None, other: StructType | None) -> bool:
+    """Whether rows of the one read as rows of the other: same names and types. What may be null does not count: it
+    depends on the way that rows took, and all that is read back from JSON may be."""
+    return one is not None and other is not None and one.simpleString() == other.simpleString()
+
+
 @dataclass(frozen=True, slots=True)
 class Workshop:
     """Builds jobs on one task manager."""

@@ -25,7 +25,7 @@ from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard, Reading
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
 from qod_magics.spark.observation import InstanceView, TaskView, observation
-from qod_magics.spark.pipeline import Workshop
+from qod_magics.spark.pipeline import Workshop, same_columns
 from qod_magics.spark.reason import reason
 from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager
@@ -165,7 +165,9 @@ class SparkRuntime:
             anew |= {
                 t
                 for t in change.rebuild
-                if any(schemas.get(u) != self.deployment.schemas.get(u) for u in self._spec(specs, t).upstream)
+                if not all(
+                    same_columns(schemas.get(u), self.deployment.schemas.get(u)) for u in self._spec(specs, t).upstream
+                )
             }
             again = anew | set(change.rebuild) | set(change.restart)
             before, ran = self.deployment.copy(), dict(self.instances)

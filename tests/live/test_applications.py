@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,6 +17,14 @@ from qod_magics.session import Session
 from qod_magics.spark.instance import State
 from tests.live.applications import all_read, cell, count, held, instances, rows, turn, written
 from tests.live.conftest import eventually, new_topic, produce
+
+
+@pytest.fixture(autouse=True)
+def _no_errors_are_kept() -> Iterator[None]:
+    """A kept error keeps frames of Spark's client, and they keep its threads."""
+    yield
+    gc.collect()
+
 
 SCHEMA = (
     "id BIGINT, name STRING, fare DECIMAL(20,6), ratio DOUBLE, paid BOOLEAN, day DATE, at TIMESTAMP, "
