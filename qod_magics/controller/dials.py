@@ -81,7 +81,9 @@ def dials(
         accept[task.id] = thinned(desired, minimum[task.id], backlog.rows, backlog.rate, seconds)
         for source in task.upstream:
             given = plan.non_drop[source, task.id]
-            opened = given * planned[source] / actual[source] if actual[source] < planned[source] else given
+            opened = given
+            if actual[source] < planned[source]:  # where nothing comes, the stream is open
+                opened = given * planned[source] / actual[source] if actual[source] > 0.0 else 1.0
             keep[source, task.id] = min(opened, 1.0)
         planned[task.id] = min(planned[source] * plan.non_drop[source, task.id] for source in task.upstream)
         actual[task.id] = min(accept[task.id], *(actual[source] * keep[source, task.id] for source in task.upstream))

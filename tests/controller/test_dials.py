@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -99,6 +101,15 @@ def test_while_a_source_is_drained_its_narrower_streams_open():
     assert found.keep[None, "Src"] == pytest.approx(0.45)
     assert found.keep["Src", "B"] == 1.0  # 0.5 / 0.9 of what is left would be 0.25, below its minimum
     assert reached(found, two_queries()) == pytest.approx({"Src": 0.45, "A": 0.45, "B": 0.45})
+
+
+def test_behind_a_source_that_is_thinned_to_nothing_streams_are_open():
+    snapshot = two_queries()
+    snapshot = replace(snapshot, tasks=tuple(replace(t, min_accuracy=t.min_accuracy and 0.0) for t in snapshot.tasks))
+    measured = Measured(lag={"Src": 10**300}, input_rate={"Src": 1e-300})
+    found = dials(plan_for(0.9, 0.5), snapshot, measured, period_s=5.0)
+    assert found.keep[None, "Src"] == 0.0
+    assert found.keep["Src", "B"] == 1.0
 
 
 @st.composite
