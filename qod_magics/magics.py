@@ -226,7 +226,7 @@ class QodMagics(Magics):
         parser.add_argument("seconds", nargs="?", type=float, default=30.0, help="for how long, default 30")
         given = parser.read(words)
         session = self._session()
-        from qod_magics.session import in_place
+        from qod_magics.watching import in_place
 
         try:
             loop = asyncio.get_running_loop()

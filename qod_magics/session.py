@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import math
 import os
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qod_magics import watching
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, find_inputs
 from qod_magics.application.options import StreamOptions
@@ -29,7 +29,7 @@ from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
 from qod_magics.core import snapshot as core
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
-from qod_magics.errors import ApplicationError, KafkaError, QodError, TaskManagerError, UsageProblem, nearest
+from qod_magics.errors import ApplicationError, KafkaError, QodError, TaskManagerError, UsageProblem
 from qod_magics.jvm.child import GRACE_S, Child
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
@@ -49,6 +49,7 @@ from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, leave_connect_mode, start_local
 from qod_magics.spark.warm_up import warm_up
 from qod_magics.status import status_text, stream_text
+from qod_magics.watching import Show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -432,15 +433,11 @@ class Session:
         """The last cycle that is finished."""
         return self.controller.last
 
-    async def watch(self, seconds: float = 30.0, show: Callable[[str], None] | None = None) -> None:
+    async def watch(self, seconds: float = 30.0, show: Show | None = None) -> None:
         """Show the status once a period for so many seconds, in place, while the kernel stays free."""
-        deadline = time.monotonic() + seconds
-        show = show or in_place()
-        while self.alive and time.monotonic() < deadline:
-            show(self.status())
-            await asyncio.sleep(max(min(self.controller.period_s, deadline - time.monotonic()), 0.0))
+        await watching.watch(self, seconds, show)
 
-    async def during(self, injector: Injector, phase: str, show: Callable[[str], None] | None = None) -> None:
+    async def during(self, injector: Injector, phase: str, show: Show | None = None) -> None:
         """Wait until the injector's scenario comes to `phase`, name the recording's lines after it, and show the
         status once a period until the phase is over.
 
@@ -449,17 +446,17 @@ class Session:
             KafkaError: the injector ended early.
 
         """
-        known([p.name for p in injector.scenario.phases], phase)
-        show = show or in_place()
-        while injector.alive() and injector.phase() != phase:
-            await asyncio.sleep(0.1)
-        self.annotate(phase=phase)
-        shown = 0.0
-        while self.alive and injector.phase() == phase and injector.alive():
-            if time.monotonic() - shown >= self.controller.period_s:
-                shown = time.monotonic()
-                show(self.status())
-            await asyncio.sleep(0.1)
+        await watching.during(self, injector, phase, show)
+
+    async def until_settled(
+        self, at_least_s: float = 0.0, quiet_s: float = 30.0, at_most_s: float = 300.0, show: Show | None = None
+    ) -> bool:
+        """Show the status once a period until nothing has disturbed the cluster for `quiet_s` seconds: no move, no
+        task manager that came or went, no query that started again, no instance that warms up.
+
+        It takes `at_least_s` seconds at least and `at_most_s` at most. Whether the cluster settled.
+        """
+        return await watching.until_settled(self, at_least_s, quiet_s, at_most_s, show)
 
     def inject(
         self,
@@ -751,25 +748,6 @@ def _janitor(directory: Path) -> Child:
         remove=[directory],
         grace_s=3.0 * GRACE_S,
     )
-
-
-def in_place() -> Callable[[str], None]:
-    """Shows texts one over the other: by updating one display in a notebook, by printing elsewhere."""
-    from IPython.core.getipython import get_ipython
-    from IPython.display import Pretty, display
-
-    if get_ipython() is None:
-        return print
-
-    handle = display(Pretty(" "), display_id=True)
-    return lambda text: handle.update(Pretty(text)) if handle is not None else print(text)
-
-
-def known(names: Sequence[str], name: str) -> str:
-    """`name`, if it is one of `names`; UsageProblem with the nearest otherwise."""
-    if name not in names:
-        raise UsageProblem(f"there is no {name!r}.{nearest(name, names)}")
-    return name
 
 
 __all__ = ["ApplicationError", "Memory", "Policy", "QodError", "Session", "StreamHandle", "TaskManagerError"]
