@@ -14,7 +14,7 @@ from qod_magics.core.snapshot import Snapshot, nothing
 class Event:
     """Something that happened in the cluster, for the recording and the decision log.
 
-    `kind`: move, task-manager-up, task-manager-lost, query-failed, query-restarted, starved, dial-fallback ...
+    `kind`: move, task-manager-up, task-manager-lost, query-failed, query-restarted, metrics-missing, starved ...
     """
 
     kind: str

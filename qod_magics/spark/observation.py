@@ -3,6 +3,10 @@
 A value that is not known now is never read as 0 and never guessed silently: the last known one is held and the
 instance's `extra` says so ("stale", with its age); where there never was one, the instance is taken to read what its
 task's input brings and to use no CPU, and "missing" names both.
+
+Batches report when they end: in real-time mode every five seconds, also those without a row. So the last reading may be
+of a time before the present input came. Such a reading's rate says nothing about that input: it counts as missing, and
+the CPU beside it as stale.
 """
 
 from __future__ import annotations
@@ -14,6 +18,9 @@ from typing import Any
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.spark.meter import Reading
+
+#: A reading of a time in which less than this share of the present input came is no measure of that input.
+TELLING = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,7 @@ class InstanceView:
     current: bool  #: whether the reading is of the present run
     age_s: float  #: of the reading
     extra: Mapping[str, Any] = field(default_factory=dict)
+    came: float | None = None  #: rows/s that reached its task over the time of the reading; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class TaskView:
     feeds: Mapping[str, str]  #: topic by feed name: the task itself for a source, "from>to" for a stream
     outlets: tuple[str, ...]  #: outgoing streams "from>to", in the order of `Reading.sent`
     external_rate: float | None  #: rows/s, sources with a topic
+    comes: float = 0.0  #: rows/s that reach its feeds now, as far as known
 
 
 def observation(
@@ -62,8 +71,13 @@ def observation(
     out_rate: dict[str, float] = {}
     rows: list[Instance] = []
     fresh: dict[str, bool] = {}
+    unmeasured: set[str] = set()  #: tasks of which some instance's rate is not known
     for task in tasks:
         views = by_task[task.id]
+        above = not unmeasured.isdisjoint(task.upstream)
+        telling = {view.id for view in views if _tells(view, task.comes, len(views), above)}
+        if len(telling) < len(views):
+            unmeasured.add(task.id)
         known = [view.reading for view in views if view.reading is not None]
         if task.upstream:
             expected = sum(out_rate[upstream] for upstream in task.upstream)
@@ -73,9 +87,11 @@ def observation(
             expected = sum(reading.read_rate for reading in known)
         arriving[task.id] = expected
         share = expected / max(len(views), 1)
-        out_rate[task.id] = sum(view.reading.out_rate if view.reading else share for view in views)
+        out_rate[task.id] = sum(
+            view.reading.out_rate if view.reading and view.id in telling else share for view in views
+        )
         for view in views:
-            instance = _instance(view, share, fresh_for_s)
+            instance = _instance(view, view.id in telling, share, fresh_for_s)
             fresh[view.id] = not instance.extra.get("stale") and not instance.extra.get("missing")
             rows.append(instance)
     snapshot = Snapshot(
@@ -137,18 +153,31 @@ def _kept(readings: Sequence[Reading], topics: set[str]) -> float | None:
     return kept / read if read else None
 
 
-def _instance(view: InstanceView, share: float, fresh_for_s: float) -> Instance:
+def _tells(view: InstanceView, comes: float, width: int, above: bool) -> bool:
+    """Whether its reading says how much of what comes now it reads, of `comes` rows/s for all `width` instances.
+
+    `above`: an upstream task's rate is not known, so that what it sends now may not have reached this one yet.
+    """
+    reading = view.reading
+    if reading is None or (above and reading.read_rate == 0.0):
+        return False
+    if view.came is None or comes <= 0.0:
+        return True
+    return max(view.came, reading.read_rate * width) >= TELLING * comes
+
+
+def _instance(view: InstanceView, telling: bool, share: float, fresh_for_s: float) -> Instance:
     extra = dict(view.extra)
     reading = view.reading
     if reading is None:
         extra["missing"] = ["in_rate", "cpu"]
         return Instance(view.id, view.task, view.task_manager, share, 0.0, False, extra)
     extra["window"] = [round(reading.since, 3), round(reading.at, 3)]
-    if not view.current or view.age_s > fresh_for_s:
+    if not telling or not view.current or view.age_s > fresh_for_s:
         extra["stale"] = True
         extra["age_s"] = round(view.age_s, 1)
-    cpu = reading.cpu
-    if cpu is None:
-        extra["missing"] = ["cpu"]
-        cpu = 0.0
-    return Instance(view.id, view.task, view.task_manager, reading.in_rate, cpu, False, extra)
+    missing = [name for name, known in (("in_rate", telling), ("cpu", reading.cpu is not None)) if not known]
+    if missing:
+        extra["missing"] = missing
+    in_rate = reading.in_rate if telling else share
+    return Instance(view.id, view.task, view.task_manager, in_rate, reading.cpu or 0.0, False, extra)

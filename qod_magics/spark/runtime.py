@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from qod_magics.application.difference import Difference, difference
@@ -275,12 +276,8 @@ class SparkRuntime:
             raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
         timeout_s = max(0.8 * self.period_s, 2.0)
         answers = gather({m.id: (lambda m=m: self.supervisor.poll(m)) for m in managers}, timeout_s)  # type: ignore[misc]
-        now = time.monotonic()
         for manager in managers:
-            if isinstance(answers[manager.id], BaseException):
-                manager.silent_since = manager.silent_since or now
-            else:
-                manager.silent_since = None
+            self._heard(manager, answers[manager.id])
         self._sample()
         with self.cluster.lock:
             return self._observation()
@@ -391,6 +388,15 @@ class SparkRuntime:
                 with self.cluster.lock:
                     self.history.record(time.monotonic(), offsets)
 
+    def _heard(self, manager: TaskManager, answer: BaseException | None) -> None:
+        """Tell when it begins and when it ceases not to answer. The end of its process is told elsewhere."""
+        since, now = manager.silent_since, time.monotonic()
+        if answer is None and since is not None:
+            self.cluster.event("metrics-back", task_manager=manager.id, after_s=round(now - since, 1))
+        if answer is not None and since is None and manager.alive():
+            self.cluster.event("metrics-missing", task_manager=manager.id, why=reason(answer))
+        manager.silent_since = None if answer is None else since or now
+
     def _measure(self, manager: TaskManager, views: Sequence[InstanceView]) -> None:
         """CPU of its cores over the same time as that of its instances: the period before their last reports.
 
@@ -412,7 +418,7 @@ class SparkRuntime:
         self.cluster.cpu[manager.id] = min(tasks + sum(others) / len(others), 100.0 * len(manager.core_meter.cpus))
 
     def _observation(self) -> Observation:
-        views = self.cluster.views()
+        views = [self._with_input(view) for view in self.cluster.views()]
         for manager in self.task_managers.values():
             self._measure(manager, [v for v in views if v.task_manager == manager.id and v.current])
         lag, rate = {}, {}
@@ -443,9 +449,10 @@ class SparkRuntime:
                 spec.upstream,
                 spec.priority,
                 spec.min_accuracy,
-                {n: a.topic for n, a in self.deployment.accounts.items() if n.rpartition(">")[2] == spec.id},
+                self._feeds(spec.id),
                 tuple(p.name for p in self.deployment.pipes.values() if p.source == spec.id),
                 rate.get(spec.id),
+                sum(rate.get(name, 0.0) for name in self._feeds(spec.id)),
             )
             for spec in self.deployment.specs.values()
         ]
@@ -461,6 +468,20 @@ class SparkRuntime:
             fresh_for_s=max(2.5 * self.period_s, 2.5 * REALTIME_BATCH_S),
             events=events,
         )
+
+    def _feeds(self, task: str) -> dict[str, str]:
+        """The topics that a task reads, by feed."""
+        return {n: a.topic for n, a in self.deployment.accounts.items() if n.rpartition(">")[2] == task}
+
+    def _with_input(self, view: InstanceView) -> InstanceView:
+        """With the rate at which rows reached its task over the time of its reading."""
+        topics = self._feeds(view.task).values()
+        if view.reading is None or not topics:
+            return view
+        ago = time.monotonic() - time.time()
+        since, at = view.reading.since + ago, view.reading.at + ago
+        came = sum(self.history.rows(topic, since, at) for topic in topics) / (at - since)
+        return replace(view, came=came)
 
     @staticmethod
     def _spec(specs: Sequence[TaskSpec], task: str) -> TaskSpec:

@@ -14,7 +14,11 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.spark import runtime as module
 from qod_magics.spark.books import Account
 from qod_magics.spark.bounded import gather
+from qod_magics.spark.dial import Reading
+from qod_magics.spark.meter import Meter
+from qod_magics.spark.observation import InstanceView
 from qod_magics.spark.runtime import SparkRuntime
+from tests.spark.batches import batch
 
 
 class Kafka:
@@ -66,3 +70,59 @@ def test_a_task_manager_that_comes_after_the_end_is_refused(runtime: SparkRuntim
 def test_without_task_managers_there_is_nothing_to_observe(runtime: SparkRuntime) -> None:
     with pytest.raises(TaskManagerError, match="add-tm"):
         runtime.observe()
+
+
+class Silent:
+    """A task manager whose polls fail while it is told to."""
+
+    id = "tm1"
+    cores = 1.0
+    kind = "local"
+    core_meter = None
+    silent_since: float | None = None
+    reading = Reading.ROW
+
+    def alive(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        return None
+
+
+def test_a_task_manager_without_metrics_is_told_once_and_its_return_too(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mute = True
+
+    def poll(_: Any) -> None:
+        if mute:
+            raise TaskManagerError("tm1 has not answered the last poll yet.")
+
+    monkeypatch.setattr(runtime.supervisor, "poll", poll)
+    runtime.add_task_manager(Silent())  # type: ignore[arg-type]
+    seen = [event for _ in range(3) for event in runtime.observe().events]
+    assert [event.kind for event in seen] == ["task-manager-up", "metrics-missing"]
+    assert seen[1].detail == {"task_manager": "tm1", "why": "tm1 has not answered the last poll yet."}
+    mute = False
+    (back,) = [event for _ in range(3) for event in runtime.observe().events]
+    assert (back.kind, back.detail["task_manager"]) == ("metrics-back", "tm1")
+    assert back.detail["after_s"] >= 0
+
+
+def test_what_came_is_counted_over_the_time_of_the_reading(runtime: SparkRuntime) -> None:
+    """Rows that came after the last report are in the input rate of now, and not in that reading's."""
+    runtime.deployment.accounts["S"] = Account("t", {0: 0})
+    wall, now = time.time(), time.monotonic()
+    for ago, offset in ((10, 0), (3, 0), (2, 100), (1, 200), (0, 300)):
+        runtime.history.record(now - ago, {"t": {0: offset}})
+    reading = Meter()
+    reading.add(batch(0, wall - 8.0, wall - 3.0))
+    reading.add(batch(1, wall - 3.0, wall - 2.0))
+    early = InstanceView("S.1", "S", "tm1", reading.reading(5.0, "run"), True, 2.0)
+    assert runtime._with_input(early).came == pytest.approx(100 / 5, abs=1)
+    reading = Meter()
+    reading.add(batch(0, wall - 8.0, wall - 3.0))
+    idle = InstanceView("S.1", "S", "tm1", reading.reading(5.0, "run"), True, 3.0)
+    assert runtime._with_input(idle).came == pytest.approx(0, abs=1)
+    assert runtime._with_input(InstanceView("S.1", "S", "tm1", None, False, 0.0)).came is None
+    runtime.deployment.accounts.clear()
