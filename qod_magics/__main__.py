@@ -23,6 +23,7 @@ COMMANDS = {
     "plan": Command("qod_magics.plan_command:main", "print the plan of a policy for a snapshot or a recording"),
     "doctor": Command("qod_magics.doctor:main", "check that this machine has what a cluster needs"),
     "inject": Command("qod_magics.kafka.inject_command:main", "write rows to a Kafka topic at the rates of a scenario"),
+    "simulate": Command("qod_magics.simulator.command:main", "run a cluster and the controller in virtual time"),
     "report": Command("qod_magics.report_command:main", "sum up a recording"),
     "demo": Command("qod_magics.demo:main", "run the demonstration: overload, shedding by priority, a move"),
 }

@@ -1,0 +1,80 @@
+"""`python -m qod_magics simulate SCENARIO.json`: run a simulation, print what came of it, record it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from qod_magics.errors import UsageProblem
+from qod_magics.policies import policy, policy_names
+from qod_magics.simulator.run import Progress, Run, simulate
+from qod_magics.simulator.simulation import Simulation
+from qod_magics.simulator.simulation import __doc__ as scenario_format
+
+_FORMAT = (scenario_format or "").partition("\n\n")[2]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageProblem(f"{message}. See --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m qod_magics simulate",
+        description="Run a cluster, its applications and the controller in virtual time.",
+        epilog=f"SCENARIO.json, with seconds since the start and rates in rows/s:\n\n{_FORMAT}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("scenario", metavar="SCENARIO.json", help="what to simulate; its format is below")
+    parser.add_argument("--record", type=Path, metavar="RUN.jsonl", help="write the recording here (a new file)")
+    parser.add_argument("--policy", metavar="NAME", help=f"in place of the scenario's: {', '.join(policy_names())}")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with the words after `simulate`. Exit status 0; wrong words or input raise QodError."""
+    words = _parser().parse_args(argv)
+    simulation = Simulation.read(words.scenario)
+    chosen = None if words.policy is None else policy(words.policy)
+    if words.record is not None and words.record.exists():
+        raise UsageProblem(f"{words.record} is there already: name another file, or remove it")
+    run = simulate(simulation, record=words.record, policy=chosen, progress=_progress(simulation), keep=False)
+    print(summary(run))
+    if words.record is not None:
+        print(f"recording: {words.record}")
+    return 0
+
+
+def summary(run: Run) -> str:
+    """What came of a run: a line for the run and one for each query."""
+    cluster, simulation = run.cluster, run.cluster.simulation
+    speed = simulation.scenario.duration_s / max(run.cpu_s, 1e-9)
+    rows = int(cluster.engine.came[: cluster.wiring.sources].sum())
+    lines = [
+        f"{simulation.scenario.duration_s:g} s of {len(simulation.machines)} task managers and "
+        f"{len(simulation.tasks)} tasks in {run.cpu_s:.1f} s ({speed:,.0f} times as fast; the policy took "
+        f"{run.policy_s:.1f} s of it); {rows:,} rows arrived"
+    ]
+    queries = [task for task in simulation.tasks if task.min_accuracy is not None]
+    means = run.mean_accuracy
+    for task in queries[:20]:
+        mean = means.get(task.id)
+        shown = "no input" if mean is None else f"mean accuracy {mean:.3f}"
+        lines.append(f"{task.id}: priority {task.priority}, {shown}, minimum {task.min_accuracy:g}")
+    if len(queries) > 20:
+        lines.append(f"... and {len(queries) - 20} more queries")
+    return "\n".join(lines)
+
+
+def _progress(simulation: Simulation) -> Progress | None:
+    if not sys.stderr.isatty():
+        return None
+    from tqdm import tqdm
+
+    bar = tqdm(total=simulation.scenario.duration_s, unit="s", desc="simulated")
+    return lambda second: bar.update(second - bar.n)

@@ -1,0 +1,270 @@
+"""The dynamics: what happens in one step of virtual time. Vectorised; exact in rows and CPU.
+
+At the end of each step, by channel: rows arrived = read + waiting, and read = kept + dropped, in whole numbers; by
+task manager, the CPU given out is at most what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qod_magics.simulator.arrivals import Arrivals
+from qod_magics.simulator.queues import SAME, Queues
+from qod_magics.simulator.sharing import max_min_fair
+from qod_magics.simulator.simulation import Machine, Simulation
+from qod_magics.simulator.wiring import Array, Wiring
+
+#: Of a task manager's cores, what background and overhead may take at most.
+OTHERS_SHARE = 0.9
+NOWHERE = -1
+
+
+class Engine:
+    """State and step. Times are seconds since the start; CPU is in seconds."""
+
+    def __init__(self, simulation: Simulation, wiring: Wiring) -> None:
+        self.wiring, self.step_s = wiring, simulation.step_s
+        self.steps = 0
+        self.machines: Sequence[Machine] = simulation.machines
+        self.moves = simulation.moves
+        topics = {feed.topic: feed.rate for feed in simulation.scenario.topics}
+        rates = [topics[task.topic] for task in wiring.tasks if task.topic is not None]
+        self._arrivals = Arrivals(rates, simulation.step_s, simulation.scenario.duration_s)
+        self._period_s = simulation.period_s
+        instances, channels, edges = len(wiring.instances), len(wiring.channel_edge), len(wiring.edges)
+        self.cores = np.array([machine.cores for machine in self.machines])
+        # of instances
+        self.where = np.full(instances, NOWHERE)  #: task manager
+        self.running = np.zeros(instances, bool)
+        self.started_at = np.zeros(instances)
+        self.cpu = np.zeros(instances)  #: used since the start
+        self.out = np.zeros(instances, np.int64)
+        self._owed = np.zeros(instances)  #: CPU that starting still takes
+        self._credit = np.zeros(instances)  #: CPU had, too little for one more row
+        self._carry_out = np.zeros(instances)
+        self._weight_out = np.ones(instances)  #: probability with which the rows out were kept
+        # of channels
+        self.queues = Queues(channels)
+        self.arrived = np.zeros(channels, np.int64)
+        self.read = np.zeros(channels, np.int64)
+        self.kept = np.zeros(channels, np.int64)
+        self._last_kept = np.ones(channels)  #: probability of the rows last read
+        self._batch = np.zeros(channels, np.int64)  #: rows left of a micro-batch
+        self.batch_began = np.full(instances, -np.inf)
+        self.in_batch = np.zeros(instances, bool)
+        # of edges
+        self.pool = np.zeros(edges, np.int64)  #: rows on the topic that no partition has yet
+        self._pool_weight = np.zeros(edges)
+        self.held = np.zeros(edges, np.int64)  #: rows that the outside could not send
+        self.came = np.zeros(edges, np.int64)  #: rows that reached the topic
+        self.dropped_sending = np.zeros(edges, np.int64)
+        self.sent = np.zeros(len(wiring.outlet_edge), np.int64)
+        self._carry_sent = np.zeros(len(wiring.outlet_edge))
+        # of task managers
+        self.busy = np.zeros(len(self.machines))  #: CPU used since the start, by all
+        self.up = np.zeros(len(self.machines), bool)
+        self.broker_down = False
+        # the dials
+        self.keep = np.ones(edges)
+        self.accept = np.ones(len(wiring.tasks))
+        self.desired = np.ones(len(wiring.tasks))
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return self.steps * self.step_s
+
+    @property
+    def waiting(self) -> Array:
+        """Rows not yet read, by edge."""
+        return self.wiring.by_edge(self.queues.waiting) + self.pool
+
+    def start(self, instance: int, machine: int, fresh: bool) -> None:
+        """An instance begins to work on a task manager; `fresh`: it never ran on it in its present form."""
+        self.where[instance], self.running[instance], self.started_at[instance] = machine, True, self.now
+        self._owed[instance] = self.moves.start_cpu_s if fresh else 0.0
+        self._credit[instance], self.in_batch[instance] = 0.0, False
+        self.batch_began[instance] = -np.inf
+        self._batch[self.wiring.channel_instance == instance] = 0
+
+    def stop(self, instance: int) -> None:
+        """An instance stops, at the end of what it did."""
+        self.running[instance] = False
+
+    def give_back(self, instance: int, read: Array, kept: Array) -> None:
+        """An instance was killed: what it read beyond these totals of its channels waits again."""
+        self.stop(instance)
+        first = int(self.wiring.first_channel[instance])
+        for offset, (r, k) in enumerate(zip(read.tolist(), kept.tolist(), strict=True)):
+            c = first + offset
+            self.queues.put_back(c, int(self.read[c]) - r, float(self._last_kept[c]))
+            self.read[c], self.kept[c] = r, k
+
+    def step(self) -> None:
+        """Let one step of time pass."""
+        self._arrive()
+        if not self.broker_down:
+            self._spread()
+        used = self._work()
+        self._account(used)
+        self.steps += 1
+
+    def _arrive(self) -> None:
+        sources = slice(0, self.wiring.sources)
+        rows = self._arrivals.step(self.steps)
+        if self.broker_down:
+            self.held[sources] += rows
+            return
+        rows = rows + self.held[sources]
+        self.held[sources] = 0
+        self.pool[sources] += rows
+        self._pool_weight[sources] += rows
+        self.came[sources] += rows
+
+    def _spread(self) -> None:
+        """From topics to the partitions of the instances."""
+        edge = self.wiring.channel_edge
+        pool = self.pool[edge]
+        if not pool.any():
+            return
+        rows = np.floor(pool * self.wiring.channel_share + 1e-9).astype(np.int64)
+        probability = np.minimum(self.pool / np.maximum(self._pool_weight, SAME), 1.0)
+        self.queues.put(rows, probability[edge])
+        self.arrived += rows
+        gone = self.wiring.by_edge(rows)
+        left = self.pool - gone
+        self._pool_weight = np.where(left > 0, self._pool_weight * left / np.maximum(self.pool, 1), 0.0)
+        self.pool = left
+
+    def _work(self) -> Array:
+        """Read, shed, process and send. The CPU used, by instance."""
+        wiring, dt = self.wiring, self.step_s
+        of = wiring.channel_instance
+        accept = np.where(
+            wiring.channel_edge < wiring.sources,
+            self.keep[wiring.channel_edge],
+            self.accept[wiring.edge_target[wiring.channel_edge]],
+        )
+        active = self.running & ~self.broker_down
+        slow = 1.0 + (self.moves.slowdown - 1.0) * np.exp(
+            -np.minimum((self.now - self.started_at) / max(self.moves.warm_up_s, 1e-9), 700.0)
+        )
+        read_s, work_s = wiring.read_s * slow[of], wiring.work_s * slow[of]
+        most = self._batches(active, read_s, work_s) if wiring.micro.size else None
+        by_channel = self.queues.work(accept, read_s, work_s)
+        if most is not None:
+            share = most / np.maximum(self.queues.waiting, 1)
+            by_channel = by_channel * np.minimum(share, 1.0)
+        by_channel = np.where(active[of], by_channel, 0.0)
+        rows_s = wiring.by_instance(by_channel)
+        base = np.where(self.running, wiring.fixed * dt + self._owed, 0.0)
+        wants = np.minimum(base + np.maximum(rows_s - self._credit, 0.0), dt)
+        wants = np.where(self.running, wants, 0.0)
+        used = max_min_fair(wants, np.maximum(self.where, 0), self._capacity())
+        self._owed = np.maximum(self._owed - np.maximum(used - wiring.fixed * dt, 0.0), 0.0)
+        budget = np.maximum(used - base, 0.0) + self._credit
+        enough = rows_s <= budget * (1 + 1e-12)
+        share = np.where(enough, np.inf, budget / np.maximum(rows_s, 1e-12))
+        each = np.where(active[of] & (by_channel > 0), by_channel * np.minimum(share[of], 1e12), 0.0)
+        each = np.where(active[of] & enough[of], np.inf, each)
+        taken = self.queues.take(each, accept, read_s, work_s, most)
+        left = wiring.by_instance(np.where(np.isfinite(taken.rest_s), taken.rest_s, 0.0))
+        self._credit = np.where(enough, 0.0, left)
+        self.read += taken.read
+        self.kept += taken.kept
+        if most is not None:
+            self._batch -= taken.read
+        some = taken.kept > 0
+        self._last_kept = np.where(some, np.minimum(taken.kept / np.maximum(taken.weight, SAME), 1.0), self._last_kept)
+        self._send(taken.kept, taken.weight)
+        return used
+
+    def _batches(self, active: Array, read_s: Array, work_s: Array) -> Array:
+        """Rows that each channel may read now: all in real-time mode, the rest of the batch else."""
+        wiring = self.wiring
+        micro = wiring.micro
+        waiting = self.queues.waiting
+        idle = micro[active[micro] & ~self.in_batch[micro]]
+        due = idle[self.batch_began[idle] + wiring.trigger_s[idle] <= self.now + 1e-9]
+        due = due[wiring.by_instance(waiting)[due] > 0]
+        if due.size:
+            cost = wiring.by_instance(waiting * (read_s + work_s))
+            part = np.minimum(self._period_s / np.maximum(cost, 1e-12), 1.0)
+            begins = np.zeros(len(wiring.instances), bool)
+            begins[due] = True
+            channels = begins[wiring.channel_instance]
+            bound = np.ceil(waiting * part[wiring.channel_instance]).astype(np.int64)
+            self._batch = np.where(channels, bound, self._batch)
+            self.in_batch[due], self.batch_began[due] = True, self.now
+        every = np.full(len(waiting), np.iinfo(np.int64).max)
+        is_micro = np.zeros(len(wiring.instances), bool)
+        is_micro[micro] = True
+        return np.where(is_micro[wiring.channel_instance], self._batch, every)
+
+    def batches_over(self) -> Array:
+        """Instances whose micro-batch has just ended."""
+        micro = self.wiring.micro
+        if not micro.size:
+            return micro
+        left = self.wiring.by_instance(self._batch)
+        over = micro[self.in_batch[micro] & (left[micro] <= 0)]
+        self.in_batch[over] = False
+        return over
+
+    def _send(self, kept: Array, weight: Array) -> None:
+        wiring = self.wiring
+        kept, weight = wiring.by_instance(kept), wiring.by_instance(weight)
+        probability = np.where(kept > 0, kept / np.maximum(weight, SAME), self._weight_out)
+        probability = np.where(wiring.loses_weight, self.desired[wiring.instance_task], probability)
+        self._weight_out = np.clip(probability, SAME, 1.0)
+        exact = kept * wiring.selectivity + self._carry_out
+        out = np.floor(exact + 1e-9).astype(np.int64)
+        self._carry_out = np.maximum(exact - out, 0.0)
+        self.out += out
+        if not wiring.outlet_edge.size:
+            return
+        d = self.keep[wiring.outlet_edge]
+        offered = out[wiring.outlet_instance]
+        exact = offered * d + self._carry_sent
+        sent = np.minimum(np.floor(exact + 1e-9).astype(np.int64), offered)
+        self._carry_sent = np.clip(exact - sent, 0.0, 1.0)
+        self.sent += sent
+        edges = len(wiring.edges)
+        total = np.bincount(wiring.outlet_edge, sent, edges).astype(np.int64)
+        p = self._weight_out[wiring.outlet_instance] * np.maximum(d, SAME)
+        self._pool_weight += np.bincount(wiring.outlet_edge, sent / p, edges)
+        self.pool += total
+        self.came += total
+        self.dropped_sending += np.bincount(wiring.outlet_edge, offered - sent, edges).astype(np.int64)
+
+    def _others(self) -> Array:
+        """CPU seconds that each task manager spends beside its tasks, in this step."""
+        count = len(self.machines)
+        busy = np.where(self.running, self.wiring.overhead, 0.0)
+        overhead = np.bincount(np.maximum(self.where, 0), busy, count)
+        background = np.array([machine.background.rate(self.now) for machine in self.machines])
+        return np.where(self.up, np.minimum(background + overhead, OTHERS_SHARE * self.cores), 0.0) * self.step_s
+
+    def _capacity(self) -> Array:
+        self._others_now = self._others()
+        capacity: Array = np.where(self.up, self.cores * self.step_s, 0.0) - self._others_now
+        return capacity
+
+    def _account(self, used: Array) -> None:
+        self.cpu += used
+        self.busy += np.bincount(np.maximum(self.where, 0), used, len(self.machines)) + self._others_now
+
+
+def unbalanced(engine: Engine) -> list[str]:
+    """The channels and edges whose books do not balance: none, ever."""
+    wrong = []
+    for c in np.flatnonzero(engine.arrived != engine.read + engine.queues.waiting):
+        wrong.append(f"channel {c}: arrived {engine.arrived[c]}, read {engine.read[c]}")
+    came = engine.wiring.by_edge(engine.arrived) + engine.pool
+    for e in np.flatnonzero(came != engine.came):
+        wrong.append(f"edge {engine.wiring.edge_names[e]}: came {engine.came[e]}, found {came[e]}")
+    if (engine.kept > engine.read).any() or (engine.kept < 0).any():
+        wrong.append("more rows kept than read")
+    return wrong

@@ -1,0 +1,195 @@
+"""From the engine's state to what a runtime shows: a snapshot, and what was measured beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from qod_magics.core.runtime import Count, Event, Measured, Observation
+from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.simulator.engine import Engine
+from qod_magics.simulator.reports import Reports
+from qod_magics.simulator.simulation import Simulation
+from qod_magics.simulator.wiring import Array
+
+MISSING = {"missing": ["in_rate", "cpu"]}
+
+
+@dataclass(slots=True)
+class _Look:
+    """The counters of the last look."""
+
+    at: float
+    came: Array
+    busy: Array
+
+
+class Observer:
+    """Makes observations; each looks back to the one before."""
+
+    def __init__(self, simulation: Simulation, engine: Engine, reports: Reports) -> None:
+        self._simulation, self._engine, self._reports = simulation, engine, reports
+        self._noise = np.random.default_rng([simulation.scenario.seed, 1])
+        self._last = _Look(0.0, engine.came.copy(), engine.busy.copy())
+        self._tasks: dict[int, Task] = {}
+        self._rates = np.zeros(len(engine.wiring.edges))
+
+    def observe(self, active: Array, events: Sequence[Event]) -> Observation:
+        """What can be seen of the `active` tasks."""
+        engine, wiring = self._engine, self._engine.wiring
+        elapsed = engine.now - self._last.at
+        if elapsed > 0:
+            self._rates = (engine.came - self._last.came) / elapsed
+            cpu = 100.0 * (engine.busy - self._last.busy) / elapsed
+            self._last = _Look(engine.now, engine.came.copy(), engine.busy.copy())
+            self._cpu = np.minimum(cpu, 100.0 * engine.cores)
+        elif not hasattr(self, "_cpu"):
+            self._cpu = np.zeros(len(engine.machines))
+        in_rate, out_rate, cpu, extra, fresh = self._readings(active)
+        task_out = np.bincount(wiring.instance_task, out_rate, len(wiring.tasks)).tolist()
+        on = active[wiring.edge_target]
+        edges = np.flatnonzero(on).tolist()
+        streams = [e for e in edges if e >= wiring.sources]
+        names = [machine.id for machine in engine.machines]
+        there = np.flatnonzero(active[wiring.instance_task])
+        first_up = int(np.argmax(engine.up))
+        where = np.where(engine.up[engine.where] & (engine.where >= 0), engine.where, first_up)
+        rows = [
+            Instance(wiring.instances[i], wiring.tasks[t].id, names[w], r, c, False, x)
+            for i, t, w, r, c, x in zip(
+                there.tolist(),
+                wiring.instance_task[there].tolist(),
+                where[there].tolist(),
+                in_rate[there].tolist(),
+                cpu[there].tolist(),
+                (extra[i] for i in there.tolist()),
+                strict=True,
+            )
+        ]
+        source = wiring.edge_source.tolist()
+        snapshot = Snapshot(
+            task_managers=tuple(
+                TaskManager(machine.id, machine.planned, used)
+                for machine, used, up in zip(engine.machines, self._cpu.tolist(), engine.up, strict=True)
+                if up
+            ),
+            tasks=self._snapshot_tasks(active),
+            streams=tuple(Stream(*wiring.edges[e], task_out[source[e]]) for e in streams),  # type: ignore[arg-type]
+            instances=tuple(rows),
+        )
+        ids = wiring.instances
+        return Observation(
+            snapshot,
+            self._measured(edges, active),
+            tuple(events),
+            {ids[i]: f for i, f in zip(there.tolist(), fresh[there].tolist(), strict=True)},
+        )
+
+    def _snapshot_tasks(self, active: Array) -> tuple[Task, ...]:
+        wiring, rates = self._engine.wiring, self._rates.tolist()
+        external = {int(wiring.edge_target[e]): rates[e] for e in range(wiring.sources)}
+        found = []
+        for t in np.flatnonzero(active).tolist():
+            task = self._tasks.get(t)
+            if task is None:
+                spec = wiring.tasks[t]
+                task = Task(spec.id, spec.upstream, None, spec.priority, spec.min_accuracy)
+            if t in external and task.external_rate != external[t]:
+                task = replace(task, external_rate=external[t])
+            self._tasks[t] = task
+            found.append(task)
+        return tuple(found)
+
+    def _readings(self, active: Array) -> tuple[Array, Array, Array, list[Any], Array]:
+        """By instance: in and out rate, rows/s; CPU, % of one core; what else is said of it; whether it is fresh."""
+        engine, wiring, reports = self._engine, self._engine.wiring, self._reports
+        metrics = self._simulation.metrics
+        start, end = reports.window_from, reports.window_to
+        seconds = np.maximum(end.at - start.at, 1e-9)
+        kept = wiring.by_instance((end.kept - start.kept).astype(float))
+        in_rate = np.maximum(kept, 0.0) / seconds
+        out_rate = np.maximum(end.out - start.out, 0) / seconds
+        cpu = 100.0 * np.maximum(end.cpu - start.cpu, 0.0) / seconds
+        if metrics.cpu_noise:
+            cpu = cpu * np.maximum(1.0 + metrics.cpu_noise * self._noise.standard_normal(len(cpu)), 0.0)
+        if metrics.rate_noise:
+            in_rate = in_rate * np.maximum(1.0 + metrics.rate_noise * self._noise.standard_normal(len(cpu)), 0.0)
+        age = engine.now - end.at
+        old = age > 2.5 * max(self._simulation.period_s, metrics.report_s)
+        fresh = reports.seen & ~old
+        extra: list[Any] = [NOTHING] * len(cpu)
+        for i in np.flatnonzero(~fresh).tolist():
+            extra[i] = {"stale": True, "age_s": round(float(age[i]), 1)} if reports.ever[i] else MISSING
+        missing = np.flatnonzero(~reports.ever)
+        if missing.size:
+            in_rate, out_rate, cpu = in_rate.copy(), out_rate.copy(), cpu.copy()
+            self._expect(in_rate, out_rate, missing)
+            cpu[missing] = 0.0
+        return in_rate, out_rate, cpu, extra, fresh
+
+    def _expect(self, in_rate: Array, out_rate: Array, missing: Array) -> None:
+        """An instance that was never measured is taken to read its share of what its inputs bring, and to send it."""
+        wiring = self._engine.wiring
+        parallelism = np.bincount(wiring.instance_task)
+        for i in missing.tolist():  # inputs come before their readers
+            t = int(wiring.instance_task[i])
+            task = wiring.tasks[t]
+            if task.upstream:
+                number = {wiring.tasks[s].id: s for s in {int(s) for s in wiring.edge_source if s >= 0}}
+                brings = sum(
+                    float(out_rate[wiring.first_instance[s] : wiring.first_instance[s] + parallelism[s]].sum())
+                    for s in (number[name] for name in task.upstream)
+                )
+            else:
+                brings = float(self._rates[np.flatnonzero(wiring.edge_target == t)].sum())
+            in_rate[i] = out_rate[i] = brings / float(parallelism[t])
+
+    def _measured(self, edges: Sequence[int], active: Array) -> Measured:
+        engine, wiring = self._engine, self._engine.wiring
+        names = wiring.edge_names
+        waiting = engine.waiting.tolist()
+        kept = wiring.by_edge(engine.kept)
+        dropped = wiring.by_edge(engine.read) - kept
+        every = (dropped + engine.dropped_sending).tolist()
+        came, kept_list, dropped_list, rates = (
+            engine.came.tolist(),
+            kept.tolist(),
+            dropped.tolist(),
+            self._rates.tolist(),
+        )
+        accuracy = self._accuracy()
+        return Measured(
+            lag={names[e]: waiting[e] for e in edges},
+            input_rate={names[e]: rates[e] for e in edges},
+            accuracy={wiring.tasks[t].id: accuracy[t] for t in np.flatnonzero(active).tolist()},
+            dropped={names[e]: every[e] for e in edges},
+            counts={names[e]: Count(came[e], kept_list[e], dropped_list[e], waiting[e]) for e in edges},
+        )
+
+    def _accuracy(self) -> list[float | None]:
+        """By task, the share of the application's input that reached it, of the rows read in the last windows."""
+        wiring, reports = self._engine.wiring, self._reports
+        start, end = reports.window_from, reports.window_to
+        count, tasks = len(wiring.edges), len(wiring.tasks)
+        read = np.bincount(wiring.channel_edge, end.read - start.read, count)
+        kept = np.bincount(wiring.channel_edge, end.kept - start.kept, count)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            passed = np.where(read > 0, kept / read, np.nan)
+            out = np.bincount(wiring.instance_task, end.out - start.out, tasks)
+            if wiring.outlet_edge.size:
+                sent = np.bincount(wiring.outlet_edge, end.sent - start.sent, count)
+                offered = np.where(wiring.edge_source >= 0, out[wiring.edge_source], 0.0)
+                sent_share = np.where(offered > 0, sent / offered, 1.0)
+        found = np.full(tasks, np.nan)
+        found[wiring.edge_target[: wiring.sources]] = passed[: wiring.sources]
+        for level in wiring.levels:
+            reach = found[wiring.edge_source[level]] * sent_share[level] * passed[level]
+            rows = np.where(np.isnan(reach), 0.0, out[wiring.edge_source[level]])
+            total = np.bincount(wiring.edge_target[level], rows, tasks)
+            summed = np.bincount(wiring.edge_target[level], np.where(rows > 0, reach * rows, 0.0), tasks)
+            there = total > 0
+            found[there] = summed[there] / total[there]
+        return [None if np.isnan(value) else float(value) for value in found]

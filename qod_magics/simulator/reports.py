@@ -1,0 +1,135 @@
+"""What instances report of themselves, and what can be seen of it: windows between two reports, late. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from qod_magics.simulator.engine import Engine
+from qod_magics.simulator.simulation import Metrics
+from qod_magics.simulator.wiring import Array
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters at an instant, since the start: by instance, by channel and by outlet."""
+
+    at: Array  #: by instance
+    cpu: Array
+    out: Array
+    read: Array
+    kept: Array
+    sent: Array
+
+    @classmethod
+    def zero(cls, engine: Engine) -> Totals:
+        """Before the first row."""
+        instances, channels = len(engine.cpu), len(engine.read)
+        whole = np.int64
+        return cls(
+            np.zeros(instances),
+            np.zeros(instances),
+            np.zeros(instances, whole),
+            np.zeros(channels, whole),
+            np.zeros(channels, whole),
+            np.zeros(len(engine.sent), whole),
+        )
+
+    def copy(self, other: Totals, instances: Array, channels: Array, outlets: Array) -> None:
+        """Take over what `other` says of these."""
+        self.at[instances] = other.at[instances]
+        self.cpu[instances] = other.cpu[instances]
+        self.out[instances] = other.out[instances]
+        self.read[channels] = other.read[channels]
+        self.kept[channels] = other.kept[channels]
+        self.sent[outlets] = other.sent[outlets]
+
+
+class Reports:
+    """The windows over which each instance was last measured.
+
+    A window reaches from the last report that is a period old, or the start of the run, to the newest report that
+    can be seen.
+    """
+
+    def __init__(self, engine: Engine, metrics: Metrics, period_s: float) -> None:
+        self._engine, self._metrics, self._period_s = engine, metrics, period_s
+        self._now = Totals.zero(engine)  #: at the last report, which is also the last commit
+        self._older, self._old = Totals.zero(engine), Totals.zero(engine)
+        self.window_from, self.window_to = Totals.zero(engine), Totals.zero(engine)
+        count = len(engine.cpu)
+        self.next_at = np.full(count, np.inf)
+        self.seen = np.zeros(count, bool)  #: whether a report of the present run can be seen
+        self.ever = np.zeros(count, bool)  #: whether one of any run could
+        self.muted = np.zeros(len(engine.machines), bool)  #: task managers whose metrics do not come
+        self._on_the_way: deque[tuple[float, Array, Totals, Totals]] = deque()
+
+    def committed(self, instance: int) -> tuple[Array, Array]:
+        """Rows read and kept of the instance's channels at its last commit."""
+        mine = self._engine.wiring.channel_instance == instance
+        return self._now.read[mine], self._now.kept[mine]
+
+    def begin(self, instance: int, offset_s: float) -> None:
+        """A run begins: nothing of it has been reported."""
+        one = np.array([instance])
+        here = self._here()
+        for totals in (self._now, self._older, self._old):
+            totals.copy(here, one, *self._parts(one))
+        self.next_at[instance] = self._engine.now + self._metrics.report_s + offset_s
+        self.seen[instance] = False
+
+    def end(self, instance: int) -> None:
+        """A run is over: no more reports."""
+        self.next_at[instance] = np.inf
+        self.seen[instance] = False
+
+    def collect(self, batches_over: Array) -> None:
+        """After a step: what is reported now, and what can be seen from now."""
+        engine = self._engine
+        now = engine.now
+        realtime = np.flatnonzero((self.next_at <= now + 1e-9) & engine.running)
+        if engine.wiring.micro.size:
+            realtime = np.setdiff1d(realtime, engine.wiring.micro, assume_unique=True)
+        reporting = np.concatenate((realtime, batches_over)) if batches_over.size else realtime
+        if reporting.size:
+            self._report(reporting)
+            self.next_at[realtime] = now + self._metrics.report_s
+        while self._on_the_way and self._on_the_way[0][0] <= now + 1e-9:
+            _, instances, start, end = self._on_the_way.popleft()
+            known = instances[engine.running[instances] & ~self.muted[np.maximum(engine.where[instances], 0)]]
+            known = known[end.at[known] > engine.started_at[known]]  # of a run that is over nothing is said
+            parts = self._parts(known)
+            self.window_from.copy(start, known, *parts)
+            self.window_to.copy(end, known, *parts)
+            self.seen[known] = self.ever[known] = True
+
+    def _report(self, instances: Array) -> None:
+        parts = self._parts(instances)
+        here = self._here()
+        self._now.copy(here, instances, *parts)
+        rolls = instances[here.at[instances] - self._old.at[instances] >= self._period_s - 1e-9]
+        start = Totals.zero(self._engine)
+        if rolls.size:
+            self._older.copy(self._old, rolls, *self._parts(rolls))
+        start.copy(self._older, instances, *parts)
+        if rolls.size:
+            self._old.copy(here, rolls, *self._parts(rolls))
+        self._on_the_way.append((here.at[instances[0]] + self._metrics.delay_s, instances, start, here))
+
+    def _here(self) -> Totals:
+        engine = self._engine
+        at = np.full(len(engine.cpu), engine.now)
+        return Totals(
+            at, engine.cpu.copy(), engine.out.copy(), engine.read.copy(), engine.kept.copy(), engine.sent.copy()
+        )
+
+    def _parts(self, instances: Array) -> tuple[Array, Array]:
+        """The channels and outlets of these instances."""
+        wiring = self._engine.wiring
+        if len(instances) == len(wiring.instances):
+            return np.arange(len(wiring.channel_instance)), np.arange(len(wiring.outlet_instance))
+        mine = np.zeros(len(wiring.instances), bool)
+        mine[instances] = True
+        return np.flatnonzero(mine[wiring.channel_instance]), np.flatnonzero(mine[wiring.outlet_instance])

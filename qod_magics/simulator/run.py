@@ -1,0 +1,112 @@
+"""A whole run: the cluster, the controller that runs live, and the scenario, in virtual time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import process_time
+from typing import Any
+
+from qod_magics.controller import Controller, Cycle, InlineWorker, ManualClock, Recording
+from qod_magics.core.plan import Plan
+from qod_magics.core.policy import Policy
+from qod_magics.core.runtime import Dials
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies import policy as policy_named
+from qod_magics.simulator.cluster import SimulatedCluster
+from qod_magics.simulator.simulation import Simulation
+
+Progress = Callable[[float], object]
+
+
+class _Timed:
+    """A policy that is timed: virtual time stands still while it decides."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.name = policy, policy.name
+        self.seconds = 0.0
+
+    def decide(self, snapshot: Snapshot, state: Any) -> tuple[Plan, Any]:
+        begun = process_time()
+        try:
+            return self.policy.decide(snapshot, state)
+        finally:
+            self.seconds += process_time() - begun
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run came to."""
+
+    cycles: tuple[Cycle, ...]
+    cluster: SimulatedCluster
+    policy_s: float  #: that the policy took in all
+    cpu_s: float  #: that the run took in all, the policy included
+    mean_accuracy: Mapping[str, float | None]  #: by query, over the cycles that measured one
+
+
+def simulate(
+    simulation: Simulation,
+    *,
+    record: str | os.PathLike[str] | None = None,
+    policy: Policy | None = None,
+    keep: bool = True,
+    progress: Progress | None = None,
+    inspect: Callable[[SimulatedCluster, Cycle], object] | None = None,
+) -> Run:
+    """Run a simulation to its end.
+
+    - `record`: a file to which the recording is appended
+    - `policy`: in place of the one that the simulation names
+    - `keep`: whether the cycles are in the result; False saves memory in long runs
+    - `progress`: is told the virtual second after each cycle
+    - `inspect`: is shown the cluster and the cycle after each cycle
+    """
+    begun = process_time()
+    clock = ManualClock()
+    cluster = SimulatedCluster(simulation, clock)
+    timed = _Timed(policy or policy_named(simulation.policy))
+    controller = Controller(
+        cluster,
+        timed,
+        period_s=simulation.period_s,
+        clock=clock,
+        recording=None if record is None else Recording(record),
+        worker=InlineWorker,
+    )
+    if not simulation.controlled:
+        controller.pause()
+        cluster.apply(*_open(cluster))
+    cycles = []
+    sums: dict[str, tuple[float, int]] = {}
+    queries = [task.id for task in simulation.tasks if task.min_accuracy is not None]
+    scenario = simulation.scenario
+    try:
+        for number in range(1, round(scenario.duration_s / simulation.period_s) + 1):
+            cluster.advance(simulation.period_s)
+            controller.annotate(phase=scenario.phase(min(cluster.now, scenario.duration_s) - 1e-6))
+            cycle = controller.step()
+            for name in queries:
+                share = None if cycle.measured is None else cycle.measured.accuracy.get(name)
+                if share is not None:
+                    total, seen = sums.get(name, (0.0, 0))
+                    sums[name] = (total + share, seen + 1)
+            if keep:
+                cycles.append(cycle)
+            if inspect is not None:
+                inspect(cluster, cycle)
+            if progress is not None:
+                progress(number * simulation.period_s)
+    finally:
+        controller.close()
+    means = {name: sums[name][0] / sums[name][1] if name in sums else None for name in queries}
+    return Run(tuple(cycles), cluster, timed.seconds, process_time() - begun, means)
+
+
+def _open(cluster: SimulatedCluster) -> tuple[Plan, Dials]:
+    """Every shedder open."""
+    tasks = [task.id for task in cluster.simulation.tasks]
+    ones = dict.fromkeys(tasks, 1.0)
+    keep = dict.fromkeys(cluster.wiring.edges, 1.0)
+    return Plan(ones, ones, keep), Dials(keep, ones)

@@ -1,0 +1,119 @@
+"""The tasks of a simulation as arrays: edges, instances, channels (an instance's part of an edge) and outlets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qod_magics.core.plan import Edge
+from qod_magics.simulator.simulation import MICRO_BATCH, SimulatedTask
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What never changes in a run. Indices: t task, e edge, i instance, c channel, o outlet.
+
+    Edges are the inputs of sources first, then the streams. Channels are in the order of instances, and each instance
+    has at least one.
+    """
+
+    tasks: tuple[SimulatedTask, ...]
+    edges: tuple[Edge, ...]
+    edge_names: tuple[str, ...]  #: a source's id, or "from>to"
+    sources: int  #: so many edges come from outside
+    edge_target: Array  #: task by edge
+    edge_source: Array  #: task by edge, -1 outside
+    instances: tuple[str, ...]
+    instance_task: Array
+    first_instance: Array  #: by task
+    first_channel: Array  #: by instance
+    channel_instance: Array
+    channel_edge: Array
+    channel_share: Array  #: of the rows of its edge
+    outlet_instance: Array  #: an outlet is an instance's end of a stream
+    outlet_edge: Array
+    levels: tuple[Array, ...]  #: stream edges, by how far down their reader is
+    fixed: Array  #: by instance, cores
+    overhead: Array  #: by instance, cores
+    read_s: Array  #: by channel, CPU seconds a row
+    work_s: Array  #: by channel, CPU seconds a row
+    selectivity: Array  #: by instance
+    micro: Array  #: instances that run in micro-batches
+    trigger_s: Array  #: by instance
+    loses_weight: Array  #: instances whose rows out start again from their task's accuracy
+
+    @classmethod
+    def of(cls, tasks: Sequence[SimulatedTask]) -> Wiring:
+        """The wiring of these tasks, inputs before their readers."""
+        number = {task.id: t for t, task in enumerate(tasks)}
+        sources = [task for task in tasks if not task.upstream]
+        edges: list[Edge] = [(None, task.id) for task in sources]
+        edges += [(name, task.id) for task in tasks for name in task.upstream]
+        edge_number = {edge: e for e, edge in enumerate(edges)}
+        of_task = np.repeat(np.arange(len(tasks)), [task.parallelism for task in tasks])
+        first = np.concatenate(([0], np.cumsum([task.parallelism for task in tasks])[:-1])).astype(int)
+        channels: list[tuple[int, int, float]] = []
+        first_channel = []
+        for i, t in enumerate(of_task.tolist()):
+            task = tasks[t]
+            share = task.shares[i - first[t]] if task.shares else 1.0 / task.parallelism
+            first_channel.append(len(channels))
+            channels += [(i, edge_number[name, task.id], share) for name in task.upstream or (None,)]
+        streams = [(e, number[a]) for e, (a, _) in enumerate(edges) if a is not None]
+        outlets = [(i, e) for e, t in streams for i in range(first[t], first[t] + tasks[t].parallelism)]
+        depth = [0] * len(tasks)
+        for t, task in enumerate(tasks):
+            depth[t] = max((depth[number[name]] + 1 for name in task.upstream), default=0)
+        by_level: list[list[int]] = [[] for _ in range(max(depth, default=0))]
+        for e, (a, b) in enumerate(edges):
+            if a is not None:
+                by_level[depth[number[b]] - 1].append(e)
+        each = [tasks[t] for t in of_task.tolist()]
+        readers = [each[i] for i, _, _ in channels]
+        return cls(
+            tasks=tuple(tasks),
+            edges=tuple(edges),
+            edge_names=tuple(b if a is None else f"{a}>{b}" for a, b in edges),
+            sources=len(sources),
+            edge_target=_whole(number[b] for _, b in edges),
+            edge_source=_whole(-1 if a is None else number[a] for a, _ in edges),
+            instances=tuple(f"{tasks[t].id}.{i - first[t] + 1}" for i, t in enumerate(of_task.tolist())),
+            instance_task=of_task,
+            first_instance=first,
+            first_channel=_whole(first_channel),
+            channel_instance=_whole(i for i, _, _ in channels),
+            channel_edge=_whole(e for _, e, _ in channels),
+            channel_share=_real(share for _, _, share in channels),
+            outlet_instance=_whole(i for i, _ in outlets),
+            outlet_edge=_whole(e for _, e in outlets),
+            levels=tuple(_whole(level) for level in by_level),
+            fixed=_real(task.fixed for task in each),
+            overhead=_real(task.overhead for task in each),
+            read_s=_real(task.read_us * 1e-6 for task in readers),
+            work_s=_real(task.work_us * 1e-6 for task in readers),
+            selectivity=_real(task.selectivity for task in each),
+            micro=_whole(i for i, task in enumerate(each) if task.mode == MICRO_BATCH),
+            trigger_s=_real(task.trigger_s for task in each),
+            loses_weight=np.array([not task.keeps_weight for task in each], bool),
+        )
+
+    def by_instance(self, channels: Array) -> Array:
+        """Sums of a channel's value by instance."""
+        return np.add.reduceat(channels, self.first_channel)
+
+    def by_edge(self, channels: Array) -> Array:
+        """Sums of whole numbers by edge."""
+        return np.bincount(self.channel_edge, channels, len(self.edges)).astype(np.int64)
+
+
+def _whole(values: Any) -> Array:
+    return np.fromiter(values, np.int64)
+
+
+def _real(values: Any) -> Array:
+    return np.fromiter(values, float)
