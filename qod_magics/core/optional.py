@@ -1,0 +1,83 @@
+"""The optional fields of snapshots and plans: what a policy beyond Stream Economics may know and ask for.
+
+A field is a key of a row's JSON object (its `extra` here), absent where nobody measures it. Each has one owner, the
+policy that it was shaped for, and one meaning, whoever else reads it. A runtime that can measure a field adds it; a
+policy reads it with `Field.of` and goes on without where it is None. Nothing else has to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Protocol
+
+from qod_magics.core.wording import show
+from qod_magics.errors import SnapshotError
+
+
+class Row(Protocol):
+    """A row of a snapshot: a task manager, a task, a stream or an instance."""
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """What its JSON object has beside the fields of the format."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A number >= 0 that a row may have."""
+
+    table: str  #: of the snapshot
+    name: str
+    unit: str
+    owner: str  #: the policy that it was shaped for
+    meaning: str
+
+    def of(self, row: Row) -> float | None:
+        """The row's value, None where it has none. Raises SnapshotError, one line, for what is no such number."""
+        value = row.extra.get(self.name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+            raise SnapshotError(f"{self.table}.{self.name}: {show(value)} is not a number >= 0; give {self.unit}")
+        return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A key that a plan may have."""
+
+    name: str
+    shape: str
+    owner: str
+    meaning: str
+
+
+NODE_MEMORY = Field("task_managers", "memory_mb", "MB", "d-storm", "memory that the scheduler may give out, Wm(k)")
+TASK_MEMORY = Field("instances", "memory_mb", "MB", "d-storm", "memory that the instance uses, wm(i)")
+TRAFFIC = Field("streams", "bytes_rate", "bytes/s", "d-storm", "what the stream carries over the network")
+TASK_LATENCY = Field("tasks", "latency_s", "s", "nephele-streaming", "mean time from a row's reading to its sending")
+CHANNEL_LATENCY = Field("streams", "latency_s", "s", "nephele-streaming", "mean time from sending to reading, cl(e)")
+BUFFER_SIZE = Field("streams", "buffer_bytes", "bytes", "nephele-streaming", "output buffer size, obs(e)")
+BUFFER_LIFETIME = Field("streams", "buffer_lifetime_s", "s", "nephele-streaming", "mean life of a buffer, oblt(e)")
+CAPACITY = Field("tasks", "capacity", "rows/s", "stela", "what the task's instances could process at the most")
+LATENCY_SLO = Field("tasks", "latency_slo_s", "s", "henge", "greatest end-to-end latency that a query's user accepts")
+JUICE_SLO = Field("tasks", "juice_slo", "a fraction of 1", "henge", "least share of the input that has to be processed")
+UTILITY = Field("tasks", "utility", "utility", "henge", "what meeting a query's SLO is worth, U")
+
+FIELDS = (
+    *(NODE_MEMORY, TASK_MEMORY, TRAFFIC),
+    *(TASK_LATENCY, CHANNEL_LATENCY, BUFFER_SIZE, BUFFER_LIFETIME),
+    *(CAPACITY, LATENCY_SLO, JUICE_SLO, UTILITY),
+)
+
+PARALLELISM = Request("parallelism", "{task: instances}", "stela", "scale these tasks out or in")
+ADD = Request("add_task_managers", "number", "stela", "start so many more task managers")
+RELEASE = Request("release_task_managers", "[task manager]", "d-storm", "empty these and let them go")
+FUSE = Request("fuse", "[[task, task, ...]]", "nephele-streaming", "run each of these chains as one task")
+BUFFERS = Request("buffer_bytes", '{"from>to": bytes}', "nephele-streaming", "output buffer sizes")
+BATCH = Request("batch_s", "{task: seconds}", "nephele-streaming", "length of the task's batches")
+
+REQUESTS = (PARALLELISM, ADD, RELEASE, FUSE, BUFFERS, BATCH)

@@ -1,0 +1,70 @@
+"""Optional fields: one owner each, read where they are, refused in one line where they are no numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from qod_magics.core.optional import CHANNEL_LATENCY, FIELDS, REQUESTS, TASK_MEMORY
+from qod_magics.core.plan import Plan
+from qod_magics.core.plan_json import plan_from_json
+from qod_magics.core.snapshot import Instance, Stream
+from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
+from qod_magics.errors import SnapshotError
+
+
+def instance(**extra):
+    return Instance("Snk.1", "Snk", "tm1", 1.0, 1.0, False, extra)
+
+
+def test_each_key_of_a_table_has_one_meaning():
+    keys = [(field.table, field.name) for field in FIELDS]
+    assert len(set(keys)) == len(keys)
+    assert len({request.name for request in REQUESTS}) == len(REQUESTS)
+
+
+def test_none_is_a_key_of_the_format():
+    fixed = {
+        "task_managers": {"id", "cores", "cpu"},
+        "tasks": {"id", "upstream", "external_rate", "priority", "min_accuracy"},
+        "streams": {"from", "to", "out_rate"},
+        "instances": {"id", "task", "task_manager", "in_rate", "cpu", "warming_up"},
+    }
+    assert not [field for field in FIELDS if field.name in fixed[field.table]]
+    assert not {request.name for request in REQUESTS} & Plan({}, {}, {}).to_json().keys()
+
+
+def test_a_field_is_read_where_it_is_and_none_where_it_is_not():
+    assert TASK_MEMORY.of(instance(memory_mb=512)) == 512.0
+    assert TASK_MEMORY.of(instance()) is None
+    assert CHANNEL_LATENCY.of(Stream("a", "b", 1.0, {"latency_s": 0.25})) == 0.25
+
+
+@pytest.mark.parametrize("value", ["512", True, -1, float("nan"), float("inf"), [1]])
+def test_what_is_no_number_is_refused_in_one_line_that_names_it(value):
+    with pytest.raises(SnapshotError, match=r"instances\.memory_mb: .* is not a number >= 0; give MB") as caught:
+        TASK_MEMORY.of(instance(memory_mb=value))
+    assert "\n" not in str(caught.value)
+
+
+def test_fields_and_requests_survive_the_json_form():
+    written = {
+        "task_managers": [{"id": "tm1", "cores": 1, "cpu": 0, "memory_mb": 4096}],
+        "tasks": [{"id": "Q", "upstream": [], "external_rate": 1.0, "priority": 1, "min_accuracy": 0.5, "utility": 3}],
+        "streams": [],
+        "instances": [
+            {
+                "id": "Q.1",
+                "task": "Q",
+                "task_manager": "tm1",
+                "in_rate": 1,
+                "cpu": 1,
+                "warming_up": False,
+                "memory_mb": 9,
+            }
+        ],
+    }
+    snapshot = snapshot_from_json(written)
+    assert TASK_MEMORY.of(snapshot.instances[0]) == 9.0
+    assert snapshot_from_json(snapshot_to_json(snapshot)).instances[0].extra == {"memory_mb": 9}
+    plan = Plan({"Q": 1.0}, {"Q": 1.0}, {(None, "Q"): 1.0}, extra={"parallelism": {"Q": 2}})
+    assert plan_from_json(plan.to_json()).extra["parallelism"] == {"Q": 2}
