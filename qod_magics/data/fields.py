@@ -85,7 +85,12 @@ class Fields:
 
 def is_number(value: Any) -> bool:
     """A finite int or float; True and False are not numbers here."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def _short(value: Any) -> str:

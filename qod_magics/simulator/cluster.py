@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -13,7 +14,7 @@ from qod_magics.controller.clock import ManualClock
 from qod_magics.core import snapshot as core
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Event, Observation
-from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.errors import QodError, TaskManagerError, nearest
 from qod_magics.policies.stream_economics import UNKNOWN_ESTIMATE, Request, available_cpu, place
 from qod_magics.simulator.engine import NOWHERE, Engine
 from qod_magics.simulator.observe import Observer
@@ -21,8 +22,21 @@ from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Fault, Simulation
 from qod_magics.simulator.wiring import Wiring
 
-#: Virtual seconds after which a query that failed is started again; the next failure doubles it.
-BACK_OFF_S = 1.0
+#: Virtual seconds between the restarts of a failing query, as on a live cluster; after the last it is given up.
+BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: Why something broke.
+FAULT = "a fault of the scenario"
+#: A query that ran for so long has recovered: its failures are forgotten.
+RECOVERED_AFTER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A move under way, for the event that ends it."""
+
+    source: str
+    stopped_at: float
+    why: str
 
 
 class SimulatedCluster:
@@ -47,8 +61,12 @@ class SimulatedCluster:
         self._events: list[Event] = []
         self._agenda: list[tuple[float, int, Any]] = []  #: (second, order, call), a heap
         self._order = count()
-        self._leaving: set[int] = set()
         self._failures = np.zeros(len(self.wiring.instances), int)
+        self._given_up: set[int] = set()  #: instances that failed too often
+        self._moves: dict[int, _Move] = {}  #: by instance
+        self._pauses = 0  #: of the broker, under way
+        self._mutes = np.zeros(len(simulation.machines), int)  #: of task managers' metrics, under way
+        self._until = 0.0  #: the virtual second up to which time was to pass
         self._run = np.zeros(len(self.wiring.instances), int)  #: numbers the runs: what was meant for one ends with it
         self._schedule()
 
@@ -62,18 +80,17 @@ class SimulatedCluster:
         return self._observer.observe(self._active, events)
 
     def apply(self, plan: Plan, dials: Dials) -> None:
-        """Turn the dials, `dial_delay_s` from now, and begin the moves."""
+        """Turn the dials, `dial_delay_s` from now, and begin the moves. Raises TaskManagerError when one goes to a
+        task manager that is not there."""
         self._at(self.now + self.simulation.metrics.dial_delay_s, lambda: self._turn(plan, dials))
         for name in plan.fail:
             target = plan.place.get(name)
             instance = self._instance.get(name)
             if target is None or instance is None or not self.engine.running[instance]:
                 continue
-            machine = self._machine.get(target)
-            if machine is None or not self.engine.up[machine] or machine == self.engine.where[instance]:
-                continue
-            source = self.simulation.machines[int(self.engine.where[instance])].id
-            self._move(instance, machine, f"{source} can't give its tasks their minimum accuracies")
+            self._move(
+                instance, self._up(target), f"{self._home(instance)} can't give its tasks their minimum accuracies"
+            )
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -83,8 +100,9 @@ class SimulatedCluster:
         return self.engine.now
 
     def advance(self, seconds: float) -> None:
-        """Let virtual time pass, in whole steps, and with it the clock's."""
-        for _ in range(round(seconds / self.engine.step_s)):
+        """Let virtual time pass, and with it the clock's. The cluster follows in whole steps."""
+        self._until += seconds
+        for _ in range(round(self._until / self.engine.step_s) - self.engine.steps):
             while self._agenda and self._agenda[0][0] <= self.now + 1e-9:
                 heappop(self._agenda)[2]()
             self.engine.step()
@@ -94,55 +112,67 @@ class SimulatedCluster:
     # -- what a user does ----------------------------------------------------------------------------------------------
 
     def start_tasks(self, names: Iterable[str]) -> None:
-        """Start these tasks: their instances are placed by the scheduler."""
+        """Start these tasks: their instances are placed by the scheduler. They read what comes from now on."""
         tasks = {self._task[name] for name in names}
         self._active[sorted(tasks)] = True
+        self._listen()
         new = [i for i, t in enumerate(self.wiring.instance_task.tolist()) if t in tasks]
         for name, target in self._targets({self.wiring.instances[i]: () for i in new}).items():
             self._begin(self._instance[name], self._machine[target])
 
     def stop_tasks(self, names: Iterable[str]) -> None:
-        """Stop these tasks; what waits on their inputs goes on waiting."""
+        """Stop these tasks. What waits for them goes on waiting; nothing more is kept for them."""
         for name in names:
             t = self._task[name]
             self._active[t] = False
             for i in np.flatnonzero(self.wiring.instance_task == t).tolist():
                 self._halt(i)
                 self.engine.where[i] = NOWHERE
+                self._moves.pop(i, None)
+                self._given_up.discard(i)
+                self._failures[i] = 0
+        self._listen()
 
     def add_task_manager(self, id: str) -> None:
-        """A task manager joins; instances without one start there."""
+        """A task manager joins; instances without one start there. Raises TaskManagerError when it is there, or when
+        the simulation has none of that name."""
         machine = self._known(id)
+        if self.engine.up[machine]:
+            raise TaskManagerError(f"There is a task manager {id!r} already: take another name.")
         self.engine.up[machine] = True
-        self._leaving.discard(machine)
-        self._event("task-manager-up", task_manager=id)
+        self._event("task-manager-up", task_manager=id, cores=self.simulation.machines[machine].planned)
         self._replace_homeless()
 
     def remove_task_manager(self, id: str) -> None:
-        """A task manager leaves, once its instances have moved to the others."""
-        machine = self._known(id)
-        self._leaving.add(machine)
-        mine = [i for i in self._placed() if self.engine.where[i] == machine]
+        """A task manager leaves; its instances move to the others. Raises TaskManagerError when it is not there, or is
+        the last and has instances."""
+        machine = self._up(id)
+        mine = [i for i in self._placed() if self.engine.where[i] == machine and i not in self._given_up]
+        if mine and self.engine.up.sum() == 1:
+            raise TaskManagerError(f"{id} is the last task manager and runs {len(mine)} instances: stop them first.")
         targets = self._targets({self.wiring.instances[i]: (id,) for i in mine})
         for name, target in targets.items():
-            self._move(self._instance[name], self._machine[target], f"{id} leaves")
+            self._move(self._instance[name], self._machine[target], f"{id} is removed")
         self.engine.up[machine] = False
+        self._event("task-manager-removed", task_manager=id)
 
     def move(self, instance: str, target: str, why: str) -> None:
         """Begin to move an instance. Raises TaskManagerError when there is no such instance or task manager."""
-        if instance not in self._instance:
-            raise TaskManagerError(f"There is no instance {instance!r}.{nearest(instance, self._instance)}")
-        self._move(self._instance[instance], self._known(target), why)
+        there = [name for name, i in self._instance.items() if self._active[self.wiring.instance_task[i]]]
+        if instance not in there:
+            raise TaskManagerError(f"There is no instance {instance!r}.{nearest(instance, there)}")
+        self._move(self._instance[instance], self._up(target), why)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         scenario = self.simulation.scenario
-        late = {event.target for event in scenario.events if event.action == "add_task_manager"}
+        first = {event.target: event.action for event in reversed(scenario.events)}
+        late = {target for target, action in first.items() if action == "add_task_manager"}
         for machine in self.simulation.machines:
             if machine.id not in late:
                 self.add_task_manager(machine.id)
-        started = {event.target for event in scenario.events if event.action == "start_application"}
+        started = {target for target, action in first.items() if action == "start_application"}
         self.start_tasks(task.id for task in self.simulation.tasks if task.application not in started)
         for event in scenario.events:
             self._at(event.at_s, lambda event=event: self._happen(event.action, event.target))
@@ -160,7 +190,28 @@ class SimulatedCluster:
             raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, self._machine)}")
         return self._machine[id]
 
+    def _up(self, id: str) -> int:
+        """The number of a task manager that is there."""
+        there = [machine.id for machine, up in zip(self.simulation.machines, self.engine.up, strict=True) if up]
+        if id not in there:
+            raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, there)}")
+        return self._machine[id]
+
+    def _home(self, instance: int) -> str:
+        """The task manager that an instance is, or was last, on."""
+        where = int(self.engine.where[instance])
+        return "?" if where == NOWHERE else self.simulation.machines[where].id
+
+    def _listen(self) -> None:
+        self.engine.listening = self._active[self.wiring.edge_target]
+
     def _happen(self, action: str, target: str) -> None:
+        try:
+            self._do(action, target)
+        except QodError as error:
+            self._event("scenario-failed", why=f"{action} {target}: {error}")
+
+    def _do(self, action: str, target: str) -> None:
         if action == "add_task_manager":
             self.add_task_manager(target)
         elif action == "remove_task_manager":
@@ -190,7 +241,7 @@ class SimulatedCluster:
         """Where these instances go, by Algorithm 3.1."""
         engine, wiring = self.engine, self.wiring
         machines = self.simulation.machines
-        there = [m for m in range(len(machines)) if engine.up[m] and m not in self._leaving]
+        there = [m for m in range(len(machines)) if engine.up[m]]
         seconds = np.maximum(self.reports.window_to.at - self.reports.window_from.at, 1e-9)
         cpu = 100.0 * (self.reports.window_to.cpu - self.reports.window_from.cpu) / seconds
         running = [
@@ -240,39 +291,64 @@ class SimulatedCluster:
         return float(moves.down_s * self._random.uniform(1.0 - moves.spread, 1.0 + moves.spread))
 
     def _move(self, instance: int, machine: int, why: str) -> None:
-        source, target = int(self.engine.where[instance]), self.simulation.machines[machine].id
+        if self.engine.running[instance] and machine == self.engine.where[instance]:
+            return
+        self._moves[instance] = _Move(self._home(instance), self.now, why)
         self._halt(instance)
+        self._start_on(instance, machine)
+
+    def _start_on(self, instance: int, machine: int) -> None:
+        """An instance works on a task manager after the time that starting takes, unless something comes between."""
         self.engine.where[instance] = machine
-        took_s, run = self._down_s(), int(self._run[instance])
-        name = self.wiring.instances[instance]
-        ids = {"from": self.simulation.machines[source].id, "to": target}
+        self._run[instance] += 1
+        run = int(self._run[instance])
 
         def arrive() -> None:
-            if self._run[instance] != run or not self._active[self.wiring.instance_task[instance]]:
-                return
-            if not self.engine.up[machine]:
-                self._lost(instance)
-                return
-            self._begin(instance, machine)
-            self._event("move", instance=name, **ids, took_s=round(took_s, 3), why=why)
+            if self._run[instance] == run:
+                self._begin(instance, machine)
+                self._tell_arrival(instance)
 
-        self._at(self.now + took_s, arrive)
+        self._at(self.now + self._down_s(), arrive)
+
+    def _tell_arrival(self, instance: int) -> None:
+        name, where = self.wiring.instances[instance], self._home(instance)
+        move = self._moves.pop(instance, None)
+        if move is not None:
+            took_s = round(self.now - move.stopped_at, 3)
+            self._event("move", instance=name, **{"from": move.source, "to": where}, took_s=took_s, why=move.why)
+        elif self._failures[instance]:
+            failures = int(self._failures[instance])
+            self._event("query-restarted", instance=name, task_manager=where, after=FAULT, failures=failures)
 
     def _break(self, fault: Fault) -> None:
         if fault.kind == "broker-pause":
-            self.engine.broker_down = True
-            self._at(self.now + fault.for_s, lambda: setattr(self.engine, "broker_down", False))
+            self._pause(1)
+            self._at(self.now + fault.for_s, lambda: self._pause(-1))
         elif fault.kind == "slow-metrics":
             machine = self._known(fault.target or "")
-            self.reports.muted[machine] = True
-            self._at(self.now + fault.for_s, lambda: self._unmute(machine))
+            self._mute(machine, 1)
+            self._at(self.now + fault.for_s, lambda: self._mute(machine, -1, fault.for_s))
         elif fault.kind == "task-manager-lost":
             self._lose(self._known(fault.target or ""))
         else:
             self._fail(self._instance[fault.target or ""])
 
-    def _unmute(self, machine: int) -> None:
-        self.reports.muted[machine] = False
+    def _pause(self, more: int) -> None:
+        """Pauses of the broker may overlap."""
+        self._pauses += more
+        self.engine.broker_down = self._pauses > 0
+
+    def _mute(self, machine: int, more: int, after_s: float = 0.0) -> None:
+        """Faults of a task manager's metrics may overlap."""
+        muted = bool(self._mutes[machine])
+        self._mutes[machine] += more
+        self.reports.muted[machine] = now = bool(self._mutes[machine])
+        if now != muted and self.engine.up[machine]:
+            id = self.simulation.machines[machine].id
+            if now:
+                self._event("metrics-missing", task_manager=id, why=FAULT)
+            else:
+                self._event("metrics-back", task_manager=id, after_s=after_s)
 
     def _kill(self, instance: int) -> None:
         """It ends in the middle of a batch: what it did since its last commit is done again."""
@@ -284,21 +360,25 @@ class SimulatedCluster:
         if not self.engine.up[machine]:
             return
         self.engine.up[machine] = False
-        self._event("task-manager-lost", task_manager=self.simulation.machines[machine].id, why="it was killed")
-        for instance in [i for i in self._placed() if self.engine.where[i] == machine]:
+        id = self.simulation.machines[machine].id
+        orphans = [i for i in self._placed() if self.engine.where[i] == machine]
+        names = [self.wiring.instances[i] for i in orphans]
+        self._event("task-manager-lost", task_manager=id, instances=names, why="its process ended")
+        for instance in orphans:
             self._kill(instance)
-            self._lost(instance)
+            if instance not in self._given_up:
+                self._moves[instance] = _Move(id, self.now, f"{id} was lost")
+                self._at_run(instance, self.simulation.moves.detect_s)
 
-    def _lost(self, instance: int) -> None:
-        """Place an instance whose task manager is gone, when that has been noticed."""
+    def _at_run(self, instance: int, seconds: float) -> None:
+        """Start an instance again after so many seconds, unless something comes between."""
         run = int(self._run[instance])
 
         def again() -> None:
-            if self._run[instance] != run or not self._active[self.wiring.instance_task[instance]]:
-                return
-            self._restart(instance)
+            if self._run[instance] == run:
+                self._restart(instance)
 
-        self._at(self.now + self.simulation.moves.detect_s, again)
+        self._at(self.now + seconds, again)
 
     def _restart(self, instance: int) -> None:
         """Start an instance from its checkpoint: where it was, or elsewhere if that is gone."""
@@ -308,47 +388,29 @@ class SimulatedCluster:
             if target is None:
                 return  # until a task manager joins
             machine = self._machine[target]
-        self.engine.where[instance] = machine
-        self._run[instance] += 1
-        run = int(self._run[instance])
-
-        def arrive() -> None:
-            if self._run[instance] != run or not self._active[self.wiring.instance_task[instance]]:
-                return
-            if not self.engine.up[machine]:
-                self._lost(instance)
-                return
-            self._begin(instance, machine)
-            where = self.simulation.machines[machine].id
-            self._event("query-restarted", instance=name, task_manager=where)
-
-        self._at(self.now + self._down_s(), arrive)
+        self._start_on(instance, machine)
 
     def _replace_homeless(self) -> None:
         """Instances of tasks that should run, but have no task manager, start where one is now."""
         for instance in range(len(self.wiring.instances)):
             where = int(self.engine.where[instance])
-            wanted = self._active[self.wiring.instance_task[instance]]
+            wanted = self._active[self.wiring.instance_task[instance]] and instance not in self._given_up
             if wanted and (where == NOWHERE or not self.engine.up[where]):
                 self._restart(instance)
 
     def _fail(self, instance: int) -> None:
-        if not self.engine.running[instance]:
+        engine = self.engine
+        if not engine.running[instance]:
             return
-        name, where = self.wiring.instances[instance], int(self.engine.where[instance])
+        if engine.now - engine.started_at[instance] > RECOVERED_AFTER_S:
+            self._failures[instance] = 0
+        failures, ids = int(self._failures[instance]), {"instance": self.wiring.instances[instance]}
+        ids["task_manager"] = self._home(instance)
         self._kill(instance)
+        if failures >= len(BACK_OFF_S):
+            self._given_up.add(instance)
+            self._event("query-failed", **ids, why=FAULT, gave_up=True, failures=failures)
+            return
         self._failures[instance] += 1
-        self._event(
-            "query-failed",
-            instance=name,
-            task_manager=self.simulation.machines[where].id,
-            why="a fault of the scenario",
-        )
-        run = int(self._run[instance])
-        back_off_s = BACK_OFF_S * 2 ** (int(self._failures[instance]) - 1)
-
-        def again() -> None:
-            if self._run[instance] == run and self._active[self.wiring.instance_task[instance]]:
-                self._restart(instance)
-
-        self._at(self.now + back_off_s, again)
+        self._event("query-failed", **ids, why=FAULT, retry_in_s=BACK_OFF_S[failures])
+        self._at_run(instance, BACK_OFF_S[failures])

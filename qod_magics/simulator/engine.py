@@ -50,11 +50,12 @@ class Engine:
         self.arrived = np.zeros(channels, np.int64)
         self.read = np.zeros(channels, np.int64)
         self.kept = np.zeros(channels, np.int64)
-        self._last_kept = np.ones(channels)  #: probability of the rows last read
+        self._last_came = np.ones(channels)  #: probability with which the rows last read had been kept before
         self._batch = np.zeros(channels, np.int64)  #: rows left of a micro-batch
         self.batch_began = np.full(instances, -np.inf)
         self.in_batch = np.zeros(instances, bool)
         # of edges
+        self.listening = np.zeros(edges, bool)  #: has a reader: what comes otherwise is nobody's
         self.pool = np.zeros(edges, np.int64)  #: rows on the topic that no partition has yet
         self._pool_weight = np.zeros(edges)
         self.held = np.zeros(edges, np.int64)  #: rows that the outside could not send
@@ -99,7 +100,7 @@ class Engine:
         first = int(self.wiring.first_channel[instance])
         for offset, (r, k) in enumerate(zip(read.tolist(), kept.tolist(), strict=True)):
             c = first + offset
-            self.queues.put_back(c, int(self.read[c]) - r, float(self._last_kept[c]))
+            self.queues.put_back(c, int(self.read[c]) - r, float(self._last_came[c]))
             self.read[c], self.kept[c] = r, k
 
     def step(self) -> None:
@@ -113,7 +114,7 @@ class Engine:
 
     def _arrive(self) -> None:
         sources = slice(0, self.wiring.sources)
-        rows = self._arrivals.step(self.steps)
+        rows = np.where(self.listening[sources], self._arrivals.step(self.steps), 0)
         if self.broker_down:
             self.held[sources] += rows
             return
@@ -124,19 +125,23 @@ class Engine:
         self.came[sources] += rows
 
     def _spread(self) -> None:
-        """From topics to the partitions of the instances."""
+        """From topics to the partitions of the instances. What the shares leave goes to who is behind its share."""
         edge = self.wiring.channel_edge
         pool = self.pool[edge]
         if not pool.any():
             return
         rows = np.floor(pool * self.wiring.channel_share + 1e-9).astype(np.int64)
+        left = self.pool - self.wiring.by_edge(rows)
+        odd = np.flatnonzero(left[edge] > 0)
+        if odd.size:
+            behind = self.wiring.channel_share[odd] * self.came[edge[odd]] - (self.arrived[odd] + rows[odd])
+            odd = odd[np.lexsort((behind, edge[odd]))]
+            most = odd[np.flatnonzero(np.diff(edge[odd], append=-1))]
+            rows[most] += left[edge[most]]
         probability = np.minimum(self.pool / np.maximum(self._pool_weight, SAME), 1.0)
         self.queues.put(rows, probability[edge])
         self.arrived += rows
-        gone = self.wiring.by_edge(rows)
-        left = self.pool - gone
-        self._pool_weight = np.where(left > 0, self._pool_weight * left / np.maximum(self.pool, 1), 0.0)
-        self.pool = left
+        self.pool, self._pool_weight = np.zeros_like(self.pool), np.zeros_like(self._pool_weight)
 
     def _work(self) -> Array:
         """Read, shed, process and send. The CPU used, by instance."""
@@ -176,8 +181,8 @@ class Engine:
         self.kept += taken.kept
         if most is not None:
             self._batch -= taken.read
-        some = taken.kept > 0
-        self._last_kept = np.where(some, np.minimum(taken.kept / np.maximum(taken.weight, SAME), 1.0), self._last_kept)
+        came = np.minimum(taken.read / np.maximum(taken.weight_read, SAME), 1.0)
+        self._last_came = np.where(taken.read > 0, came, self._last_came)
         self._send(taken.kept, taken.weight)
         return used
 
@@ -226,7 +231,7 @@ class Engine:
         if not wiring.outlet_edge.size:
             return
         d = self.keep[wiring.outlet_edge]
-        offered = out[wiring.outlet_instance]
+        offered = np.where(self.listening[wiring.outlet_edge], out[wiring.outlet_instance], 0)
         exact = offered * d + self._carry_sent
         sent = np.minimum(np.floor(exact + 1e-9).astype(np.int64), offered)
         self._carry_sent = np.clip(exact - sent, 0.0, 1.0)

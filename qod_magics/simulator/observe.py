@@ -16,6 +16,8 @@ from qod_magics.simulator.simulation import Simulation
 from qod_magics.simulator.wiring import Array
 
 MISSING = {"missing": ["in_rate", "cpu"]}
+#: A report of a time in which less than this share of the present input came is no measure of that input.
+TELLING = 0.1
 
 
 @dataclass(slots=True)
@@ -90,7 +92,8 @@ class Observer:
 
     def _snapshot_tasks(self, active: Array) -> tuple[Task, ...]:
         wiring, rates = self._engine.wiring, self._rates.tolist()
-        external = {int(wiring.edge_target[e]): rates[e] for e in range(wiring.sources)}
+        known = self._last.at > 0  # a rate takes two looks
+        external = {int(wiring.edge_target[e]): rates[e] if known else None for e in range(wiring.sources)}
         found = []
         for t in np.flatnonzero(active).tolist():
             task = self._tasks.get(t)
@@ -119,16 +122,41 @@ class Observer:
             in_rate = in_rate * np.maximum(1.0 + metrics.rate_noise * self._noise.standard_normal(len(cpu)), 0.0)
         age = engine.now - end.at
         old = age > 2.5 * max(self._simulation.period_s, metrics.report_s)
-        fresh = reports.seen & ~old
+        telling = self._telling(seconds)
+        fresh = reports.seen & ~old & telling
         extra: list[Any] = [NOTHING] * len(cpu)
         for i in np.flatnonzero(~fresh).tolist():
             extra[i] = {"stale": True, "age_s": round(float(age[i]), 1)} if reports.ever[i] else MISSING
-        missing = np.flatnonzero(~reports.ever)
+        missing = np.flatnonzero(active[wiring.instance_task] & ~telling)
         if missing.size:
             in_rate, out_rate, cpu = in_rate.copy(), out_rate.copy(), cpu.copy()
             self._expect(in_rate, out_rate, missing)
-            cpu[missing] = 0.0
+            cpu[~reports.ever] = 0.0
+            for i in missing[reports.ever[missing]].tolist():
+                extra[i] = {**extra[i], "missing": ["in_rate"]}
         return in_rate, out_rate, cpu, extra, fresh
+
+    def _telling(self, seconds: Array) -> Array:
+        """Instances whose last report says how much they read of what comes now. A report of before that came does
+        not, nor does one of no rows while it is not known what the tasks above send."""
+        wiring, reports = self._engine.wiring, self._reports
+        start, end = reports.window_from, reports.window_to
+        comes = np.bincount(wiring.edge_target, self._rates, len(wiring.tasks))[wiring.instance_task]
+        width = np.bincount(wiring.instance_task)[wiring.instance_task]
+        read = np.maximum(wiring.by_instance((end.read - start.read).astype(float)), 0.0)
+        came = np.maximum(end.came - start.came, read * width) / seconds
+        telling: Array = reports.ever & (came >= TELLING * comes)
+        unknown = np.zeros(len(wiring.tasks), bool)
+        unknown[wiring.instance_task[~telling]] = True
+        for level in wiring.levels:
+            if not unknown.any():
+                break
+            below = np.zeros(len(wiring.tasks), bool)
+            below[wiring.edge_target[level][unknown[wiring.edge_source[level]]]] = True
+            silent = below[wiring.instance_task] & (read == 0.0)
+            telling &= ~silent
+            unknown[wiring.instance_task[silent]] = True
+        return telling
 
     def _expect(self, in_rate: Array, out_rate: Array, missing: Array) -> None:
         """An instance that was never measured is taken to read its share of what its inputs bring, and to send it."""
@@ -163,7 +191,7 @@ class Observer:
         accuracy = self._accuracy()
         return Measured(
             lag={names[e]: waiting[e] for e in edges},
-            input_rate={names[e]: rates[e] for e in edges},
+            input_rate={names[e]: rates[e] for e in edges} if self._last.at > 0 else {},
             accuracy={wiring.tasks[t].id: accuracy[t] for t in np.flatnonzero(active).tolist()},
             dropped={names[e]: every[e] for e in edges},
             counts={names[e]: Count(came[e], kept_list[e], dropped_list[e], waiting[e]) for e in edges},

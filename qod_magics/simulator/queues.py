@@ -21,6 +21,7 @@ class Taken:
     read: Array
     kept: Array
     weight: Array  #: sum of 1 / (probability with which a row was kept so far), over the rows kept
+    weight_read: Array  #: the same before the reading end thinned them, over the rows read
     rest_s: Array  #: what is left of the budget, seconds
 
 
@@ -84,7 +85,7 @@ class Queues:
         """Read each queue from its front for `budget_s` seconds (inf: all of it), and no more than `most` rows."""
         count = len(self.depth)
         read, kept = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        weight, rest = np.zeros(count), budget_s.astype(float)
+        weight, weight_read, rest = np.zeros(count), np.zeros(count), budget_s.astype(float)
         emptied = np.zeros(count, np.int64)
         going = np.flatnonzero((self.depth > 0) & (rest > 0.0))
         for k in range(int(self.depth.max(initial=0))):
@@ -104,13 +105,14 @@ class Queues:
             read[going] += n
             kept[going] += whole
             weight[going] += whole / np.maximum(self.kept[going, k] * passing, SAME)
+            weight_read[going] += n / np.maximum(self.kept[going, k], SAME)
             rest[going] = np.maximum(rest[going] - n * cost, 0.0)
             self.rows[going, k] -= n
             done = n == there
             emptied[going[done]] += 1
             going = going[done]
         self._drop_empty(emptied)
-        return Taken(read, kept, weight, rest)
+        return Taken(read, kept, weight, weight_read, rest)
 
     def _drop_empty(self, emptied: Array) -> None:
         clear = emptied == self.depth

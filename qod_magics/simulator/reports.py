@@ -19,6 +19,7 @@ class Totals:
     at: Array  #: by instance
     cpu: Array
     out: Array
+    came: Array  #: rows that reached its task
     read: Array
     kept: Array
     sent: Array
@@ -32,6 +33,7 @@ class Totals:
             np.zeros(instances),
             np.zeros(instances),
             np.zeros(instances, whole),
+            np.zeros(instances, whole),
             np.zeros(channels, whole),
             np.zeros(channels, whole),
             np.zeros(len(engine.sent), whole),
@@ -42,6 +44,7 @@ class Totals:
         self.at[instances] = other.at[instances]
         self.cpu[instances] = other.cpu[instances]
         self.out[instances] = other.out[instances]
+        self.came[instances] = other.came[instances]
         self.read[channels] = other.read[channels]
         self.kept[channels] = other.kept[channels]
         self.sent[outlets] = other.sent[outlets]
@@ -120,9 +123,16 @@ class Reports:
 
     def _here(self) -> Totals:
         engine = self._engine
-        at = np.full(len(engine.cpu), engine.now)
+        wiring = engine.wiring
+        came = np.bincount(wiring.edge_target, engine.came, len(wiring.tasks)).astype(np.int64)
         return Totals(
-            at, engine.cpu.copy(), engine.out.copy(), engine.read.copy(), engine.kept.copy(), engine.sent.copy()
+            at=np.full(len(engine.cpu), engine.now),
+            cpu=engine.cpu.copy(),
+            out=engine.out.copy(),
+            came=came[wiring.instance_task],
+            read=engine.read.copy(),
+            kept=engine.kept.copy(),
+            sent=engine.sent.copy(),
         )
 
     def _parts(self, instances: Array) -> tuple[Array, Array]:

@@ -22,6 +22,7 @@ there from the start.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
@@ -150,7 +151,7 @@ class Simulation:
             value = json.loads(Path(path).read_text("utf-8"))
         except OSError as problem:
             raise ScenarioError(f"scenario {path} can't be read ({problem.strerror}): check the path") from None
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise ScenarioError(f"scenario {path} is not JSON ({problem}): correct it there") from None
         return cls.from_json(value)
 
@@ -165,8 +166,8 @@ class Simulation:
             scenario=scenario,
             machines=machines,
             tasks=_ordered(tasks, [feed.topic for feed in scenario.topics]),
-            metrics=_numbers(Metrics(), value.get("metrics", {}), "metrics"),
-            moves=_numbers(Moves(), value.get("moves", {}), "moves"),
+            metrics=_metrics(value.get("metrics", {})),
+            moves=_moves(value.get("moves", {})),
             faults=tuple(_fault(item, f"faults[{i}]") for i, item in _each(fields, "faults")),
             period_s=fields.number("period_s", above=0) if "period_s" in fields else 5.0,
             step_s=fields.number("step_s", above=0) if "step_s" in fields else 0.25,
@@ -240,12 +241,12 @@ def _task(value: Any, where: str) -> SimulatedTask:
     fields = Fields(value, where, _TASK)
     task = SimulatedTask(
         id=fields.text("id"),
-        upstream=fields.names("upstream") or () if value.get("upstream") else (),
+        upstream=() if value.get("upstream") == [] else fields.names("upstream") or (),
         topic=fields.optional_text("topic"),
         priority=None if value.get("priority") is None else fields.whole("priority", at_least=-(2**31), default=0),
         min_accuracy=None if value.get("min_accuracy") is None else fields.number("min_accuracy"),
         parallelism=fields.whole("parallelism", at_least=1, default=1),
-        shares=tuple(value.get("shares") or ()),
+        shares=() if value.get("shares") is None else tuple(fields.items("shares", "numbers")),
         application=fields.optional_text("application"),
         mode=fields.text("mode") if "mode" in fields else REALTIME,
         keeps_weight=_boolean(fields, "keeps_weight", True),
@@ -256,6 +257,8 @@ def _task(value: Any, where: str) -> SimulatedTask:
         if name in fields
     }
     task = replace(task, **given)
+    if ">" in task.id:
+        fields.refuse("id", "have no >, which stands between the ends of a stream")
     if task.mode not in (REALTIME, MICRO_BATCH):
         fields.refuse("mode", f"be {REALTIME} or {MICRO_BATCH}")
     if (task.topic is None) == (not task.upstream):
@@ -271,9 +274,19 @@ def _task(value: Any, where: str) -> SimulatedTask:
     return task
 
 
-def _numbers(default: Any, value: Any, where: str) -> Any:
-    fields = Fields(value, where, type(default).__slots__)
-    return replace(default, **{name: fields.number(name) for name in value})
+def _metrics(value: Any) -> Metrics:
+    fields = Fields(value, "metrics", Metrics.__slots__)
+    if "report_s" in fields:
+        fields.number("report_s", above=0)
+    return replace(Metrics(), **{name: fields.number(name) for name in value})
+
+
+def _moves(value: Any) -> Moves:
+    fields = Fields(value, "moves", Moves.__slots__)
+    moves = replace(Moves(), **{name: fields.number(name) for name in value})
+    if moves.spread > 1:
+        fields.refuse("spread", "be 1 or less: nothing takes less than no time")
+    return moves
 
 
 def _fault(value: Any, where: str) -> Fault:
@@ -287,11 +300,16 @@ def _fault(value: Any, where: str) -> Fault:
     return Fault(fields.number("at_s"), kind, target, fields.number("for_s") if "for_s" in fields else 0.0)
 
 
+def _once(names: list[str], where: str) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ScenarioError(f"{where} has the id {name!r} {times} times: give each its own")
+
+
 def _ordered(tasks: tuple[SimulatedTask, ...], topics: list[str]) -> tuple[SimulatedTask, ...]:
     """Inputs first. Raises ScenarioError for what is no DAG, or names what is not there."""
     by_id = {task.id: task for task in tasks}
-    if len(by_id) < len(tasks):
-        raise ScenarioError("scenario.tasks has an id twice: give each task its own")
+    _once([task.id for task in tasks], "scenario.tasks")
     readers = {name for task in tasks for name in task.upstream}
     for task in tasks:
         for name in task.upstream:
@@ -320,15 +338,17 @@ def _check(simulation: Simulation, fields: Fields) -> None:
     if simulation.step_s > simulation.period_s:
         fields.refuse("step_s", "not be longer than period_s")
     names = [machine.id for machine in simulation.machines]
-    if len(set(names)) < len(names):
-        raise ScenarioError("scenario.task_managers has an id twice: give each its own")
+    _once(names, "scenario.task_managers")
     applications = {task.application for task in simulation.tasks if task.application}
     instances = [f"{task.id}.{i + 1}" for task in simulation.tasks for i in range(task.parallelism)]
     for event in simulation.scenario.events:
         there = names if "task_manager" in event.action else applications
         if event.target not in there:
             raise ScenarioError(f"event {event.action} {event.target!r}: no such thing.{nearest(event.target, there)}")
-    for fault in simulation.faults:
+    for i, fault in enumerate(simulation.faults):
+        if fault.at_s > simulation.scenario.duration_s:
+            end = simulation.scenario.duration_s
+            raise ScenarioError(f"faults[{i}].at_s is {fault.at_s:g}: it must not lie after the end, second {end:g}")
         there = instances if fault.kind == "query-failure" else names
         if fault.target is not None and fault.target not in there:
             raise ScenarioError(f"fault {fault.kind} {fault.target!r}: no such thing.{nearest(fault.target, there)}")
