@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, as_completed, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -171,7 +171,7 @@ class Session:
             say(f"Kafka at {broker.bootstrap} ({time.monotonic() - begun:.1f} s)")
             starting += [begin(partial(session._local, share, jit, memory), "up") for share in shares]
             starting += [begin(partial(session._remote, url), "connect") for url in connect]
-            for future in starting:
+            for future in as_completed(starting):  # the first that fails ends the others' start
                 manager = future.result()
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
             session.thread.start()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -94,6 +94,22 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[Non
         started = leaks.look().beyond(before)
         for check in narrower:
             check.before |= started
+
+
+@pytest.fixture
+def handing_on() -> Callable[[], AbstractContextManager[None]]:
+    """What a test starts within `with handing_on():` takes the place of something that a wider fixture ends."""
+
+    @contextmanager
+    def handing() -> Iterator[None]:
+        before = leaks.look()
+        yield
+        started = leaks.look().beyond(before)
+        for check in _open:
+            if check.scope == "function":
+                check.before |= started
+
+    return handing
 
 
 def _checked(scope: str) -> Iterator[None]:

@@ -71,13 +71,16 @@ def produce(session: Session, topic: str, rows: Iterable[Mapping[str, Any]], par
     return sent
 
 
-def eventually(condition: Callable[[], T], timeout_s: float = 60.0, every_s: float = 0.25, what: str = "") -> T:
-    """The first true value of `condition`; fails the test when there is none within `timeout_s` seconds."""
+def eventually(
+    condition: Callable[[], T], timeout_s: float = 60.0, every_s: float = 0.25, what: str | Callable[[], str] = ""
+) -> T:
+    """The first true value of `condition`; fails the test when there is none within `timeout_s` seconds, and says
+    `what` is missing: a function is asked then."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            pytest.fail(f"not within {timeout_s:g} s: {what or condition}")
+            pytest.fail(f"not within {timeout_s:g} s: {what() if callable(what) else what or condition}")
         time.sleep(every_s)

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Mapping
+import time
+import uuid
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 
 import psutil
 from jupyter_client import BlockingKernelClient, KernelManager
 
 from tests import leaks
+
+MARK = "QOD_TEST_KERNEL"  #: in the environment of a kernel and of what it starts
+
+GONE_S = 20.0  #: some seconds, on a machine that is busy with something else
 
 Holding = tuple[int, float]  #: a process: its id and when it began
 
@@ -23,10 +30,16 @@ class CellError(Exception):
 
 
 class Kernel:
-    """Starts at once. `close` ends it in whatever state it is."""
+    """Starts at once, with a temporary directory of its own. `close` ends it in whatever state it is."""
 
     def __init__(self, directory: Path) -> None:
-        environment = {**os.environ, "JUPYTER_RUNTIME_DIR": str(directory), "IPYTHONDIR": str(directory / "ipython")}
+        self._household = Household()
+        environment = {
+            **os.environ,
+            "JUPYTER_RUNTIME_DIR": str(directory),
+            "IPYTHONDIR": str(directory / "ipython"),
+            **self._household.environment,
+        }
         self._manager = KernelManager(connection_file=str(directory / "kernel.json"))
         self._manager.start_kernel(env=environment, cwd=str(directory))
         self._client = self._connect()
@@ -68,11 +81,41 @@ class Kernel:
         self._client.stop_channels()
         os.kill(self.pid, signal.SIGKILL)
 
+    def look(self) -> Traces:
+        """What is there of it and of all that it started, now."""
+        return self._household.look()
+
     def close(self) -> None:
         """End it."""
         self._client.stop_channels()
         self._manager.shutdown_kernel(now=True)
         self._manager.cleanup_resources()
+        self._household.close()
+
+
+class Household:
+    """A kernel with all that it starts, found again by a mark in their environment and a temporary directory of their
+    own, whatever else runs."""
+
+    def __init__(self) -> None:
+        self._mark = uuid.uuid4().hex
+        self._directory = Path(tempfile.mkdtemp(prefix="k"))  # the name is short: Unix sockets in it may not be long
+        self.environment = {MARK: self._mark, "TMPDIR": str(self._directory)}
+
+    def look(self) -> Traces:
+        """What is there of it now."""
+        processes, ports = set(), set()
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):  # gone meanwhile, or another user's
+                if process.environ().get(MARK) == self._mark:
+                    processes.add((process.pid, process.create_time()))
+                    ports |= _ports(process)
+        files = {str(path) for path in self._directory.iterdir()}
+        return Traces(frozenset(processes), frozenset(ports), frozenset(files))
+
+    def close(self) -> None:
+        """Remove the directory."""
+        rmtree(self._directory, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -117,6 +160,18 @@ def look() -> Traces:
             ports |= _ports(psutil.Process(pid))
     files = {str(path) for path in Path(tempfile.gettempdir()).iterdir()}
     return Traces(frozenset(processes), frozenset(ports), frozenset(files))
+
+
+def lingering(look: Callable[[], Traces], before: Traces, during: Traces) -> list[str]:
+    """What there was `during` a session beyond `before` and does not go, or comes back."""
+    deadline = time.monotonic() + GONE_S
+    while look().left(before) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    left = look().left(before)
+    if not left:
+        time.sleep(1.0)  # what comes back after all was gone: a directory that a dying process makes anew
+        left = look().left(before)
+    return left + left_in_common(during)
 
 
 def left_in_common(during: Traces) -> list[str]:

@@ -25,11 +25,27 @@ class Steady:
         self._topic = topic
         self._rate = rate
         self._stop = threading.Event()
+        self._flowing = threading.Event()
+        self._sending = threading.Lock()  #: held while rows are handed to the producer
+        self._flowing.set()
         self._sent = 0
         self.acknowledged = 0
         self.errors: list[str] = []
         self._thread = threading.Thread(target=self._run, name="steady", daemon=True)
         self._thread.start()
+
+    def rest(self) -> int:
+        """Send no more until `go`; the number of rows so far, all of which have arrived."""
+        self._flowing.clear()
+        with self._sending:
+            self._producer.flush(120)
+            assert self.errors == []
+            assert self.acknowledged == self._sent
+            return self._sent
+
+    def go(self) -> None:
+        """Send again, at the same rate."""
+        self._flowing.set()
 
     def stop(self) -> int:
         """Send no more; the number of rows, all of which have arrived."""
@@ -48,19 +64,26 @@ class Steady:
         self._thread.join(120.0)
 
     def _run(self) -> None:
-        begun = time.monotonic()
+        due, last = 0.0, time.monotonic()
         while not self._stop.wait(0.05):
-            due = int((time.monotonic() - begun) * self._rate)
-            while self._sent < due:
-                n = self._sent
-                row = {"n": n, "k": n % 10, "at": time.strftime("%FT%TZ", time.gmtime(_BEGIN + n // 100))}
-                try:
-                    self._producer.produce(self._topic, json.dumps(row), partition=0, on_delivery=self._delivered)
-                except BufferError:
-                    break
-                self._sent += 1
-            self._producer.poll(0)
+            with self._sending:
+                now = time.monotonic()
+                if self._flowing.is_set():
+                    due += (now - last) * self._rate
+                    self._send(int(due))
+                last = now
         self._producer.flush(120)
+
+    def _send(self, due: int) -> None:
+        while self._sent < due:
+            n = self._sent
+            row = {"n": n, "k": n % 10, "at": time.strftime("%FT%TZ", time.gmtime(_BEGIN + n // 100))}
+            try:
+                self._producer.produce(self._topic, json.dumps(row), partition=0, on_delivery=self._delivered)
+            except BufferError:
+                break
+            self._sent += 1
+        self._producer.poll(0)
 
     def _delivered(self, error: Any, _: Any) -> None:
         if error is None:

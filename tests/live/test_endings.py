@@ -1,11 +1,14 @@
-"""Whatever way a session ends, no process, no port and no file of it stays."""
+"""Whatever way a session ends, no process, no port and no file of it stays. (`%qod down` and `%unload_ext`:
+test_magics.py.)"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import pytest
 
@@ -13,31 +16,45 @@ from qod_magics.errors import QodError, TaskManagerError, UsageProblem
 from qod_magics.session import Session
 from qod_magics.spark import task_manager
 from qod_magics.spark.server import free_ports
-from tests.live.kernel import CellError, Kernel, Traces, left_in_common, look
+from tests.live.kernel import Kernel, Traces, lingering, look
 
 LOAD = "import os\n%load_ext qod_magics"
-GONE_S = 20.0  #: some seconds, on a machine that is busy with something else
 SCENARIO = """{
     "seed": 1, "duration_s": 600,
     "topics": [{"topic": "trips", "partitions": 1, "rate": 100, "data": {"generator": "taxi-trips"}}],
 }"""
 
 
-@pytest.fixture
-def kernel(tmp_path: Path) -> Iterator[Kernel]:
-    held = Kernel(tmp_path)
-    held.run(LOAD)
-    yield held
-    held.close()
+@dataclass(frozen=True)
+class Busy:
+    """A kernel with a session in full swing."""
+
+    kernel: Kernel
+    before: Traces  #: what there was without the session
+    during: Traces
 
 
-@pytest.fixture
-def before(kernel: Kernel) -> Traces:
-    """What there is with the kernel, without a session."""
-    return look()
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Busy]]:
+    """Two kernels that came up at the same time, one for each abrupt end."""
+    kernels = [Kernel(tmp_path_factory.mktemp("kernel")) for _ in range(2)]
+    try:
+        with ThreadPoolExecutor() as threads:
+            ready = list(threads.map(busy, kernels))
+        yield ready
+    finally:
+        for kernel in kernels:
+            kernel.close()
 
 
-def work(kernel: Kernel) -> Traces:
+def busy(kernel: Kernel) -> Busy:
+    kernel.run(LOAD)
+    before = kernel.look()
+    work(kernel)
+    return Busy(kernel, before, kernel.look())
+
+
+def work(kernel: Kernel) -> None:
     """A session in full swing: broker, task manager, injector, a stream that sends and a query with state."""
     kernel.run("%qod up --task-managers 1 --cores 1 --period 2")
     kernel.run(f"from qod_magics.data import trip_schema\nTRIPS = trip_schema()\ninjector = qod.inject({SCENARIO})")
@@ -46,59 +63,26 @@ def work(kernel: Kernel) -> Traces:
         "%%qod_stream Zones --priority 1 --min-accuracy 0.2 --sink memory --no-fuse\n"
         "Trips.groupBy('PULocationID').agg(F.count('*').alias('n'))"
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 90
     while kernel.run("print(len(Zones.to_pandas()) > 0)").strip() != "True":
         assert time.monotonic() < deadline, kernel.run("%qod status")
-        time.sleep(1)
-    return look()
+        time.sleep(0.5)
 
 
-def check_nothing_is_left(before: Traces, during: Traces) -> None:
-    assert len(during.left(before)) > 5  # the look sees what there is
-    deadline = time.monotonic() + GONE_S
-    while look().left(before) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert look().left(before) == []
-    time.sleep(1.0)  # what comes back after all was gone: a directory that a dying process makes anew
-    assert look().left(before) == []
-    assert left_in_common(during) == []
-
-
-def test_down(kernel: Kernel, before: Traces) -> None:
-    during = work(kernel)
-    kernel.run("%qod down")
-    check_nothing_is_left(before, during)
-    assert kernel.run("print(os.environ.get('SPARK_CONNECT_MODE_ENABLED'))").strip() == "None"
-    assert (
-        kernel.run(
-            "from pyspark.sql.connect.session import SparkSession as S\nprint(S.getActiveSession(), S._default_session)"
-        ).strip()
-        == "None None"
-    )
-    with pytest.raises(CellError, match="nothing is up"):
-        kernel.run("%qod status")
-
-
-def test_unload_ext(kernel: Kernel, before: Traces) -> None:
-    during = work(kernel)
-    kernel.run("%unload_ext qod_magics")
-    check_nothing_is_left(before, during)
-    with pytest.raises(CellError):
-        kernel.run("qod")
-    kernel.run("%load_ext qod_magics")
-
-
-def test_a_kernel_that_is_restarted(kernel: Kernel, before: Traces) -> None:
-    during = work(kernel)
-    kernel.restart()
+def test_a_kernel_that_is_restarted(two: list[Busy], handing_on: Callable[[], AbstractContextManager[None]]) -> None:
+    kernel, before, during = two[0].kernel, two[0].before, two[0].during
+    with handing_on():  # the new process is the fixture's
+        kernel.restart()
     kernel.run(LOAD)
-    check_nothing_is_left(before | Traces.of(kernel.pid), during)
+    assert len(during.left(before)) > 5  # the look sees what there is
+    assert lingering(kernel.look, before | Traces.of(kernel.pid), during) == []
 
 
-def test_a_kernel_that_is_killed(kernel: Kernel, before: Traces) -> None:
-    during = work(kernel)
+def test_a_kernel_that_is_killed(two: list[Busy]) -> None:
+    kernel, before, during = two[1].kernel, two[1].before, two[1].during
     kernel.kill()
-    check_nothing_is_left(before, during)
+    assert len(during.left(before)) > 5
+    assert lingering(kernel.look, before, during) == []
 
 
 # -- what never came up ------------------------------------------------------------------------------------------------

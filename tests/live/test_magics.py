@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-pytestmark = pytest.mark.slow
+from tests.live.kernel import Household, Traces, lingering
 
 #: (name, source) in the order in which they run. `until` waits inside the kernel, as a user's cell would.
 CELLS = (
@@ -90,7 +91,7 @@ CELLS = (
     ("paused", "await until(lambda: qod.last.paused)\n%qod status"),
     ("resume", "%qod resume"),
     ("resumed", "await until(lambda: qod.last.applied)"),
-    ("watch", "%qod watch 8\nawait asyncio.sleep(1)"),
+    ("watch", "%qod watch 3\nawait asyncio.sleep(1)"),
     ("silent", "number = qod.last.number\nawait until(lambda: qod.last.number > number + 1)\n'cycles went by'"),
     ("add_tm", "%qod add-tm --cores 1"),
     ("move", "%qod move busy.1 tm2"),
@@ -123,9 +124,23 @@ CELLS = (
     ),
     ("late", "%qod status"),
     ("late_repr", "dear"),
+    (
+        "classic_again",
+        """
+        from pyspark.sql.connect.session import SparkSession
+        os.environ.get("SPARK_CONNECT_MODE_ENABLED"), SparkSession.getActiveSession(), SparkSession._default_session
+        """,
+    ),
+    ("up_again", "%qod up --cores 1"),
     ("unload", "%unload_ext qod_magics"),
     ("gone", "%qod status"),
+    ("gone_session", "'qod' in globals()"),
+    ("load_again", "%load_ext qod_magics"),
+    ("early_again", "%qod status"),
 )
+#: Cells before which it is looked at what the kernel holds of the machine, and cells after which that must be gone.
+LOOK_BEFORE = ("early", "down", "unload")
+GONE_AFTER = ("down", "unload")
 
 
 @dataclass
@@ -161,11 +176,20 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
     cells = {name: nbformat.v4.new_code_cell("\n".join(_dedented(source))) for name, source in CELLS}
     book.cells = [first, *cells.values()]
     client = NotebookClient(book, timeout=200, resources={"metadata": {"path": str(out)}})
-    with client.setup_kernel():
-        for index, cell in enumerate(book.cells):
+    household = Household()
+    traces: dict[str, Traces] = {}
+    left: dict[str, Shown] = {}
+    with closing(household), client.setup_kernel(env={**os.environ, **household.environment}):
+        for index, (name, cell) in enumerate([("out", first), *cells.items()]):
+            if name in LOOK_BEFORE:
+                traces[name] = household.look()
             with suppress(CellExecutionError):  # some must fail; what they show is looked at
                 client.execute_cell(cell, index)
-    found = {name: shown(cell) for name, cell in cells.items()}
+            if name in GONE_AFTER:
+                assert len(traces[name].left(traces["early"])) > 5  # the look sees what there is
+                lines = lingering(household.look, traces["early"], traces[name])
+                left[f"left_by_{name}"] = Shown(printed="\n".join(lines))
+    found = {name: shown(cell) for name, cell in cells.items()} | left
     assert (out / "run.jsonl").stat().st_size > 0
     found["report_file"] = Shown(printed=(out / "report.html").read_text(encoding="utf-8"))
     return found
@@ -190,6 +214,7 @@ MUST_FAIL = {
     "report_nowhere": "No such file or directory",
     "stop_read": "ApplicationError: ",
     "late": "UsageProblem: nothing is up",
+    "early_again": "UsageProblem: nothing is up: begin with %qod up",
 }
 
 
@@ -294,8 +319,12 @@ def test_after_down_nothing_is_left(seen: dict[str, Shown]) -> None:
     assert seen["started"].value == "True"
     assert seen["down"].printed == "down: no query, server or topic of ours is left\n"
     assert seen["nothing_left"].value == "([], [])"
+    assert seen["left_by_down"].printed == ""
     assert seen["late_repr"].value == "dear: its session has ended"
+    assert seen["classic_again"].value == "(None, None, None)"
 
 
-def test_after_unloading_the_magics_are_gone(seen: dict[str, Shown]) -> None:
+def test_after_unloading_the_magics_and_their_session_are_gone(seen: dict[str, Shown]) -> None:
     assert "UsageError: Line magic function `%qod` not found." in seen["gone"].printed
+    assert seen["gone_session"].value == "False"
+    assert seen["left_by_unload"].printed == ""

@@ -38,7 +38,8 @@ class Events:
 
     def first(self, kind: str, timeout_s: float = 60.0, **detail: Any) -> dict[str, Any]:
         """The first such event, waiting for it."""
-        return eventually(lambda: self.of(kind, **detail), timeout_s, what=f"{kind} {detail} in {self.all}")[0]
+        found = eventually(lambda: self.of(kind, **detail), timeout_s, what=lambda: f"{kind} {detail} in {self.all}")
+        return found[0]
 
 
 def by_window(src: DataFrame) -> DataFrame:
@@ -95,4 +96,6 @@ def settled(session: Session, source: str, rows: int, *streams: str, timeout_s: 
         there = source in found and found[source].arrived == rows
         return found if there and all(found[name].waiting == 0 for name in (source, *streams)) else {}
 
-    return eventually(done, timeout_s, what=f"{rows} rows through {source}: {books(session)}\n{session.status()}")
+    return eventually(
+        done, timeout_s, what=lambda: f"{rows} rows through {source}: {books(session)}\n{session.status()}"
+    )
