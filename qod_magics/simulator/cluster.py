@@ -51,7 +51,7 @@ class SimulatedCluster:
         self.wiring = Wiring.of(simulation.tasks)
         self.engine = Engine(simulation, self.wiring)
         self.reports = Reports(self.engine, simulation.metrics, simulation.period_s)
-        self._observer = Observer(simulation, self.engine, self.reports)
+        self._observer = Observer(simulation, self.engine, self.reports, self.clock.wall().timestamp())
         self._random = np.random.default_rng([simulation.scenario.seed, 0])
         self._machine = {machine.id: m for m, machine in enumerate(simulation.machines)}
         self._instance = {name: i for i, name in enumerate(self.wiring.instances)}

@@ -6,6 +6,7 @@ task manager, the CPU given out is at most what it has.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -60,6 +61,10 @@ class Engine:
         self._pool_weight = np.zeros(edges)
         self.held = np.zeros(edges, np.int64)  #: rows that the outside could not send
         self.came = np.zeros(edges, np.int64)  #: rows that reached the topic
+        late = wiring.latency_s / self.step_s - (np.arange(edges) >= wiring.sources)  # a stream takes a step anyway
+        self._late_steps = np.maximum(late, 0.0)
+        looks = int(self._late_steps.max(initial=0.0)) + 2
+        self._came_before = deque([self.came.copy() for _ in range(looks)], maxlen=looks)  #: newest first
         self.dropped_sending = np.zeros(edges, np.int64)
         self.sent = np.zeros(len(wiring.outlet_edge), np.int64)
         self._carry_sent = np.zeros(len(wiring.outlet_edge))
@@ -127,11 +132,12 @@ class Engine:
     def _spread(self) -> None:
         """From topics to the partitions of the instances. What the shares leave goes to who is behind its share."""
         edge = self.wiring.channel_edge
-        pool = self.pool[edge]
+        young = self._young()
+        pool = (self.pool - young)[edge]
         if not pool.any():
             return
         rows = np.floor(pool * self.wiring.channel_share + 1e-9).astype(np.int64)
-        left = self.pool - self.wiring.by_edge(rows)
+        left = self.pool - young - self.wiring.by_edge(rows)
         odd = np.flatnonzero(left[edge] > 0)
         if odd.size:
             behind = self.wiring.channel_share[odd] * self.came[edge[odd]] - (self.arrived[odd] + rows[odd])
@@ -141,7 +147,19 @@ class Engine:
         probability = np.minimum(self.pool / np.maximum(self._pool_weight, SAME), 1.0)
         self.queues.put(rows, probability[edge])
         self.arrived += rows
-        self.pool, self._pool_weight = np.zeros_like(self.pool), np.zeros_like(self._pool_weight)
+        self._pool_weight = self._pool_weight * young / np.maximum(self.pool, 1)
+        self.pool = young
+
+    def _young(self) -> Array:
+        """Rows on each topic that came too short a time ago to be read."""
+        if not self._late_steps.any():
+            return np.zeros_like(self.pool)
+        self._came_before.appendleft(self.came.copy())
+        came, steps = np.array(self._came_before, float), self._late_steps.astype(int)
+        each, part = np.arange(came.shape[1]), self._late_steps - steps
+        readable = came[steps, each] * (1.0 - part) + came[steps + 1, each] * part
+        young: Array = np.clip(np.rint(self.came - readable).astype(np.int64), 0, self.pool)
+        return young
 
     def _work(self) -> Array:
         """Read, shed, process and send. The CPU used, by instance."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,9 @@ from qod_magics.simulator.engine import Engine
 from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Simulation
 from qod_magics.simulator.wiring import Array
+
+#: Over how many looks the CPU of all but the tasks is averaged, as live.
+OTHERS_PERIODS = 3
 
 MISSING = {"missing": ["in_rate", "cpu"]}
 #: A report of a time in which less than this share of the present input came is no measure of that input.
@@ -32,11 +36,14 @@ class _Look:
 class Observer:
     """Makes observations; each looks back to the one before."""
 
-    def __init__(self, simulation: Simulation, engine: Engine, reports: Reports) -> None:
+    def __init__(self, simulation: Simulation, engine: Engine, reports: Reports, epoch: float = 0.0) -> None:
+        self._epoch = epoch  #: of second 0
         self._simulation, self._engine, self._reports = simulation, engine, reports
         self._noise = np.random.default_rng([simulation.scenario.seed, 1])
         self._last = _Look(0.0, engine.came.copy(), engine.busy.copy())
         self._tasks: dict[int, Task] = {}
+        self._busy = np.zeros(len(engine.machines))  #: % of one core, over the last look back
+        self._others: deque[Array] = deque(maxlen=OTHERS_PERIODS)
         self._rates = np.zeros(len(engine.wiring.edges))
 
     def observe(self, active: Array, events: Sequence[Event]) -> Observation:
@@ -45,12 +52,11 @@ class Observer:
         elapsed = engine.now - self._last.at
         if elapsed > 0:
             self._rates = (engine.came - self._last.came) / elapsed
-            cpu = 100.0 * (engine.busy - self._last.busy) / elapsed
+            busy = 100.0 * (engine.busy - self._last.busy) / elapsed
             self._last = _Look(engine.now, engine.came.copy(), engine.busy.copy())
-            self._cpu = np.minimum(cpu, 100.0 * engine.cores)
-        elif not hasattr(self, "_cpu"):
-            self._cpu = np.zeros(len(engine.machines))
+            self._busy = np.minimum(busy, 100.0 * engine.cores)
         in_rate, out_rate, cpu, extra, fresh = self._readings(active)
+        manager_cpu = self._manager_cpu(cpu, elapsed > 0)
         task_out = np.bincount(wiring.instance_task, out_rate, len(wiring.tasks)).tolist()
         on = active[wiring.edge_target]
         edges = np.flatnonzero(on).tolist()
@@ -75,7 +81,7 @@ class Observer:
         snapshot = Snapshot(
             task_managers=tuple(
                 TaskManager(machine.id, machine.planned, used)
-                for machine, used, up in zip(engine.machines, self._cpu.tolist(), engine.up, strict=True)
+                for machine, used, up in zip(engine.machines, manager_cpu.tolist(), engine.up, strict=True)
                 if up
             ),
             tasks=self._snapshot_tasks(active),
@@ -106,6 +112,18 @@ class Observer:
             found.append(task)
         return tuple(found)
 
+    def _manager_cpu(self, cpu: Array, looked: bool) -> Array:
+        """CPU of each task manager, % of one core: what its tasks report, and the mean of the rest, as it is live."""
+        engine = self._engine
+        mine = np.where(self._reports.seen, cpu, 0.0)
+        tasks = np.bincount(np.maximum(engine.where, 0), mine, len(engine.machines))
+        if looked or not self._others:
+            self._others.append(np.where(engine.up, np.maximum(self._busy - tasks, 0.0), np.nan))
+        rest = np.array(self._others)
+        known = np.maximum((~np.isnan(rest)).sum(axis=0), 1)
+        found: Array = np.minimum(tasks + np.nansum(rest, axis=0) / known, 100.0 * engine.cores)
+        return found
+
     def _readings(self, active: Array) -> tuple[Array, Array, Array, list[Any], Array]:
         """By instance: in and out rate, rows/s; CPU, % of one core; what else is said of it; whether it is fresh."""
         engine, wiring, reports = self._engine, self._engine.wiring, self._reports
@@ -127,6 +145,8 @@ class Observer:
         extra: list[Any] = [NOTHING] * len(cpu)
         for i in np.flatnonzero(~fresh).tolist():
             extra[i] = {"stale": True, "age_s": round(float(age[i]), 1)} if reports.ever[i] else MISSING
+        for i in np.flatnonzero(fresh).tolist():
+            extra[i] = {"window": [self._epoch + float(start.at[i]), self._epoch + float(end.at[i])]}
         missing = np.flatnonzero(active[wiring.instance_task] & ~telling)
         if missing.size:
             in_rate, out_rate, cpu = in_rate.copy(), out_rate.copy(), cpu.copy()

@@ -9,7 +9,7 @@ The file is an injector scenario (`qod_magics.kafka.scenario`) with more fields;
      "tasks": [{"id": "TDSrc1", "topic": "trips1", "fixed": 0.02, "overhead": 0.05, "read_us": 20, "work_us": 40},
                {"id": "TDSnk1", "upstream": ["TDSrc1"], "priority": 1, "min_accuracy": 0.2, "parallelism": 2,
                 "work_us": 300, "selectivity": 0.1, "mode": "micro-batch", "trigger_s": 1,
-                "application": "taxi", "shares": [0.5, 0.5]}],
+                "latency_s": 0.1, "application": "taxi", "shares": [0.5, 0.5]}],
      "metrics": {"report_s": 5, "delay_s": 0.2, "cpu_noise": 0.03},
      "moves": {"down_s": 1.2, "spread": 0.3, "start_cpu_s": 0.8, "slowdown": 2, "warm_up_s": 6, "detect_s": 2},
      "faults": [{"at_s": 60, "kind": "task-manager-lost", "target": "tm1"},
@@ -42,7 +42,7 @@ _INJECTED = ("seed", "duration_s", "phases", "topics", "events")
 _OURS = ("period_s", "step_s", "policy", "controlled", "task_managers", "tasks", "metrics", "moves", "faults")
 _TASK = (
     *("id", "upstream", "topic", "priority", "min_accuracy", "parallelism", "shares", "application"),
-    *("fixed", "overhead", "read_us", "work_us", "selectivity", "mode", "trigger_s", "keeps_weight"),
+    *("fixed", "overhead", "read_us", "work_us", "selectivity", "mode", "trigger_s", "latency_s", "keeps_weight"),
 )
 
 
@@ -65,6 +65,7 @@ class SimulatedTask:
     selectivity: float = 1.0  #: rows out for each row kept
     mode: str = REALTIME
     trigger_s: float = 1.0  #: between the beginnings of micro-batches
+    latency_s: float = 0.0  #: until a row on its way to it can be read (a stream's is one step at least)
     keeps_weight: bool = True  #: whether the rows it sends still know how they were sampled
 
     def to_json(self) -> dict[str, Any]:
@@ -253,7 +254,7 @@ def _task(value: Any, where: str) -> SimulatedTask:
     )
     given: dict[str, Any] = {
         name: fields.number(name)
-        for name in ("fixed", "overhead", "read_us", "work_us", "selectivity", "trigger_s")
+        for name in ("fixed", "overhead", "read_us", "work_us", "selectivity", "trigger_s", "latency_s")
         if name in fields
     }
     task = replace(task, **given)

@@ -45,6 +45,7 @@ class Wiring:
     selectivity: Array  #: by instance
     micro: Array  #: instances that run in micro-batches
     trigger_s: Array  #: by instance
+    latency_s: Array  #: by edge
     loses_weight: Array  #: instances whose rows out start again from their task's accuracy
 
     @classmethod
@@ -99,6 +100,7 @@ class Wiring:
             selectivity=_real(task.selectivity for task in each),
             micro=_whole(i for i, task in enumerate(each) if task.mode == MICRO_BATCH),
             trigger_s=_real(task.trigger_s for task in each),
+            latency_s=_real(tasks[number[b]].latency_s for _, b in edges),
             loses_weight=np.array([not task.keeps_weight for task in each], bool),
         )
 
