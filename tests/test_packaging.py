@@ -10,12 +10,13 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator
 from functools import cache
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, distributions, requires
 from pathlib import Path
 
 import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
@@ -91,6 +92,17 @@ def test_the_constraints_hold_all_that_the_dependencies_pull_in() -> None:
 
 def test_all_constraints_are_exact() -> None:
     assert all(version_of(pin) for pin in pins().values())
+
+
+@pytest.mark.parametrize("python", ["3.11.0", "3.12.0", "3.13.0"])
+def test_all_constraints_run_on_each_python_from_its_first_release_on(python: str) -> None:
+    asked = {
+        f"{found.name} {found.version}": found.metadata["Requires-Python"] or ""
+        for found in distributions()
+        if (pin := pins().get(canonicalize_name(found.name))) is not None and found.version == version_of(pin)
+    }
+    assert len(asked) > 50, "too few are installed in their pinned versions to mean anything"
+    assert {name: versions for name, versions in asked.items() if python not in SpecifierSet(versions)} == {}
 
 
 def test_there_is_one_spark_version() -> None:

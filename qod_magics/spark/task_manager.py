@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 #: A server that listens answers within this, however busy it is.
 ANSWER_S = 30.0
+#: A server of the user's takes its first connection within this.
+PATIENCE_S = 5.0
 
 _open: WeakSet[SparkSession] = WeakSet()  #: Connect sessions made here
 _mode_is_ours = False  #: whether it was here that Connect mode was entered
@@ -234,7 +236,7 @@ def attach_url(
         TaskManagerError: it can't be reached, or does not tell its cores.
 
     """
-    spark = connect(url, patience_s=5.0)
+    spark = connect(url, PATIENCE_S)
     try:
         adopt(spark, OWN_SESSION_CONF)
         ui = ui or _ui(spark)

