@@ -112,23 +112,30 @@ def strongest(a: Bits, b: Bits, own: bool = False) -> float:
 NO_PATTERN = 6.0
 
 
-def test_a_source_keeps_its_share_without_a_pattern_and_counts_what_it_drops(recommending: Session) -> None:
+def test_sources_keep_their_share_without_a_pattern_and_the_same_rows_after_a_replay(recommending: Session) -> None:
     session, half, d = recommending, 12_000, 0.3
-    place = topic(session, "shedding-share", 2)
-    turn(session, {(None, "share"): d})
+    place, dials = topic(session, "shedding-share", 2), {"share": d, "again": d, "less": d / 2}
+    turn(session, {(None, name): share for name, share in dials.items()})
     source(session, "share", place)
     produce(session, place, ids(0, half), 2)
     settled(session, "share", half)  # a batch's end lies between the halves
     produce(session, place, ids(half, half), 2)
-    measured = settled(session, "share", 2 * half)
+    for name in ("again", "less"):  # in other batches
+        source(session, name, place)
+    found: dict[str, NDArray[np.int64]] = {}
+    for name, share in dials.items():
+        measured = settled(session, name, 2 * half)
+        found[name], weights = kept(session, name)
+        count = len(found[name])
+        assert measured.counts[name] == Count(2 * half, count, 2 * half - count, 0)
+        assert measured.dropped[name] == 2 * half - count
+        assert len(set(found[name])) == count
+        assert weights == pytest.approx(1 / share)
+        binomial(count, 2 * half, share)
+    assert list(found["again"]) == list(found["share"])
+    assert set(found["less"]) < set(found["share"])
 
-    found, weights = kept(session, "share")
-    assert measured.counts["share"] == Count(2 * half, len(found), 2 * half - len(found), 0)
-    assert measured.dropped["share"] == 2 * half - len(found)
-    assert len(set(found)) == len(found)
-    assert weights == pytest.approx(1 / d)
-    binomial(len(found), 2 * half, d)
-    parts = [marks(found, first, half)[partition::2] for first in (0, half) for partition in (0, 1)]
+    parts = [marks(found["share"], first, half)[partition::2] for first in (0, half) for partition in (0, 1)]
     for i, part in enumerate(parts):  # batch 1, partition 0; batch 1, partition 1; ...
         binomial(int(part.sum()), len(part), d)
         assert strongest(part, part, own=True) < NO_PATTERN
@@ -136,44 +143,29 @@ def test_a_source_keeps_its_share_without_a_pattern_and_counts_what_it_drops(rec
             assert strongest(part, other) < NO_PATTERN
 
 
-@pytest.mark.parametrize("mode", ["realtime", "microbatch"])
-def test_the_sending_end_draws_anew_in_every_batch(recommending: Session, mode: str) -> None:
+def test_the_sending_end_draws_anew_in_every_batch(recommending: Session) -> None:
     session, half, d = recommending, 6_000, 0.3
-    place, (sender, receiver) = topic(session, f"shedding-draw-{mode}"), (f"sender_{mode}", f"receiver_{mode}")
-    turn(session, {(sender, receiver): d})
-    stream = pair(session, place, sender, receiver, mode=mode)
-    assert session.runtime.instances[f"{sender}.1"].mode == {"realtime": "real-time"}.get(mode, "micro-batch")
-    produce(session, place, ids(0, half))
-    settled(session, sender, half)
-    produce(session, place, ids(half, half))
-    measured = settled(session, sender, 2 * half)
+    place, modes = topic(session, "shedding-draw"), {"realtime": "real-time", "microbatch": "micro-batch"}
+    turn(session, {(f"sender_{mode}", f"receiver_{mode}"): d for mode in modes})
+    streams = {mode: pair(session, place, f"sender_{mode}", f"receiver_{mode}", mode=mode) for mode in modes}
+    assert {mode: session.runtime.instances[f"sender_{mode}.1"].mode for mode in modes} == modes
+    for first in (0, half):
+        produce(session, place, ids(first, half))
+        for mode in modes:
+            measured = settled(session, f"sender_{mode}", first + half)
 
-    found, weights = kept(session, receiver)
-    assert weights == pytest.approx(1 / d)
-    assert measured.counts[stream] == Count(len(found), len(found), 0, 0)
-    assert measured.dropped[stream] == 2 * half - len(found)
-    first, second = marks(found, 0, half), marks(found, half, half)
-    for part in first, second:
+    parts: list[Bits] = []
+    for mode, stream in streams.items():
+        found, weights = kept(session, f"receiver_{mode}")
+        assert weights == pytest.approx(1 / d)
+        assert measured.counts[stream] == Count(len(found), len(found), 0, 0)
+        assert measured.dropped[stream] == 2 * half - len(found)
+        parts += [marks(found, 0, half), marks(found, half, half)]
+    for i, part in enumerate(parts):
         binomial(int(part.sum()), half, d)
         assert strongest(part, part, own=True) < NO_PATTERN
-    assert strongest(first, second) < NO_PATTERN
-
-
-def test_a_replay_keeps_the_same_rows_and_less_accuracy_some_of_them(recommending: Session) -> None:
-    session, count = recommending, 6_000
-    place = topic(session, "shedding-replay", 2)
-    produce(session, place, ids(0, count), 2)
-    dials = {"replay_a": 0.3, "replay_b": 0.3, "replay_c": 0.15}
-    turn(session, {(None, name): d for name, d in dials.items()})
-    found = {}
-    for name in dials:
-        source(session, name, place)
-    for name in dials:
-        settled(session, name, count)
-        found[name] = set(kept(session, name)[0])
-    assert found["replay_a"] == found["replay_b"]
-    assert found["replay_c"] < found["replay_a"]
-    binomial(len(found["replay_c"]), count, 0.15)
+        for other in parts[:i]:
+            assert strongest(part, other) < NO_PATTERN
 
 
 def test_weights_estimate_the_truth_and_books_are_exact_through_a_burst_and_moves(recommending: Session) -> None:
@@ -219,10 +211,12 @@ def test_weights_estimate_the_truth_and_books_are_exact_through_a_burst_and_move
 
     # the books go on through moves
     turn(session, {(None, "burst_in"): 0.5, edge: 0.5}, burst_out=0.2)
-    for task in edge:
-        session.move(f"{task}.1", "tm2" if home(session, f"{task}.1") == "tm1" else "tm1")
-        sent += produce(session, place, ids(sent, 3_000))
-        measured = settled(session, "burst_in", sent)
+    ends = {f"{task}.1": "tm2" if home(session, f"{task}.1") == "tm1" else "tm1" for task in edge}
+    for moved in [session.runtime.move(instance, end, "moved by hand") for instance, end in ends.items()]:
+        moved.result(60)
+    assert {instance: home(session, instance) for instance in ends} == ends
+    sent += produce(session, place, ids(sent, 6_000))
+    measured = settled(session, "burst_in", sent)
     counts = measured.counts
     assert all(count.unreported == 0 for count in counts.values())
     assert counts["burst_in"].processed == counts[stream].arrived + measured.dropped[stream] - counts[stream].dropped
@@ -318,9 +312,9 @@ def test_dials_of_clusters_whose_executors_are_elsewhere(recommending: Session, 
                         events.first("dial-fallback", instance=f"{task}.1")
                         eventually(lambda task=task: restarted(session, f"{task}.1", runs[task]), what=f"{task} again")
                 else:
-                    for task in edge:  # the batch under way is of before, the next one is not
-                        after = batch(session, f"{task}.1") + 2
-                        eventually(lambda task=task, after=after: batch(session, f"{task}.1") >= after, 30)
+                    under_way = {task: batch(session, f"{task}.1") + 1 for task in edge}  # of before; the next is not
+                    for task, old in under_way.items():
+                        eventually(lambda task=task, old=old: batch(session, f"{task}.1") >= old, what=f"{task}'s next")
             before = settled(session, edge[0], sent).counts
             sent += produce(session, place, ids(sent, count))
             measured = settled(session, edge[0], sent)
