@@ -217,7 +217,8 @@ class SparkRuntime:
                     self.cluster.forget(spec.id)
                 for job in self.deployment.jobs(spec, self._generation[spec.id]):
                     where = f"{self.checkpoints}/{spec.id}/{self._generation[spec.id]}/{job.index + 1}"
-                    instance = Instance(job, where, spec.mode)
+                    # not WAITING: the watcher would start it too
+                    instance = Instance(job, where, spec.mode, State.STARTING)
                     before = kept.get(job.instance)
                     if before is not None:
                         instance.meter, instance.held = before.meter, before.held

@@ -309,7 +309,7 @@ def test_batches_are_bounded_by_the_time_they_take(recommending: Session, topic:
 
     period_s, session.runtime.period_s = session.runtime.period_s, 3.0
     try:
-        produce(session, topic, ({"id": i} for i in range(40_000)))
+        produce(session, topic, ({"id": i} for i in range(60_000)))
         line = f"slowly --topic {topic} --schema 'id BIGINT' --starting earliest -p 1"
         cell(session, line, "source.withColumn('y', slow('id'))", slow=F.udf(slow, "bigint"))
         (instance,) = instances(session, "slowly")
@@ -323,10 +323,10 @@ def test_batches_are_bounded_by_the_time_they_take(recommending: Session, topic:
         eventually(adapted, timeout_s=120, what="smaller batches")
         lasted = [b.end - b.start for _, b in instance.meter.spans if b.run_id == instance.run_id]
         assert max(lasted[1:]) < session.runtime.period_s
-        eventually(lambda: all_read(session, "slowly", 40_000), timeout_s=120, what="the backlog read")
+        eventually(lambda: all_read(session, "slowly", 60_000), timeout_s=120, what="the backlog read")
     finally:
         session.runtime.period_s = period_s
-    assert {row["y"] for row in rows(session, "slowly")} == set(range(40_000))
+    assert {row["y"] for row in rows(session, "slowly")} == set(range(60_000))
 
 
 def test_a_dry_run_starts_nothing(recommending: Session, topic: str) -> None:

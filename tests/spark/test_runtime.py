@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from qod_magics.application.tasks import tasks
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark import runtime as module
 from qod_magics.spark.books import Account
 from qod_magics.spark.bounded import gather
+from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import Reading
 from qod_magics.spark.meter import Meter
 from qod_magics.spark.observation import InstanceView
 from qod_magics.spark.runtime import SparkRuntime
+from tests.application.frames import application, stream
 from tests.spark.batches import batch
 
 
@@ -107,6 +110,22 @@ def test_a_task_manager_without_metrics_is_told_once_and_its_return_too(
     (back,) = [event for _ in range(3) for event in runtime.observe().events]
     assert (back.kind, back.detail["task_manager"]) == ("metrics-back", "tm1")
     assert back.detail["after_s"] >= 0
+
+
+def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watcher, which starts what waits for a task manager, may come by before the deployment has."""
+    specs, started = tasks(application(stream("ticks", priority=1))), []
+    monkeypatch.setattr(Deployment, "check", lambda *_: {})
+    monkeypatch.setattr(Deployment, "adopt", lambda *_: set())
+    monkeypatch.setattr(runtime, "workshop", lambda: None)
+    monkeypatch.setattr(runtime, "_sample", runtime.supervisor.bury)
+    monkeypatch.setattr(runtime.cluster, "place", lambda homeless, *_: {one.instance: "tm1" for one in homeless})
+    monkeypatch.setattr(
+        runtime.supervisor, "start", lambda instance, manager: started.append((instance.id, manager.id))
+    )
+    runtime.add_task_manager(Silent())  # type: ignore[arg-type]
+    runtime.deploy(specs)
+    assert started == [("ticks.1", "tm1")]
 
 
 def test_what_came_is_counted_over_the_time_of_the_reading(runtime: SparkRuntime) -> None:
