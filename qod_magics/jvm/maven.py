@@ -22,8 +22,8 @@ from jgo.maven._resolver import PythonResolver
 from jgo.parse import Coordinate
 from jgo.util import http
 
+from qod_magics.cache import cache_dir
 from qod_magics.errors import SetupError
-from qod_magics.jvm.cache import cache_dir
 from qod_magics.jvm.repositories import local_repository, remote_repositories
 
 if TYPE_CHECKING:

@@ -1,0 +1,190 @@
+"""Recordings, watched again: the views of a live session without Spark, Kafka or Java, and what-if."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qod_magics.controller.log import DecisionLog
+from qod_magics.core.plan import Plan
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.errors import UsageProblem, nearest
+from qod_magics.phases import Line, seconds
+from qod_magics.playback import narrated
+from qod_magics.policies import DEFAULT_POLICY, policy
+from qod_magics.report_command import load
+
+if TYPE_CHECKING:
+    from qod_widgets.dashboard import Dashboard
+
+    Frame = dict[str, Any]
+
+#: An hour of cycles, played in two minutes.
+DEFAULT_SPEED = 30.0
+
+
+class Replay:
+    """A recording that is played at `speed` recorded seconds a second. In a notebook its last expression shows it."""
+
+    def __init__(self, path: str | os.PathLike[str], speed: float = DEFAULT_SPEED) -> None:
+        """Read the recording, whole. Raises RecordingError for what is none, UsageProblem for a speed of 0 or less."""
+        from qod_widgets.state import frame
+
+        if not speed > 0:
+            raise UsageProblem(f"a speed of {speed!r} plays nothing: take a number above 0")
+        self.path, self.speed = Path(path), speed
+        self.lines = load(self.path)
+        self.at = seconds(self.lines)
+        self.log = DecisionLog()
+        began = datetime.fromisoformat(self.lines[0]["at"])
+        self.frames: list[Frame] = []
+        for line, entries in narrated(self.lines, self.log):
+            said = [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in entries]
+            self.frames.append(frame(line, began, said))
+        self.position = len(self.lines) - 1  #: index of the line that is shown
+        self._dashboard: Dashboard | None = None
+        self._playing = threading.Event()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._moved: list[Callable[[int], object]] = []
+
+    @property
+    def line(self) -> Line:
+        """The recording's line at the present position."""
+        return self.lines[self.position]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot at the present position."""
+        return snapshot_from_json(self.line["snapshot"])
+
+    def seek(self, second: float) -> None:
+        """Go to the last cycle that began by `second`, counted from the recording's start."""
+        self._go(max((i for i, t in enumerate(self.at) if t <= second), default=0))
+
+    def play(self, start: float | None = None) -> None:
+        """Go on from here, or from second `start`; from the beginning when the end is reached."""
+        if start is not None:
+            self.seek(start)
+        elif self.position == len(self.lines) - 1:
+            self._go(0)
+        self._playing.set()
+        if self._thread is None or not self._thread.is_alive():
+            self._ended.clear()
+            self._thread = threading.Thread(target=self._run, name="qod-replay", daemon=True)
+            self._thread.start()
+
+    def pause(self) -> None:
+        """Stand still."""
+        self._playing.clear()
+
+    def close(self) -> None:
+        """End the thread and the view."""
+        self._ended.set()
+        self._playing.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+        if self._dashboard is not None:
+            self._dashboard.end()
+
+    def why(self, name: str) -> str:
+        """What was last decided about a task, an instance or a task manager by the end of the recording, and why."""
+        return self.log.why(name)
+
+    def what_if(
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        min_accuracy: float | None = None,
+        policy_name: str = DEFAULT_POLICY,
+    ) -> Plan:
+        """The plan that the policy would have made at the present position, had this query had these restrictions.
+
+        Raises:
+            UsageProblem: there is no such query, or the accuracy is out of range.
+
+        """
+        return policy(policy_name).decide(restricted(self.snapshot, name, priority, min_accuracy), None)[0]
+
+    def dashboard(self) -> Dashboard:
+        """The live view of this recording."""
+        from qod_widgets.dashboard import Dashboard
+
+        if self._dashboard is None:
+            self._dashboard = Dashboard(f"{self.path.name}, a recording", self.frames[: self.position + 1])
+        return self._dashboard
+
+    def on_move(self, callback: Callable[[int], object]) -> None:
+        """Have `callback` called with the position whenever it changes."""
+        self._moved.append(callback)
+
+    def __repr__(self) -> str:
+        managers = {manager["id"] for line in self.lines for manager in line["snapshot"]["task_managers"]}
+        tasks = {task["id"] for line in self.lines for task in line["snapshot"]["tasks"]}
+        return (
+            f"recording {self.path.name}: {len(self.lines)} cycles over {self.at[-1]:.0f} s, {len(tasks)} tasks, "
+            f"{len(managers)} task managers; at {self.at[self.position]:.0f} s"
+        )
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        from qod_widgets.controls import replay_controls
+
+        bundle = replay_controls(self)._repr_mimebundle_(**options)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        return {**data, "text/plain": repr(self)}, metadata
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _go(self, position: int) -> None:
+        forward = position == self.position + 1
+        self.position = position
+        if self._dashboard is not None:
+            if forward:
+                self._dashboard.feed(self.frames[position])
+            else:
+                self._dashboard.rewind(self.frames[: position + 1])
+        for callback in self._moved:
+            callback(position)
+
+    def _run(self) -> None:
+        while self._playing.wait() and not self._ended.is_set():
+            here = self.position
+            if here == len(self.lines) - 1:
+                self._playing.clear()
+                continue
+            if self._ended.wait((self.at[here + 1] - self.at[here]) / self.speed):
+                return
+            if self._playing.is_set() and self.position == here:
+                self._go(here + 1)
+
+
+def replay(path: str | os.PathLike[str], speed: float = DEFAULT_SPEED) -> Replay:
+    """A recording to watch, at `speed` recorded seconds a second. See `Replay`."""
+    return Replay(path, speed)
+
+
+def restricted(snapshot: Snapshot, name: str, priority: int | None, min_accuracy: float | None) -> Snapshot:
+    """`snapshot` with other restrictions of one query. Raises UsageProblem when there is none of this name."""
+    queries = [task.id for task in snapshot.tasks if task.min_accuracy is not None]
+    if name not in queries:
+        raise UsageProblem(f"there is no query {name!r}.{nearest(name, queries)}")
+    if min_accuracy is not None and not 0 <= min_accuracy <= 1:
+        raise UsageProblem(f"a minimum accuracy lies between 0 and 1, not at {min_accuracy!r}")
+    tasks = tuple(
+        replace(
+            task,
+            priority=task.priority if priority is None else priority,
+            min_accuracy=task.min_accuracy if min_accuracy is None else min_accuracy,
+        )
+        if task.id == name
+        else task
+        for task in snapshot.tasks
+    )
+    return replace(snapshot, tasks=tasks)

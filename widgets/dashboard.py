@@ -1,0 +1,147 @@
+"""The live view: one small widget that draws the cluster in the browser from what each cycle was like.
+
+Cycles come in on the controller's thread; one writer thread sends them, at most four times a second and only while
+somebody looks. Everything that the browser needs is in its code: nothing is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from qod_magics.cache import cache_dir
+from qod_widgets.live_charts import specs
+from qod_widgets.state import Frame
+
+STATIC = Path(__file__).parent / "static"
+HISTORY_S = 600.0  #: that the charts reach back
+MOST_FRAMES = 3000
+LEAST_PAUSE_S = 0.25  #: between two messages
+LOG_LENGTH = 60
+
+
+@cache
+def bundle() -> str:
+    """The widget's code with Vega in it; made once and kept in the user's cache."""
+    source = (STATIC / "dashboard.js").read_text("utf-8")
+    name = hashlib.sha256(f"{version('vl-convert-python')}\n{source}".encode()).hexdigest()[:16]
+    path = cache_dir() / "widgets" / f"dashboard-{name}.js"
+    try:
+        return path.read_text("utf-8")
+    except OSError:
+        pass
+    import vl_convert
+
+    made: str = vl_convert.javascript_bundle(source)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(made, "utf-8")
+    except OSError:  # a cache that can't be written is no cache
+        pass
+    return made
+
+
+class Dashboard(anywidget.AnyWidget):
+    """Shows frames (see `qod_widgets.state`) as they are fed. Close it to end its thread."""
+
+    _css = STATIC / "dashboard.css"
+
+    title = traitlets.Unicode("").tag(sync=True)
+    ended = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(self, title: str = "", frames: Iterable[Frame] = ()) -> None:
+        super().__init__(_esm=bundle(), title=title)
+        self._frames: deque[Frame] = deque(frames, MOST_FRAMES)
+        self._views: set[str] = set()
+        self._sent_for: tuple[Any, Any] | None = None
+        self._news: queue.SimpleQueue[Frame | str | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.on_msg(self._heard)
+
+    @property
+    def watched(self) -> bool:
+        """Whether a view of it is open."""
+        return bool(self._views)
+
+    def feed(self, frame: Frame) -> None:
+        """Take a frame, from any thread; never waits."""
+        self._frames.append(frame)
+        if self._views:
+            self._news.put(frame)
+
+    def rewind(self, frames: Iterable[Frame]) -> None:
+        """Show these frames instead of all that came before."""
+        self._frames = deque(frames, MOST_FRAMES)
+        self._sent_for = None
+        if self._views:
+            self._news.put("history")
+
+    def end(self) -> None:
+        """Say that no more comes, and end the thread."""
+        self.ended = True
+        self._news.put(None)
+
+    def close(self) -> None:
+        """End, and take the widget away."""
+        self._news.put(None)
+        super().close()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _heard(self, _: Any, message: Mapping[str, Any], __: Any) -> None:
+        view = str(message.get("view"))
+        if message.get("kind") == "open":
+            self._views.add(view)
+            self._begin()
+            self._news.put("history")
+        elif message.get("kind") == "close":
+            self._views.discard(view)
+
+    def _begin(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._write, name="qod-dashboard", daemon=True)
+            self._thread.start()
+
+    def _write(self) -> None:
+        """Send what came, several frames in one message where they come faster than they are shown."""
+        while (item := self._news.get()) is not None:
+            items: list[Frame | str | None] = [item]
+            time.sleep(LEAST_PAUSE_S)
+            while not self._news.empty():
+                items.append(self._news.get())
+            if "history" in items:
+                self._send_frames(self._history(), fresh=True)
+            else:
+                self._send_frames([each for each in items if isinstance(each, dict)], fresh=False)
+            if None in items:
+                return
+
+    def _history(self) -> list[Frame]:
+        frames = list(self._frames)
+        if not frames:
+            return []
+        return [frame for frame in frames if frame["t"] >= frames[-1]["t"] - HISTORY_S]
+
+    def _send_frames(self, frames: list[Frame], fresh: bool) -> None:
+        if not self._views:
+            return
+        message: dict[str, Any] = {"kind": "frames", "fresh": fresh, "frames": frames, "history_s": HISTORY_S}
+        if frames:
+            known = tuple(task["id"] for task in frames[-1]["tasks"]), tuple(e["name"] for e in frames[-1]["edges"])
+            if fresh or known != self._sent_for:
+                self._sent_for = known
+                message["specs"] = specs(*known)
+                if not fresh:
+                    message |= {"fresh": True, "frames": self._history()}
+        self.send(message)
