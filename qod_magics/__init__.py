@@ -7,14 +7,25 @@ Kafka and the widgets are imported when the extension is loaded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension"]
+    from qod_magics.recorded import replay
+
+__all__ = ["__version__", "load_ipython_extension", "replay", "unload_ipython_extension"]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`qod_magics.replay`, imported when it is asked for."""
+    if name == "replay":
+        from qod_magics.recorded import replay
+
+        return replay
+    raise AttributeError(f"module 'qod_magics' has no attribute {name!r}")
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -101,7 +101,7 @@ class QodMagics(Magics):
 
     @line_magic
     def qod(self, line: str) -> Any:
-        """`%qod up|attach|down|status|watch|stop|set|why|add-tm|remove-tm|move|report|pause|resume`; each has -h."""
+        """`%qod up | attach | down | status | watch | set | why ...`: alone it lists all; each has -h."""
         words = _split(line)
         commands = self._commands()
         if not words or words[0] in ("-h", "--help", "help"):
@@ -131,6 +131,8 @@ class QodMagics(Magics):
             "move": self._move,
             "report": self._report,
             "pause": self._pause,
+            "period": self._period,
+            "override": self._override,
             "resume": self._resume,
         }
 
@@ -221,19 +223,26 @@ class QodMagics(Magics):
 
     def _watch(self, words: list[str]) -> None:
         parser = _Words(
-            "watch", "Show the status here once a period, while other cells run; `await qod.watch(30)` waits."
+            "watch",
+            "Show the dashboard here; as text, once a period, in a terminal. `await qod.watch(30)` waits as well.",
         )
-        parser.add_argument("seconds", nargs="?", type=float, default=30.0, help="for how long, default 30")
+        parser.add_argument("seconds", nargs="?", type=float, help="text for so long, in a notebook too")
         given = parser.read(words)
         session = self._session()
+        if given.seconds is None and hasattr(self.shell, "kernel"):
+            from IPython.display import display
+
+            display(session)
+            return
+        seconds = 30.0 if given.seconds is None else given.seconds
         from qod_magics.watching import in_place
 
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # a terminal has no loop of its own
-            asyncio.run(session.watch(given.seconds))
+            asyncio.run(session.watch(seconds))
         else:
-            self._watching = loop.create_task(session.watch(given.seconds, in_place()))
+            self._watching = loop.create_task(session.watch(seconds, in_place()))
 
     def _stop(self, words: list[str]) -> None:
         parser = _Words("stop", "Stop a stream and forget it.")
@@ -305,6 +314,25 @@ class QodMagics(Magics):
         _Words("pause", "Recommend only: make plans, apply none.").read(words)
         self._session().pause()
         self._say("paused: plans are recommended, not applied")
+
+    def _period(self, words: list[str]) -> None:
+        parser = _Words("period", "Decide so often from now on.")
+        parser.add_argument("seconds", type=float)
+        given = parser.read(words)
+        self._session().set_period(given.seconds)
+        self._say(f"a decision every {given.seconds:g} s")
+
+    def _override(self, words: list[str]) -> None:
+        parser = _Words("override", "Hold a shedder's non-drop probability by hand, or give it back.")
+        parser.add_argument("name", help='a source, or a stream "from>to"')
+        parser.add_argument("d", help="a fraction from 0 to 1, or auto")
+        given = parser.read(words)
+        try:
+            d = None if given.d == "auto" else float(given.d)
+        except ValueError:
+            raise UsageProblem(f"%qod override: {given.d!r} is neither a fraction nor auto") from None
+        self._session().override(given.name, d)
+        self._say(f"{given.name} follows the plan again" if d is None else f"{given.name} is held at {d:g}")
 
     def _resume(self, words: list[str]) -> None:
         _Words("resume", "Apply plans again.").read(words)

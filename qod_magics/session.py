@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, as_completed, wait
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from qod_magics.core.policy import Policy
+    from qod_magics.view import View
 
 Say = Callable[[str], None]
 Cores = set[int]  #: numbers of the machine's cores
@@ -92,6 +94,7 @@ class Session:
         _check_options(policy_name, period_s, record, headroom)
         decide = policy(policy_name)
         self.id = secrets.token_hex(3)
+        self.began = datetime.now(UTC)
         self.kafka = kafka
         self.application = Application()
         self.headroom = headroom
@@ -101,6 +104,7 @@ class Session:
         self._names = 0
         self._injectors: list[Injector] = []
         self._players: list[Player] = []
+        self._view: View | None = None
         self._servers: list[LocalServer] = []
         self._directory = Path(tempfile.mkdtemp(prefix="qod-session-"))
         try:
@@ -234,6 +238,9 @@ class Session:
                 injector.stop()
         with suppress(Exception):
             self.thread.stop()
+        if self._view is not None:
+            with suppress(Exception):
+                self._view.close()
         with suppress(Exception):
             self.runtime.close()
         for server in list(self._servers):
@@ -424,6 +431,24 @@ class Session:
         """Apply plans again."""
         self.thread.resume()
 
+    def set_period(self, seconds: float) -> None:
+        """Decide so often from now on. Raises UsageProblem unless it is above 0."""
+        self.thread.period_s = seconds
+        self.runtime.period_s = seconds
+
+    def override(self, name: str, d: float | None) -> None:
+        """Hold the non-drop probability of a source or a stream ("from>to") by hand; None gives it back to the plan.
+
+        Raises:
+            UsageProblem: there is no such source or stream, or the probability lies outside 0..1.
+
+        """
+        source, _, target = name.rpartition(">")
+        specs = self.runtime.deployment.specs
+        names = [n for s in specs.values() for n in ([s.id] if s.is_source else [f"{u}>{s.id}" for u in s.upstream])]
+        watching.known(names, name)
+        self.controller.override((source or None, target), d)
+
     def annotate(self, **annotations: Any) -> None:
         """Add keys (`phase="overload"`) to the recording's lines from now on; None takes one away."""
         self.controller.annotate(**annotations)
@@ -432,6 +457,22 @@ class Session:
     def last(self) -> Cycle | None:
         """The last cycle that is finished."""
         return self.controller.last
+
+    @property
+    def view(self) -> View:
+        """The live view: dashboard and controls. Made when it is first asked for."""
+        if self._view is None:
+            from qod_magics.view import View
+
+            self._view = View(self)
+        return self._view
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        if self._ended:
+            return {"text/plain": repr(self)}
+        bundle = self.view.widget()._repr_mimebundle_(**options)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        return {**data, "text/plain": repr(self)}, metadata
 
     async def watch(self, seconds: float = 30.0, show: Show | None = None) -> None:
         """Show the status once a period for so many seconds, in place, while the kernel stays free."""

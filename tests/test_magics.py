@@ -21,7 +21,7 @@ from qod_magics.magics import QodMagics
 from qod_magics.session import Session
 
 COMMANDS = (
-    "up attach down status watch stop set why add-tm remove-tm move report pause resume".split()  # noqa: SIM905
+    "up attach down status watch stop set why add-tm remove-tm move report pause period override resume".split()  # noqa: SIM905
 )
 
 

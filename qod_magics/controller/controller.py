@@ -13,13 +13,13 @@ from qod_magics.controller.backlog import Drains, backlogs
 from qod_magics.controller.chronicle import Chronicle, describe
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import RESERVED, Cycle, Decision
-from qod_magics.controller.dials import dials, hold
+from qod_magics.controller.dials import dials, hold, overridden
 from qod_magics.controller.errand import Errand
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.policy import Policy
 from qod_magics.core.runtime import Dials, Measured, Observation, Runtime
 from qod_magics.core.snapshot import Snapshot
@@ -83,6 +83,7 @@ class Controller:
         self._drains = Drains()
         self._chronicle = Chronicle(self.log, recording, self.clock)
         self._annotations: Mapping[str, Any] = {}
+        self._by_hand: Mapping[Edge, float] = {}
         self._subscribers: tuple[Subscriber, ...] = ()
 
     @property
@@ -141,6 +142,25 @@ class Controller:
         if self._paused:
             self._paused = False
             self.note("resumed", "plans are applied from now on")
+
+    @property
+    def overrides(self) -> Mapping[Edge, float]:
+        """The non-drop probabilities that are held by hand."""
+        return self._by_hand
+
+    def override(self, edge: Edge, d: float | None) -> None:
+        """Hold a shedder's non-drop probability from the next cycle on; None gives it back to the plan.
+
+        Plans are made as before and say what the policy wants; the recording's dials say what is. Raises UsageProblem
+        for a probability outside 0..1.
+        """
+        if d is not None and not 0 <= d <= 1:
+            raise UsageProblem(f"a non-drop probability lies between 0 and 1, not at {d!r}")
+        held = {key: value for key, value in self._by_hand.items() if key != edge}
+        self._by_hand = held if d is None else {**held, edge: float(d)}
+        name = f"{edge[0]}>{edge[1]}" if edge[0] is not None else edge[1]
+        words = f"{name} keeps {d:.2f} of its rows, by hand" if d is not None else f"{name} follows the plan again"
+        self.note("override", words, stream=name, d=d)
 
     def annotate(self, **annotations: Any) -> None:
         """Add keys to the recording's lines from now on (`phase="overload"`); None takes one away.
@@ -264,7 +284,8 @@ class Controller:
         self._drains = self._drains.advance(found, now, self.drain_periods * self.period_s, self.period_s)
         left_s = self._drains.left_s(now, self.period_s)
         new = dials(plan, snapshot, measured, period_s=self.period_s, drain_periods=self.drain_periods, left_s=left_s)
-        return hold(new, self._in_force, snapshot)
+        settings = hold(new, self._in_force, snapshot)
+        return overridden(settings, self._by_hand, snapshot) if self._by_hand else settings
 
     def _apply(self, decision: Decision) -> bool:
         """Whether the plan is now in force."""

@@ -90,6 +90,20 @@ def dials(
     return Dials(keep, accept)
 
 
+def overridden(settings: Dials, by_hand: Mapping[Edge, float], snapshot: Snapshot) -> Dials:
+    """`settings` with the non-drop probabilities that somebody holds by hand.
+
+    A reader accepts what a stream that is held open brings it, even where the plan wants less.
+    """
+    keep = {edge: by_hand.get(edge, value) for edge, value in settings.keep.items()}
+    accept = dict(settings.accept)
+    arriving = reached(Dials(keep, dict.fromkeys(accept, 1.0)), snapshot)
+    for source, target in by_hand:
+        if source in accept and target in accept and (source, target) in keep:
+            accept[target] = max(accept[target], min(arriving[source] * keep[source, target], 1.0))
+    return Dials(keep, accept)
+
+
 def reached(settings: Dials, snapshot: Snapshot) -> Mapping[str, float]:
     """By task, the least probability with which a row of the application's input reaches it under `settings`.
 
