@@ -163,6 +163,42 @@ class SimulatedCluster:
             raise TaskManagerError(f"There is no instance {instance!r}.{nearest(instance, there)}")
         self._move(self._instance[instance], self._up(target), why)
 
+    # -- what goes wrong ----------------------------------------------------------------------------------------------
+
+    def lose(self, id: str) -> None:
+        """A task manager is killed; its instances start on the others. Nothing happens when it is not there."""
+        machine = self._known(id)
+        if not self.engine.up[machine]:
+            return
+        self.engine.up[machine] = False
+        orphans = [i for i in self._placed() if self.engine.where[i] == machine]
+        names = [self.wiring.instances[i] for i in orphans]
+        self._event("task-manager-lost", task_manager=id, instances=names, why="its process ended")
+        for instance in orphans:
+            self._kill(instance)
+            if instance not in self._given_up:
+                self._moves[instance] = _Move(id, self.now, f"{id} was lost")
+                self._at_run(instance, self.simulation.moves.detect_s)
+
+    def fail(self, name: str) -> None:
+        """An instance's query fails. Nothing happens when it does not run."""
+        instance = self._instance[name]
+        engine = self.engine
+        if not engine.running[instance]:
+            return
+        if engine.now - engine.started_at[instance] > RECOVERED_AFTER_S:
+            self._failures[instance] = 0
+        failures, ids = int(self._failures[instance]), {"instance": name}
+        ids["task_manager"] = self._home(instance)
+        self._kill(instance)
+        if failures >= len(BACK_OFF_S):
+            self._given_up.add(instance)
+            self._event("query-failed", **ids, why=FAULT, gave_up=True, failures=failures)
+            return
+        self._failures[instance] += 1
+        self._event("query-failed", **ids, why=FAULT, retry_in_s=BACK_OFF_S[failures])
+        self._at_run(instance, BACK_OFF_S[failures])
+
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
@@ -329,9 +365,9 @@ class SimulatedCluster:
             self._mute(machine, 1)
             self._at(self.now + fault.for_s, lambda: self._mute(machine, -1, fault.for_s))
         elif fault.kind == "task-manager-lost":
-            self._lose(self._known(fault.target or ""))
+            self.lose(fault.target or "")
         else:
-            self._fail(self._instance[fault.target or ""])
+            self.fail(fault.target or "")
 
     def _pause(self, more: int) -> None:
         """Pauses of the broker may overlap."""
@@ -353,22 +389,8 @@ class SimulatedCluster:
     def _kill(self, instance: int) -> None:
         """It ends in the middle of a batch: what it did since its last commit is done again."""
         if self.engine.running[instance]:
-            self.engine.give_back(instance, *self.reports.committed(instance))
+            self.engine.give_back(instance, self.reports.committed)
         self._halt(instance)
-
-    def _lose(self, machine: int) -> None:
-        if not self.engine.up[machine]:
-            return
-        self.engine.up[machine] = False
-        id = self.simulation.machines[machine].id
-        orphans = [i for i in self._placed() if self.engine.where[i] == machine]
-        names = [self.wiring.instances[i] for i in orphans]
-        self._event("task-manager-lost", task_manager=id, instances=names, why="its process ended")
-        for instance in orphans:
-            self._kill(instance)
-            if instance not in self._given_up:
-                self._moves[instance] = _Move(id, self.now, f"{id} was lost")
-                self._at_run(instance, self.simulation.moves.detect_s)
 
     def _at_run(self, instance: int, seconds: float) -> None:
         """Start an instance again after so many seconds, unless something comes between."""
@@ -397,20 +419,3 @@ class SimulatedCluster:
             wanted = self._active[self.wiring.instance_task[instance]] and instance not in self._given_up
             if wanted and (where == NOWHERE or not self.engine.up[where]):
                 self._restart(instance)
-
-    def _fail(self, instance: int) -> None:
-        engine = self.engine
-        if not engine.running[instance]:
-            return
-        if engine.now - engine.started_at[instance] > RECOVERED_AFTER_S:
-            self._failures[instance] = 0
-        failures, ids = int(self._failures[instance]), {"instance": self.wiring.instances[instance]}
-        ids["task_manager"] = self._home(instance)
-        self._kill(instance)
-        if failures >= len(BACK_OFF_S):
-            self._given_up.add(instance)
-            self._event("query-failed", **ids, why=FAULT, gave_up=True, failures=failures)
-            return
-        self._failures[instance] += 1
-        self._event("query-failed", **ids, why=FAULT, retry_in_s=BACK_OFF_S[failures])
-        self._at_run(instance, BACK_OFF_S[failures])

@@ -15,6 +15,7 @@ from qod_magics.simulator.arrivals import Arrivals
 from qod_magics.simulator.queues import SAME, Queues
 from qod_magics.simulator.sharing import max_min_fair
 from qod_magics.simulator.simulation import Machine, Simulation
+from qod_magics.simulator.totals import Totals
 from qod_magics.simulator.wiring import Array, Wiring
 
 #: Of a task manager's cores, what background and overhead may take at most.
@@ -32,7 +33,7 @@ class Engine:
         self.moves = simulation.moves
         topics = {feed.topic: feed.rate for feed in simulation.scenario.topics}
         rates = [topics[task.topic] for task in wiring.tasks if task.topic is not None]
-        self._arrivals = Arrivals(rates, simulation.step_s, simulation.scenario.duration_s)
+        self.arrivals = Arrivals(rates, simulation.step_s, simulation.scenario.duration_s)
         self._period_s = simulation.period_s
         instances, channels, edges = len(wiring.instances), len(wiring.channel_edge), len(wiring.edges)
         self.cores = np.array([machine.cores for machine in self.machines])
@@ -65,8 +66,9 @@ class Engine:
         self._late_steps = np.maximum(late, 0.0)
         looks = int(self._late_steps.max(initial=0.0)) + 2
         self._came_before = deque([self.came.copy() for _ in range(looks)], maxlen=looks)  #: newest first
-        self.dropped_sending = np.zeros(edges, np.int64)
+        # of outlets
         self.sent = np.zeros(len(wiring.outlet_edge), np.int64)
+        self.unsent = np.zeros(len(wiring.outlet_edge), np.int64)  #: dropped at the sending end
         self._carry_sent = np.zeros(len(wiring.outlet_edge))
         # of task managers
         self.busy = np.zeros(len(self.machines))  #: CPU used since the start, by all
@@ -99,14 +101,16 @@ class Engine:
         """An instance stops, at the end of what it did."""
         self.running[instance] = False
 
-    def give_back(self, instance: int, read: Array, kept: Array) -> None:
-        """An instance was killed: what it read beyond these totals of its channels waits again."""
+    def give_back(self, instance: int, done: Totals) -> None:
+        """An instance was killed: what it read beyond these totals waits again. What it sent is sent."""
         self.stop(instance)
-        first = int(self.wiring.first_channel[instance])
-        for offset, (r, k) in enumerate(zip(read.tolist(), kept.tolist(), strict=True)):
-            c = first + offset
-            self.queues.put_back(c, int(self.read[c]) - r, float(self._last_came[c]))
-            self.read[c], self.kept[c] = r, k
+        wiring = self.wiring
+        for c in np.flatnonzero(wiring.channel_instance == instance).tolist():
+            self.queues.put_back(c, int(self.read[c] - done.read[c]), float(self._last_came[c]))
+            self.read[c], self.kept[c] = done.read[c], done.kept[c]
+        outlets = wiring.outlet_instance == instance
+        self.out[instance] = done.out[instance]
+        self.sent[outlets], self.unsent[outlets] = done.sent[outlets], done.unsent[outlets]
 
     def step(self) -> None:
         """Let one step of time pass."""
@@ -119,7 +123,7 @@ class Engine:
 
     def _arrive(self) -> None:
         sources = slice(0, self.wiring.sources)
-        rows = np.where(self.listening[sources], self._arrivals.step(self.steps), 0)
+        rows = np.where(self.listening[sources], self.arrivals.step(self.steps), 0)
         if self.broker_down:
             self.held[sources] += rows
             return
@@ -254,13 +258,13 @@ class Engine:
         sent = np.minimum(np.floor(exact + 1e-9).astype(np.int64), offered)
         self._carry_sent = np.clip(exact - sent, 0.0, 1.0)
         self.sent += sent
+        self.unsent += offered - sent
         edges = len(wiring.edges)
         total = np.bincount(wiring.outlet_edge, sent, edges).astype(np.int64)
         p = self._weight_out[wiring.outlet_instance] * np.maximum(d, SAME)
         self._pool_weight += np.bincount(wiring.outlet_edge, sent / p, edges)
         self.pool += total
         self.came += total
-        self.dropped_sending += np.bincount(wiring.outlet_edge, offered - sent, edges).astype(np.int64)
 
     def _others(self) -> Array:
         """CPU seconds that each task manager spends beside its tasks, in this step."""

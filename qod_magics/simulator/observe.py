@@ -198,10 +198,11 @@ class Observer:
     def _measured(self, edges: Sequence[int], active: Array) -> Measured:
         engine, wiring = self._engine, self._engine.wiring
         names = wiring.edge_names
-        waiting = engine.waiting.tolist()
-        kept = wiring.by_edge(engine.kept)
-        dropped = wiring.by_edge(engine.read) - kept
-        every = (dropped + engine.dropped_sending).tolist()
+        waiting, done = engine.waiting.tolist(), self._reports.committed
+        read, kept = wiring.by_edge(done.read), wiring.by_edge(done.kept)
+        dropped = read - kept
+        unsent = np.bincount(wiring.outlet_edge, done.unsent, len(wiring.edges)).astype(np.int64)
+        every, unread = (dropped + unsent).tolist(), (engine.came - read).tolist()
         came, kept_list, dropped_list, rates = (
             engine.came.tolist(),
             kept.tolist(),
@@ -214,7 +215,7 @@ class Observer:
             input_rate={names[e]: rates[e] for e in edges} if self._last.at > 0 else {},
             accuracy={wiring.tasks[t].id: accuracy[t] for t in np.flatnonzero(active).tolist()},
             dropped={names[e]: every[e] for e in edges},
-            counts={names[e]: Count(came[e], kept_list[e], dropped_list[e], waiting[e]) for e in edges},
+            counts={names[e]: Count(came[e], kept_list[e], dropped_list[e], unread[e]) for e in edges},
         )
 
     def _accuracy(self) -> list[float | None]:

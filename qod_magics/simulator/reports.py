@@ -3,51 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 
 from qod_magics.simulator.engine import Engine
 from qod_magics.simulator.simulation import Metrics
+from qod_magics.simulator.totals import Totals
 from qod_magics.simulator.wiring import Array
-
-
-@dataclass(slots=True)
-class Totals:
-    """Counters at an instant, since the start: by instance, by channel and by outlet."""
-
-    at: Array  #: by instance
-    cpu: Array
-    out: Array
-    came: Array  #: rows that reached its task
-    read: Array
-    kept: Array
-    sent: Array
-
-    @classmethod
-    def zero(cls, engine: Engine) -> Totals:
-        """Before the first row."""
-        instances, channels = len(engine.cpu), len(engine.read)
-        whole = np.int64
-        return cls(
-            np.zeros(instances),
-            np.zeros(instances),
-            np.zeros(instances, whole),
-            np.zeros(instances, whole),
-            np.zeros(channels, whole),
-            np.zeros(channels, whole),
-            np.zeros(len(engine.sent), whole),
-        )
-
-    def copy(self, other: Totals, instances: Array, channels: Array, outlets: Array) -> None:
-        """Take over what `other` says of these."""
-        self.at[instances] = other.at[instances]
-        self.cpu[instances] = other.cpu[instances]
-        self.out[instances] = other.out[instances]
-        self.came[instances] = other.came[instances]
-        self.read[channels] = other.read[channels]
-        self.kept[channels] = other.kept[channels]
-        self.sent[outlets] = other.sent[outlets]
 
 
 class Reports:
@@ -59,9 +21,9 @@ class Reports:
 
     def __init__(self, engine: Engine, metrics: Metrics, period_s: float) -> None:
         self._engine, self._metrics, self._period_s = engine, metrics, period_s
-        self._now = Totals.zero(engine)  #: at the last report, which is also the last commit
-        self._older, self._old = Totals.zero(engine), Totals.zero(engine)
-        self.window_from, self.window_to = Totals.zero(engine), Totals.zero(engine)
+        self.committed = Totals.zero(engine.wiring)  #: at the last report of each, which is also its last commit
+        self._older, self._old = Totals.zero(engine.wiring), Totals.zero(engine.wiring)
+        self.window_from, self.window_to = Totals.zero(engine.wiring), Totals.zero(engine.wiring)
         count = len(engine.cpu)
         self.next_at = np.full(count, np.inf)
         self.seen = np.zeros(count, bool)  #: whether a report of the present run can be seen
@@ -69,22 +31,19 @@ class Reports:
         self.muted = np.zeros(len(engine.machines), bool)  #: task managers whose metrics do not come
         self._on_the_way: deque[tuple[float, Array, Totals, Totals]] = deque()
 
-    def committed(self, instance: int) -> tuple[Array, Array]:
-        """Rows read and kept of the instance's channels at its last commit."""
-        mine = self._engine.wiring.channel_instance == instance
-        return self._now.read[mine], self._now.kept[mine]
-
     def begin(self, instance: int, offset_s: float) -> None:
         """A run begins: nothing of it has been reported."""
         one = np.array([instance])
         here = self._here()
-        for totals in (self._now, self._older, self._old):
+        for totals in (self.committed, self._older, self._old):
             totals.copy(here, one, *self._parts(one))
         self.next_at[instance] = self._engine.now + self._metrics.report_s + offset_s
         self.seen[instance] = False
 
     def end(self, instance: int) -> None:
-        """A run is over: no more reports."""
+        """A run is over: what it did is committed, and there are no more reports."""
+        one = np.array([instance])
+        self.committed.copy(self._here(), one, *self._parts(one))
         self.next_at[instance] = np.inf
         self.seen[instance] = False
 
@@ -111,9 +70,9 @@ class Reports:
     def _report(self, instances: Array) -> None:
         parts = self._parts(instances)
         here = self._here()
-        self._now.copy(here, instances, *parts)
+        self.committed.copy(here, instances, *parts)
         rolls = instances[here.at[instances] - self._old.at[instances] >= self._period_s - 1e-9]
-        start = Totals.zero(self._engine)
+        start = Totals.zero(self._engine.wiring)
         if rolls.size:
             self._older.copy(self._old, rolls, *self._parts(rolls))
         start.copy(self._older, instances, *parts)
@@ -133,6 +92,7 @@ class Reports:
             read=engine.read.copy(),
             kept=engine.kept.copy(),
             sent=engine.sent.copy(),
+            unsent=engine.unsent.copy(),
         )
 
     def _parts(self, instances: Array) -> tuple[Array, Array]:
