@@ -177,6 +177,7 @@ class SimulatedCluster:
         for instance in orphans:
             self._kill(instance)
             if instance not in self._given_up:
+                self.engine.where[instance] = NOWHERE
                 self._moves[instance] = _Move(id, self.now, f"{id} was lost")
                 self._at_run(instance, self.simulation.moves.detect_s)
 

@@ -56,8 +56,8 @@ def summary(run: Run) -> str:
     speed = simulation.scenario.duration_s / max(run.cpu_s, 1e-9)
     rows = int(cluster.engine.came[: cluster.wiring.sources].sum())
     lines = [
-        f"{simulation.scenario.duration_s:g} s of {len(simulation.machines)} task managers and "
-        f"{len(simulation.tasks)} tasks in {run.cpu_s:.1f} s ({speed:,.0f} times as fast; the policy took "
+        f"{simulation.scenario.duration_s:g} s of {_counted(len(simulation.machines), 'task manager')} and "
+        f"{_counted(len(simulation.tasks), 'task')} in {run.cpu_s:.1f} s ({speed:,.0f} times as fast; the policy took "
         f"{run.policy_s:.1f} s of it); {rows:,} rows arrived"
     ]
     queries = [task for task in simulation.tasks if task.min_accuracy is not None]
@@ -69,6 +69,10 @@ def summary(run: Run) -> str:
     if len(queries) > 20:
         lines.append(f"... and {len(queries) - 20} more queries")
     return "\n".join(lines)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _progress(simulation: Simulation) -> Progress | None:

@@ -145,9 +145,10 @@ class Engine:
         odd = np.flatnonzero(left[edge] > 0)
         if odd.size:
             behind = self.wiring.channel_share[odd] * self.came[edge[odd]] - (self.arrived[odd] + rows[odd])
-            odd = odd[np.lexsort((behind, edge[odd]))]
-            most = odd[np.flatnonzero(np.diff(edge[odd], append=-1))]
-            rows[most] += left[edge[most]]
+            odd = odd[np.lexsort((-behind, edge[odd]))]
+            of = edge[odd]
+            rank = np.arange(len(odd)) - np.searchsorted(of, of)
+            rows[odd[rank < left[of]]] += 1
         probability = np.minimum(self.pool / np.maximum(self._pool_weight, SAME), 1.0)
         self.queues.put(rows, probability[edge])
         self.arrived += rows
@@ -174,7 +175,7 @@ class Engine:
             self.keep[wiring.channel_edge],
             self.accept[wiring.edge_target[wiring.channel_edge]],
         )
-        active = self.running & ~self.broker_down
+        active = np.zeros_like(self.running) if self.broker_down else self.running
         slow = 1.0 + (self.moves.slowdown - 1.0) * np.exp(
             -np.minimum((self.now - self.started_at) / max(self.moves.warm_up_s, 1e-9), 700.0)
         )

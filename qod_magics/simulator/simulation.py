@@ -234,7 +234,7 @@ def _curve(fields: Fields, name: str) -> PiecewiseLinear:
     value = fields.any(name)
     try:
         return PiecewiseLinear.constant(value) if is_number(value) else PiecewiseLinear.through(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         fields.refuse(name, "be a number or a list of [second, number]")
 
 

@@ -1,0 +1,115 @@
+"""`python -m qod_magics simulate`, and what the other commands read of its recording."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qod_magics.__main__ import main as run
+from qod_magics.simulator import Simulation, simulate
+from qod_magics.simulator.command import summary
+from tests.simulator.scenarios import LEFT, RIGHT, SOURCE, scenario
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "scenario.json"
+    rate = [[0, 400], [40, 400], [40, 4000]]
+    value = scenario(
+        duration_s=100,
+        task_managers=[{"id": "tm1"}],
+        topics=[{"topic": "rows", "rate": rate}],
+        phases=[{"name": "calm", "from_s": 0}, {"name": "overload", "from_s": 40}],
+    )
+    path.write_text(json.dumps(value), "utf-8")
+    return str(path)
+
+
+def test_a_run_is_summed_up_and_recorded(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "runs" / "run.jsonl"
+    assert run(["simulate", file, "--record", str(record)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("100 s of 1 task manager and 3 tasks in ")
+    assert lines[0].endswith(" 256,000 rows arrived")
+    assert lines[1].startswith("left: priority 2, mean accuracy 0.")
+    assert lines[1].endswith("minimum 0.2")
+    assert lines[2].startswith("right: priority 1, mean accuracy 0.")
+    assert lines[3] == f"recording: {record}"
+
+    cycles = [json.loads(line) for line in record.read_text("utf-8").splitlines()]
+    assert len(cycles) == 20
+    assert [cycle["phase"] for cycle in cycles] == ["calm"] * 8 + ["overload"] * 12
+    assert all(cycle["applied"] for cycle in cycles)
+    low = [cycle["measured"]["accuracy"]["right"] for cycle in cycles[-4:]]
+    high = [cycle["measured"]["accuracy"]["left"] for cycle in cycles[-4:]]
+    assert sum(low) < sum(high) < 4
+
+    assert run(["plan", str(record)]) == 0
+    plans = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert plans == [cycle["plan"] for cycle in cycles]
+    assert run(["report", str(record)]) in (0, 1)  # its verdict on the run is no matter of ours
+    assert "every row is accounted for: 60 balances exact" in capsys.readouterr().out
+
+    assert run(["simulate", file, "--record", str(record)]) == 2
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    assert refused.err.splitlines() == [
+        f"qod_magics simulate: {record} is there already: name another file, or remove it"
+    ]
+    assert len(record.read_text("utf-8").splitlines()) == 20
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ([], "SCENARIO.json"),
+        (["nowhere.json"], "nowhere.json"),
+        (["FILE", "more"], "more"),
+        (["FILE", "--polcy", "x"], "--polcy"),
+        (["FILE", "--policy", "economics"], "economics"),
+        (["FILE", "--record"], "--record"),
+        (["FILE", "--record", "."], "is there already"),
+    ],
+)
+def test_wrong_words_are_refused_in_one_line(
+    file: str, words: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *(file if word == "FILE" else word for word in words)]) == 2
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    (line,) = refused.err.splitlines()
+    assert line.startswith("qod_magics simulate: ")
+    assert named in line
+
+
+def test_help_shows_the_format(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(["simulate", "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for word in ("task_managers", "faults", "broker-pause", "slowdown", "--record"):
+        assert word in shown
+
+
+def test_it_runs_from_the_command_line(file: str) -> None:
+    words = [sys.executable, "-m", "qod_magics", "simulate", file, "--policy", "stream-economics"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_many_queries_are_not_all_listed() -> None:
+    queries = [{**LEFT, "id": f"q{n}", "priority": n} for n in range(25)]
+    queries.append({**RIGHT, "id": "idle", "upstream": [], "topic": "none"})
+    topics = [{"topic": "rows", "rate": 10}, {"topic": "none", "rate": 0}]
+    value = scenario(tasks=[SOURCE, queries[-1], *queries[:-1]], topics=topics, duration_s=20)
+    lines = summary(simulate(Simulation.from_json(value), keep=False)).splitlines()
+    assert len(lines) == 22
+    assert lines[-1] == "... and 6 more queries"
+    assert any(line.startswith("idle: priority 1, no input") for line in lines)
