@@ -13,6 +13,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from traitlets import Bool, Enum, Float, Unicode
 
 from qod_magics.application.options import help_text, parse_stream_line, wants_help
+from qod_magics.completion import Completion
 from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.policies import DEFAULT_POLICY
 
@@ -29,6 +30,13 @@ class _HelpShown(Exception):
     """Help was asked for, and is printed."""
 
 
+class _Flags(Exception):
+    """The options of a command were asked for (by `_FLAGS` as its only word)."""
+
+
+_FLAGS = "\0flags"
+
+
 class _Words(argparse.ArgumentParser):
     """The words after `%qod NAME`: what is wrong with them is one line, and the process is never left."""
 
@@ -42,6 +50,8 @@ class _Words(argparse.ArgumentParser):
 
     def read(self, words: list[str]) -> argparse.Namespace:
         """What the words say. Raises UsageProblem, with the nearest option, or _HelpShown."""
+        if words == [_FLAGS]:
+            raise _Flags([name for name in self._option_string_actions if name.startswith("--")])
         given, left = self.parse_known_args(words)
         if left:
             unknown = left[0].partition("=")[0]
@@ -78,6 +88,7 @@ class QodMagics(Magics):
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.session: Session | None = None
+        self.completion: Completion | None = None
         self._watching: asyncio.Task[None] | None = None  #: held, since a loop does not hold its tasks
 
     # -- magics ----------------------------------------------------------------------------------------------------
@@ -339,12 +350,48 @@ class QodMagics(Magics):
         self._session().resume()
         self._say("plans are applied again")
 
+    def flags(self) -> dict[str, list[str]]:
+        """The options of each command, for completion."""
+        found: dict[str, list[str]] = {}
+        for name, command in self._commands().items():
+            try:
+                command([_FLAGS])
+            except _Flags as answer:
+                found[name] = answer.args[0]
+        return found
+
+    # -- what completion may name ----------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> list[str]:
+        """Declared streams."""
+        return list(session.application.names) if (session := self._there) else []
+
+    @property
+    def instances(self) -> list[str]:
+        """Instances that there are."""
+        return list(session.runtime.instances) if (session := self._there) else []
+
+    @property
+    def task_managers(self) -> list[str]:
+        """Ids of the task managers."""
+        return list(session.runtime.task_managers) if (session := self._there) else []
+
+    @property
+    def shedders(self) -> list[str]:
+        """Sources, and streams "from>to"."""
+        return list(session.shedders) if (session := self._there) else []
+
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _session(self) -> Session:
         if self.session is None or not self.session.alive:
             raise UsageProblem("nothing is up: begin with %qod up (or %qod attach, for the notebook's own session)")
         return self.session
+
+    @property
+    def _there(self) -> Session | None:
+        return self.session if self.session is not None and self.session.alive else None
 
     def _refuse_second(self) -> None:
         if self.session is not None and self.session.alive:
@@ -371,6 +418,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     _active = QodMagics(shell)
     shell.register_magics(_active)
+    _active.completion = Completion(shell, _active, _active.flags())
+    _active.completion.begin()
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
@@ -378,6 +427,8 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     global _active
     if _active is not None:
         _active.close()
+        if _active.completion is not None:
+            _active.completion.end()
         shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, QodMagics)]
         _active = None
     shell.user_ns.pop("qod", None)

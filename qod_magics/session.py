@@ -443,11 +443,15 @@ class Session:
             UsageProblem: there is no such source or stream, or the probability lies outside 0..1.
 
         """
+        watching.known(self.shedders, name)
         source, _, target = name.rpartition(">")
-        specs = self.runtime.deployment.specs
-        names = [n for s in specs.values() for n in ([s.id] if s.is_source else [f"{u}>{s.id}" for u in s.upstream])]
-        watching.known(names, name)
         self.controller.override((source or None, target), d)
+
+    @property
+    def shedders(self) -> list[str]:
+        """The names of what sheds: sources, and streams "from>to"."""
+        specs = self.runtime.deployment.specs.values()
+        return [n for s in specs for n in ([s.id] if s.is_source else [f"{u}>{s.id}" for u in s.upstream])]
 
     def annotate(self, **annotations: Any) -> None:
         """Add keys (`phase="overload"`) to the recording's lines from now on; None takes one away."""

@@ -1,0 +1,126 @@
+"""Completion of the magics' lines: commands, options, and the names of what is there. Pure but for `Completion`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from qod_magics.application.options import OPTIONS, Option
+
+if TYPE_CHECKING:
+    from IPython.core.completer import CompletionContext
+    from IPython.core.interactiveshell import InteractiveShell
+
+STREAM, LINE = "%%qod_stream", "%qod"
+
+#: what the words of a command are: names of streams, of instances or of task managers
+_NAMES = {
+    "set": ("streams",),
+    "stop": ("streams",),
+    "why": ("streams", "instances", "task_managers"),
+    "move": ("instances", "task_managers"),
+    "remove-tm": ("task_managers",),
+    "override": ("shedders",),
+}
+
+
+class There(Protocol):
+    """What there is to be named now; all of it may be empty."""
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """Declared streams."""
+        ...
+
+    @property
+    def instances(self) -> Sequence[str]:
+        """Running instances."""
+        ...
+
+    @property
+    def task_managers(self) -> Sequence[str]:
+        """Their ids."""
+        ...
+
+    @property
+    def shedders(self) -> Sequence[str]:
+        """Sources, and streams "from>to"."""
+        ...
+
+
+def suggestions(line: str, there: There, flags: Mapping[str, Sequence[str]]) -> list[str] | None:
+    """What the last word of `line` may become, `line` ending at the cursor; None where the line is not ours.
+
+    `flags` are the options of each command of `%qod`.
+    """
+    words = line.split(" ")
+    magic, typed = words[0], words[-1]
+    if len(words) < 2 or magic not in (STREAM, "%qod_stream", LINE):
+        return None
+    before = [word for word in words[1:-1] if word]
+    found = _of_stream(before, there) if magic != LINE else _of_command(before, there, flags)
+    return [each for each in dict.fromkeys(found) if each.startswith(typed) and each not in before]
+
+
+def _of_stream(before: Sequence[str], there: There) -> Iterable[str]:
+    if not before:
+        return there.streams
+    last = next((word for word in reversed(before) if word.startswith("-")), None)
+    option = _option(last)
+    if option is not None and option.metavar is not None:
+        values = [*option.choices, *(there.streams if option.field == "upstream" else ())]
+        if before[-1] == last:
+            return values
+        if option.several:
+            return [*values, *_flags()]
+    return _flags()
+
+
+def _option(word: str | None) -> Option | None:
+    return next((option for option in OPTIONS if word in (option.flag, option.short)), None)
+
+
+def _flags() -> list[str]:
+    return [option.flag for option in OPTIONS]
+
+
+def _of_command(before: Sequence[str], there: There, flags: Mapping[str, Sequence[str]]) -> Iterable[str]:
+    if not before:
+        return flags
+    command = before[0]
+    kinds = _NAMES.get(command, ())
+    given = len([word for word in before[1:] if not word.startswith("-")])
+    if command in ("move",):  # first the instance, then where it goes
+        kinds = kinds[given : given + 1]
+    elif given:
+        kinds = ()
+    names = [name for kind in kinds for name in getattr(there, kind)]
+    return [*names, *flags.get(command, ())]
+
+
+class Completion:
+    """A matcher of a shell, in place from `begin` to `end`."""
+
+    def __init__(self, shell: InteractiveShell, there: There, flags: Mapping[str, Sequence[str]]) -> None:
+        from IPython.core.completer import SimpleCompletion, context_matcher
+
+        self._completer = shell.Completer
+
+        @context_matcher(identifier="qod_magics")  # type: ignore[untyped-decorator, unused-ignore]
+        def matcher(context: CompletionContext) -> Any:
+            line = context.full_text.splitlines()[context.cursor_line] if context.full_text else ""
+            found = suggestions(line[: context.cursor_position], there, flags)
+            completions = [SimpleCompletion(text=each, type="option") for each in found or ()]
+            return {"completions": completions, "suppress": bool(found)}
+
+        self._matcher = matcher
+
+    def begin(self) -> None:
+        """Put the matcher in place."""
+        if self._completer is not None:
+            self._completer.custom_matchers.append(self._matcher)
+
+    def end(self) -> None:
+        """Take it away; does nothing a second time."""
+        if self._completer is not None and self._matcher in self._completer.custom_matchers:
+            self._completer.custom_matchers.remove(self._matcher)

@@ -1,0 +1,65 @@
+"""What the tab key offers on the lines of the magics, and that it is gone after unloading."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+
+from qod_magics.completion import suggestions
+
+THERE = SimpleNamespace(
+    streams=["trips", "per_zone"],
+    instances=["trips.1", "per_zone.1"],
+    task_managers=["tm1", "tm2"],
+    shedders=["trips", "trips>per_zone"],
+)
+FLAGS = {"up": ["--help", "--cores", "--connect"], "set": ["--help", "--priority"], "stop": ["--all"], "move": []}
+FLAGS |= {"remove-tm": [], "why": [], "override": []}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%qod s", ["set", "stop"]),
+        ("%qod up --co", ["--cores", "--connect"]),
+        ("%qod set p", ["per_zone"]),
+        ("%qod set per_zone --p", ["--priority"]),
+        ("%qod set per_zone t", []),
+        ("%qod stop ", ["trips", "per_zone", "--all"]),
+        ("%qod why tm", ["tm1", "tm2"]),
+        ("%qod move t", ["trips.1"]),
+        ("%qod move trips.1 ", ["tm1", "tm2"]),
+        ("%qod remove-tm ", ["tm1", "tm2"]),
+        ("%qod override trips>", ["trips>per_zone"]),
+        ("%%qod_stream pe", ["per_zone"]),
+        ("%%qod_stream counts --pr", ["--priority"]),
+        ("%%qod_stream counts --from t", ["trips"]),
+        ("%%qod_stream counts --from trips p", ["per_zone"]),
+        ("%%qod_stream counts --mode m", ["microbatch"]),
+        ("%%qod_stream counts --mode microbatch --s", ["--schema", "--starting", "--sink", "--sql"]),
+    ],
+)
+def test_the_last_word_is_completed(line, expected):
+    assert suggestions(line, THERE, FLAGS) == expected
+
+
+@pytest.mark.parametrize("line", ["", "%qod", "%%qod_stream", "print(%qod ", "%time x", "qod.st"])
+def test_other_lines_are_left_alone(line):
+    assert suggestions(line, THERE, FLAGS) is None
+
+
+def test_a_shell_completes_while_the_extension_is_loaded_and_not_after():
+    shell = InteractiveShell()
+    before = list(shell.Completer.custom_matchers)
+    shell.run_line_magic("load_ext", "qod_magics")
+    try:
+        for text, expected in (("%qod remo", "remove-tm"), ("x = 1\n%qod up --task", "--task-managers")):
+            with provisionalcompleter():
+                offered = [completion.text for completion in shell.Completer.completions(text, len(text))]
+            assert any(expected in each for each in offered), offered
+    finally:
+        shell.run_line_magic("unload_ext", "qod_magics")
+    assert shell.Completer.custom_matchers == before
