@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session import Session
+from tests.live.standalone import LEAST_BATCH
 
 T = TypeVar("T")
 _numbers = itertools.count(1)
@@ -39,6 +40,18 @@ def recommending(qod: Session) -> Session:
     """The same with the controller only recommending, all dials at 1: the test turns dials itself."""
     qod.pause(open_shedders=True)
     return qod
+
+
+@pytest.fixture
+def brief(recommending: Session, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """The same, where real-time batches last one second."""
+    monkeypatch.setattr("qod_magics.spark.instance.REALTIME_BATCH_S", 1.0)
+    sessions = [manager.spark for manager in recommending.runtime.task_managers.values()]
+    for spark in sessions:
+        spark.conf.set(LEAST_BATCH, "1000")
+    yield recommending
+    for spark in sessions:
+        spark.conf.unset(LEAST_BATCH)
 
 
 @pytest.fixture

@@ -63,8 +63,8 @@ def by_id(found: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return {row["id"]: row for row in found}
 
 
-def test_two_queries_read_exactly_what_was_sent(recommending: Session, topic: str) -> None:
-    session = recommending
+def test_two_queries_read_exactly_what_was_sent(brief: Session, topic: str) -> None:
+    session = brief
     assert cell(session, f"drives --topic {topic} --schema '{SCHEMA}' --starting earliest", "source").said == (
         "drives is declared; it starts when a query reads it"
     )
@@ -87,8 +87,8 @@ def test_two_queries_read_exactly_what_was_sent(recommending: Session, topic: st
         assert (books.processed, books.dropped, books.unreported) == (300, 0, 0)
 
 
-def test_a_chain_is_one_query_and_gives_what_three_would(recommending: Session, topic: str) -> None:
-    session = recommending
+def test_a_chain_is_one_query_and_gives_what_three_would(brief: Session, topic: str) -> None:
+    session = brief
     for suffix, option in (("", ""), ("_apart", " --no-fuse")):
         line = f"--schema 'id BIGINT, zone INT' --starting earliest{option}"
         cell(session, f"trips{suffix} --topic {topic} {line}", "source")
@@ -110,8 +110,8 @@ def test_a_chain_is_one_query_and_gives_what_three_would(recommending: Session, 
     assert by_id(fused) == by_id(apart) == expected
 
 
-def test_instances_share_partitions_and_keys_stay_together(recommending: Session) -> None:
-    session = recommending
+def test_instances_share_partitions_and_keys_stay_together(brief: Session) -> None:
+    session = brief
     topic = new_topic(session, partitions=2)
     line = f"--topic {topic} --schema 'id BIGINT, zone INT' --starting earliest"
     cell(session, f"spread {line} -n 2", "source")
@@ -145,8 +145,8 @@ def test_instances_share_partitions_and_keys_stay_together(recommending: Session
     assert held(session) == before
 
 
-def test_a_python_function_runs_in_micro_batches_and_its_cpu_is_seen(recommending: Session, topic: str) -> None:
-    session = recommending
+def test_a_python_function_runs_in_micro_batches_and_its_cpu_is_seen(brief: Session, topic: str) -> None:
+    session = brief
     from pyspark.sql import functions as F
 
     @F.pandas_udf("double")
@@ -183,8 +183,8 @@ def test_a_python_function_runs_in_micro_batches_and_its_cpu_is_seen(recommendin
     assert "felt.1 runs in micro-batch mode: Spark's real-time mode does not take Python functions" in session.status()
 
 
-def test_a_recipe_with_its_own_source_is_shed_too(recommending: Session) -> None:
-    session = recommending
+def test_a_recipe_with_its_own_source_is_shed_too(brief: Session) -> None:
+    session = brief
     ticks = "spark.readStream.format('rate').option('rowsPerSecond', 1000).load()"
     cell(session, "ticks -p 1 --trigger 1", ticks)
     eventually(lambda: count(session, "ticks").processed > 500, what="rows of the source")
@@ -209,8 +209,8 @@ def test_a_recipe_with_its_own_source_is_shed_too(recommending: Session) -> None
     assert "ticks" not in session.runtime.observe().measured.counts
 
 
-def test_two_streams_are_joined(recommending: Session) -> None:
-    session = recommending
+def test_two_streams_are_joined(brief: Session) -> None:
+    session = brief
     left, right = new_topic(session), new_topic(session)
     cell(session, f"calls --topic {left} --schema 'id BIGINT, zone INT, at TIMESTAMP' --starting earliest", "source")
     cell(
@@ -237,8 +237,8 @@ a.join(b, 'id').where("picked BETWEEN at AND at + INTERVAL 10 MINUTES")
     assert all(row["cab"] == f"c{id}" and row["zone"] == id % 9 for id, row in found.items())
 
 
-def test_replacing_a_stream_loses_none_of_the_rows_that_wait(recommending: Session, topic: str) -> None:
-    session = recommending
+def test_replacing_a_stream_loses_none_of_the_rows_that_wait(brief: Session, topic: str) -> None:
+    session = brief
     produce(session, topic, ({"id": i} for i in range(100)))
     # one batch at once, the next one in days
     line = f"paid --topic {topic} --schema 'id BIGINT' --starting earliest -p 1 --mode microbatch --trigger 999999"
@@ -257,8 +257,8 @@ def test_replacing_a_stream_loses_none_of_the_rows_that_wait(recommending: Sessi
     assert count(session, "paid").processed == 500
 
 
-def test_a_second_consumer_changes_nothing_for_the_first(recommending: Session, topic: str) -> None:
-    session = recommending
+def test_a_second_consumer_changes_nothing_for_the_first(brief: Session, topic: str) -> None:
+    session = brief
     cell(session, f"trips --topic {topic} --schema 'id BIGINT' --starting latest", "source")
     cell(session, "first -p 1", "trips.withColumn('n', F.lit(1))")
     assert session.runtime.deployment.specs["first"].members == ("trips", "first")
@@ -297,8 +297,8 @@ def test_a_second_consumer_changes_nothing_for_the_first(recommending: Session, 
     received("first", 0, 700)
 
 
-def test_batches_are_bounded_by_the_time_they_take(recommending: Session, topic: str) -> None:
-    session = recommending
+def test_batches_are_bounded_by_the_time_they_take(brief: Session, topic: str) -> None:
+    session = brief
     from pyspark.sql import functions as F
 
     def slow(value):  # type: ignore[no-untyped-def] # pyspark takes hints for the kind of function
@@ -329,8 +329,8 @@ def test_batches_are_bounded_by_the_time_they_take(recommending: Session, topic:
     assert {row["y"] for row in rows(session, "slowly")} == set(range(60_000))
 
 
-def test_a_dry_run_starts_nothing(recommending: Session, topic: str) -> None:
-    session = recommending
+def test_a_dry_run_starts_nothing(brief: Session, topic: str) -> None:
+    session = brief
     before = held(session)
     said = cell(session, f"later --topic {topic} --schema 'id BIGINT' -p 1 --dry-run", "source.where('id > 1')").said
     assert said == "later is well-formed (dry run: nothing was started)"
@@ -369,8 +369,8 @@ BAD: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def test_what_cannot_run_is_one_line_and_leaves_nothing(recommending: Session, topic: str) -> None:
-    session = recommending
+def test_what_cannot_run_is_one_line_and_leaves_nothing(brief: Session, topic: str) -> None:
+    session = brief
     cell(session, f"numbers {NUMBERS}".format(topic=topic), "source")
     cell(session, f"early {NUMBERS}".format(topic=topic), "source")
     cell(session, "later_on", "early")

@@ -112,8 +112,8 @@ def strongest(a: Bits, b: Bits, own: bool = False) -> float:
 NO_PATTERN = 6.0
 
 
-def test_sources_keep_their_share_without_a_pattern_and_the_same_rows_after_a_replay(recommending: Session) -> None:
-    session, half, d = recommending, 12_000, 0.3
+def test_sources_keep_their_share_without_a_pattern_and_the_same_rows_after_a_replay(brief: Session) -> None:
+    session, half, d = brief, 12_000, 0.3
     place, dials = topic(session, "shedding-share", 2), {"share": d, "again": d, "less": d / 2}
     turn(session, {(None, name): share for name, share in dials.items()})
     source(session, "share", place)
@@ -143,8 +143,8 @@ def test_sources_keep_their_share_without_a_pattern_and_the_same_rows_after_a_re
             assert strongest(part, other) < NO_PATTERN
 
 
-def test_the_sending_end_draws_anew_in_every_batch(recommending: Session) -> None:
-    session, half, d = recommending, 6_000, 0.3
+def test_the_sending_end_draws_anew_in_every_batch(brief: Session) -> None:
+    session, half, d = brief, 6_000, 0.3
     place, modes = topic(session, "shedding-draw"), {"realtime": "real-time", "microbatch": "micro-batch"}
     turn(session, {(f"sender_{mode}", f"receiver_{mode}"): d for mode in modes})
     streams = {mode: pair(session, place, f"sender_{mode}", f"receiver_{mode}", mode=mode) for mode in modes}
@@ -168,9 +168,9 @@ def test_the_sending_end_draws_anew_in_every_batch(recommending: Session) -> Non
             assert strongest(part, other) < NO_PATTERN
 
 
-def test_weights_estimate_the_truth_and_books_are_exact_through_a_burst_and_moves(recommending: Session) -> None:
+def test_weights_estimate_the_truth_and_books_are_exact_through_a_burst_and_moves(brief: Session) -> None:
     """By the design-based variance of a Poisson sample: sum of w (w - 1) over the rows that were kept."""
-    session, edge = recommending, ("burst_in", "burst_out")
+    session, edge = brief, ("burst_in", "burst_out")
     place = topic(session, "shedding-burst")
     turn(session, {(None, "burst_in"): 1.0, edge: 1.0}, burst_out=1.0)
     stream = pair(session, place, *edge)
@@ -225,8 +225,8 @@ def test_weights_estimate_the_truth_and_books_are_exact_through_a_burst_and_move
     assert in_errors(slice(None), sent) <= 4
 
 
-def test_a_dial_at_0_drops_everything_and_at_1_nothing(recommending: Session) -> None:
-    session, count, edge = recommending, 500, ("open_in", "open_out")
+def test_a_dial_at_0_drops_everything_and_at_1_nothing(brief: Session) -> None:
+    session, count, edge = brief, 500, ("open_in", "open_out")
     place = topic(session, "shedding-ends")
     shut: dict[str, Any] = {"keep": {(None, "open_in"): 0.0, edge: 1.0}, "open_out": 1.0}
     turn(session, **shut)
@@ -258,8 +258,8 @@ def test_a_dial_at_0_drops_everything_and_at_1_nothing(recommending: Session) ->
     assert all(instance.failures == 0 for instance in session.runtime.instances.values())
 
 
-def test_all_dials_of_a_task_manager_turn_in_one_call(recommending: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    session, edge = recommending, ("calls_in", "calls_out")
+def test_all_dials_of_a_task_manager_turn_in_one_call(brief: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, edge = brief, ("calls_in", "calls_out")
     pair(session, topic(session, "shedding-calls"), *edge)
     calls: list[dict[str, float]] = []
     really = dial.turn
@@ -283,21 +283,21 @@ def test_all_dials_of_a_task_manager_turn_in_one_call(recommending: Session, mon
 
 
 @pytest.fixture
-def reading(request: pytest.FixtureRequest, recommending: Session) -> Iterator[Reading]:
+def reading(request: pytest.FixtureRequest, brief: Session) -> Iterator[Reading]:
     """Plans that are built meanwhile read their dials this way."""
-    managers = list(recommending.runtime.task_managers.values())
+    managers = list(brief.runtime.task_managers.values())
     before = [manager.reading for manager in managers]
     for manager in managers:
         manager.reading = request.param
     yield request.param
-    recommending.stop_all()
+    brief.stop_all()
     for manager, was in zip(managers, before, strict=True):
         manager.reading = was
 
 
 @pytest.mark.parametrize("reading", [Reading.BATCH, Reading.RESTART], indirect=True)
-def test_dials_of_clusters_whose_executors_are_elsewhere(recommending: Session, reading: Reading) -> None:
-    session, count, edge = recommending, 4_000, (f"in_{reading.value}", f"out_{reading.value}")
+def test_dials_of_clusters_whose_executors_are_elsewhere(brief: Session, reading: Reading) -> None:
+    session, count, edge = brief, 4_000, (f"in_{reading.value}", f"out_{reading.value}")
     place = topic(session, f"shedding-by-{reading.value}")
     sent = 0
     turn(session, {(None, edge[0]): 0.6, edge: 0.5}, **{edge[1]: 0.2})
