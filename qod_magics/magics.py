@@ -241,9 +241,7 @@ class QodMagics(Magics):
         given = parser.read(words)
         session = self._session()
         if given.seconds is None and hasattr(self.shell, "kernel"):
-            from IPython.display import display
-
-            display(session)
+            session.view.show()
             return
         seconds = 30.0 if given.seconds is None else given.seconds
         from qod_magics.watching import in_place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ class View:
         self._began = session.began
         self.frames: deque[Frame] = deque(self._recorded(), MOST_FRAMES)
         self.dashboard = Dashboard(f"qod session {session.id}", self.frames)
+        self._pictures: list[Any] = []
         self._commands = Commands()
         self.panel = Panel(session, self._commands)
         if self.frames:
@@ -38,9 +40,23 @@ class View:
 
         return ipw.VBox([self.dashboard, self.panel.view])
 
+    def show(self) -> None:
+        """Show it in the cell that runs, with room for the picture that is left when the session ends."""
+        from IPython.display import HTML, display
+
+        display(self._session)
+        handle = display(HTML(""), display_id=True)
+        if handle is not None:
+            self._pictures.append(handle)
+
     def close(self) -> None:
-        """Take no more cycles; the last state stays on show."""
+        """Take no more cycles; the last state stays on show, and where `show` was called a picture that is seen
+        without a kernel too."""
         self._unsubscribe()
+        if self._pictures:
+            picture = self._picture()
+            for handle in self._pictures:
+                handle.update(picture)
         self._commands.close()
         self.dashboard.end()
 
@@ -54,6 +70,19 @@ class View:
 
     def _follow(self, made: Frame) -> None:
         self.panel.update(made, self._session.controller.period_s, self._session.controller.paused)
+
+    def _picture(self) -> Any:
+        """Accuracies and CPU of the recording so far, as SVG."""
+        from IPython.display import HTML
+
+        from qod_widgets.charts import accuracy_chart, cpu_chart, svg
+
+        try:
+            lines = load(self._session.recording_path)[-MOST_FRAMES:]
+            drawn = "".join(svg(chart(lines)) for chart in (accuracy_chart, cpu_chart))
+        except (OSError, QodError, ValueError) as error:
+            return HTML(f"<p>no picture: {html.escape(str(error))}</p>")
+        return HTML(f'<div style="background: white; max-width: 1000px">{drawn}</div>')
 
     def _recorded(self) -> list[Frame]:
         """What happened before somebody looked, from the recording."""

@@ -1,0 +1,131 @@
+"""The dashboard's half in the kernel: what is sent, when, and to whom. Its other half is seen in a browser."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import pytest
+
+from qod_widgets.dashboard import HISTORY_S, Dashboard, bundle
+from qod_widgets.live_charts import specs
+from qod_widgets.state import frame
+from tests.widgets.recordings import taxi_drives
+
+LINES = taxi_drives()
+BEGAN = datetime.fromisoformat(LINES[0]["at"])
+FRAMES = [frame(line, BEGAN) for line in LINES]
+
+
+class Watched(Dashboard):
+    """A dashboard whose messages are kept."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.sent = []
+
+    def send(self, content, buffers=None):
+        self.sent.append(content)
+
+    def until(self, count):
+        deadline = time.monotonic() + 20
+        while len(self.sent) < count and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.sent
+
+    def tell(self, kind, view="a"):
+        self._heard(self, {"kind": kind, "view": view}, [])
+
+
+@pytest.fixture
+def dashboard():
+    made = Watched("run", FRAMES[:3])
+    yield made
+    made.close()
+
+
+def test_nothing_is_sent_while_nobody_looks(dashboard):
+    dashboard.feed(FRAMES[3])
+    time.sleep(0.4)
+    assert dashboard.sent == []
+    assert dashboard._thread is None
+
+
+def test_who_opens_it_gets_the_history_and_then_what_is_new(dashboard):
+    dashboard.tell("open")
+    first = dashboard.until(1)[0]
+    assert first["fresh"]
+    assert [each["t"] for each in first["frames"]] == [each["t"] for each in FRAMES[:3]]
+    assert first["specs"].keys() == {"cpu", "accuracy", "throughput", "lag", "dropped"}
+    dashboard.feed(FRAMES[3])
+    second = dashboard.until(2)[1]
+    assert not second["fresh"]
+    assert "specs" not in second
+    assert second["frames"] == [FRAMES[3]]
+
+
+def test_frames_that_come_fast_go_together(dashboard):
+    dashboard.tell("open")
+    dashboard.until(1)
+    for each in FRAMES[3:23]:
+        dashboard.feed(each)
+    deadline = time.monotonic() + 20
+    while sum(len(m["frames"]) for m in dashboard.sent[1:]) < 20 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [each["t"] for message in dashboard.sent[1:] for each in message["frames"]] == [f["t"] for f in FRAMES[3:23]]
+    assert len(dashboard.sent) <= 5
+
+
+def test_another_application_brings_other_charts(dashboard):
+    dashboard.tell("open")
+    dashboard.until(1)
+    other = {**FRAMES[3], "tasks": FRAMES[3]["tasks"][:2], "edges": FRAMES[3]["edges"][:2]}
+    dashboard.feed(other)
+    message = dashboard.until(2)[1]
+    assert message["fresh"]
+    assert "specs" in message
+
+
+def test_after_the_last_view_closed_nothing_is_sent(dashboard):
+    dashboard.tell("open")
+    dashboard.tell("open", "b")
+    dashboard.until(1)
+    dashboard.tell("close")
+    assert dashboard.watched
+    dashboard.tell("close", "b")
+    assert not dashboard.watched
+    count = len(dashboard.sent)
+    dashboard.feed(FRAMES[3])
+    time.sleep(0.4)
+    assert len(dashboard.sent) == count
+
+
+def test_the_history_reaches_back_ten_minutes():
+    long = [{**FRAMES[0], "t": float(t)} for t in range(0, 2000, 5)]
+    dashboard = Watched("long", long)
+    assert next(each["t"] for each in dashboard._history()) == long[-1]["t"] - HISTORY_S
+    dashboard.close()
+
+
+def test_its_thread_ends_with_it(dashboard):
+    dashboard.tell("open")
+    dashboard.until(1)
+    thread = dashboard._thread
+    dashboard.end()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert dashboard.ended
+
+
+def test_the_code_is_whole_and_loads_nothing_from_elsewhere():
+    code = bundle()
+    assert "export{" in code.replace(" ", "")[-200:]
+    assert "https://cdn" not in code
+    assert "esm.sh" not in code
+
+
+@pytest.mark.parametrize("tasks", [(), ("a",), tuple(f"t{i}" for i in range(50))])
+def test_charts_have_one_data_set_of_their_own_name(tasks):
+    for name, spec in specs(tasks, tasks).items():
+        assert spec["data"] == {"name": name}
+        assert "$schema" not in spec

@@ -1,0 +1,97 @@
+"""A cycle as the dashboard shows it: states in one word, by what a user would want to know first."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from datetime import datetime
+
+import pytest
+
+from qod_widgets.state import OTHER, STATES, frame
+from tests.widgets.recordings import taxi_drives
+
+LINES = taxi_drives()
+BEGAN = datetime.fromisoformat(LINES[0]["at"])
+
+
+def shown(line):
+    return frame(line, BEGAN)
+
+
+def task(line, id):
+    return next(task for task in shown(line)["tasks"] if task["id"] == id)
+
+
+def changed(line, **instance):
+    """`line` with other values in the instances of TDSnk1."""
+    other = deepcopy(line)
+    for each in other["snapshot"]["instances"]:
+        if each["task"] == "TDSnk1":
+            each |= instance
+    return other
+
+
+def test_every_line_makes_a_frame_that_is_json():
+    for line in LINES:
+        made = json.loads(json.dumps(shown(line)))
+        assert {each["state"] for each in made["tasks"]} <= STATES.keys()
+
+
+def test_the_cpu_of_a_task_manager_is_that_of_its_tasks_and_of_others():
+    for line in LINES:
+        for manager in shown(line)["managers"]:
+            assert sum(manager["tasks"].values()) == pytest.approx(manager["cpu"], abs=0.05)
+            assert OTHER in manager["tasks"]
+
+
+def test_sources_have_an_edge_from_outside_and_each_stream_has_one():
+    edges = {edge["name"]: edge for edge in shown(LINES[-1])["edges"]}
+    assert edges["TDSrc1"]["from"] is None
+    assert edges["TDSrc1>TDSnk1"]["d"] == pytest.approx(1.0)
+
+
+def test_kinds():
+    kinds = {task["id"]: task["kind"] for task in shown(LINES[0])["tasks"]}
+    assert kinds == {"TDSrc1": "source", "TDSrc2": "source", "TDSnk1": "query", "TDSnk2": "query"}
+
+
+@pytest.mark.parametrize(
+    ("instance", "state"),
+    [
+        ({"state": "given up"}, "given up"),
+        ({"state": "backing off", "warming_up": True}, "backing off"),
+        ({"state": "moving"}, "moving"),
+        ({"warming_up": True, "stale": True}, "warming up"),
+        ({"warming_up": False, "stale": True}, "no metrics"),
+        ({"warming_up": False, "missing": ["cpu"]}, "no metrics"),
+    ],
+)
+def test_what_is_wrong_with_an_instance_comes_first(instance, state):
+    assert task(changed(LINES[-1], **instance), "TDSnk1")["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "planned", "state"),
+    [
+        (1.0, 1.0, "full accuracy"),
+        (None, 1.0, "idle"),
+        (0.7, 0.7, "shedding"),
+        (0.4, 0.4, "at minimum"),
+        (0.35, 0.4, "below minimum"),
+    ],
+)
+def test_the_state_of_a_query_is_told_by_its_accuracies(accuracy, planned, state):
+    line = changed(LINES[-1], warming_up=False)
+    line["measured"]["accuracy"]["TDSnk1"] = accuracy
+    line["plan"]["desired"]["TDSnk1"] = planned
+    line["plan"]["starved"] = []
+    assert task(line, "TDSnk1")["state"] == state
+
+
+def test_tasks_of_a_starved_task_manager_say_so():
+    line = changed(LINES[-1], warming_up=False, task_manager="tm1")
+    line["plan"]["starved"] = ["tm1"]
+    line["measured"]["accuracy"]["TDSnk1"] = 0.5
+    found = task(line, "TDSnk1")
+    assert (found["state"], found["attention"]) == ("starved", 3)
