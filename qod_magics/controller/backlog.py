@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from qod_magics.controller.dag import Dag
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, Task
 
@@ -25,11 +26,19 @@ class Backlog:
 
 
 def backlogs(snapshot: Snapshot, measured: Measured, period_s: float) -> Mapping[str, Backlog]:
-    """The backlog before each task, 0 rows where nothing or no more than the allowance waits.
+    """The backlog before each task before which more waits than the allowance.
 
     Lags and rates are those of `measured`; a source without a measured rate counts with its `external_rate`.
     """
-    return {task.id: _before(task, measured, period_s) for task in snapshot.tasks}
+    reader = Dag.of(snapshot).reader
+    waiting = {reader[name] for name, rows in measured.lag.items() if rows > 0 and name in reader}
+    found = {}
+    for position in sorted(waiting):
+        task = snapshot.tasks[position]
+        backlog = _before(task, measured, period_s)
+        if backlog.rows > 0:
+            found[task.id] = backlog
+    return found
 
 
 @dataclass(frozen=True, slots=True)

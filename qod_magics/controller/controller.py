@@ -267,7 +267,8 @@ class Controller:
                 lambda seen: policy.decide(seen, state)[0].current_accuracy,
             )
             self._chronicle.happened(*(each.event() for each in over))
-            snapshot = warm_up.mark(observation.snapshot, self._warm.warming)
+            if over:
+                snapshot = warm_up.mark(observation.snapshot, self._warm.warming)
             started = self.clock.monotonic()
             plan, self._state = policy.decide(snapshot, state)
             policy_ms = 1000 * (self.clock.monotonic() - started)
@@ -283,7 +284,7 @@ class Controller:
         found = backlogs(snapshot, measured, self.period_s)
         self._drains = self._drains.advance(found, now, self.drain_periods * self.period_s, self.period_s)
         left_s = self._drains.left_s(now, self.period_s)
-        new = dials(plan, snapshot, measured, period_s=self.period_s, drain_periods=self.drain_periods, left_s=left_s)
+        new = dials(plan, snapshot, measured, period_s=self.period_s, left_s=left_s, waiting=found)
         settings = hold(new, self._in_force, snapshot)
         return overridden(settings, self._by_hand, snapshot) if self._by_hand else settings
 

@@ -2,40 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+from qod_magics.core.plan import Edge
 from qod_magics.core.snapshot import Snapshot, Task
-from qod_magics.policies.stream_economics import restrictions
 from qod_magics.policies.stream_economics.topology import Topology
+
+_Declared = list[tuple[str, tuple[str, ...], int | None, float | None]]
+
+
+@dataclass(frozen=True)
+class Dag:
+    """What follows from the declarations of the tasks alone. Positions are those in the snapshot."""
+
+    topology: Topology
+    names: Sequence[str]  #: the tasks, by position
+    edges: Sequence[Edge]  #: inputs of sources (from None) and streams: those of each task after those of its inputs
+    reader: Mapping[str, int]  #: who reads what lags and rates are measured of: a source's id, or "from>to"
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Dag:
+        """That of a valid snapshot: the very object of the last call where the tasks are declared as they were then,
+        which is what they are in cycle after cycle."""
+        global _last
+        tasks, last = snapshot.tasks, _last
+        if last is not None and last[0] is tasks:
+            return last[2]
+        declared = [(task.id, task.upstream, task.priority, task.min_accuracy) for task in tasks]
+        dag = last[2] if last is not None and last[1] == declared else cls._built(tasks)
+        _last = (tasks, declared, dag)
+        return dag
+
+    @classmethod
+    def _built(cls, tasks: Sequence[Task]) -> Dag:
+        topology = Topology.of(tasks)
+        reader = {}
+        for position, task in enumerate(tasks):
+            for source in task.upstream:
+                reader[f"{source}>{task.id}"] = position
+            if not task.upstream:
+                reader[task.id] = position
+        edges = [(source, tasks[t].id) for t in topology.order for source in tasks[t].upstream or (None,)]
+        return cls(topology, [task.id for task in tasks], edges, reader)
+
+    @cached_property
+    def upstream_first(self) -> Sequence[str]:
+        """The tasks, each one after all that it reads from."""
+        return [self.names[t] for t in self.topology.order]
+
+    @cached_property
+    def minimums(self) -> Mapping[str, float]:
+        """The minimum accuracy minAc of each task (model item 1), 0..1."""
+        return dict(zip(self.names, self.topology.min_accuracy, strict=True))
+
+    @cached_property
+    def edge_set(self) -> frozenset[Edge]:
+        """`edges`, to be compared."""
+        return frozenset(self.edges)
+
+    @cached_property
+    def _rank(self) -> Mapping[int, int]:
+        return {t: rank for rank, t in enumerate(self.topology.order)}
+
+    def around(self, positions: Iterable[int]) -> list[int]:
+        """These tasks, all that depend on them, and all that those read from: each one after what it reads from."""
+        below = reachable(positions, self.topology.downstream)
+        return sorted(reachable(below, self.topology.upstream), key=self._rank.__getitem__)
+
+
+_last: tuple[tuple[Task, ...], _Declared, Dag] | None = None
+
+
+def reachable(starts: Iterable[int], neighbours: Sequence[Sequence[int]]) -> set[int]:
+    """`starts` and what can be reached from them."""
+    found = set(starts)
+    waiting = list(found)
+    while waiting:
+        for each in neighbours[waiting.pop()]:
+            if each not in found:
+                found.add(each)
+                waiting.append(each)
+    return found
 
 
 def upstream_first(snapshot: Snapshot) -> tuple[Task, ...]:
     """The tasks of a valid snapshot, each one after all that it reads from."""
-    return tuple(snapshot.tasks[position] for position in Topology.of(snapshot.tasks).order)
+    return tuple(snapshot.tasks[position] for position in Dag.of(snapshot).topology.order)
 
 
 def minimums(snapshot: Snapshot) -> Mapping[str, float]:
     """The minimum accuracy minAc of each task (model item 1): the largest of the queries that depend on it, 0..1."""
-    return {task: minimum for task, (_, minimum) in restrictions(snapshot).items()}
+    return Dag.of(snapshot).minimums
 
 
 def queries_of(snapshot: Snapshot, task: str) -> tuple[Task, ...]:
     """The queries that depend on `task`, in input order; a query depends on itself."""
-    reached = _closure(task, snapshot.downstream)
-    return tuple(each for each in snapshot.tasks if each.id in reached and not snapshot.downstream[each.id])
+    topology = Dag.of(snapshot).topology
+    reached = reachable([topology.position[task]], topology.downstream)
+    return tuple(snapshot.tasks[t] for t in sorted(reached) if not topology.downstream[t])
 
 
 def above(snapshot: Snapshot, task: str) -> frozenset[str]:
     """`task` and all that it reads from, directly or not."""
-    return _closure(task, {each.id: each.upstream for each in snapshot.tasks})
-
-
-def _closure(start: str, neighbours: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
-    found: set[str] = set()
-    waiting = [start]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting.extend(neighbours[name])
-    return frozenset(found)
+    topology = Dag.of(snapshot).topology
+    return frozenset(snapshot.tasks[t].id for t in reachable([topology.position[task]], topology.upstream))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
-from qod_magics.controller.backlog import backlogs
-from qod_magics.controller.dag import minimums, upstream_first
+from qod_magics.controller.backlog import Backlog, backlogs
+from qod_magics.controller.dag import Dag
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Snapshot
@@ -16,6 +15,8 @@ DEAD_BAND = 0.005
 
 #: what rounding may cost
 EPSILON = 1e-12
+
+NO_BACKLOG = Backlog(0.0, None)
 
 
 def thinned(desired: float, minimum: float, backlog: float, rate: float | None, drain_s: float) -> float:
@@ -44,6 +45,7 @@ def dials(
     period_s: float,
     drain_periods: float = 2.0,
     left_s: Mapping[str, float] | None = None,
+    waiting: Mapping[str, Backlog] | None = None,
 ) -> Dials:
     """The settings that carry out `plan`, and drain backlogs.
 
@@ -58,27 +60,28 @@ def dials(
 
     A backlog (see `backlog.backlogs`: rows beyond the ordinary rest of 0.2 periods) has `left_s[task]` seconds to
     drain; one that `left_s` does not name is not drained. Without `left_s` each has `drain_periods * period_s`.
+    `waiting`: the backlogs, where they are known already.
     """
     drain_s = drain_periods * period_s
-    minimum = minimums(snapshot)
-    waiting = backlogs(snapshot, measured, period_s)
-    keep: dict[Edge, float] = {}
-    accept: dict[str, float] = {}
+    if waiting is None:
+        waiting = backlogs(snapshot, measured, period_s)
+    dag = Dag.of(snapshot)
+    keep = {edge: plan.non_drop[edge] for edge in dag.edges}
+    accept = {name: plan.desired[name] for name in dag.upstream_first}
+    draining = {name: each for name, each in waiting.items() if left_s is None or name in left_s}
     planned: dict[str, float] = {}  # least probability that a row reaches the task, by the plan
     actual: dict[str, float] = {}  # the same, by these dials
-    for task in upstream_first(snapshot):
-        backlog = waiting[task.id]
+    for position in dag.around(dag.topology.position[name] for name in draining):
+        task = snapshot.tasks[position]
+        minimum = dag.topology.min_accuracy[position]
+        backlog = draining.get(task.id, NO_BACKLOG)
         seconds = drain_s if left_s is None else left_s.get(task.id, drain_s)
-        if left_s is not None and task.id not in left_s:
-            backlog = replace(backlog, rows=0.0)
-        desired = plan.desired[task.id]
         if not task.upstream:
             planned[task.id] = given = plan.non_drop[None, task.id]
-            keep[None, task.id] = thinned(given, minimum[task.id], backlog.rows, backlog.rate, seconds)
+            keep[None, task.id] = thinned(given, minimum, backlog.rows, backlog.rate, seconds)
             actual[task.id] = keep[None, task.id]
-            accept[task.id] = desired
             continue
-        accept[task.id] = thinned(desired, minimum[task.id], backlog.rows, backlog.rate, seconds)
+        accept[task.id] = thinned(plan.desired[task.id], minimum, backlog.rows, backlog.rate, seconds)
         for source in task.upstream:
             given = plan.non_drop[source, task.id]
             opened = given
@@ -109,8 +112,14 @@ def reached(settings: Dials, snapshot: Snapshot) -> Mapping[str, float]:
 
     Where paths join, rows that came another way may be kept with more, but never with more than `accept`.
     """
+    return _reached(settings, snapshot, Dag.of(snapshot).topology.order)
+
+
+def _reached(settings: Dials, snapshot: Snapshot, positions: Iterable[int]) -> dict[str, float]:
+    """The same of some tasks, given each one after all that it reads from."""
     found: dict[str, float] = {}
-    for task in upstream_first(snapshot):
+    for position in positions:
+        task = snapshot.tasks[position]
         if task.upstream:
             arriving = (found[source] * settings.keep[source, task.id] for source in task.upstream)
             found[task.id] = min(settings.accept[task.id], *arriving)
@@ -129,17 +138,27 @@ def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
     if last is None:
         return new
     held = _merge(new, last, rising=True)
-    wanted, got = reached(new, snapshot), reached(held, snapshot)
-    floors = {t.id: min(t.min_accuracy, wanted[t.id]) for t in snapshot.tasks if t.min_accuracy is not None}
-    if all(got[name] >= floor - EPSILON for name, floor in floors.items()):
-        return held
-    return _merge(new, last, rising=False)
+    dag = Dag.of(snapshot)
+    touched = dag.around(_different(new, held, dag))  # elsewhere `held` is `new`
+    wanted, got = _reached(new, snapshot, touched), _reached(held, snapshot, touched)
+    for task in (snapshot.tasks[position] for position in touched):
+        if task.min_accuracy is not None and got[task.id] < min(task.min_accuracy, wanted[task.id]) - EPSILON:
+            return _merge(new, last, rising=False)
+    return held
+
+
+def _different(new: Dials, held: Dials, dag: Dag) -> set[int]:
+    """The tasks at whose input or reading end the two differ."""
+    position = dag.topology.position
+    found = {position[edge[1]] for edge, value in new.keep.items() if held.keep[edge] != value}
+    return found | {position[task] for task, value in new.accept.items() if held.accept[task] != value}
 
 
 def _merge(new: Dials, last: Dials, *, rising: bool) -> Dials:
+    keep, accept = last.keep, last.accept
     return Dials(
-        {edge: _held(value, last.keep.get(edge), rising) for edge, value in new.keep.items()},
-        {task: _held(value, last.accept.get(task), rising) for task, value in new.accept.items()},
+        {edge: d if d == keep.get(edge) else _held(d, keep.get(edge), rising) for edge, d in new.keep.items()},
+        {task: a if a == accept.get(task) else _held(a, accept.get(task), rising) for task, a in new.accept.items()},
     )
 
 

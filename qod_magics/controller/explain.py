@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.dag import above, queries_of, upstream_first
+from qod_magics.controller.dag import Dag, above, queries_of
 from qod_magics.controller.needs import Need, needs
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Instance, Snapshot, Task
@@ -57,23 +58,28 @@ def shortage(name: str, need: Need) -> str:
 def limits(snapshot: Snapshot, found: Mapping[str, Need]) -> Mapping[str, tuple[str, ...]]:
     """By task, the task managers that limit it: those short of CPU, or with an instance that warms up, where it or
     something that it reads from runs."""
-    warming = {instance.task_manager for instance in snapshot.instances if instance.warming_up}
-    hosts: dict[str, dict[str, None]] = {task.id: {} for task in snapshot.tasks}
+    scarce = {name for name, need in found.items() if need.is_tight} | warming_up(snapshot).keys()
+    topology = Dag.of(snapshot).topology
+    none: tuple[str, ...] = ()
+    hosts = [none] * len(snapshot.tasks)
     for instance in snapshot.instances:
-        if found[instance.task_manager].is_tight or instance.task_manager in warming:
-            hosts[instance.task][instance.task_manager] = None
-    for task in upstream_first(snapshot):
-        for source in task.upstream:
-            hosts[task.id].update(hosts[source])
-    return {task: tuple(names) for task, names in hosts.items()}
+        if instance.task_manager in scarce:
+            hosts[topology.position[instance.task]] += (instance.task_manager,)
+    for t in topology.order:
+        above = [hosts[source] for source in topology.upstream[t]]
+        if hosts[t] or any(above):
+            hosts[t] = tuple(dict.fromkeys(chain(hosts[t], *above)))
+    return dict(zip(topology.position, hosts, strict=True))
 
 
 def limiting(snapshot: Snapshot, plan: Plan, task: str, limited: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """The task managers that limit the accuracy asked of `task`: of a query its own, of another task those of the
     query that is given the most, since that is whose accuracy it runs at."""
-    while snapshot.downstream[task]:
-        task = max(snapshot.downstream[task], key=lambda consumer: plan.desired[consumer])
-    return limited[task]
+    dag = Dag.of(snapshot)
+    t = dag.topology.position[task]
+    while dag.topology.downstream[t]:
+        t = max(dag.topology.downstream[t], key=lambda consumer: plan.desired[dag.names[consumer]])
+    return limited[dag.names[t]]
 
 
 def supply(name: str, need: Need) -> str:
@@ -84,9 +90,17 @@ def supply(name: str, need: Need) -> str:
     )
 
 
-def pressure(name: str, need: Need, snapshot: Snapshot) -> str:
-    """What a task manager that limits somebody has and needs, and whether a warm-up is what limits."""
-    warming = [i.id for i in snapshot.instances if i.warming_up and i.task_manager == name]
+def warming_up(snapshot: Snapshot) -> Mapping[str, list[str]]:
+    """The instances that warm up, by task manager."""
+    found: dict[str, list[str]] = {}
+    for instance in snapshot.instances:
+        if instance.warming_up:
+            found.setdefault(instance.task_manager, []).append(instance.id)
+    return found
+
+
+def pressure(name: str, need: Need, warming: list[str]) -> str:
+    """What a task manager that limits somebody has and needs, and whether it is that instances of it warm up."""
     words = supply(name, need)
     if warming:
         words += f"; warming up there: {listed(warming)}, so its queries run at their minimum until that is over"
@@ -122,7 +136,7 @@ def _task(task: Task, cycle: Cycle, decision: Decision, newest: Mapping[str, Ent
 def _cause(task: Task, decision: Decision) -> list[str]:
     snapshot, plan = decision.snapshot, decision.plan
     found = needs(snapshot)
-    warming = {i.task_manager: i.id for i in snapshot.instances if i.warming_up}
+    warming = warming_up(snapshot)
     priority = restrictions(snapshot)
     related = {name for query in queries_of(snapshot, task.id) for name in above(snapshot, query.id)}
     parts = []
@@ -132,7 +146,7 @@ def _cause(task: Task, decision: Decision) -> list[str]:
             f"to be moved: {listed(list(dict.fromkeys(moved)))}, so its queries run at their minimum meanwhile"
         )
     for host in limiting(snapshot, plan, task.id, limits(snapshot, found)):
-        words = pressure(host, found[host], snapshot)
+        words = pressure(host, found[host], warming.get(host, []))
         if host not in warming:
             here = {i.task for i in snapshot.instances if i.task_manager == host}
             first = sorted(t for t in here - above(snapshot, task.id) if priority[t][0] > priority[task.id][0])

@@ -38,7 +38,7 @@ class DecisionLog:
 
     def __init__(self, size: int = 2000) -> None:
         self._entries: deque[Entry] = deque(maxlen=size)
-        self._newest: dict[tuple[str, str], Entry] = {}
+        self._newest: dict[str, dict[str, Entry]] = {}  #: by name and kind
         self._decided: Cycle | None = None
         self._lock = threading.Lock()
 
@@ -48,17 +48,18 @@ class DecisionLog:
             for entry in entries:
                 self._entries.append(entry)
                 for name in entry.names:
-                    self._newest[name, entry.kind] = entry
+                    self._newest.setdefault(name, {})[entry.kind] = entry
 
     def decided(self, cycle: Cycle) -> None:
         """Remember the last cycle with a decision: what `why` speaks of. Forget names that are gone."""
-        if cycle.snapshot is None:
+        snapshot = cycle.snapshot
+        if snapshot is None:
             return
-        known = names(cycle)
         with self._lock:
             self._decided = cycle
-            if len(self._newest) > 4 * len(known) + 100:
-                self._newest = {key: entry for key, entry in self._newest.items() if key[0] in known}
+            if len(self._newest) > 2 * (len(snapshot.tasks) + len(snapshot.instances)) + 100:
+                known = names(cycle)
+                self._newest = {name: kinds for name, kinds in self._newest.items() if name in known}
 
     def entries(self, name: str | None = None, *, kind: str | None = None) -> tuple[Entry, ...]:
         """The entries in the window, oldest first; only those about `name`, or of one `kind`, where given."""
@@ -69,7 +70,7 @@ class DecisionLog:
     def newest(self, name: str) -> tuple[Entry, ...]:
         """The newest entry of each kind about `name`, newest first."""
         with self._lock:
-            found = [entry for (about, _), entry in self._newest.items() if about == name]
+            found = list(self._newest.get(name, {}).values())
         return tuple(sorted(found, key=lambda entry: entry.cycle, reverse=True))
 
     def why(self, name: str) -> str:

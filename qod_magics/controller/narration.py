@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.explain import limiting, limits, pressure, shortage, supply
+from qod_magics.controller.explain import limiting, limits, pressure, shortage, supply, warming_up
 from qod_magics.controller.log import Entry
 from qod_magics.controller.needs import Need, needs
 from qod_magics.core.runtime import Event
+from qod_magics.core.snapshot import Instance
 
 #: a desired accuracy that moved by no more since it was last said is not worth an entry
 WORTH_SAYING = 0.01
@@ -42,12 +43,14 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     if changed or moved or starved != said.starved:
         found = needs(decision.snapshot)
         limited = limits(decision.snapshot, found) if changed else {}
-        words = {host: pressure(host, found[host], decision.snapshot) for host in found} if changed else {}
+        warming = warming_up(decision.snapshot)
+        words = {host: pressure(host, found[host], warming.get(host, [])) for host in found} if changed else {}
         for task in changed:
             hosts = limiting(decision.snapshot, plan, task, limited)
             entries.append(_shedding(cycle, task, desired[task], wanted[task], [words[host] for host in hosts]))
             desired[task] = wanted[task]
-        entries += [_move(cycle, decision, name, moving[name], found) for name in moved]
+        rows = {each.id: each for each in decision.snapshot.instances} if moved else {}
+        entries += [_move(cycle, rows[name], moving[name], found) for name in moved]
         entries += _starving(cycle, starved, said.starved, found)
     return tuple(entries), Said(desired, moving, starved)
 
@@ -99,9 +102,8 @@ def _starving(cycle: Cycle, now: frozenset[str], before: frozenset[str], found: 
             yield Entry(cycle.number, cycle.at, "starved-over", (name,), words, _numbers(found[name]))
 
 
-def _move(cycle: Cycle, decision: Decision, instance: str, target: str, found: Mapping[str, Need]) -> Entry:
-    row = next(each for each in decision.snapshot.instances if each.id == instance)
-    source = row.task_manager
+def _move(cycle: Cycle, row: Instance, target: str, found: Mapping[str, Need]) -> Entry:
+    instance, source = row.id, row.task_manager
     verb = "moves" if cycle.applied else "should move"
     where = f"to {target}" if target else "to wherever there is room"
     words = f"{instance} {verb} from {source} {where}: {shortage(source, found[source])}"

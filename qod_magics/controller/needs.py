@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from qod_magics.controller.dag import Dag
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stream_economics.accuracy import current_accuracy, required_cpu
 from qod_magics.policies.stream_economics.load import Load
-from qod_magics.policies.stream_economics.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,16 @@ class Need:
 
 def needs(snapshot: Snapshot) -> Mapping[str, Need]:
     """What each task manager of the snapshot has and needs, by id."""
-    topology = Topology.of(snapshot.tasks)
+    topology = Dag.of(snapshot).topology
     load = Load.of(snapshot, topology)
     current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
     at_minimum = [0.0] * len(snapshot.task_managers)
     at_full = [0.0] * len(snapshot.task_managers)
+    least = [required_cpu(*each) for each in zip(topology.min_accuracy, load.cpu, current, strict=True)]
+    full = [required_cpu(1.0, *each) for each in zip(load.cpu, current, strict=True)]
     for task, manager in zip(load.task_of, load.manager_of, strict=True):
-        at_minimum[manager] += required_cpu(topology.min_accuracy[task], load.cpu[task], current[task])
-        at_full[manager] += required_cpu(1.0, load.cpu[task], current[task])
+        at_minimum[manager] += least[task]
+        at_full[manager] += full[task]
     return {
         manager.id: Need(load.available[i], at_minimum[i], at_full[i])
         for i, manager in enumerate(snapshot.task_managers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qod_magics.controller.dag import Dag
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import QodError, nearest
@@ -19,18 +20,36 @@ def check_plan(plan: Plan, snapshot: Snapshot) -> None:
     Fractions lie in 0..1; there is a `desired` for every task and a `non_drop` for every source and stream; only
     instances and task managers of the snapshot are named.
     """
-    tasks = {task.id for task in snapshot.tasks}
+    _check_fractions(plan)
+    dag = Dag.of(snapshot)
+    tasks = dag.topology.position
+    if plan.desired.keys() != tasks.keys() or not plan.non_drop.keys() >= dag.edge_set:
+        _check_complete(plan, snapshot)
+    for unknown in sorted(plan.desired.keys() - tasks.keys()):
+        raise PlanError(f"desired names {unknown!r}, which is no task.{nearest(unknown, tasks)}")
+    if plan.fail or plan.place:
+        _check_moves(plan, snapshot)
+
+
+def _check_fractions(plan: Plan) -> None:
+    values = (*plan.desired.values(), *plan.non_drop.values())
+    if not [value for value in values if not 0.0 <= value <= 1.0]:
+        return
     for name, value in _fractions(plan):
         if not 0.0 <= value <= 1.0:
             raise PlanError(f"{name} is {value!r}; a policy must give a fraction from 0 to 1")
+
+
+def _check_complete(plan: Plan, snapshot: Snapshot) -> None:
     for task in snapshot.tasks:
         if task.id not in plan.desired:
             raise PlanError(f"desired has no value for {task.id!r}; a policy must give one for every task")
         for source in task.upstream or (None,):
             if (source, task.id) not in plan.non_drop:
                 raise PlanError(f"non_drop has no row from {source!r} to {task.id!r}; give one for it")
-    for unknown in sorted(plan.desired.keys() - tasks):
-        raise PlanError(f"desired names {unknown!r}, which is no task.{nearest(unknown, tasks)}")
+
+
+def _check_moves(plan: Plan, snapshot: Snapshot) -> None:
     instances = {instance.id for instance in snapshot.instances}
     managers = {manager.id for manager in snapshot.task_managers}
     for instance in (*plan.fail, *plan.place):

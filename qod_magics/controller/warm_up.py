@@ -80,11 +80,13 @@ class WarmUp:
 def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
     """`snapshot` with `warming_up` set on exactly the instances named."""
     names = frozenset(warming)
-    marked = (
-        each if each.warming_up == (each.id in names) else replace(each, warming_up=not each.warming_up)
-        for each in snapshot.instances
-    )
-    return replace(snapshot, instances=tuple(marked))
+    wrong = [i for i, each in enumerate(snapshot.instances) if each.warming_up != (each.id in names)]
+    if not wrong:
+        return snapshot
+    instances = list(snapshot.instances)
+    for i in wrong:
+        instances[i] = replace(instances[i], warming_up=not instances[i].warming_up)
+    return replace(snapshot, instances=tuple(instances))
 
 
 def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, tuple[Begun, ...]]:
@@ -93,15 +95,18 @@ def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, 
     failed = {e.detail.get("instance") for e in observation.events if e.kind in FAILURES}
     warming: dict[str, Warming] = {}
     begun = []
+    known, where = state.where, {each.id: each.task_manager for each in observation.snapshot.instances}
+    concerned = restarted | state.warming.keys()
     for instance in observation.snapshot.instances:
-        why = _why(instance, state.where.get(instance.id), instance.id in restarted)
+        if known.get(instance.id) == instance.task_manager and instance.id not in concerned:
+            continue
+        why = _why(instance, known.get(instance.id), instance.id in restarted)
         if why is not None:
             warming[instance.id] = Warming(now, why)
             begun.append(Begun(instance, why))
         elif instance.id in state.warming:
             warm = state.warming[instance.id]
             warming[instance.id] = replace(warm, bound_for=None) if instance.id in failed else warm
-    where = {instance.id: instance.task_manager for instance in observation.snapshot.instances}
     return WarmUp(where, warming), tuple(begun)
 
 
@@ -117,6 +122,8 @@ def settle(
     An instance whose `fresh` is False, or which the runtime itself reports as warming up, goes on until the time-out.
     `current_accuracy` gives curAc by task for a snapshot; it is asked at most once, and only when it matters.
     """
+    if not state.warming:
+        return state, ()
     minimum = minimums(observation.snapshot)
     candidates = []
     for instance in observation.snapshot.instances:

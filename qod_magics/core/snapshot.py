@@ -7,13 +7,14 @@ a later policy (memory, traffic, latency, SLOs) adds optional keys, each with on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+_Row = TypeVar("_Row")
 
 
 def nothing() -> Mapping[str, Any]:
@@ -84,3 +85,17 @@ class Snapshot:
             for upstream in task.upstream:
                 down[upstream].append(task.id)
         return {task: tuple(consumers) for task, consumers in down.items()}
+
+
+def rows(kind: type[_Row], ids: Sequence[Any], *columns: Iterable[Any]) -> tuple[_Row, ...]:
+    """A table of `kind` from its columns: all fields in their order, the first one as a sequence.
+
+    As `kind(...)` for each row; but frozen objects are slow to make, and a large cluster has tens of thousands.
+    """
+    found = [object.__new__(kind) for _ in ids]
+    names: tuple[str, ...] = kind.__slots__  # type: ignore[attr-defined]
+    for name, column in zip(names, (ids, *columns), strict=True):
+        put = getattr(kind, name).__set__
+        for row, value in zip(found, column, strict=False):  # a column may go on for ever
+            put(row, value)
+    return tuple(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Protocol
 
 from qod_magics.core.snapshot import Snapshot, Task
@@ -34,11 +34,18 @@ def check_snapshot(snapshot: Snapshot) -> None:
 
 
 def _check_ids(table: str, rows: Sequence[_Named]) -> None:
+    if len({row.id for row in rows}) == len(rows):
+        return
     first: dict[str, int] = {}
     for i, row in enumerate(rows):
         earlier = first.setdefault(row.id, i)
         if earlier != i:
             raise SnapshotError(f"{table}[{i}].id: {show(row.id)} is taken by {table}[{earlier}]; give each its own id")
+
+
+def _are_measures(values: Sequence[float]) -> bool:
+    """Whether all are finite numbers >= 0: the quick answer, where there is nothing to say."""
+    return all(map(isfinite, values)) and min(values, default=0.0) >= 0
 
 
 def _check_measure(field: str, value: float, unit: str) -> None:
@@ -55,15 +62,19 @@ def _check_values(snapshot: Snapshot) -> None:
             )
         _check_measure(f"task_managers[{i}].cpu", manager.cpu, "% of one core")
     for i, task in enumerate(snapshot.tasks):
-        if task.external_rate is not None:
+        if task.external_rate is not None and not 0 <= task.external_rate < inf:
             _check_measure(f"tasks[{i}].external_rate", task.external_rate, "rows/s, or null for unknown")
         if task.min_accuracy is not None and not 0 <= task.min_accuracy <= 1:
             raise SnapshotError(
                 f"tasks[{i}].min_accuracy: {show(task.min_accuracy)} is not between 0 and 1; "
                 "give a fraction of 1 (60 % is 0.6)"
             )
-    for i, stream in enumerate(snapshot.streams):
-        _check_measure(f"streams[{i}].out_rate", stream.out_rate, "rows/s")
+    if not _are_measures([stream.out_rate for stream in snapshot.streams]):
+        for i, stream in enumerate(snapshot.streams):
+            _check_measure(f"streams[{i}].out_rate", stream.out_rate, "rows/s")
+    rates, cpu = [each.in_rate for each in snapshot.instances], [each.cpu for each in snapshot.instances]
+    if _are_measures(rates) and _are_measures(cpu):
+        return
     for i, instance in enumerate(snapshot.instances):
         _check_measure(f"instances[{i}].in_rate", instance.in_rate, "rows/s")
         _check_measure(f"instances[{i}].cpu", instance.cpu, "% of one core")
@@ -78,7 +89,7 @@ def _check_upstream(tasks: Sequence[Task], position: dict[str, int]) -> None:
         for k, upstream in enumerate(task.upstream):
             if upstream not in position:
                 _check_known(f"tasks[{i}].upstream[{k}]", upstream, "task", position)
-        if len(set(task.upstream)) < len(task.upstream):
+        if len(task.upstream) > 1 and len(set(task.upstream)) < len(task.upstream):
             k = next(k for k, name in enumerate(task.upstream) if name in task.upstream[:k])
             raise SnapshotError(
                 f"tasks[{i}].upstream[{k}]: {show(task.upstream[k])} is listed twice; list each upstream task once"
@@ -86,6 +97,8 @@ def _check_upstream(tasks: Sequence[Task], position: dict[str, int]) -> None:
 
 
 def _check_acyclic(tasks: Sequence[Task], position: dict[str, int]) -> None:
+    if not any(position[name] >= i for i, task in enumerate(tasks) for name in task.upstream):
+        return  # each is listed after what it reads from
     waiting = [len(task.upstream) for task in tasks]
     consumers: list[list[int]] = [[] for _ in tasks]
     for i, task in enumerate(tasks):
@@ -113,6 +126,9 @@ def _check_acyclic(tasks: Sequence[Task], position: dict[str, int]) -> None:
 
 
 def _check_restrictions(snapshot: Snapshot) -> None:
+    feeding = {name for task in snapshot.tasks for name in task.upstream}
+    if not any(_is_restricted_wrongly(task, task.id in feeding) for task in snapshot.tasks):
+        return
     downstream = snapshot.downstream
     for i, task in enumerate(snapshot.tasks):
         consumers = downstream[task.id]
@@ -137,7 +153,15 @@ def _check_restrictions(snapshot: Snapshot) -> None:
             )
 
 
+def _is_restricted_wrongly(task: Task, feeds: bool) -> bool:
+    missing = (task.priority is None) + (task.min_accuracy is None)
+    return missing != 2 * feeds or (bool(task.upstream) and task.external_rate is not None)
+
+
 def _check_streams(snapshot: Snapshot, position: dict[str, int]) -> None:
+    given = [(stream.source, stream.target) for stream in snapshot.streams]
+    if given == [(name, task.id) for task in snapshot.tasks for name in task.upstream]:
+        return
     first: dict[tuple[str, str], int] = {}
     for i, stream in enumerate(snapshot.streams):
         for key, name in (("from", stream.source), ("to", stream.target)):
@@ -163,13 +187,14 @@ def _check_streams(snapshot: Snapshot, position: dict[str, int]) -> None:
 
 def _check_instances(snapshot: Snapshot, position: dict[str, int]) -> None:
     managers = {manager.id for manager in snapshot.task_managers}
-    seen: set[str] = set()
+    seen = {instance.task for instance in snapshot.instances}
+    if seen == position.keys() and managers >= {instance.task_manager for instance in snapshot.instances}:
+        return
     for i, instance in enumerate(snapshot.instances):
         if instance.task not in position:
             _check_known(f"instances[{i}].task", instance.task, "task", position)
         if instance.task_manager not in managers:
             _check_known(f"instances[{i}].task_manager", instance.task_manager, "task manager", managers)
-        seen.add(instance.task)
     for i, task in enumerate(snapshot.tasks):
         if task.id not in seen:
             raise SnapshotError(f"tasks[{i}].id: {show(task.id)} has no instance; add one to instances")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from qod_magics.simulator.engine import NOWHERE, Engine
 from qod_magics.simulator.observe import Observer
 from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Fault, Simulation
-from qod_magics.simulator.wiring import Wiring
+from qod_magics.simulator.wiring import Array, Wiring
+
+_Name = TypeVar("_Name")
 
 #: Virtual seconds between the restarts of a failing query, as on a live cluster; after the last it is given up.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -117,8 +119,8 @@ class SimulatedCluster:
         self._active[sorted(tasks)] = True
         self._listen()
         new = [i for i, t in enumerate(self.wiring.instance_task.tolist()) if t in tasks]
-        for name, target in self._targets({self.wiring.instances[i]: () for i in new}).items():
-            self._begin(self._instance[name], self._machine[target])
+        targets = self._targets({self.wiring.instances[i]: () for i in new})
+        self._begin({self._instance[name]: self._machine[target] for name, target in targets.items()})
 
     def stop_tasks(self, names: Iterable[str]) -> None:
         """Stop these tasks. What waits for them goes on waiting; nothing more is kept for them."""
@@ -259,15 +261,9 @@ class SimulatedCluster:
 
     def _turn(self, plan: Plan, dials: Dials) -> None:
         engine = self.engine
-        for edge, d in dials.keep.items():
-            if edge in self._edge:
-                engine.keep[self._edge[edge]] = d
-        for task, accuracy in dials.accept.items():
-            if task in self._task:
-                engine.accept[self._task[task]] = accuracy
-        for task, accuracy in plan.desired.items():
-            if task in self._task:
-                engine.desired[self._task[task]] = accuracy
+        engine.keep = _turned(engine.keep, self._edge, dials.keep)
+        engine.accept = _turned(engine.accept, self._task, dials.accept)
+        engine.desired = _turned(engine.desired, self._task, plan.desired)
 
     def _placed(self) -> list[int]:
         """Instances that have, or had, a task manager."""
@@ -278,7 +274,7 @@ class SimulatedCluster:
         """Where these instances go, by Algorithm 3.1."""
         engine, wiring = self.engine, self.wiring
         machines = self.simulation.machines
-        there = [m for m in range(len(machines)) if engine.up[m]]
+        there = dict.fromkeys(np.flatnonzero(engine.up).tolist())
         seconds = np.maximum(self.reports.window_to.at - self.reports.window_from.at, 1e-9)
         cpu = 100.0 * (self.reports.window_to.cpu - self.reports.window_from.cpu) / seconds
         running = [
@@ -312,11 +308,12 @@ class SimulatedCluster:
             return float(100.0 * used / max(window, 1e-9))
         return by_task.get(self.wiring.tasks[self.wiring.instance_task[instance]].id, UNKNOWN_ESTIMATE)
 
-    def _begin(self, instance: int, machine: int) -> None:
-        """An instance works from now."""
-        self.engine.start(instance, machine, fresh=True)
-        self._run[instance] += 1
-        self.reports.begin(instance, float(self._random.uniform(0.0, 1.0)))
+    def _begin(self, targets: Mapping[int, int]) -> None:
+        """These instances work from now, each on its task manager."""
+        for instance, machine in targets.items():
+            self.engine.start(instance, machine, fresh=True)
+            self._run[instance] += 1
+        self.reports.begin(np.array(list(targets), int), self._random.uniform(0.0, 1.0, len(targets)))
 
     def _halt(self, instance: int) -> None:
         self.engine.stop(instance)
@@ -342,7 +339,7 @@ class SimulatedCluster:
 
         def arrive() -> None:
             if self._run[instance] == run:
-                self._begin(instance, machine)
+                self._begin({instance: machine})
                 self._tell_arrival(instance)
 
         self._at(self.now + self._down_s(), arrive)
@@ -415,8 +412,13 @@ class SimulatedCluster:
 
     def _replace_homeless(self) -> None:
         """Instances of tasks that should run, but have no task manager, start where one is now."""
-        for instance in range(len(self.wiring.instances)):
-            where = int(self.engine.where[instance])
-            wanted = self._active[self.wiring.instance_task[instance]] and instance not in self._given_up
-            if wanted and (where == NOWHERE or not self.engine.up[where]):
+        where = self.engine.where
+        homeless = self._active[self.wiring.instance_task] & ((where == NOWHERE) | ~self.engine.up[where])
+        for instance in np.flatnonzero(homeless).tolist():
+            if instance not in self._given_up:
                 self._restart(instance)
+
+
+def _turned(last: Array, names: Iterable[_Name], values: Mapping[_Name, float]) -> Array:
+    """`values` in the order of `names`; as it was where there is none."""
+    return np.array([values.get(name, was) for name, was in zip(names, last.tolist(), strict=True)])

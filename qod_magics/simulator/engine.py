@@ -95,7 +95,7 @@ class Engine:
         self._owed[instance] = self.moves.start_cpu_s if fresh else 0.0
         self._credit[instance], self.in_batch[instance] = 0.0, False
         self.batch_began[instance] = -np.inf
-        self._batch[self.wiring.channel_instance == instance] = 0
+        self._batch[self.wiring.channels_of(instance)] = 0
 
     def stop(self, instance: int) -> None:
         """An instance stops, at the end of what it did."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
+from typing import Any, TypeVar
 
 import numpy as np
 
 from qod_magics.core.runtime import Count, Event, Measured, Observation
-from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager, rows
 from qod_magics.simulator.engine import Engine
 from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Simulation
-from qod_magics.simulator.wiring import Array
+from qod_magics.simulator.wiring import Array, Wiring
 
 #: Over how many looks the CPU of all but the tasks is averaged, as live.
 OTHERS_PERIODS = 3
@@ -22,6 +24,7 @@ OTHERS_PERIODS = 3
 MISSING = {"missing": ["in_rate", "cpu"]}
 #: A report of a time in which less than this share of the present input came is no measure of that input.
 TELLING = 0.1
+_Value = TypeVar("_Value")
 
 
 @dataclass(slots=True)
@@ -33,6 +36,70 @@ class _Look:
     busy: Array
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What observations of some tasks have in common: positions and names."""
+
+    active: Array  #: by task
+    tasks: tuple[Task, ...]  #: without rates
+    external: Array  #: positions in `tasks` of those that read from outside
+    external_edges: Array
+    edges: Array
+    edge_names: list[str]
+    streams: Array  #: edges between tasks
+    stream_ends: tuple[list[str | None], list[str]]
+    instances: Array
+    instance_ids: list[str]
+    instance_tasks: list[str]
+
+    @classmethod
+    def of(cls, wiring: Wiring, active: Array) -> _Layout:
+        """That of the `active` tasks."""
+        there = np.flatnonzero(active)
+        edges = np.flatnonzero(active[wiring.edge_target])
+        streams = edges[edges >= wiring.sources]
+        outer = edges[edges < wiring.sources]
+        instances = np.flatnonzero(active[wiring.instance_task])
+        specs = [wiring.tasks[t] for t in there.tolist()]
+        ends = [wiring.edges[e] for e in streams.tolist()]
+        return cls(
+            active=active.copy(),
+            tasks=tuple(Task(task.id, task.upstream, None, task.priority, task.min_accuracy) for task in specs),
+            external=np.searchsorted(there, wiring.edge_target[outer]),
+            external_edges=outer,
+            edges=edges,
+            edge_names=[wiring.edge_names[e] for e in edges.tolist()],
+            streams=streams,
+            stream_ends=([source for source, _ in ends], [target for _, target in ends]),
+            instances=instances,
+            instance_ids=[wiring.instances[i] for i in instances.tolist()],
+            instance_tasks=[wiring.tasks[t].id for t in wiring.instance_task[instances].tolist()],
+        )
+
+
+class _Later(Mapping[str, _Value]):
+    """A mapping that is made when somebody looks at it: most cycles nobody does."""
+
+    def __init__(self, make: Callable[[], dict[str, _Value]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> dict[str, _Value]:
+        return self._make()
+
+    def __getitem__(self, key: str) -> _Value:
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __repr__(self) -> str:
+        return repr(self._made)
+
+
 class Observer:
     """Makes observations; each looks back to the one before."""
 
@@ -41,10 +108,11 @@ class Observer:
         self._simulation, self._engine, self._reports = simulation, engine, reports
         self._noise = np.random.default_rng([simulation.scenario.seed, 1])
         self._last = _Look(0.0, engine.came.copy(), engine.busy.copy())
-        self._tasks: dict[int, Task] = {}
         self._busy = np.zeros(len(engine.machines))  #: % of one core, over the last look back
         self._others: deque[Array] = deque(maxlen=OTHERS_PERIODS)
+        self._layout: _Layout | None = None
         self._rates = np.zeros(len(engine.wiring.edges))
+        self._number = {task.id: t for t, task in enumerate(simulation.tasks)}
 
     def observe(self, active: Array, events: Sequence[Event]) -> Observation:
         """What can be seen of the `active` tasks."""
@@ -57,59 +125,58 @@ class Observer:
             self._busy = np.minimum(busy, 100.0 * engine.cores)
         in_rate, out_rate, cpu, extra, fresh = self._readings(active)
         manager_cpu = self._manager_cpu(cpu, elapsed > 0)
-        task_out = np.bincount(wiring.instance_task, out_rate, len(wiring.tasks)).tolist()
-        on = active[wiring.edge_target]
-        edges = np.flatnonzero(on).tolist()
-        streams = [e for e in edges if e >= wiring.sources]
+        layout = self._layout
+        if layout is None or not np.array_equal(layout.active, active):
+            layout = self._layout = _Layout.of(wiring, active)
+        there = layout.instances
         names = [machine.id for machine in engine.machines]
-        there = np.flatnonzero(active[wiring.instance_task])
         first_up = int(np.argmax(engine.up))
-        where = np.where(engine.up[engine.where] & (engine.where >= 0), engine.where, first_up)
-        rows = [
-            Instance(wiring.instances[i], wiring.tasks[t].id, names[w], r, c, False, x)
-            for i, t, w, r, c, x in zip(
-                there.tolist(),
-                wiring.instance_task[there].tolist(),
-                where[there].tolist(),
-                in_rate[there].tolist(),
-                cpu[there].tolist(),
-                (extra[i] for i in there.tolist()),
-                strict=True,
-            )
-        ]
-        source = wiring.edge_source.tolist()
+        where = np.where(engine.up[engine.where] & (engine.where >= 0), engine.where, first_up)[there]
+        task_out = np.bincount(wiring.instance_task, out_rate, len(wiring.tasks))
         snapshot = Snapshot(
             task_managers=tuple(
                 TaskManager(machine.id, machine.planned, used)
                 for machine, used, up in zip(engine.machines, manager_cpu.tolist(), engine.up, strict=True)
                 if up
             ),
-            tasks=self._snapshot_tasks(active),
-            streams=tuple(Stream(*wiring.edges[e], task_out[source[e]]) for e in streams),  # type: ignore[arg-type]
-            instances=tuple(rows),
+            tasks=self._snapshot_tasks(layout),
+            streams=rows(
+                Stream, *layout.stream_ends, task_out[wiring.edge_source[layout.streams]].tolist(), repeat(NOTHING)
+            ),
+            instances=rows(
+                Instance,
+                layout.instance_ids,
+                layout.instance_tasks,
+                [names[w] for w in where.tolist()],
+                in_rate[there].tolist(),
+                cpu[there].tolist(),
+                repeat(False),
+                [extra[i] for i in there.tolist()],
+            ),
         )
-        ids = wiring.instances
         return Observation(
             snapshot,
-            self._measured(edges, active),
+            self._measured(layout),
             tuple(events),
-            {ids[i]: f for i, f in zip(there.tolist(), fresh[there].tolist(), strict=True)},
+            dict(zip(layout.instance_ids, fresh[there].tolist(), strict=True)),
         )
 
-    def _snapshot_tasks(self, active: Array) -> tuple[Task, ...]:
-        wiring, rates = self._engine.wiring, self._rates.tolist()
-        known = self._last.at > 0  # a rate takes two looks
-        external = {int(wiring.edge_target[e]): rates[e] if known else None for e in range(wiring.sources)}
-        found = []
-        for t in np.flatnonzero(active).tolist():
-            task = self._tasks.get(t)
-            if task is None:
-                spec = wiring.tasks[t]
-                task = Task(spec.id, spec.upstream, None, spec.priority, spec.min_accuracy)
-            if t in external and task.external_rate != external[t]:
-                task = replace(task, external_rate=external[t])
-            self._tasks[t] = task
-            found.append(task)
+    def _snapshot_tasks(self, layout: _Layout) -> tuple[Task, ...]:
+        if not self._last.at > 0:  # a rate takes two looks
+            return layout.tasks
+        found = list(layout.tasks)
+        sources = [found[t] for t in layout.external.tolist()]
+        measured = rows(
+            Task,
+            [task.id for task in sources],
+            repeat(()),
+            self._rates[layout.external_edges].tolist(),
+            [task.priority for task in sources],
+            [task.min_accuracy for task in sources],
+            repeat(NOTHING),
+        )
+        for t, task in zip(layout.external.tolist(), measured, strict=True):
+            found[t] = task
         return tuple(found)
 
     def _manager_cpu(self, cpu: Array, looked: bool) -> Array:
@@ -142,11 +209,10 @@ class Observer:
         old = age > 2.5 * max(self._simulation.period_s, metrics.report_s)
         telling = self._telling(seconds)
         fresh = reports.seen & ~old & telling
-        extra: list[Any] = [NOTHING] * len(cpu)
+        windows = zip((self._epoch + start.at).tolist(), (self._epoch + end.at).tolist(), strict=True)
+        extra: list[Any] = [{"window": [a, b]} for a, b in windows]
         for i in np.flatnonzero(~fresh).tolist():
             extra[i] = {"stale": True, "age_s": round(float(age[i]), 1)} if reports.ever[i] else MISSING
-        for i in np.flatnonzero(fresh).tolist():
-            extra[i] = {"window": [self._epoch + float(start.at[i]), self._epoch + float(end.at[i])]}
         missing = np.flatnonzero(active[wiring.instance_task] & ~telling)
         if missing.size:
             in_rate, out_rate, cpu = in_rate.copy(), out_rate.copy(), cpu.copy()
@@ -182,43 +248,41 @@ class Observer:
         """An instance that was never measured is taken to read its share of what its inputs bring, and to send it."""
         wiring = self._engine.wiring
         parallelism = np.bincount(wiring.instance_task)
+        outer = {int(t): e for e, t in enumerate(wiring.edge_target[: wiring.sources].tolist())}
         for i in missing.tolist():  # inputs come before their readers
             t = int(wiring.instance_task[i])
             task = wiring.tasks[t]
             if task.upstream:
-                number = {wiring.tasks[s].id: s for s in {int(s) for s in wiring.edge_source if s >= 0}}
                 brings = sum(
                     float(out_rate[wiring.first_instance[s] : wiring.first_instance[s] + parallelism[s]].sum())
-                    for s in (number[name] for name in task.upstream)
+                    for s in (self._number[name] for name in task.upstream)
                 )
             else:
-                brings = float(self._rates[np.flatnonzero(wiring.edge_target == t)].sum())
+                brings = float(self._rates[outer[t]])
             in_rate[i] = out_rate[i] = brings / float(parallelism[t])
 
-    def _measured(self, edges: Sequence[int], active: Array) -> Measured:
-        engine, wiring = self._engine, self._engine.wiring
-        names = wiring.edge_names
-        waiting, done = engine.waiting.tolist(), self._reports.committed
+    def _measured(self, layout: _Layout) -> Measured:
+        engine, wiring, edges = self._engine, self._engine.wiring, layout.edges
+        names = layout.edge_names
+        done = self._reports.committed
         read, kept = wiring.by_edge(done.read), wiring.by_edge(done.kept)
         dropped = read - kept
         unsent = np.bincount(wiring.outlet_edge, done.unsent, len(wiring.edges)).astype(np.int64)
-        every, unread = (dropped + unsent).tolist(), (engine.came - read).tolist()
-        came, kept_list, dropped_list, rates = (
-            engine.came.tolist(),
-            kept.tolist(),
-            dropped.tolist(),
-            self._rates.tolist(),
-        )
-        accuracy = self._accuracy()
+        columns = [column[edges] for column in (engine.came, kept, dropped, engine.came - read)]
+
+        def counts() -> dict[str, Count]:
+            found = zip(names, *(column.tolist() for column in columns), strict=True)
+            return {name: Count(*row) for name, *row in found}
+
         return Measured(
-            lag={names[e]: waiting[e] for e in edges},
-            input_rate={names[e]: rates[e] for e in edges} if self._last.at > 0 else {},
-            accuracy={wiring.tasks[t].id: accuracy[t] for t in np.flatnonzero(active).tolist()},
-            dropped={names[e]: every[e] for e in edges},
-            counts={names[e]: Count(came[e], kept_list[e], dropped_list[e], unread[e]) for e in edges},
+            lag=dict(zip(names, engine.waiting[edges].tolist(), strict=True)),
+            input_rate=dict(zip(names, self._rates[edges].tolist(), strict=True)) if self._last.at > 0 else {},
+            accuracy=dict(zip((task.id for task in layout.tasks), self._accuracy(layout.active), strict=True)),
+            dropped=_Later(lambda: dict(zip(names, (dropped + unsent)[edges].tolist(), strict=True))),
+            counts=_Later(counts),
         )
 
-    def _accuracy(self) -> list[float | None]:
+    def _accuracy(self, active: Array) -> list[float | None]:
         """By task, the share of the application's input that reached it, of the rows read in the last windows."""
         wiring, reports = self._engine.wiring, self._reports
         start, end = reports.window_from, reports.window_to
@@ -241,4 +305,4 @@ class Observer:
             summed = np.bincount(wiring.edge_target[level], np.where(rows > 0, reach * rows, 0.0), tasks)
             there = total > 0
             found[there] = summed[there] / total[there]
-        return [None if np.isnan(value) else float(value) for value in found]
+        return [None if value != value else value for value in found[active].tolist()]  # NaN: no input

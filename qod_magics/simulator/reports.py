@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
 
 from qod_magics.simulator.engine import Engine
 from qod_magics.simulator.simulation import Metrics
-from qod_magics.simulator.totals import Totals
-from qod_magics.simulator.wiring import Array
+from qod_magics.simulator.totals import Parts, Totals
+from qod_magics.simulator.wiring import Array, Wiring
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """Windows of some instances, on the way to who looks at them."""
+
+    seen_at: float
+    parts: Parts
+    start: Totals
+    end: Totals
+
+    def only(self, which: Array, wiring: Wiring) -> _Report:
+        """That of the instances that a mask names."""
+        if which.all():
+            return self
+        chosen = np.zeros(len(wiring.instances), bool)
+        chosen[self.parts.instances[which]] = True
+        of_channel = wiring.channel_instance[self.parts.channels]
+        of_outlet = wiring.outlet_instance[self.parts.outlets]
+        masks = Parts(which, chosen[of_channel], chosen[of_outlet])
+        parts = Parts(
+            self.parts.instances[which], self.parts.channels[masks.channels], self.parts.outlets[masks.outlets]
+        )
+        return _Report(self.seen_at, parts, self.start.of(masks), self.end.of(masks))
 
 
 class Reports:
@@ -29,21 +54,21 @@ class Reports:
         self.seen = np.zeros(count, bool)  #: whether a report of the present run can be seen
         self.ever = np.zeros(count, bool)  #: whether one of any run could
         self.muted = np.zeros(len(engine.machines), bool)  #: task managers whose metrics do not come
-        self._on_the_way: deque[tuple[float, Array, Totals, Totals]] = deque()
+        self._on_the_way: deque[_Report] = deque()
 
-    def begin(self, instance: int, offset_s: float) -> None:
-        """A run begins: nothing of it has been reported."""
-        one = np.array([instance])
-        here = self._here()
+    def begin(self, instances: Array, offsets_s: Array) -> None:
+        """Runs begin: nothing of them has been reported. `offsets_s`: by how much each one's first report is late."""
+        parts = Parts.of(instances, self._engine.wiring)
+        here = _here(self._engine, parts)
         for totals in (self.committed, self._older, self._old):
-            totals.copy(here, one, *self._parts(one))
-        self.next_at[instance] = self._engine.now + self._metrics.report_s + offset_s
-        self.seen[instance] = False
+            totals.put(parts, here)
+        self.next_at[instances] = self._engine.now + self._metrics.report_s + offsets_s
+        self.seen[instances] = False
 
     def end(self, instance: int) -> None:
         """A run is over: what it did is committed, and there are no more reports."""
-        one = np.array([instance])
-        self.committed.copy(self._here(), one, *self._parts(one))
+        parts = Parts.of(np.array([instance]), self._engine.wiring)
+        self.committed.put(parts, _here(self._engine, parts))
         self.next_at[instance] = np.inf
         self.seen[instance] = False
 
@@ -58,48 +83,40 @@ class Reports:
         if reporting.size:
             self._report(reporting)
             self.next_at[realtime] = now + self._metrics.report_s
-        while self._on_the_way and self._on_the_way[0][0] <= now + 1e-9:
-            _, instances, start, end = self._on_the_way.popleft()
-            known = instances[engine.running[instances] & ~self.muted[np.maximum(engine.where[instances], 0)]]
-            known = known[end.at[known] > engine.started_at[known]]  # of a run that is over nothing is said
-            parts = self._parts(known)
-            self.window_from.copy(start, known, *parts)
-            self.window_to.copy(end, known, *parts)
-            self.seen[known] = self.ever[known] = True
+        while self._on_the_way and self._on_the_way[0].seen_at <= now + 1e-9:
+            report = self._on_the_way.popleft()
+            instances = report.parts.instances
+            known = engine.running[instances] & ~self.muted[np.maximum(engine.where[instances], 0)]
+            known &= report.end.at > engine.started_at[instances]  # of a run that is over nothing is said
+            report = report.only(known, engine.wiring)
+            self.window_from.put(report.parts, report.start)
+            self.window_to.put(report.parts, report.end)
+            self.seen[report.parts.instances] = self.ever[report.parts.instances] = True
 
     def _report(self, instances: Array) -> None:
-        parts = self._parts(instances)
-        here = self._here()
-        self.committed.copy(here, instances, *parts)
-        rolls = instances[here.at[instances] - self._old.at[instances] >= self._period_s - 1e-9]
-        start = Totals.zero(self._engine.wiring)
-        if rolls.size:
-            self._older.copy(self._old, rolls, *self._parts(rolls))
-        start.copy(self._older, instances, *parts)
-        if rolls.size:
-            self._old.copy(here, rolls, *self._parts(rolls))
-        self._on_the_way.append((here.at[instances[0]] + self._metrics.delay_s, instances, start, here))
-
-    def _here(self) -> Totals:
         engine = self._engine
-        wiring = engine.wiring
-        came = np.bincount(wiring.edge_target, engine.came, len(wiring.tasks)).astype(np.int64)
-        return Totals(
-            at=np.full(len(engine.cpu), engine.now),
-            cpu=engine.cpu.copy(),
-            out=engine.out.copy(),
-            came=came[wiring.instance_task],
-            read=engine.read.copy(),
-            kept=engine.kept.copy(),
-            sent=engine.sent.copy(),
-            unsent=engine.unsent.copy(),
-        )
+        parts = Parts.of(instances, engine.wiring)
+        here = _here(engine, parts)
+        self.committed.put(parts, here)
+        rolling = here.at - self._old.at[instances] >= self._period_s - 1e-9
+        rolls = parts if rolling.all() else Parts.of(instances[rolling], engine.wiring)
+        self._older.put(rolls, self._old.of(rolls))
+        start = self._older.of(parts)
+        self._old.put(rolls, self.committed.of(rolls))
+        self._on_the_way.append(_Report(engine.now + self._metrics.delay_s, parts, start, here))
 
-    def _parts(self, instances: Array) -> tuple[Array, Array]:
-        """The channels and outlets of these instances."""
-        wiring = self._engine.wiring
-        if len(instances) == len(wiring.instances):
-            return np.arange(len(wiring.channel_instance)), np.arange(len(wiring.outlet_instance))
-        mine = np.zeros(len(wiring.instances), bool)
-        mine[instances] = True
-        return np.flatnonzero(mine[wiring.channel_instance]), np.flatnonzero(mine[wiring.outlet_instance])
+
+def _here(engine: Engine, parts: Parts) -> Totals:
+    """What the engine's counters say of some parts, in their order."""
+    wiring = engine.wiring
+    came = np.bincount(wiring.edge_target, engine.came, len(wiring.tasks)).astype(np.int64)
+    return Totals(
+        at=np.full(len(parts.instances), engine.now),
+        cpu=engine.cpu[parts.instances],
+        out=engine.out[parts.instances],
+        came=came[wiring.instance_task[parts.instances]],
+        read=engine.read[parts.channels],
+        kept=engine.kept[parts.channels],
+        sent=engine.sent[parts.outlets],
+        unsent=engine.unsent[parts.outlets],
+    )

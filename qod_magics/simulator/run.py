@@ -87,8 +87,9 @@ def simulate(
             cluster.advance(simulation.period_s)
             controller.annotate(phase=scenario.phase(min(cluster.now, scenario.duration_s) - 1e-6))
             cycle = controller.step()
+            accuracy = {} if cycle.measured is None else cycle.measured.accuracy
             for name in queries:
-                share = None if cycle.measured is None else cycle.measured.accuracy.get(name)
+                share = accuracy.get(name)
                 if share is not None:
                     total, seen = sums.get(name, (0.0, 0))
                     sums[name] = (total + share, seen + 1)

@@ -9,6 +9,27 @@ import numpy as np
 from qod_magics.simulator.wiring import Array, Wiring
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Some instances, and their channels and outlets: positions."""
+
+    instances: Array
+    channels: Array
+    outlets: Array
+
+    @classmethod
+    def of(cls, instances: Array, wiring: Wiring) -> Parts:
+        """These instances with what belongs to them."""
+        if len(instances) == 1:
+            mine = wiring.channels_of(int(instances[0]))
+            outlets = np.flatnonzero(wiring.outlet_instance == instances[0])
+            return cls(instances, np.arange(mine.start, mine.stop), outlets)
+        chosen = np.zeros(len(wiring.instances), bool)
+        chosen[instances] = True
+        channels, outlets = chosen[wiring.channel_instance], chosen[wiring.outlet_instance]
+        return cls(instances, np.flatnonzero(channels), np.flatnonzero(outlets))
+
+
 @dataclass(slots=True)
 class Totals:
     """Counters at an instant, since the start: by instance, by channel and by outlet."""
@@ -38,13 +59,23 @@ class Totals:
             np.zeros(outlets, whole),
         )
 
-    def copy(self, other: Totals, instances: Array, channels: Array, outlets: Array) -> None:
-        """Take over what `other` says of these."""
-        self.at[instances] = other.at[instances]
-        self.cpu[instances] = other.cpu[instances]
-        self.out[instances] = other.out[instances]
-        self.came[instances] = other.came[instances]
-        self.read[channels] = other.read[channels]
-        self.kept[channels] = other.kept[channels]
-        self.sent[outlets] = other.sent[outlets]
-        self.unsent[outlets] = other.unsent[outlets]
+    def of(self, parts: Parts) -> Totals:
+        """Those of some parts, in their order."""
+        i, c, o = parts.instances, parts.channels, parts.outlets
+        return Totals(
+            self.at[i],
+            self.cpu[i],
+            self.out[i],
+            self.came[i],
+            self.read[c],
+            self.kept[c],
+            self.sent[o],
+            self.unsent[o],
+        )
+
+    def put(self, parts: Parts, found: Totals) -> None:
+        """Take over what was `found` of some parts, in their order."""
+        i, c, o = parts.instances, parts.channels, parts.outlets
+        self.at[i], self.cpu[i], self.out[i], self.came[i] = found.at, found.cpu, found.out, found.came
+        self.read[c], self.kept[c] = found.read, found.kept
+        self.sent[o], self.unsent[o] = found.sent, found.unsent

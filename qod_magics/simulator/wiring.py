@@ -104,6 +104,12 @@ class Wiring:
             loses_weight=np.array([not task.keeps_weight for task in each], bool),
         )
 
+    def channels_of(self, instance: int) -> slice:
+        """The channels of an instance."""
+        after = instance + 1
+        end = int(self.first_channel[after]) if after < len(self.instances) else len(self.channel_edge)
+        return slice(int(self.first_channel[instance]), end)
+
     def by_instance(self, channels: Array) -> Array:
         """Sums of a channel's value by instance."""
         return np.add.reduceat(channels, self.first_channel)
