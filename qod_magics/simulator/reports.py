@@ -40,8 +40,8 @@ class _Report:
 class Reports:
     """The windows over which each instance was last measured.
 
-    A window reaches from the last report that is a period old, or the start of the run, to the newest report that
-    can be seen.
+    A window reaches from a report that is a period old, or the start of the run, to the newest report that can be
+    seen. It is one period long when instances report that often, and up to two when they report more often.
     """
 
     def __init__(self, engine: Engine, metrics: Metrics, period_s: float) -> None:

@@ -108,6 +108,7 @@ def simulations(draw: st.DrawFn) -> dict[str, Any]:
                 "work_us": draw(st.sampled_from([0, 100, 3000])),
                 "selectivity": draw(st.sampled_from([0.0, 0.3, 1.0, 2.5])),
                 "mode": draw(st.sampled_from(["real-time", "micro-batch"])),
+                "latency_s": draw(st.sampled_from([0.0, 0.1, 0.75])),
                 "keeps_weight": draw(st.booleans()),
             }
         )

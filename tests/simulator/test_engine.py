@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qod_magics.core.plan import Plan
-from qod_magics.core.runtime import Dials
+from qod_magics.core.runtime import Count, Dials
 from qod_magics.core.validation import check_snapshot
 from qod_magics.simulator import SimulatedCluster, Simulation
 from qod_magics.simulator.engine import unbalanced
@@ -146,6 +146,21 @@ def test_the_last_odd_row_is_read_too(width: int) -> None:
     assert read.max() - read.min() <= 2
     left = engine.read[engine.wiring.instance_task[engine.wiring.channel_instance] == 1]
     assert left.tolist() == pytest.approx([0.9 * 1013, 0.1 * 1013], abs=2)
+
+
+def test_rows_can_be_read_once_they_have_been_on_their_way_for_so_long() -> None:
+    late = [{**SOURCE, "latency_s": 0.5}, {**LEFT, "latency_s": 1.0}, RIGHT]
+    lab = Lab(tasks=late, duration_s=20, moves={"start_cpu_s": 0, "slowdown": 1})
+    engine = lab.cluster.engine
+    lab.wait(0.5)
+    assert engine.read.tolist() == [0, 0, 0]
+    lab.wait(0.25)
+    assert engine.read.tolist() == [100, 0, 0]  # of the first step
+    lab.wait(9.25)
+    assert engine.waiting.tolist() == [200, 400, 100]
+    seen = lab.wait(20)
+    rows = Count(8000, 8000, 0, 0)
+    assert seen.measured.counts == {"src": rows, "src>left": rows, "src>right": rows}
 
 
 def test_rows_that_wait_are_thinned_when_the_dial_turns() -> None:

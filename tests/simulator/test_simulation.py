@@ -123,7 +123,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("tasks.0.keeps_weight", "yes", "tasks[0].keeps_weight"),
     *(
         (f"tasks.0.{name}", value, f"tasks[0].{name}")
-        for name in ("fixed", "overhead", "read_us", "work_us", "selectivity", "trigger_s")
+        for name in ("fixed", "overhead", "read_us", "work_us", "selectivity", "trigger_s", "latency_s")
         for value in (-1, "1", None)
     ),
     ("metrics", None, "metrics is None"),
