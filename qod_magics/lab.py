@@ -1,0 +1,70 @@
+"""Exercises in the labs: an answer is checked, and a wrong one explained by the mistake that leads to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from qod_magics.errors import UsageProblem
+
+
+def check(
+    answer: Any, expected: Any, *, tolerance: float = 0.005, mistakes: Mapping[Any, str] | None = None, hint: str = ""
+) -> bool:
+    """Say whether `answer` is right; whether it is.
+
+    Numbers may be off by `tolerance`, in mappings and lists too. `mistakes` maps what a known mistake yields to words
+    about it; `hint` is for all other wrong answers. An answer that is still `...` (Ellipsis) or None is asked for.
+
+    Raises:
+        UsageProblem: what is expected is none of the kinds that can be compared.
+
+    """
+    if not isinstance(expected, int | float | str | list | tuple | set | frozenset | Mapping | bool):
+        raise UsageProblem(f"an exercise can't expect {type(expected).__name__}: give numbers, texts or collections")
+    if _is_open(answer):
+        print("Your turn: put your answer in the place of the dots and run the cell again.")
+        return False
+    if same(answer, expected, tolerance):
+        print(f"Right: {shown(answer)}.")
+        return True
+    known = next((words for wrong, words in (mistakes or {}).items() if same(answer, wrong, tolerance)), "")
+    print(" ".join(word for word in (f"Not yet: {shown(answer)}.", known or hint) if word))
+    return False
+
+
+def same(one: Any, other: Any, tolerance: float) -> bool:
+    """Whether two answers are equal, up to `tolerance` in each number."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if _is_number(one) and _is_number(other):
+        return math.isfinite(float(one)) and abs(float(one) - float(other)) <= tolerance
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key], tolerance) for key in other)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(same(a, b, tolerance) for a, b in zip(one, other, strict=True))
+    if isinstance(one, set | frozenset) and isinstance(other, set | frozenset):
+        return one == other
+    return isinstance(one, str) and isinstance(other, str) and one.strip() == other.strip()
+
+
+def shown(answer: Any) -> str:
+    """An answer as a reader writes it."""
+    if _is_number(answer):
+        return f"{float(answer):.4g}"
+    if isinstance(answer, Mapping):
+        return ", ".join(f"{key}: {shown(value)}" for key, value in answer.items())
+    if isinstance(answer, list | tuple):
+        return "[" + ", ".join(shown(value) for value in answer) + "]"
+    return str(answer)
+
+
+def _is_open(answer: Any) -> bool:
+    if isinstance(answer, list | tuple):
+        return any(_is_open(each) for each in answer)
+    return answer is ... or answer is None
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and hasattr(value, "__float__")

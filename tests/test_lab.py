@@ -1,0 +1,62 @@
+"""Answers to exercises: right, wrong by a known mistake, wrong otherwise, not given."""
+
+from __future__ import annotations
+
+import pytest
+
+from qod_magics.errors import UsageProblem
+from qod_magics.lab import check
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (0.5, 0.5),
+        (0.502, 0.5),
+        (1, 1.0),
+        ("tm2", "tm2 "),
+        ({"a": 0.5, "b": 1}, {"b": 1.0, "a": 0.501}),
+        ([0.1, "x"], (0.1, "x")),
+        ({"a", "b"}, {"b", "a"}),
+        (True, True),
+    ],
+)
+def test_right(answer, expected, capsys):
+    assert check(answer, expected)
+    assert capsys.readouterr().out.startswith("Right: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (0.6, 0.5),
+        ("tm1", "tm2"),
+        ({"a": 1}, {"a": 1, "b": 1}),
+        ([1], [1, 2]),
+        ({"a"}, {"b"}),
+        (1, True),
+        (float("nan"), 1),
+    ],
+)
+def test_wrong(answer, expected, capsys):
+    assert not check(answer, expected, hint="Look at item 3.")
+    said = capsys.readouterr().out
+    assert said.startswith("Not yet: ")
+    assert said.endswith("Look at item 3.\n")
+
+
+def test_a_known_mistake_is_explained(capsys):
+    mistakes = {0.25: "That is the share, not the accuracy.", 4.0: "The other way round."}
+    assert not check(0.2501, 0.5, mistakes=mistakes, hint="Look again.")
+    assert capsys.readouterr().out == "Not yet: 0.2501. That is the share, not the accuracy.\n"
+
+
+@pytest.mark.parametrize("answer", [..., None, [1, ...]])
+def test_no_answer_is_asked_for(answer, capsys):
+    assert not check(answer, 0.5)
+    assert capsys.readouterr().out.startswith("Your turn")
+
+
+def test_what_can_not_be_compared_is_said():
+    with pytest.raises(UsageProblem, match="can't expect object"):
+        check(1, object())
