@@ -30,8 +30,10 @@ def backlogs(snapshot: Snapshot, measured: Measured, period_s: float) -> Mapping
 
     Lags and rates are those of `measured`; a source without a measured rate counts with its `external_rate`.
     """
-    reader = Dag.of(snapshot).reader
-    waiting = {reader[name] for name, rows in measured.lag.items() if rows > 0 and name in reader}
+    reader, rates = Dag.of(snapshot).reader, measured.input_rate
+    allowance_s = ALLOWANCE_PERIODS * period_s
+    beyond = [name for name, rows in measured.lag.items() if rows > allowance_s * rates.get(name, 0.0)]
+    waiting = {reader[name] for name in beyond if name in reader}
     found = {}
     for position in sorted(waiting):
         task = snapshot.tasks[position]

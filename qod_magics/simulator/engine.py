@@ -21,6 +21,8 @@ from qod_magics.simulator.wiring import Array, Wiring
 #: Of a task manager's cores, what background and overhead may take at most.
 OTHERS_SHARE = 0.9
 NOWHERE = -1
+#: After so many time constants of the warm-up a row costs what it does later, to the last bit.
+WARM = 60.0
 
 
 class Engine:
@@ -35,6 +37,9 @@ class Engine:
         rates = [topics[task.topic] for task in wiring.tasks if task.topic is not None]
         self.arrivals = Arrivals(rates, simulation.step_s, simulation.scenario.duration_s)
         self._period_s = simulation.period_s
+        self._backgrounds = list(dict.fromkeys(machine.background for machine in self.machines))
+        number = {background: n for n, background in enumerate(self._backgrounds)}
+        self._background_of = np.array([number[machine.background] for machine in self.machines])
         instances, channels, edges = len(wiring.instances), len(wiring.channel_edge), len(wiring.edges)
         self.cores = np.array([machine.cores for machine in self.machines])
         # of instances
@@ -74,6 +79,8 @@ class Engine:
         self.busy = np.zeros(len(self.machines))  #: CPU used since the start, by all
         self.up = np.zeros(len(self.machines), bool)
         self.broker_down = False
+        #: each edge has one channel, so that all of its rows go there
+        self._undivided = np.array_equal(np.sort(wiring.channel_edge), np.arange(edges))
         # the dials
         self.keep = np.ones(edges)
         self.accept = np.ones(len(wiring.tasks))
@@ -140,8 +147,18 @@ class Engine:
         pool = (self.pool - young)[edge]
         if not pool.any():
             return
+        rows = pool if self._undivided else self._divided(pool, self.pool - young)
+        probability = np.minimum(self.pool / np.maximum(self._pool_weight, SAME), 1.0)
+        self.queues.put(rows, probability[edge])
+        self.arrived += rows
+        self._pool_weight = self._pool_weight * young / np.maximum(self.pool, 1)
+        self.pool = young
+
+    def _divided(self, pool: Array, readable: Array) -> Array:
+        """Rows for each channel, of those readable on its edge (`pool` by channel, `readable` by edge)."""
+        edge = self.wiring.channel_edge
         rows = np.floor(pool * self.wiring.channel_share + 1e-9).astype(np.int64)
-        left = self.pool - young - self.wiring.by_edge(rows)
+        left = readable - self.wiring.by_edge(rows)
         odd = np.flatnonzero(left[edge] > 0)
         if odd.size:
             behind = self.wiring.channel_share[odd] * self.came[edge[odd]] - (self.arrived[odd] + rows[odd])
@@ -149,11 +166,7 @@ class Engine:
             of = edge[odd]
             rank = np.arange(len(odd)) - np.searchsorted(of, of)
             rows[odd[rank < left[of]]] += 1
-        probability = np.minimum(self.pool / np.maximum(self._pool_weight, SAME), 1.0)
-        self.queues.put(rows, probability[edge])
-        self.arrived += rows
-        self._pool_weight = self._pool_weight * young / np.maximum(self.pool, 1)
-        self.pool = young
+        return rows
 
     def _young(self) -> Array:
         """Rows on each topic that came too short a time ago to be read."""
@@ -176,10 +189,7 @@ class Engine:
             self.accept[wiring.edge_target[wiring.channel_edge]],
         )
         active = np.zeros_like(self.running) if self.broker_down else self.running
-        slow = 1.0 + (self.moves.slowdown - 1.0) * np.exp(
-            -np.minimum((self.now - self.started_at) / max(self.moves.warm_up_s, 1e-9), 700.0)
-        )
-        read_s, work_s = wiring.read_s * slow[of], wiring.work_s * slow[of]
+        read_s, work_s = self._costs()
         most = self._batches(active, read_s, work_s) if wiring.micro.size else None
         by_channel = self.queues.work(accept, read_s, work_s)
         if most is not None:
@@ -198,8 +208,11 @@ class Engine:
         each = np.where(active[of] & (by_channel > 0), by_channel * np.minimum(share[of], 1e12), 0.0)
         each = np.where(active[of] & enough[of], np.inf, each)
         taken = self.queues.take(each, accept, read_s, work_s, most)
-        left = wiring.by_instance(np.where(np.isfinite(taken.rest_s), taken.rest_s, 0.0))
-        self._credit = np.where(enough, 0.0, left)
+        if enough.all():
+            self._credit = np.zeros(len(enough))
+        else:
+            left = wiring.by_instance(np.where(np.isfinite(taken.rest_s), taken.rest_s, 0.0))
+            self._credit = np.where(enough, 0.0, left)
         self.read += taken.read
         self.kept += taken.kept
         if most is not None:
@@ -208,6 +221,19 @@ class Engine:
         self._last_came = np.where(taken.read > 0, came, self._last_came)
         self._send(taken.kept, taken.weight)
         return used
+
+    def _costs(self) -> tuple[Array, Array]:
+        """CPU seconds for each row read, and for each kept, by channel: more while an instance warms up."""
+        wiring = self.wiring
+        age = (self.now - self.started_at) / max(self.moves.warm_up_s, 1e-9)
+        young = np.flatnonzero((age < WARM)[wiring.channel_instance])
+        if not young.size:
+            return wiring.read_s, wiring.work_s
+        read_s, work_s = wiring.read_s.copy(), wiring.work_s.copy()
+        slow = 1.0 + (self.moves.slowdown - 1.0) * np.exp(-age[wiring.channel_instance[young]])
+        read_s[young] *= slow
+        work_s[young] *= slow
+        return read_s, work_s
 
     def _batches(self, active: Array, read_s: Array, work_s: Array) -> Array:
         """Rows that each channel may read now: all in real-time mode, the rest of the batch else."""
@@ -272,7 +298,7 @@ class Engine:
         count = len(self.machines)
         busy = np.where(self.running, self.wiring.overhead, 0.0)
         overhead = np.bincount(np.maximum(self.where, 0), busy, count)
-        background = np.array([machine.background.rate(self.now) for machine in self.machines])
+        background = np.array([each.rate(self.now) for each in self._backgrounds])[self._background_of]
         return np.where(self.up, np.minimum(background + overhead, OTHERS_SHARE * self.cores), 0.0) * self.step_s
 
     def _capacity(self) -> Array:

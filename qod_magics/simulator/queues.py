@@ -29,8 +29,8 @@ class Queues:
     """`count` queues. A row kept so far with probability p passes the reading end with min(1, accept / p)."""
 
     def __init__(self, count: int) -> None:
-        self.rows = np.zeros((count, STRETCHES), np.int64)
-        self.kept = np.ones((count, STRETCHES))  #: probability, by stretch, oldest first
+        self.rows = np.zeros((count, STRETCHES), np.int64, order="F")  # the first stretches are used the most
+        self.kept = np.ones((count, STRETCHES), order="F")  #: probability, by stretch, oldest first
         self.depth = np.zeros(count, np.int64)  #: stretches in use
         self._carry = np.zeros(count)  #: fraction of a row that was kept, from one reading to the next
 
@@ -42,7 +42,11 @@ class Queues:
 
     def put(self, rows: Array, kept: Array) -> None:
         """Append `rows` (whole), kept so far with probability `kept`, to each queue."""
-        where = np.flatnonzero(rows)
+        empty = (self.depth == 0) & (rows > 0)
+        np.copyto(self.rows[:, 0], rows, where=empty)
+        np.copyto(self.kept[:, 0], kept, where=empty)
+        self.depth[empty] = 1
+        where = np.flatnonzero((rows > 0) & ~empty)
         if not where.size:
             return
         depth, p = self.depth[where], kept[where]
@@ -77,16 +81,19 @@ class Queues:
         first = np.minimum(accept / np.maximum(self.kept[:, 0], SAME), 1.0)
         seconds: Array = self.rows[:, 0] * (read_s + work_s * first)
         for k in range(1, int(self.depth.max(initial=0))):
-            passing = np.minimum(accept / np.maximum(self.kept[:, k], SAME), 1.0)
-            seconds += self.rows[:, k] * (read_s + work_s * passing)
+            deep = np.flatnonzero(self.depth > k)
+            passing = np.minimum(accept[deep] / np.maximum(self.kept[deep, k], SAME), 1.0)
+            seconds[deep] += self.rows[deep, k] * (read_s[deep] + work_s[deep] * passing)
         return seconds
 
     def take(self, budget_s: Array, accept: Array, read_s: Array, work_s: Array, most: Array | None = None) -> Taken:
         """Read each queue from its front for `budget_s` seconds (inf: all of it), and no more than `most` rows."""
-        count = len(self.depth)
-        read, kept = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        weight, weight_read, rest = np.zeros(count), np.zeros(count), budget_s.astype(float)
-        emptied = np.zeros(count, np.int64)
+        rest = budget_s.astype(float)
+        simple = (self.depth == 1) & (rest == np.inf)
+        if most is not None:
+            simple &= most >= self.rows[:, 0]
+        read, kept, weight, weight_read = self._take_all(simple, accept)
+        emptied = np.zeros(len(self.depth), np.int64)
         going = np.flatnonzero((self.depth > 0) & (rest > 0.0))
         for k in range(int(self.depth.max(initial=0))):
             going = going[self.depth[going] > k]
@@ -114,7 +121,20 @@ class Queues:
         self._drop_empty(emptied)
         return Taken(read, kept, weight, weight_read, rest)
 
+    def _take_all(self, simple: Array, accept: Array) -> tuple[Array, Array, Array, Array]:
+        """Empty the queues of one stretch that a mask names: rows read, rows kept and the two sums of weights."""
+        rows, before = np.where(simple, self.rows[:, 0], 0), np.maximum(self.kept[:, 0], SAME)
+        passing = np.minimum(accept / before, 1.0)
+        exact = rows * passing + self._carry
+        kept = np.minimum(np.floor(exact + 1e-9).astype(np.int64), rows)
+        self._carry = np.clip(exact - kept, 0.0, 1.0)
+        self.rows[:, 0] -= rows
+        self.depth[simple] = 0
+        return rows, kept, kept / np.maximum(self.kept[:, 0] * passing, SAME), rows / before
+
     def _drop_empty(self, emptied: Array) -> None:
+        if not emptied.any():
+            return
         clear = emptied == self.depth
         self.depth[clear] = 0
         for shift in range(1, int(emptied[~clear].max(initial=0)) + 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ def simulate(
     sums: dict[str, tuple[float, int]] = {}
     queries = [task.id for task in simulation.tasks if task.min_accuracy is not None]
     scenario = simulation.scenario
+    collecting = gc.isenabled()
+    gc.disable()  # cycles leave no circles, and to look for some among all rows of a large cluster takes long
     try:
         for number in range(1, round(scenario.duration_s / simulation.period_s) + 1):
             cluster.advance(simulation.period_s)
@@ -100,6 +103,8 @@ def simulate(
             if progress is not None:
                 progress(number * simulation.period_s)
     finally:
+        if collecting:
+            gc.enable()
         controller.close()
     means = {name: sums[name][0] / sums[name][1] if name in sums else None for name in queries}
     return Run(tuple(cycles), cluster, timed.seconds, process_time() - begun, means)

@@ -1,0 +1,217 @@
+"""How fast the simulator is, and by which law a cycle grows: `python benchmarks/simulator.py [run | growth]`.
+
+`run` (the default) simulates an hour of 1,000 task managers with 20,000 tasks: thousands of small applications, of
+which some have more input than CPU for a part of the time. `growth` takes snapshots of such clusters with 10 to
+20,000 tasks, and times one decision and one whole cycle of the controller on each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import log
+from pathlib import Path
+from statistics import linear_regression, median
+from time import process_time
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from qod_magics.controller import Controller, InlineWorker, ManualClock
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Observation
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.kafka.rates import PiecewiseLinear
+from qod_magics.kafka.scenario import Scenario
+from qod_magics.policies import policy
+from qod_magics.simulator import SimulatedCluster, Simulation, simulate
+from qod_magics.simulator.simulation import Machine, Metrics, SimulatedTask
+
+SIZES = (10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000)
+SEED = 20161121
+TASKS_PER_MANAGER = 20
+CORES = 4.0
+CURVES = 60  #: different courses of load
+OVERLOADED = 0.3  #: of the applications
+PRIORITIES = 5
+SETTLING = 30  #: cycles until all warm-ups are over and an overload has begun
+
+
+def curves(duration_s: float, rng: random.Random) -> list[PiecewiseLinear]:
+    """Rates of sources, rows/s: most of them wander, some rise far beyond what there is CPU for, and fall again."""
+    found = []
+    for number in range(CURVES):
+        calm = rng.uniform(150.0, 400.0)
+        points = [(0.0, calm)]
+        if number < OVERLOADED * CURVES:
+            begins = rng.uniform(0.05, 0.4) * duration_s
+            ends = begins + rng.uniform(0.3, 0.5) * duration_s
+            high = calm * rng.uniform(4.0, 8.0)
+            points += [(begins, calm), (begins + 0.02 * duration_s, high), (ends, high), (ends + 60.0, calm)]
+        else:
+            points += [(at * duration_s / 6, calm * rng.uniform(0.8, 1.2)) for at in range(1, 7)]
+        found.append(PiecewiseLinear.through(points))
+    return found
+
+
+def application(number: int, rng: random.Random) -> list[SimulatedTask]:
+    """Mostly two sources that both feed two queries, as in the taxi application; one in ten is a chain with a side."""
+    name, topic = f"app{number}", f"curve{rng.randrange(CURVES)}"
+
+    def source(k: int) -> SimulatedTask:
+        return SimulatedTask(f"{name}.src{k}", topic=topic, read_us=15.0, work_us=rng.uniform(30.0, 60.0))
+
+    def query(k: int, upstream: tuple[str, ...]) -> SimulatedTask:
+        return SimulatedTask(
+            f"{name}.snk{k}",
+            upstream,
+            priority=rng.randrange(PRIORITIES),
+            min_accuracy=round(rng.uniform(0.1, 0.4), 2),
+            work_us=rng.uniform(60.0, 250.0),
+        )
+
+    if number % 10:
+        both = (f"{name}.src1", f"{name}.src2")
+        return [source(1), source(2), query(1, both), query(2, both)]
+    middle = SimulatedTask(f"{name}.mid", (f"{name}.src1",), work_us=80.0, selectivity=rng.uniform(0.2, 1.0))
+    return [source(1), middle, query(1, (middle.id,)), query(2, (middle.id,))]
+
+
+def simulation(tasks: int, duration_s: float = 3600.0, managers: int | None = None, seed: int = SEED) -> Simulation:
+    """A cluster with so many tasks (rounded up to whole applications), an instance each."""
+    rng = random.Random(seed)
+    rates = curves(duration_s, rng)
+    applications = [application(number, rng) for number in range(1, -(-tasks // 4) + 1)]
+    count = max(tasks // TASKS_PER_MANAGER, 2) if managers is None else managers
+    topics = [
+        {"topic": f"curve{k}", "rate": rate.points, "data": {"generator": "points"}} for k, rate in enumerate(rates)
+    ]
+    return Simulation(
+        scenario=Scenario.from_json({"seed": seed, "duration_s": duration_s, "topics": topics}),
+        machines=tuple(Machine(f"tm{m + 1}", CORES) for m in range(count)),
+        tasks=tuple(task for each in applications for task in each),
+        metrics=Metrics(cpu_noise=0.02),
+        step_s=0.5,
+    )
+
+
+class Timed:
+    """A policy that notes how long it takes to decide, in ms of CPU."""
+
+    def __init__(self) -> None:
+        self._policy = policy("stream-economics")
+        self.name = self._policy.name
+        self.took_ms = 0.0
+
+    def decide(self, snapshot: Snapshot, state: Any) -> tuple[Plan, Any]:
+        began = process_time()
+        try:
+            return self._policy.decide(snapshot, state)
+        finally:
+            self.took_ms += 1000 * (process_time() - began)
+
+
+def cycles(tasks: int, count: int) -> tuple[list[float], list[float], list[float]]:
+    """CPU time of the policy, of the whole cycle (policy and controller) and of the observation before it, in ms.
+
+    `count` cycles within an overload, on a cluster that the controller runs.
+    """
+    given = simulation(tasks, duration_s=600.0)
+    clock = ManualClock()
+    cluster = SimulatedCluster(given, clock)
+    runtime = Watched(cluster)
+    decider = Timed()
+    controller = Controller(runtime, decider, period_s=given.period_s, clock=clock, worker=InlineWorker)
+    decided, whole, observed = [], [], []
+    for number in range(SETTLING + count):
+        cluster.advance(given.period_s)
+        decider.took_ms = runtime.took_ms = 0.0
+        began = process_time()
+        controller.step()
+        took = 1000 * (process_time() - began)
+        if number >= SETTLING:
+            decided.append(decider.took_ms)
+            whole.append(took - runtime.took_ms)
+            observed.append(runtime.took_ms)
+    controller.close()
+    return decided, whole, observed
+
+
+class Watched:
+    """A simulated cluster that notes how long it takes to be observed, in ms of CPU."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.apply = cluster.apply
+        self._observe: Callable[[], Observation] = cluster.observe
+        self.took_ms = 0.0
+
+    def observe(self) -> Observation:
+        began = process_time()
+        try:
+            return self._observe()
+        finally:
+            self.took_ms = 1000 * (process_time() - began)
+
+
+def exponent(sizes: Sequence[int], took: Sequence[float]) -> float:
+    """The k of time ~ tasks ** k: the slope of a line through all points on logarithmic scales."""
+    return linear_regression([log(n) for n in sizes], [log(ms) for ms in took]).slope
+
+
+def growth(largest: int) -> None:
+    sizes = [n for n in SIZES if n <= largest]
+    print("medians of CPU time, ms; the cycle is all that the controller does between observing and applying")
+    print(f"{'tasks':>7}{'managers':>10}{'policy':>10}{'cycle':>10}{'observing':>11}")
+    policies, wholes = [], []
+    for n in sizes:
+        decided, whole, observed = (median(each) for each in cycles(n, 12))
+        policies.append(decided)
+        wholes.append(whole)
+        print(f"{n:>7}{max(n // TASKS_PER_MANAGER, 2):>10}{decided:>10.2f}{whole:>10.2f}{observed:>11.2f}", flush=True)
+    for name, took in (("policy", policies), ("cycle", wholes)):
+        large = [(n, ms) for n, ms in zip(sizes, took, strict=True) if n >= 500]
+        upper = exponent(*zip(*large, strict=True)) if len(large) > 1 else float("nan")
+        print(f"{name}: time ~ tasks ** {exponent(sizes, took):.2f}; from 500 tasks on, ** {upper:.2f}")
+
+
+def run(tasks: int, managers: int, duration_s: float, until_s: float) -> None:
+    given = simulation(tasks, duration_s, managers)
+    if until_s < duration_s:
+        given = replace(given, scenario=replace(given.scenario, duration_s=until_s))
+    shedding: list[int] = []
+    done = simulate(
+        given,
+        keep=False,
+        inspect=lambda _, cycle: shedding.append(sum(d < 1 for d in cycle.plan.desired.values()) if cycle.plan else 0),
+    )
+    beside = done.cpu_s - done.policy_s
+    count = len(shedding)
+    print(
+        f"{given.scenario.duration_s:g} s of {managers} task managers and {len(given.tasks)} tasks, {count} cycles: "
+        f"{done.cpu_s:.1f} s of CPU, of which the policy {done.policy_s:.1f} s\n"
+        f"beside the policy {beside:.1f} s, {1000 * beside / count:.1f} ms a cycle; the policy "
+        f"{1000 * done.policy_s / count:.1f} ms a cycle\n"
+        f"tasks that shed, in a cycle: median {median(shedding):.0f}, at most {max(shedding)}"
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="?", choices=("run", "growth"), default="run")
+    parser.add_argument("--tasks", type=int, default=20_000, help="of the run; of growth, where to stop")
+    parser.add_argument("--managers", type=int, default=1000, help="task managers of the run")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="virtual seconds that the scenario lasts")
+    parser.add_argument("--until", type=float, default=float("inf"), help="virtual second at which to stop the run")
+    words = parser.parse_args()
+    if words.what == "run":
+        run(words.tasks, words.managers, words.seconds, min(words.until, words.seconds))
+    else:
+        growth(words.tasks)
+
+
+if __name__ == "__main__":
+    main()
