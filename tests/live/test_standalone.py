@@ -182,12 +182,11 @@ def test_what_is_no_url_is_one_line(cluster: Session, url: str) -> None:
 
 
 def test_a_server_behind_a_url_that_is_gone_is_missed(
-    recommending: Session, topic: str, monkeypatch: pytest.MonkeyPatch
+    brief: Session, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What ran there goes on elsewhere; it is also missed where it ran nothing."""
-    monkeypatch.setattr("qod_magics.spark.supervisor.SILENCE_S", 8.0)
-    session = recommending
-    server = LocalServer("theirs", ServerOptions())
+    session = brief
+    server = LocalServer("theirs", ServerOptions(conf={LEAST_BATCH: "1000"}))
     try:
         server.wait_until_listening()
         id, idle = (session.add_task_manager(server.url, cores=1) for _ in range(2))
@@ -196,7 +195,14 @@ def test_a_server_behind_a_url_that_is_gone_is_missed(
         session.move(query.id, id)
         eventually(lambda: counted(session, "orphan") >= sent, what="all rows counted")
         server.child.kill()
-        eventually(lambda: not {id, idle} & set(session.runtime.task_managers), what="both losses noticed")
+
+        def missed() -> bool:
+            session.runtime.observe()
+            return not {id, idle} & set(session.runtime.task_managers)
+
+        with monkeypatch.context() as patience:
+            patience.setattr("qod_magics.spark.supervisor.SILENCE_S", 5.0)
+            eventually(missed, what="both losses noticed")
         eventually(lambda: query.task_manager is not None and query.query is not None, what="the query elsewhere")
         sent += produce(session, topic, rows(sent, sent + 500))
         eventually(lambda: counted(session, "orphan") >= sent, what="all rows counted elsewhere")
