@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, as_completed, wait
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,10 +27,11 @@ from qod_magics.application.sink import ForEachBatch, Memory, Sink, parse_sink
 from qod_magics.application.stream import Mode, Starting, StreamDeclaration, TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording, read
-from qod_magics.core import snapshot as core
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
+from qod_magics.cores import check_cores, core_sets, free_cores
 from qod_magics.errors import ApplicationError, KafkaError, QodError, TaskManagerError, UsageProblem
+from qod_magics.handle import StreamHandle
 from qod_magics.jvm.child import GRACE_S, Child
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
@@ -38,22 +39,20 @@ from qod_magics.kafka.external import ExternalKafka
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.kafka.topics import topic_partitions
+from qod_magics.placement import placed
 from qod_magics.player import Player, Start
 from qod_magics.policies import DEFAULT_POLICY, policy
-from qod_magics.policies.stream_economics import UNKNOWN_ESTIMATE, Request, available_cpu, place
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.checkpoints import checkpoint_root, local_path
-from qod_magics.spark.cluster import Homeless
 from qod_magics.spark.results import read_results
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, leave_connect_mode, start_local
 from qod_magics.spark.warm_up import warm_up
-from qod_magics.status import status_text, stream_text
+from qod_magics.status import status_text
 from qod_magics.watching import Show
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
     from qod_magics.core.policy import Policy
@@ -110,7 +109,7 @@ class Session:
         try:
             self._janitor = _janitor(self._directory)
             where = checkpoint_root(checkpoints or self._directory / "checkpoints")
-            self.runtime = SparkRuntime(kafka, self.id, f"{where.rstrip('/')}/{self.id}", _placed, period_s)
+            self.runtime = SparkRuntime(kafka, self.id, f"{where.rstrip('/')}/{self.id}", placed, period_s)
             self.recording_path = Path(record) if record is not None else self._directory / "run.jsonl"
             self.controller = Controller(
                 self.runtime,
@@ -162,8 +161,8 @@ class Session:
         """
         if task_managers < 0 or (task_managers == 0 and not connect):
             raise UsageProblem(f"{task_managers} task managers can't run anything: take 1 or more, or --connect URL")
-        shares = _shares(task_managers, cores)
-        _check_cores(kafka_cpus)
+        shares = core_sets(task_managers, cores)
+        check_cores(kafka_cpus)
         _check_options(**options)
         begun = time.monotonic()
         broker = _broker(kafka, kafka_options, kafka_cpus)
@@ -300,8 +299,8 @@ class Session:
         """
         if url is not None:
             return self._remote(url, ui=ui, cores=cores).id
-        _check_cores(cpus)
-        own = frozenset(cpus) if cpus is not None else self._free_cores(cores)
+        check_cores(cpus)
+        own = frozenset(cpus) if cpus is not None else free_cores(cores, self._taken_cores)
         return self._local(own, jit, memory).id
 
     def remove_task_manager(self, id: str) -> None:
@@ -636,75 +635,11 @@ class Session:
         self._names += 1
         return f"tm{self._names}"
 
-    def _free_cores(self, cores: int | None) -> frozenset[int] | None:
-        """Cores for one more local task manager: those that no other is on first, then the last ones."""
-        every = _every_core()
-        if cores is not None and not 1 <= cores <= len(every):
-            raise UsageProblem(
-                f"a task manager of {cores} cores: this machine has {len(every)}, take 1 or more of them"
-            )
-        taken = {
-            cpu
-            for m in self.runtime.task_managers.values()
-            if m.server is not None and m.server.options.cpus
-            for cpu in m.server.options.cpus
-        }
-        free = [cpu for cpu in every if cpu not in taken]
-        count = cores or max(len(free), 1)
-        return frozenset((free + every[::-1])[:count])
-
-
-class StreamHandle:
-    """What a stream's name is bound to in the notebook."""
-
-    def __init__(self, session: Session, name: str, replaced: bool = False, dry_run: bool = False) -> None:
-        self.session = session
-        self.name = name
-        self.replaced = replaced
-        self.dry_run = dry_run
-
-    def dataframe(self) -> DataFrame:
-        """Its rows so far (memory sink), as a Spark DataFrame."""
-        return self.session.results(self.name)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Its rows so far (memory sink), as a pandas DataFrame."""
-        rows: pd.DataFrame = self.dataframe().toPandas()
-        return rows
-
-    def why(self) -> str:
-        """What was last decided about it, and why."""
-        return self.session.why(self.name)
-
-    def stop(self) -> None:
-        """Stop it and forget it."""
-        self.session.stop(self.name)
-
     @property
-    def said(self) -> str:
-        """What became of its declaration, in one line."""
-        if self.dry_run:
-            return f"{self.name} is well-formed (dry run: nothing was started)"
-        if self.name in self.session.application.waiting:
-            return f"{self.name} is declared; it starts when a query reads it"
-        task = next(spec for spec in self.session.runtime.deployment.specs.values() if self.name in spec.members)
-        instances = [i for i in self.session.runtime.instances.values() if i.job.task == task.id]
-        where = ", ".join(sorted({i.task_manager.id for i in instances if i.task_manager is not None}))
-        modes = ", ".join(sorted({i.mode for i in instances if i.mode}))
-        reasons = {i.mode_why for i in instances if i.mode_why}
-        why = f" ({next(iter(reasons))})" if reasons else ""
-        fused = f", fused into {' -> '.join(task.members)}" if len(task.members) > 1 else ""
-        return f"{self.name} {'replaced' if self.replaced else 'runs'} on {where} in {modes} mode{why}{fused}"
-
-    def __repr__(self) -> str:
-        """Where it runs now, and how it kept up in the last cycle."""
-        if not self.session.alive:
-            return f"{self.name}: its session has ended"
-        if self.name not in self.session.application:
-            return f"{self.name}: stopped"
-        if self.name in self.session.application.waiting:
-            return f"{self.name} is declared; it starts when a query reads it"
-        return stream_text(self.session, self.name)
+    def _taken_cores(self) -> frozenset[int]:
+        """Cores that local task managers are on."""
+        servers = [m.server for m in self.runtime.task_managers.values() if m.server is not None]
+        return frozenset(cpu for server in servers for cpu in server.options.cpus or ())
 
 
 def _broker(bootstrap: str | None, options: Mapping[str, str] | None, cpus: Cores | None = None) -> Kafka:
@@ -716,44 +651,6 @@ def _broker(bootstrap: str | None, options: Mapping[str, str] | None, cpus: Core
     external = ExternalKafka(bootstrap, dict(options or {}))
     topic_partitions(external, timeout_s=ANSWER_S)
     return external
-
-
-def _placed(
-    homeless: Sequence[Homeless], managers: Sequence[core.TaskManager], running: Sequence[core.Instance]
-) -> Mapping[str, str]:
-    """Algorithm 3.1, for instances without a task manager."""
-    by_task = {instance.task: instance.cpu for instance in running if not instance.warming_up}
-    requests = [
-        Request(
-            one.instance,
-            one.estimate if one.estimate is not None else by_task.get(one.task, UNKNOWN_ESTIMATE),
-            forbidden=one.forbidden,
-        )
-        for one in homeless
-    ]
-    return place(requests, available_cpu(managers, running))
-
-
-def _shares(count: int, cores: int | None) -> list[frozenset[int] | None]:
-    """The cores of each of `count` local task managers: disjoint while the machine has enough, else shared."""
-    every = _every_core()
-    if cores is not None and cores < 1:
-        raise UsageProblem(f"a task manager needs 1 core or more, not {cores}")
-    if count == 0:
-        return []
-    each = cores or max(len(every) // count, 1)
-    if each > len(every):
-        raise UsageProblem(f"{each} cores for each task manager, but this machine has {len(every)}: take fewer")
-    return [frozenset(every[(i * each + j) % len(every)] for j in range(each)) for i in range(count)]
-
-
-def _check_cores(cpus: Collection[int] | None) -> None:
-    """Refuse cores that this machine has not, and none at all."""
-    every = _every_core()
-    wrong = sorted(set(cpus or ()) - set(every))
-    if wrong or (cpus is not None and not cpus):
-        named = ", ".join(map(str, wrong)) or "none"
-        raise UsageProblem(f"cores {named}: this machine has {', '.join(map(str, every))}")
 
 
 def _check_options(
@@ -771,11 +668,6 @@ def _check_options(
         raise UsageProblem(f"headroom is a fraction from 0 and below 1, not {headroom!r}")
     if record is not None and Path(record).is_dir():
         raise UsageProblem(f"the recording needs a file, and {os.fspath(record)!r} is a directory: add a name to it")
-
-
-def _every_core() -> list[int]:
-    """The numbers of the cores that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def _counted(names: Sequence[str], noun: str) -> str:

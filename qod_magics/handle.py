@@ -1,0 +1,66 @@
+"""What a stream's name is bound to in the notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qod_magics.status import stream_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+
+    from qod_magics.session import Session
+
+
+class StreamHandle:
+    """What a stream's name is bound to in the notebook."""
+
+    def __init__(self, session: Session, name: str, replaced: bool = False, dry_run: bool = False) -> None:
+        self.session = session
+        self.name = name
+        self.replaced = replaced
+        self.dry_run = dry_run
+
+    def dataframe(self) -> DataFrame:
+        """Its rows so far (memory sink), as a Spark DataFrame."""
+        return self.session.results(self.name)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Its rows so far (memory sink), as a pandas DataFrame."""
+        rows: pd.DataFrame = self.dataframe().toPandas()
+        return rows
+
+    def why(self) -> str:
+        """What was last decided about it, and why."""
+        return self.session.why(self.name)
+
+    def stop(self) -> None:
+        """Stop it and forget it."""
+        self.session.stop(self.name)
+
+    @property
+    def said(self) -> str:
+        """What became of its declaration, in one line."""
+        if self.dry_run:
+            return f"{self.name} is well-formed (dry run: nothing was started)"
+        if self.name in self.session.application.waiting:
+            return f"{self.name} is declared; it starts when a query reads it"
+        task = next(spec for spec in self.session.runtime.deployment.specs.values() if self.name in spec.members)
+        instances = [i for i in self.session.runtime.instances.values() if i.job.task == task.id]
+        where = ", ".join(sorted({i.task_manager.id for i in instances if i.task_manager is not None}))
+        modes = ", ".join(sorted({i.mode for i in instances if i.mode}))
+        reasons = {i.mode_why for i in instances if i.mode_why}
+        why = f" ({next(iter(reasons))})" if reasons else ""
+        fused = f", fused into {' -> '.join(task.members)}" if len(task.members) > 1 else ""
+        return f"{self.name} {'replaced' if self.replaced else 'runs'} on {where} in {modes} mode{why}{fused}"
+
+    def __repr__(self) -> str:
+        """Where it runs now, and how it kept up in the last cycle."""
+        if not self.session.alive:
+            return f"{self.name}: its session has ended"
+        if self.name not in self.session.application:
+            return f"{self.name}: stopped"
+        if self.name in self.session.application.waiting:
+            return f"{self.name} is declared; it starts when a query reads it"
+        return stream_text(self.session, self.name)
