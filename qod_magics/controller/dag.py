@@ -58,11 +58,6 @@ class Dag:
         return dict(zip(self.names, self.topology.min_accuracy, strict=True))
 
     @cached_property
-    def edge_set(self) -> frozenset[Edge]:
-        """`edges`, to be compared."""
-        return frozenset(self.edges)
-
-    @cached_property
     def _rank(self) -> Mapping[int, int]:
         return {t: rank for rank, t in enumerate(self.topology.order)}
 

@@ -138,6 +138,8 @@ def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
     if last is None:
         return new
     held = _merge(new, last, rising=True)
+    if held == new:
+        return held
     dag = Dag.of(snapshot)
     touched = dag.around(_different(new, held, dag))  # elsewhere `held` is `new`
     wanted, got = _reached(new, snapshot, touched), _reached(held, snapshot, touched)

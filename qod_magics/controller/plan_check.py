@@ -23,7 +23,7 @@ def check_plan(plan: Plan, snapshot: Snapshot) -> None:
     _check_fractions(plan)
     dag = Dag.of(snapshot)
     tasks = dag.topology.position
-    if plan.desired.keys() != tasks.keys() or not plan.non_drop.keys() >= dag.edge_set:
+    if plan.desired.keys() != tasks.keys() or not all(map(plan.non_drop.__contains__, dag.edges)):
         _check_complete(plan, snapshot)
     for unknown in sorted(plan.desired.keys() - tasks.keys()):
         raise PlanError(f"desired names {unknown!r}, which is no task.{nearest(unknown, tasks)}")

@@ -86,6 +86,8 @@ def _check_known(field: str, name: str, kind: str, known: Iterable[str]) -> None
 
 def _check_upstream(tasks: Sequence[Task], position: dict[str, int]) -> None:
     for i, task in enumerate(tasks):
+        if not task.upstream:
+            continue
         for k, upstream in enumerate(task.upstream):
             if upstream not in position:
                 _check_known(f"tasks[{i}].upstream[{k}]", upstream, "task", position)
@@ -97,7 +99,7 @@ def _check_upstream(tasks: Sequence[Task], position: dict[str, int]) -> None:
 
 
 def _check_acyclic(tasks: Sequence[Task], position: dict[str, int]) -> None:
-    if not any(position[name] >= i for i, task in enumerate(tasks) for name in task.upstream):
+    if not [i for i, task in enumerate(tasks) if task.upstream and max(map(position.__getitem__, task.upstream)) >= i]:
         return  # each is listed after what it reads from
     waiting = [len(task.upstream) for task in tasks]
     consumers: list[list[int]] = [[] for _ in tasks]
@@ -127,7 +129,10 @@ def _check_acyclic(tasks: Sequence[Task], position: dict[str, int]) -> None:
 
 def _check_restrictions(snapshot: Snapshot) -> None:
     feeding = {name for task in snapshot.tasks for name in task.upstream}
-    if not any(_is_restricted_wrongly(task, task.id in feeding) for task in snapshot.tasks):
+    queries = [task.id for task in snapshot.tasks if task.priority is not None and task.min_accuracy is not None]
+    others = [task.id for task in snapshot.tasks if task.priority is None and task.min_accuracy is None]
+    wrong = [task for task in snapshot.tasks if task.external_rate is not None and task.upstream]
+    if feeding == set(others) and len(queries) + len(others) == len(snapshot.tasks) and not wrong:
         return
     downstream = snapshot.downstream
     for i, task in enumerate(snapshot.tasks):
@@ -151,11 +156,6 @@ def _check_restrictions(snapshot: Snapshot) -> None:
                 f"tasks[{i}].external_rate: {show(task.external_rate)} on {show(task.id)}, which reads from "
                 f"{show(task.upstream[0])}; only sources have one: write null"
             )
-
-
-def _is_restricted_wrongly(task: Task, feeds: bool) -> bool:
-    missing = (task.priority is None) + (task.min_accuracy is None)
-    return missing != 2 * feeds or (bool(task.upstream) and task.external_rate is not None)
 
 
 def _check_streams(snapshot: Snapshot, position: dict[str, int]) -> None:
