@@ -15,20 +15,7 @@ from tests import leaks
 LIVE = Path(__file__).parent / "live"
 LIVE_TIMEOUT_S = 600
 #: Live tests that take minutes together: `make test-all` runs them, `make test` does not.
-LONG = frozenset(
-    f"test_{noun}.py"
-    for noun in (
-        "applications",
-        "attach",
-        "endings",
-        "failures",
-        "magics",
-        "notebooks",
-        "setups",
-        "shedding",
-        "standalone",
-    )
-)
+LONG = frozenset({"test_notebooks.py", "test_standalone.py"})
 
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), max_examples=100, derandomize=True, print_blob=True)

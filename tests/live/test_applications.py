@@ -297,6 +297,7 @@ def test_a_second_consumer_changes_nothing_for_the_first(brief: Session, topic: 
     received("first", 0, 700)
 
 
+@pytest.mark.slow
 def test_batches_are_bounded_by_the_time_they_take(brief: Session, topic: str) -> None:
     session = brief
     from pyspark.sql import functions as F
