@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -55,21 +55,23 @@ def shortage(name: str, need: Need) -> str:
     return f"{name} needs {need.at_minimum:.1f} % of a core at minimum accuracies and has {need.available:.1f} %"
 
 
-def limits(snapshot: Snapshot, found: Mapping[str, Need]) -> Mapping[str, tuple[str, ...]]:
-    """By task, the task managers that limit it: those short of CPU, or with an instance that warms up, where it or
-    something that it reads from runs."""
+def limits(snapshot: Snapshot, found: Mapping[str, Need], tasks: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    """For each of these tasks, of those that depend on them and of all that those read from: the task managers that
+    limit it. Those are short of CPU, or have an instance that warms up, and run it or something that it reads from."""
     scarce = {name for name, need in found.items() if need.is_tight} | warming_up(snapshot).keys()
-    topology = Dag.of(snapshot).topology
+    dag = Dag.of(snapshot)
+    topology = dag.topology
     none: tuple[str, ...] = ()
     hosts = [none] * len(snapshot.tasks)
     for instance in snapshot.instances:
         if instance.task_manager in scarce:
             hosts[topology.position[instance.task]] += (instance.task_manager,)
-    for t in topology.order:
+    concerned = dag.around(topology.position[task] for task in tasks)
+    for t in concerned:
         above = [hosts[source] for source in topology.upstream[t]]
         if hosts[t] or any(above):
             hosts[t] = tuple(dict.fromkeys(chain(hosts[t], *above)))
-    return dict(zip(topology.position, hosts, strict=True))
+    return {dag.names[t]: hosts[t] for t in concerned}
 
 
 def limiting(snapshot: Snapshot, plan: Plan, task: str, limited: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -145,7 +147,7 @@ def _cause(task: Task, decision: Decision) -> list[str]:
         parts.append(
             f"to be moved: {listed(list(dict.fromkeys(moved)))}, so its queries run at their minimum meanwhile"
         )
-    for host in limiting(snapshot, plan, task.id, limits(snapshot, found)):
+    for host in limiting(snapshot, plan, task.id, limits(snapshot, found, [task.id])):
         words = pressure(host, found[host], warming.get(host, []))
         if host not in warming:
             here = {i.task for i in snapshot.instances if i.task_manager == host}

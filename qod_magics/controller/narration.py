@@ -34,22 +34,21 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     wanted = {task.id: plan.desired[task.id] for task in decision.snapshot.tasks}
     desired = {task: said.desired.get(task, 1.0) for task in wanted}
     changed = [task for task, after in wanted.items() if abs(after - desired[task]) > WORTH_SAYING]
-    where = {instance.id: instance.task_manager for instance in decision.snapshot.instances}
     told = {name: plan.place.get(name, "") for name in (*plan.fail, *plan.place)}
-    moving = {name: target for name, target in told.items() if target != where[name]}
+    rows = {each.id: each for each in decision.snapshot.instances} if told else {}
+    moving = {name: target for name, target in told.items() if target != rows[name].task_manager}
     moved = [name for name, target in moving.items() if said.moving.get(name) != target]
     starved = frozenset(plan.starved)
     entries: list[Entry] = []
     if changed or moved or starved != said.starved:
         found = needs(decision.snapshot)
-        limited = limits(decision.snapshot, found) if changed else {}
+        limited = limits(decision.snapshot, found, changed)
         warming = warming_up(decision.snapshot)
         words = {host: pressure(host, found[host], warming.get(host, [])) for host in found} if changed else {}
         for task in changed:
             hosts = limiting(decision.snapshot, plan, task, limited)
             entries.append(_shedding(cycle, task, desired[task], wanted[task], [words[host] for host in hosts]))
             desired[task] = wanted[task]
-        rows = {each.id: each for each in decision.snapshot.instances} if moved else {}
         entries += [_move(cycle, rows[name], moving[name], found) for name in moved]
         entries += _starving(cycle, starved, said.starved, found)
     return tuple(entries), Said(desired, moving, starved)
