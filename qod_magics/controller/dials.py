@@ -16,6 +16,9 @@ DEAD_BAND = 0.005
 #: what rounding may cost
 EPSILON = 1e-12
 
+#: moves to and from these are always made
+ENDS = (0.0, 1.0)
+
 NO_BACKLOG = Backlog(0.0, None)
 
 
@@ -165,10 +168,6 @@ def _merge(new: Dials, last: Dials, *, rising: bool) -> Dials:
 
 
 def _held(new: float, last: float | None, rising: bool) -> float:
-    if last is None or _ends((new, last)) or abs(new - last) >= DEAD_BAND or (new > last and not rising):
+    if last is None or new in ENDS or last in ENDS or abs(new - last) >= DEAD_BAND or (new > last and not rising):
         return new
     return last
-
-
-def _ends(values: Iterable[float]) -> bool:
-    return any(value in (0.0, 1.0) for value in values)
