@@ -37,7 +37,7 @@ CORES = 4.0
 CURVES = 60  #: different courses of load
 OVERLOADED = 0.3  #: of the applications
 PRIORITIES = 5
-SETTLING = 30  #: cycles until all warm-ups are over and an overload has begun
+SETTLING = 16  #: cycles until the warm-ups are over and the overloads have begun
 
 
 def curves(duration_s: float, rng: random.Random) -> list[PiecewiseLinear]:
@@ -119,7 +119,7 @@ def cycles(tasks: int, count: int) -> tuple[list[float], list[float], list[float
 
     `count` cycles within an overload, on a cluster that the controller runs.
     """
-    given = simulation(tasks, duration_s=600.0)
+    given = simulation(tasks, duration_s=160.0)
     clock = ManualClock()
     cluster = SimulatedCluster(given, clock)
     runtime = Watched(cluster)
@@ -167,7 +167,7 @@ def growth(largest: int) -> None:
     print(f"{'tasks':>7}{'managers':>10}{'policy':>10}{'cycle':>10}{'observing':>11}")
     policies, wholes = [], []
     for n in sizes:
-        decided, whole, observed = (median(each) for each in cycles(n, 12))
+        decided, whole, observed = (median(each) for each in cycles(n, 8))
         policies.append(decided)
         wholes.append(whole)
         print(f"{n:>7}{max(n // TASKS_PER_MANAGER, 2):>10}{decided:>10.2f}{whole:>10.2f}{observed:>11.2f}", flush=True)
