@@ -5,15 +5,33 @@ from __future__ import annotations
 import html
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import ipywidgets as ipw
 
 PENDING, DONE, REFUSED = "pending", "done", "refused"
 
-STYLE = {"description_width": "150px"}
-LAYOUT = {"width": "420px"}
+#: A row of controls: in line, and on to the next line where the page is narrow.
+ROW = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "2px 12px"}
+SLIDER_PX = 290  #: a slider and its number, beside its label
+FEWEST_LETTERS, MOST_LETTERS = 8, 44
+
+
+def labelled(words: str, column: Iterable[str] = (), width_px: int = SLIDER_PX) -> dict[str, Any]:
+    """Description, style and layout of a control that stands in a column with others, of which none is cut."""
+    letters = min(max(map(len, (words, *column))) + 1, MOST_LETTERS)
+    letters = max(letters, FEWEST_LETTERS)
+    return {
+        "description": words,
+        "style": {"description_width": f"{letters}ch"},
+        "layout": {"width": f"calc({letters}ch + {width_px}px)", "max_width": "100%"},
+    }
+
+
+def row(*controls: ipw.Widget) -> ipw.HBox:
+    """Controls side by side."""
+    return ipw.HBox(controls, layout=ROW)
 
 
 class Commands:
@@ -90,7 +108,6 @@ class Panel:
     def __init__(self, session: Controlled, commands: Commands) -> None:
         self._session, self._commands = session, commands
         self._known: tuple[Any, ...] = ()
-        self._queries: dict[str, tuple[ipw.FloatSlider, ipw.IntText]] = {}
         self.said = ipw.HTML()
         self.body = ipw.VBox()
         self.view = ipw.VBox([self.body, self.said])
@@ -106,12 +123,13 @@ class Panel:
         if known == self._known:
             return
         self._known = known
-        restrictions = [self._query(*query) for query in queries]
+        names = [f"{query[0]}: at least" for query in queries]
+        shown = [_arrow(name) for name in edges]
         self.body.children = [
             ipw.Tab(
                 [
-                    ipw.VBox(restrictions),
-                    ipw.VBox([self._override(name) for name in edges]),
+                    ipw.VBox([self._query(*query, names) for query in queries]),
+                    ipw.VBox([self._override(name, shown) for name in edges]),
                     self._cluster(managers, instances),
                     self._loop(period_s, paused),
                 ],
@@ -126,19 +144,9 @@ class Panel:
         words = f"{what}: {state}" + (f", {reason}" if reason else "") if what else "&nbsp;"
         self.said.value = f'<span role="status">{words if not what else html.escape(words)}</span>'
 
-    def _query(self, id: str, minimum: float, priority: int) -> ipw.HBox:
-        accuracy = ipw.FloatSlider(
-            minimum,
-            min=0.0,
-            max=1.0,
-            step=0.01,
-            description=f"{id}: at least",
-            readout_format=".0%",
-            continuous_update=False,
-            style=STYLE,
-            layout=LAYOUT,
-        )
-        rank = ipw.BoundedIntText(priority, min=-1000, max=1000, description="priority", layout={"width": "170px"})
+    def _query(self, id: str, minimum: float, priority: int, column: Iterable[str]) -> ipw.HBox:
+        accuracy = _share(minimum, labelled(f"{id}: at least", column))
+        rank = ipw.BoundedIntText(priority, min=-1000, max=1000, **labelled("priority", width_px=80))
         accuracy.observe(
             lambda change: self._give(
                 f"{id} at least {change['new']:.0%}", lambda: self._session.set(id, min_accuracy=change["new"])
@@ -151,22 +159,14 @@ class Panel:
             ),
             "value",
         )
-        return ipw.HBox([accuracy, rank])
+        return row(accuracy, rank)
 
-    def _override(self, name: str) -> ipw.HBox:
-        shown = name.replace(">", " → ")
-        slider = ipw.FloatSlider(
-            1.0,
-            min=0.0,
-            max=1.0,
-            step=0.01,
-            description=shown,
-            continuous_update=False,
-            disabled=True,
-            style=STYLE,
-            layout=LAYOUT,
+    def _override(self, name: str, column: Iterable[str]) -> ipw.HBox:
+        shown = _arrow(name)
+        slider = _share(1.0, labelled(shown, column), readout_format=".2f", disabled=True)
+        manual = ipw.Checkbox(
+            False, description="by hand", indent=False, tooltip=f"hold d of {shown}", layout={"width": "auto"}
         )
-        manual = ipw.Checkbox(False, description="by hand", indent=False)
 
         def turn(_: Any = None) -> None:
             slider.disabled = not manual.value
@@ -176,36 +176,32 @@ class Panel:
 
         manual.observe(turn, "value")
         slider.observe(lambda _: turn() if manual.value else None, "value")
-        return ipw.HBox([slider, manual])
+        return row(slider, manual)
 
     def _cluster(self, managers: tuple[str, ...], instances: tuple[str, ...]) -> ipw.VBox:
-        add = ipw.Button(description="add a task manager", layout={"width": "200px"})
+        column = ("remove", "move")
+        wide = max((len(name) for name in (*managers, *instances)), default=0) * 8 + 50
+        alone = len(managers) < 2
+        add = ipw.Button(description="add a task manager", icon="plus", layout={"width": "auto"})
         add.on_click(lambda _: self._give("another task manager", self._session.add_task_manager))
-        which = ipw.Dropdown(options=managers, description="remove", style=STYLE)
-        remove = ipw.Button(description="remove it", disabled=len(managers) < 2)
+        which = ipw.Dropdown(options=managers, **labelled("remove", column, wide))
+        remove = ipw.Button(description="remove it", disabled=alone, layout={"width": "110px"})
         remove.on_click(
             lambda _: self._give(f"{which.value} goes", lambda: self._session.remove_task_manager(which.value))
         )
-        instance = ipw.Dropdown(options=instances, description="move", style=STYLE)
-        target = ipw.Dropdown(options=managers, description="to", layout={"width": "200px"})
-        move = ipw.Button(description="move it", disabled=len(managers) < 2)
+        instance = ipw.Dropdown(options=instances, **labelled("move", column, wide))
+        target = ipw.Dropdown(options=managers, **labelled("to", (), wide))
+        move = ipw.Button(description="move it", disabled=alone, layout={"width": "110px"})
         move.on_click(
             lambda _: self._give(
                 f"{instance.value} to {target.value}", lambda: self._session.move(instance.value, target.value)
             )
         )
-        return ipw.VBox([add, ipw.HBox([which, remove]), ipw.HBox([instance, target, move])])
+        return ipw.VBox([row(add), row(which, remove), row(instance, target, move)])
 
     def _loop(self, period_s: float, paused: bool) -> ipw.VBox:
         period = ipw.FloatSlider(
-            period_s,
-            min=1.0,
-            max=30.0,
-            step=0.5,
-            description="period, s",
-            continuous_update=False,
-            style=STYLE,
-            layout=LAYOUT,
+            period_s, min=1.0, max=30.0, step=0.5, continuous_update=False, **labelled("decide every, s")
         )
         period.observe(
             lambda change: self._give(
@@ -213,7 +209,9 @@ class Panel:
             ),
             "value",
         )
-        stop = ipw.ToggleButton(paused, description="recommend only", tooltip="make plans, apply none")
+        stop = ipw.ToggleButton(
+            paused, description="recommend only", tooltip="make plans, apply none", layout={"width": "auto"}
+        )
         stop.observe(
             lambda change: self._give(
                 "plans are only recommended" if change["new"] else "plans are applied",
@@ -221,16 +219,26 @@ class Panel:
             ),
             "value",
         )
-        return ipw.VBox([period, stop])
+        return ipw.VBox([row(period), row(stop)])
+
+
+def _arrow(edge: str) -> str:
+    return edge.replace(">", " → ")
+
+
+def _share(value: float, look: Mapping[str, Any], **more: Any) -> ipw.FloatSlider:
+    """A slider from 0 to 1."""
+    given = {"readout_format": ".0%", "continuous_update": False, **look, **more}
+    return ipw.FloatSlider(value, min=0.0, max=1.0, step=0.01, **given)
 
 
 def replay_controls(replay: Any) -> ipw.VBox:
     """The dashboard of a recording, a slider through its time, and what the policy would have done instead."""
     length = len(replay.lines) - 1
-    slider = ipw.IntSlider(
-        replay.position, min=0, max=max(length, 1), description="cycle", style=STYLE, layout={"width": "560px"}
+    slider = ipw.IntSlider(replay.position, min=0, max=max(length, 1), **labelled("cycle", width_px=460))
+    play = ipw.ToggleButton(
+        False, description="play", icon="play", tooltip="play the recording from here", layout={"width": "90px"}
     )
-    play = ipw.ToggleButton(False, description="play", icon="play", layout={"width": "110px"})
     moving = threading.local()
 
     def moved(position: int) -> None:
@@ -246,10 +254,17 @@ def replay_controls(replay: Any) -> ipw.VBox:
         if not getattr(moving, "on", False):
             replay.seek(replay.at[change["new"]])
 
+    def turn(change: Mapping[str, Any]) -> None:
+        play.description, play.icon = ("pause", "pause") if change["new"] else ("play", "play")
+        if change["new"]:
+            replay.play()
+        else:
+            replay.pause()
+
     replay.on_move(moved)
     slider.observe(seek, "value")
-    play.observe(lambda change: replay.play() if change["new"] else replay.pause(), "value")
-    return ipw.VBox([ipw.HBox([play, slider]), replay.dashboard(), what_if(replay)])
+    play.observe(turn, "value")
+    return ipw.VBox([row(play, slider), replay.dashboard(), what_if(replay)])
 
 
 def what_if(replay: Any) -> ipw.VBox:
@@ -257,12 +272,11 @@ def what_if(replay: Any) -> ipw.VBox:
     queries = {task["id"]: task for task in replay.frames[-1]["tasks"] if task["kind"] == "query"}
     if not queries:
         return ipw.VBox()
-    query = ipw.Dropdown(options=list(queries), description="What if", style=STYLE)
+    wide = max(len(name) for name in queries) * 8 + 50
+    query = ipw.Dropdown(options=list(queries), **labelled("What if", width_px=wide))
     first = queries[query.value]
-    minimum = ipw.FloatSlider(
-        first["minimum"], min=0, max=1, step=0.01, description="at least", readout_format=".0%", style=STYLE
-    )
-    priority = ipw.BoundedIntText(first["priority"], min=-1000, max=1000, description="priority")
+    minimum = _share(first["minimum"], labelled("at least"), continuous_update=True)
+    priority = ipw.BoundedIntText(first["priority"], min=-1000, max=1000, **labelled("priority", width_px=80))
     answer = ipw.HTML()
 
     def ask(_: Any = None) -> None:
@@ -282,17 +296,22 @@ def what_if(replay: Any) -> ipw.VBox:
         each.observe(ask, "value")
     replay.on_move(ask)
     ask()
-    return ipw.VBox([ipw.HBox([query, minimum, priority]), answer])
+    return ipw.VBox([row(query, minimum, priority), answer])
 
 
 def plan_table(recorded: Mapping[str, Any], plan: Any) -> str:
-    """HTML: the accuracies that were planned, and those of `plan`."""
-    rows = "".join(
-        f"<tr><th scope='row' style='text-align:left'>{html.escape(task)}</th>"
-        f"<td>{recorded['desired'].get(task, float('nan')):.3f}</td><td>{accuracy:.3f}</td></tr>"
-        for task, accuracy in plan.desired.items()
-    )
+    """HTML: the accuracies that were planned, and those of `plan`; what differs is marked."""
+    rows = "".join(_plan_row(task, recorded["desired"].get(task), now) for task, now in plan.desired.items())
     moves = ", ".join(f"{name} to {where}" for name, where in plan.place.items()) or "none"
     starved = ", ".join(plan.starved) or "none"
-    head = "<tr><th scope='col'>task</th><th scope='col'>was planned</th><th scope='col'>what if</th></tr>"
-    return f"<table>{head}{rows}</table><p>moves: {html.escape(moves)}; starved: {html.escape(starved)}</p>"
+    head = "".join(f"<th scope='col'>{name}</th>" for name in ("task", "was planned", "what if"))
+    return (
+        f"<div class='qod-plan' role='status'><table><caption>Desired accuracy</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{rows}</tbody></table><p>moves: {html.escape(moves)}; starved: {html.escape(starved)}</p></div>"
+    )
+
+
+def _plan_row(task: str, before: float | None, now: float) -> str:
+    was = "-" if before is None else f"{before:.3f}"
+    mark = " class='qod-other'" if was != f"{now:.3f}" else ""
+    return f"<tr{mark}><th scope='row'>{html.escape(task)}</th><td>{was}</td><td>{now:.3f}</td></tr>"

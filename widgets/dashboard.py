@@ -117,7 +117,8 @@ class Dashboard(anywidget.AnyWidget):
         """Send what came, several frames in one message where they come faster than they are shown."""
         while (item := self._news.get()) is not None:
             items: list[Frame | str | None] = [item]
-            time.sleep(LEAST_PAUSE_S)
+            if item != "history":
+                time.sleep(LEAST_PAUSE_S)
             while not self._news.empty():
                 items.append(self._news.get())
             if "history" in items:

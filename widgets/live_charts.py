@@ -1,131 +1,157 @@
-"""The charts of the dashboard: Vega-Lite specifications over named data that the browser fills as cycles come in."""
+"""The charts of the dashboard: Vega-Lite specifications over named data that the browser fills as cycles come in.
+
+They are written as JSON, not with Altair: importing it takes longer than all else before the first chart is drawn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import altair as alt
-
-from qod_widgets.colours import GREY, edge_colours, task_colours
+from qod_widgets.colours import edge_colours, task_colours
 from qod_widgets.state import OTHER
 
 WIDTH = 400  #: of a plotting area, px; the browser sets what there is room for
-DASHES = {"measured": [1, 0], "planned": [6, 3], "minimum": [2, 2]}
+OTHERS = "rgba(140, 148, 158, 0.5)"  #: other processes: there, on any ground, and not in front
+LIMIT = "#d1373b"
+ACCURACIES = {"measured": [1, 0], "planned": [6, 3], "minimum": [2, 2]}
+RATES = {"arriving": [6, 3], "processed": [1, 0]}
+LABEL_LIMIT = 150  #: px of a name in a legend
+MOST_NAMES = 24  #: in a legend
 
 Spec = dict[str, Any]
 
 
 def specs(tasks: Sequence[str], edges: Sequence[str]) -> dict[str, Spec]:
-    """By name: cpu, accuracy, throughput, lag, dropped. Each has one data set of its own name."""
-    colours = {**task_colours(tasks), OTHER: GREY}
-    lines = edge_colours(edges, tasks)
-    arrows = {edge.replace(">", " → "): colour for edge, colour in lines.items()}
-    made = {
+    """By name: cpu, accuracy, throughput, lag, dropped. Each has one data set of its own name.
+
+    Colours of text and axes are the browser's, which knows the theme.
+    """
+    colours = {**task_colours(tasks), OTHER: OTHERS}
+    arrows = {edge.replace(">", " → "): colour for edge, colour in edge_colours(edges, tasks).items()}
+    return {
         "cpu": _cpu(colours),
         "accuracy": _accuracy(colours),
         "throughput": _throughput(colours),
         "lag": _over_time("lag", "rows waiting", arrows, stacked=False),
-        "dropped": _over_time("dropped", "rows dropped since the start", arrows, stacked=True),
+        "dropped": _over_time("dropped", "rows dropped", arrows, stacked=True),
     }
-    return {name: _themeless(chart) for name, chart in made.items()}
 
 
-def _cpu(colours: dict[str, str]) -> alt.FacetChart:
-    base = alt.Chart().encode(x=_time())
-    area = base.mark_area(interpolate="step-before").encode(
-        y=alt.Y("cpu:Q", title="CPU, % of one core", stack="zero", axis=alt.Axis(tickCount=4)),
-        color=_colour("task", colours),
-        order="order:Q",
-        tooltip=["manager:N", "task:N", alt.Tooltip("cpu:Q", format=".1f", title="CPU, %")],
-    )
-    limit = base.mark_line(strokeDash=[6, 3], strokeWidth=1.5).encode(
-        y=alt.Y("max(capacity):Q"), color=alt.value("#d62728")
-    )
-    made: alt.FacetChart = (
-        alt.layer(area, limit)
-        .properties(width=WIDTH, height=110)
-        .facet(row=alt.Row("manager:N", title=None, header=_header()), data=alt.NamedData("cpu"))
-    )
-    return made
+def _cpu(colours: Mapping[str, str]) -> Spec:
+    area = {
+        "mark": {"type": "area", "interpolate": "step-before"},
+        "encoding": {
+            "x": _time(),
+            "y": _number("cpu", "CPU, % of one core", axis={"tickCount": 4}, stack="zero"),
+            "color": _colour("task", colours, "child_width"),
+            "order": {"field": "order", "type": "quantitative"},
+            "tooltip": [_words("manager"), _words("task"), _number("cpu", "CPU, %", format=".1f")],
+        },
+    }
+    limit = {
+        "mark": {"type": "line", "strokeDash": [6, 3], "strokeWidth": 1.5},
+        "encoding": {
+            "x": _time(),
+            "y": {"aggregate": "max", "field": "capacity", "type": "quantitative"},
+            "color": {"value": LIMIT},
+        },
+    }
+    return _rows("cpu", "manager", {"layer": [area, limit], "height": 100})
 
 
-def _accuracy(colours: dict[str, str]) -> alt.FacetChart:
-    line = (
-        alt.Chart()
-        .mark_line(interpolate="step-before", strokeWidth=2, clip=True)
-        .encode(
-            x=_time(),
-            y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0, 1.02]), axis=alt.Axis(tickCount=5)),
-            strokeDash=alt.StrokeDash(
-                "kind:N",
-                title=None,
-                scale=alt.Scale(domain=list(DASHES), range=list(DASHES.values())),
-                legend=alt.Legend(orient="top", symbolSize=300),
-            ),
-            color=_colour("query", colours, legend=False),
-            tooltip=["query:N", "kind:N", alt.Tooltip("accuracy:Q", format=".3f")],
-        )
-    )
-    made: alt.FacetChart = line.properties(width=WIDTH, height=110).facet(
-        row=alt.Row("query:N", title=None, header=_header()), data=alt.NamedData("accuracy")
-    )
-    return made
+def _accuracy(colours: Mapping[str, str]) -> Spec:
+    y = _number("accuracy", "accuracy", axis={"tickCount": 5}, scale={"domain": [0, 1.02]})
+    line = {
+        "mark": {"type": "line", "interpolate": "step-before", "strokeWidth": 2, "clip": True},
+        "encoding": {
+            "x": _time(),
+            "y": y,
+            "strokeDash": _dashes(ACCURACIES),
+            "color": _colour("query", colours),
+            "tooltip": [_words("query"), _words("kind"), _number("accuracy", "accuracy", format=".3f")],
+        },
+        "height": 110,
+    }
+    return _rows("accuracy", "query", line)
 
 
-def _throughput(colours: dict[str, str]) -> alt.FacetChart:
-    base = alt.Chart().encode(x=_time())
-    y = alt.Y("rate:Q", title="rows/s", axis=alt.Axis(tickCount=4, format=",~s"))
-    kind = alt.StrokeDash(
-        "kind:N",
-        title=None,
-        scale=alt.Scale(domain=["arriving", "processed"], range=[[6, 3], [1, 0]]),
-        legend=alt.Legend(orient="top", symbolSize=300),
-    )
-    line = base.mark_line(strokeWidth=2).encode(
-        y=y,
-        strokeDash=kind,
-        color=_colour("source", colours, legend=False),
-        tooltip=["source:N", "kind:N", alt.Tooltip("rate:Q", format=",.0f", title="rows/s")],
-    )
-    made: alt.FacetChart = line.properties(width=WIDTH, height=90).facet(
-        row=alt.Row("source:N", title=None, header=_header()), data=alt.NamedData("throughput")
-    )
-    return made
+def _throughput(colours: Mapping[str, str]) -> Spec:
+    line = {
+        "mark": {"type": "line", "strokeWidth": 2},
+        "encoding": {
+            "x": _time(),
+            "y": _number("rate", "rows/s", axis={"tickCount": 4, "format": ",~s"}),
+            "strokeDash": _dashes(RATES),
+            "color": _colour("source", colours),
+            "tooltip": [_words("source"), _words("kind"), _number("rate", "rows/s", format=",.0f")],
+        },
+        "height": 110,
+    }
+    return _rows("throughput", "source", line)
 
 
-def _over_time(data: str, title: str, colours: dict[str, str], stacked: bool) -> alt.Chart:
-    chart = alt.Chart(alt.NamedData(data))
-    mark = chart.mark_area(interpolate="step-before") if stacked else chart.mark_line(strokeWidth=2)
-    y = alt.Y("rows:Q", title=title, axis=alt.Axis(tickCount=4, format=",~s"), stack="zero" if stacked else None)
-    made: alt.Chart = mark.encode(
-        x=_time(),
-        y=y,
-        color=_colour("edge", colours),
-        tooltip=["edge:N", alt.Tooltip("rows:Q", format=",.0f")],
-    ).properties(width=WIDTH, height=180)
-    return made
+def _over_time(data: str, title: str, colours: Mapping[str, str], stacked: bool) -> Spec:
+    area, line = {"type": "area", "interpolate": "step-before"}, {"type": "line", "strokeWidth": 2}
+    stack = "zero" if stacked else None
+    return {
+        "data": {"name": data},
+        "mark": area if stacked else line,
+        "encoding": {
+            "x": _time(),
+            "y": _number("rows", title, axis={"tickCount": 4, "format": ",~s"}, stack=stack),
+            "color": _colour("edge", colours, "width", "square" if stacked else "stroke"),
+            "tooltip": [_words("edge"), _number("rows", "rows", format=",.0f")],
+        },
+        "width": WIDTH,
+        "height": 170,
+    }
 
 
-def _time() -> alt.X:
+def _rows(data: str, field: str, spec: Spec) -> Spec:
+    """One plot below the other for each value of `field`."""
+    header = {"labelOrient": "top", "labelAnchor": "start", "labelFontWeight": "bold", "labelPadding": 2}
+    row = {**_words(field), "title": None, "header": header}
+    return {"data": {"name": data}, "facet": {"row": row}, "spec": {**spec, "width": WIDTH}}
+
+
+def _time() -> Spec:
+    """Seconds, labelled as minutes and seconds at round times."""
     clock = "floor(datum.value / 60) + ':' + pad(floor(datum.value % 60), 2, '0', 'left')"
-    axis = alt.Axis(title="time since the start, min:s", tickCount=6, labelExpr=clock, grid=False)
-    return alt.X("t:Q", axis=axis, scale=alt.Scale(zero=False, nice=False))
+    span = "(domain('x')[1] - domain('x')[0])"
+    step = f"({span} > 1500 ? 600 : {span} > 420 ? 120 : {span} > 150 ? 60 : {span} > 60 ? 30 : 10)"
+    values = {"expr": f"sequence(ceil(domain('x')[0] / {step}) * {step}, domain('x')[1] + 1, {step})"}
+    axis = {"title": "since the start, min:s", "values": values, "labelExpr": clock, "grid": False}
+    return _number("t", None, axis=axis, scale={"zero": False, "nice": False})
 
 
-def _header() -> alt.Header:
-    return alt.Header(labelOrient="top", labelAnchor="start", labelFontWeight="bold", labelPadding=2)
+def _words(field: str) -> Spec:
+    return {"field": field, "type": "nominal"}
 
 
-def _colour(field: str, colours: dict[str, str], legend: bool = True) -> alt.Color:
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    shown = alt.Legend(orient="top", columns=4, symbolType="square", labelLimit=120) if legend else None
-    return alt.Color(f"{field}:N", title=None, scale=scale, legend=shown)
+def _number(field: str, title: str | None, **more: Any) -> Spec:
+    return {"field": field, "type": "quantitative", **({"title": title} if title else {}), **more}
 
 
-def _themeless(chart: Any) -> Spec:
-    """As JSON; colours of text and axes are the browser's, which knows the theme."""
-    spec: Spec = chart.to_dict(validate=False)
-    for key in ("config", "$schema"):
-        spec.pop(key, None)
-    return spec
+def _dashes(kinds: Mapping[str, Sequence[int]]) -> Spec:
+    scale = {"domain": list(kinds), "range": list(kinds.values())}
+    legend = {"orient": "top", "symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
+    return {**_words("kind"), "title": None, "scale": scale, "legend": legend}
+
+
+def _colour(field: str, colours: Mapping[str, str], width: str | None = None, symbol: str = "square") -> Spec:
+    """With a legend of as many columns as fit into the signal `width`, if that is given."""
+    scale = {"domain": list(colours), "range": list(colours.values())}
+    legend: Spec | None = None
+    if width is not None:
+        longest = max((len(name) for name in colours), default=0)
+        column = min(LABEL_LIMIT, 7 * longest) + 34
+        legend = {
+            "orient": "top",
+            "columns": {"expr": f"max(1, floor(({width} + 40) / {column}))"},
+            "symbolType": symbol,
+            "symbolStrokeWidth": 2,
+            "labelLimit": LABEL_LIMIT,
+            "symbolLimit": MOST_NAMES,
+        }
+    return {**_words(field), "title": None, "scale": scale, "legend": legend}

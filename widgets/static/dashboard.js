@@ -1,9 +1,14 @@
 // The live view in the browser. Bundled with `vegaEmbed`, which is in scope. No network.
-// One message brings frames (see state.py); charts keep their data and take in what is new.
+// One message brings frames (see state.py). Graph and numbers follow at once; charts are drawn one after the other, only
+// while they are in sight, and with no more rows than make a difference at their size.
 
 const SVG = "http://www.w3.org/2000/svg";
 const BOX = { width: 236, height: 112, across: 84, down: 18 };
 const LOG_LENGTH = 60;
+const MOST_ROWS = 6000; // of one chart: above it only each n-th cycle is drawn, and the last
+const MARGIN = 78; // px of a chart beside its plotting area
+const LONGEST = 24; // letters of a name in a box
+const SETTLING_MS = [0, 400, 1500]; // after a change of theme: its colours come some time after its name
 const CHARTS = [
   ["cpu", "CPU by task manager", "Stacked by task; the dashed line is what there is."],
   ["accuracy", "Accuracy of each query", "Measured, planned, and the least that was asked for."],
@@ -64,15 +69,17 @@ function theme(el) {
   const ink = style.color;
   const muted = style.getPropertyValue("--qod-muted").trim() || ink;
   const line = style.getPropertyValue("--qod-line").trim() || muted;
-  const text = { labelColor: muted, titleColor: ink, titleFontWeight: "normal", labelFontSize: 11, titleFontSize: 11 };
+  const text = { labelColor: muted, titleColor: muted, titleFontWeight: "normal", labelFontSize: 11, titleFontSize: 11 };
   return {
     background: "transparent",
+    padding: { left: 2, right: 16, top: 4, bottom: 2 },
     font: style.fontFamily,
     view: { stroke: "transparent" },
     axis: { ...text, gridColor: line, domainColor: muted, tickColor: muted },
-    legend: { ...text, labelColor: ink },
+    axisY: { minExtent: 36, maxExtent: 36, domain: false, ticks: false, labelPadding: 5 },
+    legend: { ...text, labelColor: ink, columnPadding: 14, rowPadding: 3, offset: 8 },
     header: { labelColor: ink, titleColor: ink, labelFontSize: 12 },
-    facet: { spacing: 10 },
+    facet: { spacing: 14 },
   };
 }
 
@@ -109,9 +116,10 @@ function places(frame) {
 
 function graph(frame) {
   const { place, width, height } = places(frame);
-  const picture = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "qod-graph" });
+  const picture = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "qod-graph", style: `min-width: ${Math.round(0.72 * width)}px` });
   picture.append(shape("title", {}, `The application: ${frame.tasks.map((t) => `${t.id} ${t.state}`).join(", ")}`));
   const seen = {};
+  const labels = [];
   for (const edge of frame.edges) {
     const to = place[edge.to];
     const from = edge.from === null ? null : place[edge.from];
@@ -125,26 +133,31 @@ function graph(frame) {
     picture.append(
       shape("path", { d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`, class: shed ? "qod-edge qod-shed" : "qod-edge" }),
       shape("path", { d: `M${x2 - 5},${y2 - 4} l6,4 l-6,4 z`, class: shed ? "qod-tip qod-shed" : "qod-tip" }),
+    );
+    labels.push(
       shape("text", { x: x2 - 9, y: y2 - 6, "text-anchor": "end", class: shed ? "qod-d qod-shed" : "qod-d" }, `d ${edge.d == null ? "–" : edge.d.toFixed(2)}`),
     );
   }
+  picture.append(...labels); // over all lines
   for (const task of frame.tasks) picture.append(box(task, place[task.id]));
   return picture;
 }
+
+const short = (name) => (name.length > LONGEST ? `${name.slice(0, LONGEST - 1)}…` : name);
 
 function box(task, { x, y }) {
   const group = shape("g", { transform: `translate(${x},${y})`, class: `qod-task qod-attention-${task.attention}` });
   const minimum = task.minimum == null ? "" : ` (min ${percent(task.minimum)})`;
   const out = task.out_rate == null ? "" : ` → ${number(task.out_rate)}`;
   const lines = [
-    [task.id, 20, "qod-name"],
+    [short(task.id), 20, "qod-name"],
     [task.state, 36, "qod-state"],
     [`accuracy ${percent(task.accuracy)} of ${percent(task.planned)}${minimum}`, 56],
     [`${number(task.in_rate)}${out} rows/s`, 72],
     [`CPU ${task.cpu.toFixed(1)} %, lag ${number(task.lag)}`, 88],
     [`${task.where.join(", ") || "nowhere"}${task.modes.length ? `, ${task.modes.join(", ")}` : ""}`, 104, "qod-muted"],
   ];
-  group.append(shape("rect", { width: BOX.width, height: BOX.height, rx: 6 }), shape("rect", { width: 5, height: BOX.height, rx: 2, class: "qod-mark" }));
+  group.append(shape("title", {}, `${task.id}: ${task.state}`), shape("rect", { width: BOX.width, height: BOX.height, rx: 6 }), shape("rect", { width: 5, height: BOX.height, rx: 2, class: "qod-mark" }));
   for (const [text, dy, name] of lines) group.append(shape("text", { x: 14, y: dy, class: name ?? "" }, text));
   if (task.priority != null) group.append(shape("text", { x: BOX.width - 8, y: 20, "text-anchor": "end", class: "qod-muted" }, `priority ${task.priority}`));
   return group;
@@ -178,83 +191,150 @@ function table(frame) {
   return element("table", {}, element("caption", {}, "Tasks in the last cycle"), element("thead", {}, head), element("tbody", {}, ...rows));
 }
 
+// -- the charts -----------------------------------------------------------------------------------------------------
+
+/** Draws what is in sight, one chart at a time; `frames` is what they show. */
+class Charts {
+  constructor(root, frames) {
+    this.root = root;
+    this.frames = frames;
+    this.specs = null;
+    this.wanted = new Set();
+    this.seen = new Set();
+    this.drawn = {};
+    this.working = false;
+    this.slots = {};
+    this.figures = CHARTS.map(([name, heading, says]) => {
+      const slot = element("div", { class: "qod-chart", role: "img", "aria-label": `${heading}. ${says}`, "data-chart": name });
+      this.slots[name] = slot;
+      return element("figure", { class: `qod-${name}` }, element("figcaption", {}, heading, element("small", {}, ` ${says}`)), slot);
+    });
+    const inSight = (entries) => {
+      for (const { target, isIntersecting } of entries) this.seen[isIntersecting ? "add" : "delete"](target.dataset.chart);
+      this.work();
+    };
+    this.sight = new IntersectionObserver(inSight, { rootMargin: "150px" });
+    this.size = new ResizeObserver(() => this.draw());
+    for (const slot of Object.values(this.slots)) this.sight.observe(slot);
+    this.size.observe(root);
+  }
+
+  /** Have charts drawn: with these specifications, if given, and else with those that they have. */
+  draw(specs = null) {
+    if (specs) this.specs = specs;
+    for (const [name] of CHARTS) this.wanted.add(name);
+    this.work();
+  }
+
+  async work() {
+    if (this.working || !this.specs) return;
+    this.working = true;
+    try {
+      for (;;) {
+        const next = CHARTS.find(([name]) => this.wanted.has(name) && this.seen.has(name) && this.slots[name].clientWidth);
+        if (!next) break;
+        this.wanted.delete(next[0]);
+        await this.drawOne(next[0]);
+        await new Promise((done) => setTimeout(done)); // what was drawn is shown before the next
+      }
+    } finally {
+      this.working = false;
+    }
+  }
+
+  async drawOne(name) {
+    const slot = this.slots[name];
+    const width = Math.max(slot.clientWidth - MARGIN, 160);
+    const config = theme(this.root);
+    const look = JSON.stringify(config);
+    const old = this.drawn[name];
+    if (old?.specs === this.specs && old.look === look) {
+      if (old.width !== width) old.view.signal(old.widthName, (old.width = width));
+      old.view.data(name, this.rows(name));
+      await old.view.resize().runAsync();
+      return;
+    }
+    const spec = structuredClone(this.specs[name]);
+    (spec.spec ?? spec).width = width;
+    spec.data = { name, values: this.rows(name) };
+    const place = element("div");
+    const made = await vegaEmbed(place, spec, { config, actions: false, renderer: "canvas", mode: "vega-lite" });
+    old?.finalize();
+    slot.replaceChildren(place);
+    const { view, finalize } = made;
+    this.drawn[name] = { view, finalize, specs: this.specs, look, width, widthName: spec.spec ? "child_width" : "width" };
+    const scrolls = slot.scrollHeight > slot.clientHeight + 1;
+    slot[scrolls ? "setAttribute" : "removeAttribute"]("tabindex", "0");
+  }
+
+  rows(name) {
+    const last = this.frames.at(-1);
+    if (!last) return [];
+    const nth = Math.max(1, Math.ceil((this.frames.length * ROWS[name](last).length) / MOST_ROWS));
+    return this.frames.filter((frame) => frame.nth % nth === 0 || frame === last).flatMap(ROWS[name]);
+  }
+
+  close() {
+    this.sight.disconnect();
+    this.size.disconnect();
+    this.specs = null;
+    for (const { finalize } of Object.values(this.drawn)) finalize();
+  }
+}
+
 // -- all together ---------------------------------------------------------------------------------------------------
+
+function chips(frame) {
+  const counts = {};
+  for (const task of [...frame.tasks].sort((a, b) => b.attention - a.attention)) {
+    (counts[task.state] ??= [task.attention, 0])[1]++;
+  }
+  return Object.entries(counts).map(([state, [attention, count]]) => chip(`${count} ${state}`, attention));
+}
+
+const chip = (text, attention) => element("span", { class: `qod-chip qod-attention-${attention}` }, text);
+
+function load(manager) {
+  const words = `${manager.id} ${Math.round(manager.cpu)} of ${Math.round(manager.capacity)} %`;
+  return chip(manager.starved ? `${words}, starved` : words, manager.starved ? 3 : 0);
+}
+
+function entry(frame, { kind, words }) {
+  return element("li", { class: `qod-kind-${kind}` }, element("time", {}, clock(frame.t)), element("b", {}, kind), ` ${words}`);
+}
 
 function render({ model, el }) {
   const view = Math.random().toString(36).slice(2);
   const frames = [];
-  const charts = {};
-  let specs = null;
-  let history_s = 600;
-  let embedding = 0;
+  let count = 0;
 
   const title = element("strong", {}, model.get("title"));
   const facts = element("span", { class: "qod-facts" });
-  const states = element("span", { class: "qod-states", role: "status", "aria-live": "polite" });
+  const states = element("span", { class: "qod-states", role: "status" });
+  const loads = element("span", { class: "qod-states" });
   const picture = element("div", { class: "qod-picture", tabindex: "0", role: "group", "aria-label": "Graph of the application" });
   const numbers = element("details", { class: "qod-numbers" }, element("summary", {}, "The same in numbers"));
-  const slots = Object.fromEntries(
-    CHARTS.map(([name, heading, says]) => {
-      const slot = element("div", { class: "qod-chart", role: "img", "aria-label": `${heading}. ${says}` });
-      return [name, { slot, figure: element("figure", { class: `qod-${name}` }, element("figcaption", {}, heading, element("small", {}, ` ${says}`)), slot) }];
-    }),
-  );
-  const log = element("ol", { class: "qod-log", role: "log", "aria-label": "Decisions, newest first", tabindex: "0" });
+  const entries = element("ol", {});
+  const log = element("div", { class: "qod-log", role: "log", "aria-label": "Decisions, newest first", tabindex: "0" }, entries);
   const waiting = element("p", { class: "qod-waiting" }, "Waiting for the first cycle…");
-  const root = element(
-    "div",
-    { class: "qod-dashboard" },
-    element("header", {}, title, facts, states),
+  const root = element("section", { class: "qod-dashboard", "aria-label": model.get("title") || "Dashboard" });
+  const charts = new Charts(root, frames);
+  root.append(
+    element("header", {}, title, facts, element("span", { class: "qod-chips" }, states, loads)),
     waiting,
     picture,
     numbers,
-    element("div", { class: "qod-charts" }, ...Object.values(slots).map(({ figure }) => figure)),
-    element("section", {}, element("h4", {}, "Decisions, newest first"), log),
+    element("div", { class: "qod-charts" }, ...charts.figures),
+    element("h4", {}, "Decisions, newest first"),
+    log,
   );
   el.append(root);
 
-  const width = () => Math.max((slots.cpu.slot.clientWidth || 420) - 84, 220);
-
-  async function embed() {
-    if (!specs) return;
-    const round = ++embedding;
-    const config = theme(root);
-    for (const [name] of CHARTS) {
-      const spec = structuredClone(specs[name]);
-      (spec.spec ?? spec).width = width();
-      spec.data = { name, values: frames.flatMap(ROWS[name]) };
-      const options = { config, actions: false, renderer: "canvas", mode: "vega-lite" };
-      const made = await vegaEmbed(slots[name].slot, spec, options);
-      if (round !== embedding) {
-        made.finalize();
-        return;
-      }
-      charts[name]?.finalize();
-      charts[name] = made;
-    }
-  }
-
-  function add(news) {
-    const oldest = frames.at(-1).t - history_s;
-    const passed = frames.length && frames[0].t < oldest;
-    while (frames.length && frames[0].t < oldest) frames.shift();
-    for (const [name] of CHARTS) {
-      const view = charts[name]?.view;
-      if (!view) continue;
-      if (passed) view.remove(name, (row) => row.t < oldest).run();
-      view.insert(name, news.flatMap(ROWS[name])).resize().runAsync();
-    }
-  }
-
   function tell(news) {
-    for (const frame of news) {
-      for (const entry of frame.log) {
-        log.prepend(element("li", { class: `qod-kind-${entry.kind}` }, element("time", {}, clock(frame.t)), element("b", {}, entry.kind), ` ${entry.words}`));
-      }
-    }
-    while (log.childElementCount > LOG_LENGTH) log.lastChild.remove();
-    if (!log.childElementCount) log.append(element("li", { class: "qod-none" }, "nothing has been decided yet"));
-    else log.querySelector(".qod-none")?.remove();
+    for (const frame of news) for (const each of frame.log) entries.prepend(entry(frame, each));
+    while (entries.childElementCount > LOG_LENGTH) entries.lastChild.remove();
+    if (!entries.childElementCount) entries.append(element("li", { class: "qod-none" }, "nothing has been decided yet"));
+    else if (entries.childElementCount > 1) entries.querySelector(".qod-none")?.remove();
   }
 
   function show(frame) {
@@ -266,54 +346,46 @@ function render({ model, el }) {
       frame.applied ? null : "plans are not applied",
       model.get("ended") ? "ended" : null,
     ].filter(Boolean).join(" · ");
-    const worst = [...frame.tasks].sort((a, b) => b.attention - a.attention);
-    const counts = {};
-    for (const task of worst) (counts[task.state] ??= [task.attention, 0])[1]++;
-    states.replaceChildren(
-      ...Object.entries(counts).map(([state, [attention, count]]) => element("span", { class: `qod-chip qod-attention-${attention}` }, `${count} ${state}`)),
-      ...frame.managers.map((m) => element("span", { class: `qod-chip qod-attention-${m.starved ? 3 : 0}` }, `${m.id} ${Math.round(m.cpu)} of ${Math.round(m.capacity)} %${m.starved ? ", starved" : ""}`)),
-    );
+    const now = chips(frame);
+    if (now.map((each) => each.textContent).join() !== [...states.children].map((each) => each.textContent).join()) {
+      states.replaceChildren(...now); // read out by screen readers: only when it is another
+    }
+    loads.replaceChildren(...frame.managers.map(load));
     picture.replaceChildren(graph(frame));
-    numbers.replaceChildren(numbers.firstChild, table(frame));
+    if (numbers.open) numbers.replaceChildren(numbers.firstChild, table(frame));
   }
 
   function heard(message) {
     if (message.kind !== "frames") return;
-    history_s = message.history_s;
     if (message.fresh) {
       frames.length = 0;
-      log.replaceChildren();
+      entries.replaceChildren();
     }
-    frames.push(...message.frames);
-    if (message.specs) specs = message.specs;
-    if (frames.length) show(frames.at(-1));
+    for (const frame of message.frames) frames.push({ ...frame, nth: count++ });
+    if (!frames.length) return;
+    const last = frames.at(-1);
+    while (frames[0].t < last.t - message.history_s) frames.shift();
+    show(last);
     tell(message.frames);
-    if (message.fresh) embed();
-    else if (message.frames.length) add(message.frames);
+    charts.draw(message.specs);
   }
 
-  let drawn = 0;
-  const resized = new ResizeObserver(() => {
-    if (Math.abs(width() - drawn) > 12) {
-      drawn = width();
-      embed();
-    }
-  });
-  const themed = new MutationObserver(() => embed());
+  const again = () => frames.length && show(frames.at(-1));
+  const themed = new MutationObserver(() => SETTLING_MS.forEach((pause) => setTimeout(() => charts.draw(), pause)));
+  themed.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
+  numbers.addEventListener("toggle", again);
   model.on("msg:custom", heard);
-  model.on("change:ended", () => frames.length && show(frames.at(-1)));
-  resized.observe(root);
-  themed.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
+  model.on("change:ended", again);
   model.send({ kind: "open", view });
   const close = () => model.send({ kind: "close", view });
   window.addEventListener("pagehide", close);
   return () => {
     window.removeEventListener("pagehide", close);
     close();
-    resized.disconnect();
     themed.disconnect();
     model.off("msg:custom", heard);
-    for (const chart of Object.values(charts)) chart.finalize();
+    model.off("change:ended", again);
+    charts.close();
   };
 }
 
