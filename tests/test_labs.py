@@ -1,0 +1,163 @@
+"""The labs that need no Spark, run as they are: exercises that are open ask for an answer, right answers are right."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from traitlets.config import Config
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+
+#: What a student would write in the place of the dots, as it is written; by lab, in the order of the exercises.
+ANSWERS: dict[str, dict[str, str]] = {
+    "lab2_accuracy_and_priority": {
+        "gave_way": '"speeds"',
+        "held_at": "0.1",
+        "fares_then": "0.3",
+        "ahead": '"fares"',
+        "needed": "0.5 * 9.9 / 0.467 + 0.3 * 48.6 / 0.467 + 0.5 * 11.9 / 0.1",
+    },
+    "lab3_fair_share": {
+        "source_accuracy": "310.2 / 768.8",
+        "query_accuracy": "0.1943",
+        "least": "17.18",
+        "shares": "[4, 10, 16]",
+        "favoured": '"TDSnk1"',
+    },
+    "lab4_drop_propagation": {
+        "d_source, d_b": "0.8, 0.5",
+        "saved": "200 - 0.8 * 200",
+        "d_alone": "0.4",
+        "reached_m": "(100 + 50) / 200",
+    },
+    "lab5_rescheduling": {
+        "need": "5.39 + 5.47 + 2 * 6.94 + 16.26 - 40.37",
+        "fail": '{"b", "d", "e", "f"}',
+        "failed": '"TDSnk1.2"',
+        "places": '{"x": "tm2", "y": "tm3", "z": "tm2"}',
+        "highest": "0.19",
+        "least": "0.25",
+    },
+    "lab6_kafka_lag": {
+        "input_rate": "(400 - 100) / 5 + 240",
+        "from_offsets": "(1600 - 1000) / 5 + (5900 - 5000) / 5",
+        "wait": "6000 / 1500",
+        "waits": "36082 / 891",
+        "drained_after": "33726 / (891 - 300)",
+    },
+}
+
+WITHOUT_SPARK = ("index", *ANSWERS)
+LABS = sorted(path.stem for path in NOTEBOOKS.glob("lab*.ipynb"))
+OPEN = re.compile(r"^(?P<names>\w+(?:, \w+)*) = \.\.\.(?:, \.\.\.)*$", re.MULTILINE)
+
+
+def read(name: str) -> Any:
+    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", 4)
+
+
+def exercises(book: Any) -> list[str]:
+    """The names that a lab's open cells ask for."""
+    return [match["names"] for cell in book.cells if (match := OPEN.search(cell.source))]
+
+
+def answered(name: str) -> Any:
+    """A lab in which each open cell is followed by the same cell with its answer."""
+    book, cells = read(name), []
+    for cell in book.cells:
+        cells.append(cell)
+        if cell.cell_type == "code" and (match := OPEN.search(cell.source)):
+            answer = f"{match['names']} = {ANSWERS[name][match['names']]}"
+            cells.append(nbformat.v4.new_code_cell(OPEN.sub(lambda _, answer=answer: answer, cell.source)))
+    book.cells = cells
+    return book
+
+
+def texts(cell: Any) -> str:
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The labs after they ran, all at once, each in a kernel of its own and all in one copy of the folder."""
+    folder = tmp_path_factory.mktemp("labs") / "notebooks"
+    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    books = {name: answered(name) for name in WITHOUT_SPARK}
+
+    async def all_of_them() -> None:
+        options = {"timeout": 120, "startup_timeout": 120, "resources": {"metadata": {"path": str(folder)}}}
+        clients = [
+            # sockets in the file system: kernels that start at the same time may pick the same TCP port
+            NotebookClient(
+                book, config=Config(KernelManager={"transport": "ipc", "ip": str(folder / name[:4])}), **options
+            )
+            for name, book in books.items()
+        ]
+        await asyncio.gather(*(client.async_execute() for client in clients))
+
+    asyncio.run(all_of_them())
+    return books
+
+
+@pytest.mark.parametrize("name", WITHOUT_SPARK)
+def test_runs_without_error_and_takes_the_right_answers(name: str, ran: dict[str, Any]) -> None:
+    said = [texts(cell) for cell in ran[name].cells if cell.cell_type == "code" and "check(" in cell.source]
+    assert len(said) == 2 * len(ANSWERS.get(name, {}))
+    for asked, told in zip(said[::2], said[1::2], strict=True):
+        assert asked.startswith("Your turn")
+        assert told.startswith("Right: "), told
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+def test_each_exercise_has_its_answer_here(name: str) -> None:
+    assert exercises(read(name)) == list(ANSWERS[name])
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_a_lab_begins_with_its_goal_has_exercises_and_ends_at_the_source(name: str) -> None:
+    cells = read(name).cells
+    assert cells[0].source.startswith(f"# Lab {name[3]}: ")
+    assert "**Goal.**" in cells[0].source
+    assert len(exercises(read(name))) >= 2
+    last = [cell.source for cell in cells if cell.cell_type == "markdown"][-1]
+    assert last.startswith("## To read on")
+    named = re.findall(r"`(qod_magics/[\w/.]+)`", last)
+    assert named
+    for path in named:
+        assert (NOTEBOOKS.parent / path).exists(), path
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_stored_as_it_is_to_be_read(path: Path) -> None:
+    text = path.read_text("utf-8")
+    book = nbformat.read(path, 4)
+    nbformat.validate(book)
+    assert (book.nbformat, book.nbformat_minor) == (4, 5)
+    assert text.endswith("}\n")
+    assert not text.endswith("\n\n")
+    ids = [cell.id for cell in book.cells]
+    assert len(set(ids)) == len(ids)
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            assert cell.outputs == []
+            assert cell.execution_count is None
+
+
+def test_the_index_names_every_notebook_and_nothing_else() -> None:
+    linked = set(re.findall(r"\]\((\w+)\.ipynb\)", "\n".join(cell.source for cell in read("index").cells)))
+    assert linked == {path.stem for path in NOTEBOOKS.glob("*.ipynb")} - {"index"}
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_links_lead_somewhere(path: Path) -> None:
+    for cell in nbformat.read(path, 4).cells:
+        if cell.cell_type == "markdown":
+            for target in re.findall(r"\]\(([\w./]+)\)", cell.source):
+                assert (NOTEBOOKS / target).exists(), target
