@@ -74,3 +74,19 @@ def test_k_nearest_neighbours(tmp_path: Path) -> None:
     assert float(re.findall(r"[\d.]+", shown[CLASSIFY_AGAIN])[-1]) == 1.0, "Spark's answers are those of numpy"
     assert "KNN" in shown["%qod why KNN"]
     assert shown["%qod down"].startswith("down: ")
+
+
+@pytest.mark.slow
+def test_lab_1(tmp_path: Path) -> None:
+    shown = run("lab1_first_stream.ipynb", tmp_path)
+    assert _find(shown, "%%qod_stream rides") == "rides is declared; it starts when a query reads it\n"
+    assert re.match(r"speeds runs on tm1 in real-time mode", _find(shown, "%%qod_stream speeds"))
+    for query in ("fares", "speeds"):
+        assert shown[f"%qod why {query}"].startswith(f"{query} runs at ")
+    assert "speeds has minimum accuracy 0.3 from the next cycle on" in _find(shown, "%qod set speeds")
+    came, total = re.findall(r"([\d,]+) rows came through; their weights sum to ([\d,]+)", _find(shown, "results ="))[0]
+    assert int(total.replace(",", "")) >= int(came.replace(",", "")) > 0
+    (dropped,) = re.findall(r"rides: .* kept, ([\d,]+) were dropped", _find(shown, "measured.counts"))
+    assert dropped != "0", "an overload, and nothing was shed"
+    assert sum(text.startswith("Your turn") for text in shown.values()) == 3
+    assert shown["%qod down"].startswith("down: ")
