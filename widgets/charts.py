@@ -20,6 +20,8 @@ from qod_widgets.timeline import Panel, Timeline
 
 _Chart = TypeVar("_Chart", alt.LayerChart, alt.VConcatChart)
 
+Series = Sequence[tuple[float, float]]  #: (second, value)
+
 WIDTH = 900  #: of the plotting area, px
 AXIS = 52  #: room for the labels and the title of the y axis, px
 FONT = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
@@ -147,6 +149,25 @@ def comparison_chart(run: Lines, off: Lines) -> alt.LayerChart:
     )
     chart: alt.LayerChart = (line + label).properties(width=WIDTH, height=260)
     return _themed(chart)
+
+
+def overlay_chart(
+    lines: Lines, panels: Mapping[str, Mapping[str, Series]], title: str, top: float | None = None
+) -> alt.VConcatChart:
+    """Two runs over each other. By panel and kind of line ("live", "simulated", ...) the (second, value) pairs, with
+    seconds since the first of `lines`, whose phases and events are shown. `top` ends the y axis."""
+    timeline = Timeline(lines, WIDTH)
+    shown = []
+    for name, kinds in panels.items():
+        rows = [(t, kind, value) for kind, series in kinds.items() for t, value in series]
+        values = timeline.scaled(pd.DataFrame(rows, columns=["t", "kind", "value"]))
+        values = values[(values["t"] >= 0) & (values["t"] <= timeline.end)]
+        highest = top if top is not None else max(float(values["value"].max()) * 1.08, 1.0) if len(values) else 1.0
+        y = _y("value", title, domain=[0, highest])
+        styles = dict(zip(kinds, DASHES, strict=False))
+        paint = dict(zip(kinds, (INK, ALARM, MUTED), strict=False))
+        shown.append(_panel(timeline, _kinds(timeline, values, y, styles, paint), arrow(name), 90))
+    return _stack(timeline, shown)
 
 
 def svg(chart: alt.TopLevelMixin) -> str:

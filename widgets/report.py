@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import pandas as pd
 
+from qod_magics.comparison import Aligned, accuracies, aligned, lags, loads
 from qod_magics.phases import Lines, seconds
 from qod_widgets import charts, frames
 
 if TYPE_CHECKING:
+    from qod_magics.comparison import Comparison
     from qod_magics.verdict import Criterion
 
 STYLE = Path(__file__).with_name("report.css")
@@ -89,6 +91,39 @@ def report(run: Lines, off: Lines | None, verdict: Iterable[Criterion], title: s
         _books(run),
     ]
     return _page(title, "\n".join(body))
+
+
+def comparison_report(live: Lines, simulated: Lines, found: Comparison, title: str) -> str:
+    """The HTML text of the comparison of a live run with a simulated one, as `qod_magics.comparison.compare` has it."""
+    one, other = aligned(live), aligned(simulated)
+    start = one.at[0]
+
+    def both(series: Callable[[Aligned, str], Sequence[tuple[float, float]]], name: str) -> dict[str, charts.Series]:
+        runs = {"live": one, "simulated": other}
+        return {kind: [(t - start, value) for t, value in series(run, name)] for kind, run in runs.items()}
+
+    drawn = (
+        ("Accuracy of the queries", "accuracy", accuracies, tuple(found.accuracy), 1.05),
+        ("CPU of the task managers", "% of one core", loads, tuple(found.cpu), None),
+        ("Lag of the sources and streams", "rows", lags, frames.edges(one.lines), None),
+    )
+    figures = [
+        _figure(
+            number,
+            name,
+            "The live run as it was recorded, and the simulated one, from the start of the first phase. "
+            "Events are those of the live run.",
+            charts.overlay_chart(one.lines, {each: both(series, each) for each in names}, unit, top),
+        )
+        for number, (name, unit, series, names, top) in enumerate(drawn, 1)
+        if names
+    ]
+    moved = pd.DataFrame(
+        [(kind, move) for kind, moves in zip(("live", "simulated"), found.moves, strict=True) for move in moves],
+        columns=["run", "phase and move"],
+    )
+    table = _table_section("Moves", "Where each began, by run.", moved, "")
+    return _page(title, "\n".join([f"<h1>{escape(title)}</h1>", _verdict(found.criteria), *figures, table]))
 
 
 def _page(title: str, body: str) -> str:

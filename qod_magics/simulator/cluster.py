@@ -90,7 +90,7 @@ class SimulatedCluster:
             instance = self._instance.get(name)
             if target is None or instance is None or not self.engine.running[instance]:
                 continue
-            self._move(
+            self._move_soon(
                 instance, self._up(target), f"{self._home(instance)} can't give its tasks their minimum accuracies"
             )
 
@@ -323,6 +323,20 @@ class SimulatedCluster:
     def _down_s(self) -> float:
         moves = self.simulation.moves
         return float(moves.down_s * self._random.uniform(1.0 - moves.spread, 1.0 + moves.spread))
+
+    def _move_soon(self, instance: int, machine: int, why: str) -> None:
+        """Move an instance at the end of its batch, if that is near."""
+        wait_s = min(float(self.reports.next_at[instance]) - self.now, self.simulation.moves.wait_s)
+        if wait_s <= 0.0:
+            self._move(instance, machine, why)
+            return
+        run = int(self._run[instance])
+
+        def stop() -> None:
+            if self._run[instance] == run and self.engine.running[instance] and self.engine.up[machine]:
+                self._move(instance, machine, why)
+
+        self._at(self.now + wait_s, stop)
 
     def _move(self, instance: int, machine: int, why: str) -> None:
         if self.engine.running[instance] and machine == self.engine.where[instance]:

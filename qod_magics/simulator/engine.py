@@ -20,6 +20,8 @@ from qod_magics.simulator.wiring import Array, Wiring
 
 #: Of a task manager's cores, what background and overhead may take at most.
 OTHERS_SHARE = 0.9
+#: Of what those leave, what starts may take beside the instances at most.
+STARTING_SHARE = 0.5
 NOWHERE = -1
 #: After so many time constants of the warm-up a row costs what it does later, to the last bit.
 WARM = 60.0
@@ -42,6 +44,8 @@ class Engine:
         self._background_of = np.array([number[machine.background] for machine in self.machines])
         instances, channels, edges = len(wiring.instances), len(wiring.channel_edge), len(wiring.edges)
         self.cores = np.array([machine.cores for machine in self.machines])
+        self.cost = np.array([machine.cost for machine in self.machines])
+        self._alike = bool((self.cost == 1.0).all())
         # of instances
         self.where = np.full(instances, NOWHERE)  #: task manager
         self.running = np.zeros(instances, bool)
@@ -78,6 +82,7 @@ class Engine:
         # of task managers
         self.busy = np.zeros(len(self.machines))  #: CPU used since the start, by all
         self.up = np.zeros(len(self.machines), bool)
+        self._starting = np.zeros(len(self.machines))  #: CPU seconds that starts still take, beside their instances
         self.broker_down = False
         #: each edge has one channel, so that all of its rows go there
         self._undivided = np.array_equal(np.sort(wiring.channel_edge), np.arange(edges))
@@ -100,6 +105,7 @@ class Engine:
         """An instance begins to work on a task manager; `fresh`: it never ran on it in its present form."""
         self.where[instance], self.running[instance], self.started_at[instance] = machine, True, self.now
         self._owed[instance] = self.moves.start_cpu_s if fresh else 0.0
+        self._starting[machine] += self.moves.start_overhead_s if fresh else 0.0
         self._credit[instance], self.in_batch[instance] = 0.0, False
         self.batch_began[instance] = -np.inf
         self._batch[self.wiring.channels_of(instance)] = 0
@@ -190,6 +196,7 @@ class Engine:
         )
         active = np.zeros_like(self.running) if self.broker_down else self.running
         read_s, work_s = self._costs()
+        fixed_s = wiring.fixed * dt if self._alike else wiring.fixed * self.cost[self.where] * dt
         most = self._batches(active, read_s, work_s) if wiring.micro.size else None
         by_channel = self.queues.work(accept, read_s, work_s)
         if most is not None:
@@ -197,11 +204,11 @@ class Engine:
             by_channel = by_channel * np.minimum(share, 1.0)
         by_channel = np.where(active[of], by_channel, 0.0)
         rows_s = wiring.by_instance(by_channel)
-        base = np.where(self.running, wiring.fixed * dt + self._owed, 0.0)
+        base = np.where(self.running, fixed_s + self._owed, 0.0)
         wants = np.minimum(base + np.maximum(rows_s - self._credit, 0.0), dt)
         wants = np.where(self.running, wants, 0.0)
         used = max_min_fair(wants, np.maximum(self.where, 0), self._capacity())
-        self._owed = np.maximum(self._owed - np.maximum(used - wiring.fixed * dt, 0.0), 0.0)
+        self._owed = np.maximum(self._owed - np.maximum(used - fixed_s, 0.0), 0.0)
         budget = np.maximum(used - base, 0.0) + self._credit
         enough = rows_s <= budget * (1 + 1e-12)
         share = np.where(enough, np.inf, budget / np.maximum(rows_s, 1e-12))
@@ -227,9 +234,10 @@ class Engine:
         wiring = self.wiring
         age = (self.now - self.started_at) / max(self.moves.warm_up_s, 1e-9)
         young = np.flatnonzero((age < WARM)[wiring.channel_instance])
-        if not young.size:
+        if not young.size and self._alike:
             return wiring.read_s, wiring.work_s
-        read_s, work_s = wiring.read_s.copy(), wiring.work_s.copy()
+        here = self.cost[self.where[wiring.channel_instance]]
+        read_s, work_s = wiring.read_s * here, wiring.work_s * here
         slow = 1.0 + (self.moves.slowdown - 1.0) * np.exp(-age[wiring.channel_instance[young]])
         read_s[young] *= slow
         work_s[young] *= slow
@@ -299,7 +307,12 @@ class Engine:
         busy = np.where(self.running, self.wiring.overhead, 0.0)
         overhead = np.bincount(np.maximum(self.where, 0), busy, count)
         background = np.array([each.rate(self.now) for each in self._backgrounds])[self._background_of]
-        return np.where(self.up, np.minimum(background + overhead, OTHERS_SHARE * self.cores), 0.0) * self.step_s
+        always = np.where(self.up, np.minimum(background + overhead, OTHERS_SHARE * self.cores), 0.0) * self.step_s
+        due = self._starting * -np.expm1(-self.step_s / max(self.moves.warm_up_s, 1e-9))
+        starting = np.minimum(due, STARTING_SHARE * (self.cores * self.step_s - always))
+        self._starting -= starting
+        others: Array = always + starting
+        return others
 
     def _capacity(self) -> Array:
         self._others_now = self._others()

@@ -213,13 +213,18 @@ class Observer:
         extra: list[Any] = [{"window": [a, b]} for a, b in windows]
         for i in np.flatnonzero(~fresh).tolist():
             extra[i] = {"stale": True, "age_s": round(float(age[i]), 1)} if reports.ever[i] else MISSING
+        if metrics.lost_cpu:
+            lost = np.flatnonzero(reports.ever & ~reports.seen)
+            cpu[lost] = 0.0
+            for i in lost.tolist():
+                extra[i] = {**extra[i], "missing": ["cpu"]}
         missing = np.flatnonzero(active[wiring.instance_task] & ~telling)
         if missing.size:
             in_rate, out_rate, cpu = in_rate.copy(), out_rate.copy(), cpu.copy()
             self._expect(in_rate, out_rate, missing)
             cpu[~reports.ever] = 0.0
             for i in missing[reports.ever[missing]].tolist():
-                extra[i] = {**extra[i], "missing": ["in_rate"]}
+                extra[i] = {**extra[i], "missing": ["in_rate", *extra[i].get("missing", ())]}
         return in_rate, out_rate, cpu, extra, fresh
 
     def _telling(self, seconds: Array) -> Array:

@@ -5,13 +5,14 @@ The file is an injector scenario (`qod_magics.kafka.scenario`) with more fields;
     {"seed": 1, "duration_s": 300, "phases": [...], "topics": [{"topic": "trips1", "rate": [[0, 500]]}],
      "events": [{"at_s": 120, "add_task_manager": "tm2"}],
      "period_s": 5, "step_s": 0.25, "policy": "stream-economics", "controlled": true,
-     "task_managers": [{"id": "tm1", "cores": 1, "planned_cores": 0.9, "background": 0.1}],
+     "task_managers": [{"id": "tm1", "cores": 1, "planned_cores": 0.9, "background": 0.1, "cost": 1}],
      "tasks": [{"id": "TDSrc1", "topic": "trips1", "fixed": 0.02, "overhead": 0.05, "read_us": 20, "work_us": 40},
                {"id": "TDSnk1", "upstream": ["TDSrc1"], "priority": 1, "min_accuracy": 0.2, "parallelism": 2,
                 "work_us": 300, "selectivity": 0.1, "mode": "micro-batch", "trigger_s": 1,
                 "latency_s": 0.1, "application": "taxi", "shares": [0.5, 0.5]}],
      "metrics": {"report_s": 5, "delay_s": 0.2, "cpu_noise": 0.03},
-     "moves": {"down_s": 1.2, "spread": 0.3, "start_cpu_s": 0.8, "slowdown": 2, "warm_up_s": 6, "detect_s": 2},
+     "moves": {"wait_s": 0, "down_s": 1.2, "spread": 0.3, "start_cpu_s": 0.8, "slowdown": 2, "warm_up_s": 6,
+               "start_overhead_s": 2, "detect_s": 2},
      "faults": [{"at_s": 60, "kind": "task-manager-lost", "target": "tm1"},
                 {"at_s": 90, "kind": "broker-pause", "for_s": 8}]}
 
@@ -82,6 +83,8 @@ class Machine:
     planned_cores: float | None = None  #: what the policy may plan with; None: 90 % of the cores
     background: PiecewiseLinear = field(default_factory=lambda: PiecewiseLinear.constant(0.0))  #: cores of others
 
+    cost: float = 1.0  #: CPU of a task here, times what the task's fields say
+
     @property
     def planned(self) -> float:
         """Cores that a snapshot says it has."""
@@ -90,7 +93,13 @@ class Machine:
     def to_json(self) -> dict[str, Any]:
         """As in a simulation file."""
         points = [list(point) for point in self.background.points]
-        return {"id": self.id, "cores": self.cores, "planned_cores": self.planned_cores, "background": points}
+        return {
+            "id": self.id,
+            "cores": self.cores,
+            "planned_cores": self.planned_cores,
+            "background": points,
+            "cost": self.cost,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,9 @@ class Metrics:
     delay_s: float = 0.2  #: from a report to when it can be seen
     cpu_noise: float = 0.0  #: standard deviation of a relative error
     rate_noise: float = 0.0  #: the same, of rates
+    lost_cpu: float = (
+        0.0  #: 1: the CPU of an instance that moved reads 0 until it reports again; 0: its last one is held
+    )
     dial_delay_s: float = 0.2  #: from `apply` to the dial's turn
 
 
@@ -108,11 +120,13 @@ class Metrics:
 class Moves:
     """What starting an instance costs."""
 
+    wait_s: float = 0.0  #: how long at most an instance goes on, to the end of its batch, before a move stops it
     down_s: float = 1.2  #: mean time without work when it moves or starts again
     spread: float = 0.3  #: relative spread of that: uniform in mean * (1 - spread) ... mean * (1 + spread)
     start_cpu_s: float = 0.8  #: CPU seconds that it takes once
     slowdown: float = 2.0  #: cost of a row just after the start, times that of later
     warm_up_s: float = 6.0  #: time constant of the slowdown's end
+    start_overhead_s: float = 0.0  #: CPU seconds that it takes its task manager beside that, fading within warm_up_s
     detect_s: float = 2.0  #: until a lost task manager or query is noticed
 
 
@@ -218,13 +232,14 @@ def _boolean(fields: Fields, name: str, default: bool) -> bool:
 
 
 def _machine(value: Any, where: str) -> Machine:
-    fields = Fields(value, where, ("id", "cores", "planned_cores", "background"))
+    fields = Fields(value, where, ("id", "cores", "planned_cores", "background", "cost"))
     planned = value.get("planned_cores")
     return Machine(
         fields.text("id"),
         fields.number("cores", above=0) if "cores" in fields else 1.0,
         None if planned is None else fields.number("planned_cores", above=0),
         _curve(fields, "background"),
+        fields.number("cost", above=0) if "cost" in fields else 1.0,
     )
 
 
