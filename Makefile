@@ -64,7 +64,7 @@ demo-short: jars ## the same in a few minutes
 
 .PHONY: lab
 lab: jars ## open JupyterLab on the notebooks
-	$(python) -m jupyterlab --ServerApp.root_dir=notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
+	$(python) -m jupyterlab --ServerApp.root_dir=notebooks --LabApp.default_url=/lab/tree/index.ipynb $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: test
 test: jars ## run the tests: the pure ones, then those on real Kafka and Spark
