@@ -31,6 +31,7 @@ class Reading:
     read: Mapping[str, int]  #: rows before it
     out: int  #: rows of the output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream
+    cpu_held: bool = False  #: whether the CPU is of an older time, no batch of the window being charged yet
 
 
 @dataclass(slots=True)
@@ -92,11 +93,13 @@ class Meter:
                 counts[1] += feed.read or 0
             for name, n in batch.sent.items():
                 sent[name] = sent.get(name, 0) + n
+        held = None if cpu_seconds else self._last_cpu()
         return Reading(
             in_rate=rows / seconds,
             read_rate=read / seconds,
             out_rate=out / seconds,
-            cpu=100.0 * cpu / cpu_seconds if cpu_seconds else None,
+            cpu=100.0 * cpu / cpu_seconds if cpu_seconds else held,
+            cpu_held=not cpu_seconds and held is not None,
             since=max(spans[0][0], since),
             at=last.end,
             first_batch_at=spans[0][1].start + spans[0][1].planning_s,
@@ -105,3 +108,11 @@ class Meter:
             out=out_rows,
             sent=sent,
         )
+
+    def _last_cpu(self) -> float | None:
+        """% of one core in the last batch whose CPU is known, of whichever run; None before there is one."""
+        for begin, batch in reversed(self.spans):
+            charged = self.cpu_s.get((batch.run_id, batch.batch_id))
+            if charged is not None:
+                return 100.0 * charged / (batch.end - begin)
+        return None

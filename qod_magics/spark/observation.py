@@ -173,7 +173,7 @@ def _instance(view: InstanceView, telling: bool, share: float, fresh_for_s: floa
         extra["missing"] = ["in_rate", "cpu"]
         return Instance(view.id, view.task, view.task_manager, share, 0.0, False, extra)
     extra["window"] = [round(reading.since, 3), round(reading.at, 3)]
-    if not telling or not view.current or view.age_s > fresh_for_s:
+    if not telling or not view.current or reading.cpu_held or view.age_s > fresh_for_s:
         extra["stale"] = True
         extra["age_s"] = round(view.age_s, 1)
     missing = [name for name, known in (("in_rate", telling), ("cpu", reading.cpu is not None)) if not known]

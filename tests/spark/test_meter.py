@@ -124,6 +124,28 @@ def test_cpu_is_that_of_the_batches_whose_cost_is_known() -> None:
     assert reading.cpu == pytest.approx(100 * 1.5 / 4)
 
 
+def test_the_last_known_cpu_is_held_until_the_batches_of_a_new_run_are_charged() -> None:
+    meter = Meter()
+    meter.add(batch(0, 0, 5, read=10))
+    meter.charge("run", 0, 1.5)
+    meter.add(batch(0, 20, 25, read=10, run="next"))
+    held = meter.reading(PERIOD_S, "next")
+    assert held is not None
+    assert (held.cpu, held.cpu_held) == (pytest.approx(30.0), True)
+    meter.charge("next", 0, 0.5)
+    known = meter.reading(PERIOD_S, "next")
+    assert known is not None
+    assert (known.cpu, known.cpu_held) == (pytest.approx(10.0), False)
+
+
+def test_a_cpu_that_was_never_known_is_not_0() -> None:
+    meter = Meter()
+    meter.add(batch(0, 0, 5, read=10))
+    reading = meter.reading(PERIOD_S, "run")
+    assert reading is not None
+    assert (reading.cpu, reading.cpu_held) == (None, False)
+
+
 def test_rows_are_told_apart_by_topic_and_stream() -> None:
     feeds = (FeedCount("a", {0: 0}, {0: 10}, 10, 4), FeedCount("b", {0: 0}, {0: 6}, 6, 6))
     meter = Meter()

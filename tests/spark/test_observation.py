@@ -225,3 +225,10 @@ def test_snapshots_are_valid_and_honest_whatever_was_measured(
         assert seen.fresh[one.id] == (not {"stale", "missing"} & one.extra.keys())
     for accuracy in seen.measured.accuracy.values():
         assert accuracy is None or accuracy >= 0
+
+
+def test_a_cpu_of_an_older_time_is_used_and_not_fresh() -> None:
+    seen = observed([source(), query()], [view("S", reading()), view("Q", reading(cpu=40.0, cpu_held=True))])
+    instance = found(seen, "Q.1")
+    assert (instance.cpu, instance.extra["stale"]) == (40.0, True)
+    assert not seen.fresh["Q.1"]
