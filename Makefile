@@ -67,7 +67,7 @@ lab: jars ## open JupyterLab on the notebooks
 	$(python) -m jupyterlab --ServerApp.root_dir=notebooks --LabApp.default_url=/lab/tree/index.ipynb $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: test
-test: jars ## run the tests: the pure ones, then those on real Kafka and Spark
+test: jars ## run the tests: the pure ones, those in a browser, then those on real Kafka and Spark
 	$(python) -m pytest -m "not slow"
 
 .PHONY: test-all
@@ -75,8 +75,12 @@ test-all: jars ## run all tests, those too that take minutes together
 	$(python) -m pytest
 
 .PHONY: test-pure
-test-pure: $(stamp) ## run the tests that need no Java; under a minute
-	$(python) -m pytest -m "not live"
+test-pure: $(stamp) ## run the tests that need neither Java nor a browser; under a minute
+	$(python) -m pytest -m "not live and not browser"
+
+.PHONY: test-browser
+test-browser: $(stamp) ## run the tests in JupyterLab and Chromium; pictures of each view go to build/screens/
+	QOD_NEEDS_BROWSER=1 $(python) -m pytest -m browser
 
 .PHONY: check
 check: $(stamp) ## lint, formatting and types

@@ -14,6 +14,8 @@ from tests import leaks
 
 LIVE = Path(__file__).parent / "live"
 LIVE_TIMEOUT_S = 600
+BROWSER = Path(__file__).parent / "browser"
+BROWSER_TIMEOUT_S = 240
 #: Live tests that take minutes together: `make test-all` runs them, `make test` does not.
 LONG = frozenset({"test_notebooks.py", "test_standalone.py"})
 
@@ -50,7 +52,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what is in tests/live/ as soon as it is known, so that `-m "not live"` can leave it out."""
+    """Mark what is in tests/live/ and tests/browser/ as soon as it is known, so that `-m` can leave it out."""
+    if BROWSER in item.path.parents:
+        item.add_marker("browser")
+        item.add_marker(pytest.mark.timeout(BROWSER_TIMEOUT_S))
     if LIVE in item.path.parents:
         item.add_marker("live")
         if item.path.name in LONG:
@@ -61,8 +66,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the live tests after the pure ones, whatever order was drawn."""
-    items.sort(key=lambda item: item.get_closest_marker("live") is not None)
+    """Put the tests in a browser after the pure ones, and the live ones last, whatever order was drawn."""
+    items.sort(key=lambda item: [item.get_closest_marker(name) is not None for name in ("live", "browser")])
 
 
 _SCOPES = ("function", "class", "module", "package", "session")

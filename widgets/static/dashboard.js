@@ -117,7 +117,7 @@ function places(frame) {
 function graph(frame) {
   const { place, width, height } = places(frame);
   const picture = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "qod-graph", style: `min-width: ${Math.round(0.72 * width)}px` });
-  picture.append(shape("title", {}, `The application: ${frame.tasks.map((t) => `${t.id} ${t.state}`).join(", ")}`));
+  picture.setAttribute("aria-label", `The application: ${frame.tasks.map((t) => `${t.id} ${t.state}`).join(", ")}`);
   const seen = {};
   const labels = [];
   for (const edge of frame.edges) {

@@ -1,0 +1,173 @@
+"""A JupyterLab of its own on a copy of the notebooks, and a page of Chromium that shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+SCREENS = ROOT / "build" / "screens"
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+#: Names of Chromium on Debian and elsewhere; the environment variable CHROMIUM comes before them.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+UP_S = 60.0
+
+#: No news, no question about news, and outputs that are not scrolled within the cell.
+SETTINGS = {
+    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
+}
+
+
+def chromium() -> str | None:
+    """The path of a Chromium, if there is one."""
+    found = (shutil.which(name) for name in (os.environ.get("CHROMIUM"), *BROWSERS) if name)
+    return next((path for path in found if path), None)
+
+
+@contextmanager
+def jupyterlab(work: Path) -> Iterator[str]:
+    """Serve a copy of notebooks/ from below `work`; the address of its files, %s for a file's name."""
+    shutil.copytree(ROOT / "notebooks", work / "notebooks", symlinks=False)
+    for name, values in SETTINGS.items():
+        file = work / "settings" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values), "utf-8")
+    port, token = _free_port(), secrets.token_hex(16)
+    options = [
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={work / 'notebooks'}",
+        f"--LabApp.user_settings_dir={work / 'settings'}",
+        f"--LabApp.workspaces_dir={work / 'workspaces'}",
+        "--LabApp.expose_app_in_browser=True",
+    ]
+    own = {"CONFIG": "config", "DATA": "data", "RUNTIME": "run"}
+    environment = {
+        **os.environ,
+        **{f"JUPYTER_{kind}_DIR": str(work / folder) for kind, folder in own.items()},
+        "IPYTHONDIR": str(work / "ipython"),
+        "JUPYTER_TOKEN": token,
+        "PYTHONPATH": str(ROOT),
+    }
+    with (work / "lab.log").open("w") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *options],
+            env=environment,
+            cwd=work,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            _wait_for(server, port, work / "lab.log")
+            yield f"http://127.0.0.1:{port}/lab/tree/%s?token={token}&reset"
+        finally:
+            _end(server)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def _wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + UP_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise RuntimeError(f"JupyterLab did not come up:\n{log.read_text('utf-8')[-3000:]}")
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End the server and its kernels, which it would otherwise ask to end and wait for."""
+    try:
+        kernels = psutil.Process(server.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        kernels = []
+    server.terminate()
+    try:
+        server.wait(15)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait(15)
+    for kernel in kernels:
+        with suppress(psutil.NoSuchProcess):
+            kernel.kill()
+    psutil.wait_procs(kernels, 10)
+
+
+class Notebook:
+    """A notebook that is open in a page: its cells are run, its outputs looked at. `errors` are the console's."""
+
+    def __init__(self, page: Any, address: str) -> None:
+        self.page = page
+        self.errors: list[str] = []
+        page.set_default_timeout(60_000)
+        page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(f"uncaught: {error}"))
+        page.goto(address, wait_until="domcontentloaded")
+        page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
+        page.wait_for_function("window.jupyterapp && jupyterapp.shell.currentWidget?.sessionContext?.isReady")
+        page.evaluate("document.querySelector('#jp-left-stack') && jupyterapp.shell.collapseLeft()")
+
+    def command(self, name: str, **arguments: Any) -> None:
+        """Carry out one of JupyterLab's commands, and wait for it."""
+        self.page.evaluate(
+            "([name, given]) => jupyterapp.commands.execute(name, given).then(() => null)", [name, arguments]
+        )
+
+    def run(self, cell: int, wait: bool = True) -> None:
+        """Run the code cell at this position, counted among all cells."""
+        self.page.evaluate("i => { jupyterapp.shell.currentWidget.content.activeCellIndex = i }", cell)
+        if wait:
+            self.command("notebook:run-cell")
+        else:
+            self.page.evaluate("() => { jupyterapp.commands.execute('notebook:run-cell') }")
+
+    def restart(self) -> None:
+        """What the button does: begin anew with another kernel."""
+        self.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+
+    def until_drawn(self, charts: int = 5) -> None:
+        """Wait until so many charts are on show."""
+        count = f"document.querySelectorAll('.qod-chart canvas').length >= {charts}"
+        self.page.wait_for_function(count, timeout=60_000)
+
+    def pixels(self) -> list[str]:
+        """What each chart looks like."""
+        each = "[...document.querySelectorAll('.qod-chart canvas')].map(canvas => canvas.toDataURL())"
+        found: list[str] = self.page.evaluate(each)
+        return found
+
+    def theme(self, name: str) -> None:
+        """Switch to "light" or "dark"."""
+        self.command("apputils:change-theme", theme=THEMES[name])
+        self.page.wait_for_selector(f'body[data-jp-theme-light="{str(name == "light").lower()}"]', state="attached")
+
+    def screenshot(self, name: str, of: Any = None) -> Path:
+        """Save a picture of the page or of a part of it."""
+        SCREENS.mkdir(parents=True, exist_ok=True)
+        path = SCREENS / f"{name}.png"
+        (of or self.page).screenshot(path=str(path))
+        return path

@@ -1,0 +1,127 @@
+"""The dashboard of a recording, as somebody sees it who runs the first cells of lab 3."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+THEMES = ("light", "dark")
+FACTS = ".qod-dashboard .qod-facts"
+WIDTHS = """[...document.querySelectorAll('.qod-chart')].map(
+    slot => [slot.clientWidth, slot.querySelector('canvas').clientWidth])"""
+OVERFLOW = """[...document.querySelectorAll('.qod-dashboard, .qod-dashboard header, .qod-plan, .widget-hbox')].filter(
+    part => part.scrollWidth > part.clientWidth + 1).map(part => part.className)"""
+CUT = """[...document.querySelectorAll('.widget-label')].filter(
+    label => label.scrollWidth > label.clientWidth + 1).map(label => label.textContent)"""
+
+
+def seconds(facts):
+    minutes, rest = re.match(r"(\d+):(\d+) since the start", facts).groups()
+    return 60 * int(minutes) + int(rest)
+
+
+@pytest.mark.parametrize("width", [1000, 1400])
+def test_it_fills_its_page_in_either_theme(lab3, width):
+    notebook = lab3(width)
+    notebook.page.locator(".qod-numbers summary").click()
+    for theme in THEMES:
+        notebook.theme(theme)
+        notebook.page.wait_for_timeout(2000)
+        notebook.page.evaluate("document.querySelector('.qod-dashboard').scrollIntoView()")
+        notebook.screenshot(f"dashboard-{width}-{theme}")
+        notebook.screenshot(f"what-if-{width}-{theme}", notebook.page.locator(".qod-plan"))
+        for slot, canvas in notebook.page.evaluate(WIDTHS):
+            assert slot - 24 < canvas <= slot
+        assert notebook.page.evaluate(OVERFLOW) == []
+        assert notebook.page.evaluate(CUT) == []
+
+
+def test_a_narrower_page_makes_narrower_charts(lab3):
+    notebook = lab3(1400)
+    before = max(canvas for _, canvas in notebook.page.evaluate(WIDTHS))
+    notebook.page.set_viewport_size({"width": 1000, "height": 1900})
+    smaller = f"Math.max(...({WIDTHS}).map(([, canvas]) => canvas)) < {before - 200}"
+    notebook.page.wait_for_function(smaller, timeout=20_000)
+
+
+def test_charts_change_while_it_plays(lab3):
+    notebook = lab3()
+    before = notebook.pixels()
+    notebook.page.get_by_role("button", name="play").click()
+    notebook.page.wait_for_function("document.querySelector('.qod-facts').textContent < '2'", timeout=20_000)
+    notebook.page.wait_for_timeout(1500)
+    during = notebook.pixels()
+    assert all(one != other for one, other in zip(before, during, strict=True))
+    notebook.page.wait_for_timeout(1500)
+    assert notebook.pixels()[0] != during[0]
+    notebook.page.get_by_role("button", name="pause").click()
+
+
+def test_the_slider_moves_the_position(lab3):
+    notebook = lab3()
+    end = seconds(notebook.page.locator(FACTS).inner_text())
+    notebook.page.locator(".noUi-handle").first.focus()
+    for _ in range(5):
+        notebook.page.keyboard.press("ArrowLeft")
+    notebook.page.wait_for_function(
+        f"!document.querySelector('{FACTS}').textContent.startsWith('{end // 60}:{end % 60:02}')", timeout=20_000
+    )
+    assert seconds(notebook.page.locator(FACTS).inner_text()) < end
+
+
+def test_what_if_changes_the_table(lab3):
+    notebook = lab3()
+    table = notebook.page.locator(".qod-plan")
+    before = table.inner_text()
+    handle = notebook.page.locator(".noUi-handle").nth(1)
+    handle.focus()
+    for _ in range(30):
+        notebook.page.keyboard.press("ArrowRight")
+    changed = "was => document.querySelector('.qod-plan').innerText !== was"
+    notebook.page.wait_for_function(changed, arg=before, timeout=20_000)
+    assert notebook.page.locator(".qod-plan .qod-other").count() > 0
+
+
+def test_after_the_kernel_began_anew_the_cell_shows_it_again(lab3):
+    notebook = lab3()
+    notebook.restart()
+    notebook.command("notebook:clear-all-cell-outputs")
+    assert notebook.page.locator(".qod-dashboard").count() == 0
+    notebook.run(1)
+    notebook.until_drawn()
+
+
+def test_it_can_be_read_without_seeing_it(lab3):
+    notebook = lab3()
+    page = notebook.page
+    assert page.get_by_role("region", name="taxi_drives.jsonl, a recording").count() == 1
+    assert page.get_by_role("img", name="CPU by task manager").count() == 1
+    assert page.get_by_role("log", name="Decisions, newest first").get_by_role("listitem").count() > 5
+    page.locator(".qod-numbers summary").focus()
+    page.keyboard.press("Enter")
+    assert page.get_by_role("table", name="Tasks in the last cycle").get_by_role("rowheader").all_inner_texts() == [
+        "TDSrc1",
+        "TDSrc2",
+        "TDSnk1",
+        "TDSnk2",
+    ]
+    assert page.get_by_role("table", name="Desired accuracy").count() == 1
+    assert page.evaluate("[...document.querySelectorAll('.qod-graph')].map(g => g.getAttribute('aria-label'))")[0]
+
+
+def test_each_tab_of_the_controls_has_room_for_its_labels(panel):
+    for theme in THEMES:
+        panel.theme(theme)
+        for tab in ("Queries", "Shedders", "Task managers", "Controller"):
+            panel.page.get_by_role("tab", name=tab).click()
+            panel.page.wait_for_timeout(300)
+            panel.screenshot(f"controls-{tab.lower().replace(' ', '-')}-{theme}")
+            assert panel.page.evaluate(OVERFLOW) == []
+            assert panel.page.evaluate(CUT) == []
+
+
+def test_a_control_says_what_became_of_it(panel):
+    panel.page.get_by_role("tab", name="Controller").click()
+    panel.page.get_by_role("button", name="recommend only").click()
+    panel.page.get_by_text("plans are only recommended: done").wait_for(timeout=20_000)
