@@ -18,8 +18,10 @@ from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Simulation
 from qod_magics.simulator.wiring import Array, Wiring
 
-#: Over how many looks the CPU of all but the tasks is averaged, as live.
-OTHERS_PERIODS = 3
+#: Over how many looks the CPU of all but the tasks is averaged, as live. An even number: what a plan that
+#: alternates makes of it (cores and tasks are not measured over the same seconds) is gone from the mean, and so the
+#: mean does not keep the plan alternating.
+OTHERS_PERIODS = 4
 
 MISSING = {"missing": ["in_rate", "cpu"]}
 #: A report of a time in which less than this share of the present input came is no measure of that input.

@@ -33,8 +33,10 @@ from qod_magics.spark.task_manager import TaskManager
 
 #: How often offsets are sampled and the living are counted, seconds.
 WATCH_S = 1.0
-#: Over how many periods the CPU of all but the tasks is averaged.
-OTHERS_PERIODS = 3
+#: Over how many periods the CPU of all but the tasks is averaged. An even number: what a plan that
+#: alternates makes of it (cores and tasks are not measured over the same seconds) is gone from the mean, and so the
+#: mean does not keep the plan alternating.
+OTHERS_PERIODS = 4
 
 
 class SparkRuntime:

@@ -145,3 +145,29 @@ def test_what_came_is_counted_over_the_time_of_the_reading(runtime: SparkRuntime
     assert runtime._with_input(idle).came == pytest.approx(0, abs=1)
     assert runtime._with_input(InstanceView("S.1", "S", "tm1", None, False, 0.0)).came is None
     runtime.deployment.accounts.clear()
+
+
+class Alternating:
+    """Cores that are measured now above, now below the mean, as a plan that alternates makes it look."""
+
+    cpus = (0,)
+
+    def __init__(self) -> None:
+        self._next = itertools.cycle((20.0, 30.0))
+
+    def sample(self) -> None:
+        return None
+
+    def mean(self, *_: float) -> float:
+        return next(self._next)
+
+
+def test_cpu_beside_the_tasks_does_not_alternate_with_the_plan(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = Silent()
+    monkeypatch.setattr(manager, "core_meter", Alternating(), raising=False)
+    monkeypatch.setattr(runtime.supervisor, "poll", lambda _: None)
+    runtime.add_task_manager(manager)  # type: ignore[arg-type]
+    seen = [runtime.observe().snapshot.task_managers[0].cpu for _ in range(8)]
+    assert seen[4:] == [pytest.approx(25.0)] * 4
