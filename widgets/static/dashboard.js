@@ -5,7 +5,8 @@
 const SVG = "http://www.w3.org/2000/svg";
 const BOX = { width: 236, height: 112, across: 84, down: 18 };
 const LOG_LENGTH = 60;
-const MOST_ROWS = 6000; // of one chart: above it only each n-th cycle is drawn, and the last
+const MOST_ROWS = 2500; // of one chart: above it only each n-th cycle is drawn, and the last
+const PATIENCE = 2; // times as long as a chart took to draw, nothing is drawn
 const MARGIN = 78; // px of a chart beside its plotting area
 const LONGEST = 24; // letters of a name in a box
 const SETTLING_MS = [0, 400, 1500]; // after a change of theme: its colours come some time after its name
@@ -234,8 +235,10 @@ class Charts {
         const next = CHARTS.find(([name]) => this.wanted.has(name) && this.seen.has(name) && this.slots[name].clientWidth);
         if (!next) break;
         this.wanted.delete(next[0]);
-        await this.drawOne(next[0]);
-        await new Promise((done) => setTimeout(done)); // what was drawn is shown before the next
+        const began = performance.now();
+        const isNew = await this.drawOne(next[0]);
+        // what was drawn is shown before the next; large charts leave the page time for all else
+        await new Promise((done) => setTimeout(done, isNew ? 0 : PATIENCE * (performance.now() - began)));
       }
     } finally {
       this.working = false;
@@ -252,7 +255,7 @@ class Charts {
       if (old.width !== width) old.view.signal(old.widthName, (old.width = width));
       old.view.data(name, this.rows(name));
       await old.view.resize().runAsync();
-      return;
+      return false;
     }
     const spec = structuredClone(this.specs[name]);
     (spec.spec ?? spec).width = width;
@@ -265,6 +268,7 @@ class Charts {
     this.drawn[name] = { view, finalize, specs: this.specs, look, width, widthName: spec.spec ? "child_width" : "width" };
     const scrolls = slot.scrollHeight > slot.clientHeight + 1;
     slot[scrolls ? "setAttribute" : "removeAttribute"]("tabindex", "0");
+    return true;
   }
 
   rows(name) {
