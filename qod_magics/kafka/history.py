@@ -80,6 +80,10 @@ class OffsetHistory:
                     samples.add(time, offset)
         self._forget(time - self.window_s)
 
+    def forget(self, topic: str) -> None:
+        """Know nothing of a topic any more: it is made anew."""
+        self._topics.pop(topic, None)
+
     def topics(self) -> list[str]:
         """The topics that were seen in the window, sorted."""
         return sorted(self._topics)

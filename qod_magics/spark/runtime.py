@@ -208,7 +208,11 @@ class SparkRuntime:
                 self.cluster.own_source.pop(task, None)
                 for key in self._dials_around(task):
                     self.cluster.dials.pop(key, None)
+            known = set(self.deployment.pipes)
             gone = self.deployment.adopt(specs, schemas)
+            for name, pipe in self.deployment.pipes.items():
+                if name not in known:  # rows of a stream that had its name before are none of its
+                    self.history.forget(pipe.topic)
             for spec in specs:
                 if spec.id in change.unchanged:
                     continue

@@ -158,3 +158,15 @@ def test_time_goes_forward() -> None:
         history.record(4.0, {"rides": {0: 1}})
     with pytest.raises(ValueError, match="window_s"):
         OffsetHistory(0.0)
+
+
+def test_what_is_forgotten_begins_anew() -> None:
+    history = recorded([(0.0, {0: 10}), (1.0, {0: 20})])
+    history.forget("rides")
+    history.forget("never seen")
+    assert history.topics() == []
+    assert history.at("rides", 1.0) == {}
+    assert history.rate("rides") is None
+    history.record(2.0, {"rides": {0: 3}})
+    assert history.at("rides", 3.0) == {0: 3.0}
+    assert history.rows("rides", 0.0, 2.0) == 0.0
