@@ -17,7 +17,7 @@ LIVE_TIMEOUT_S = 600
 BROWSER = Path(__file__).parent / "browser"
 BROWSER_TIMEOUT_S = 240
 #: Live tests that take minutes together: `make test-all` runs them, `make test` does not.
-LONG = frozenset({"test_notebooks.py", "test_standalone.py"})
+LONG = frozenset({"test_contract.py", "test_notebooks.py", "test_standalone.py"})
 
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), max_examples=100, derandomize=True, print_blob=True)
