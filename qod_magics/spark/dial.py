@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: A property holds how much its dial drops, as a whole number of these parts of 1: as exact as a double, read several
+#: times faster than a decimal fraction, and shortest, "0", where nothing is dropped.
+PARTS = 1 << 53
+
+
 class Reading(Enum):
     """How the plans of one task manager read their dials."""
 
@@ -55,15 +60,22 @@ def read_sql(key: str, reading: Reading, value: float = 1.0) -> str:
     """SQL of a DOUBLE in 0..1: the dial's value now. A dial that nobody has set reads as 1: nothing is dropped."""
     if reading is Reading.RESTART:
         return f"CAST({value!r} AS DOUBLE)"
-    lookup = f"COALESCE(TRY_CAST(reflect('java.lang.System', 'getProperty', '{key}') AS DOUBLE), 1.0D)"
+    # a text that is no number costs an exception a row, so "null", a property that is not there, becomes one before
+    dropped = f"TRY_CAST(replace(reflect('java.lang.System', 'getProperty', '{key}'), 'null', '0') AS BIGINT)"
+    lookup = f"COALESCE(1.0D - {dropped} * {1 / PARTS!r}D, 1.0D)"
     return lookup if reading is Reading.ROW else f"(SELECT {lookup} FROM VALUES (0))"
+
+
+def written(value: float) -> str:
+    """A dial's value, a fraction of 1, as its property holds it."""
+    return str(round((1 - value) * PARTS))
 
 
 def turn(spark: SparkSession, values: Mapping[str, float]) -> None:
     """Set all these dials of one task manager in one call."""
     if not values:
         return
-    rows = ", ".join(f"('{key}', '{value!r}')" for key, value in values.items())
+    rows = ", ".join(f"('{key}', '{written(value)}')" for key, value in values.items())
     spark.sql(f"SELECT reflect('java.lang.System', 'setProperty', k, v) FROM VALUES {rows} AS dials(k, v)").collect()
 
 

@@ -17,6 +17,7 @@ from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
 from qod_magics.session import Session
 from qod_magics.spark import supervisor
+from qod_magics.spark.dial import Reading, read_sql
 from qod_magics.spark.instance import State
 from qod_magics.spark.task_manager import TaskManager
 from tests.live.conftest import eventually, new_topic
@@ -297,18 +298,17 @@ def test_dials_that_a_frozen_task_manager_missed_are_turned_later(resting: Sessi
         plan = Plan({"src": 1.0, "counts": 1.0}, {"src": 1.0, "counts": keep}, edges)
         session.runtime.apply(plan, Dials(edges, {"src": 1.0, "counts": keep}))
 
-    def held(id: str, key: str) -> str | None:
+    def held(id: str, key: str) -> float:
         spark = manager(session, id).spark
-        row = spark.sql(f"SELECT reflect('java.lang.System', 'getProperty', '{key}') AS value").collect()[0]
-        value: str | None = row["value"]
+        value: float = spark.sql(f"SELECT {read_sql(key, Reading.BATCH)} AS value").collect()[0]["value"]
         return value
 
     told(0.75)
-    assert held(cold, key) == "0.75"
+    assert held(cold, key) == 0.75
     with frozen(session, cold):
         with pytest.raises(TaskManagerError, match=cold):
             told(0.5)
-        assert held(warm, session.runtime.board.accept("counts")) == "0.5"  # the other heard it
+        assert held(warm, session.runtime.board.accept("counts")) == 0.5  # the other heard it
         with pytest.raises(TaskManagerError, match=cold):
             told(0.75)  # what it held before: the 0.5 may be under way still
 
@@ -320,8 +320,8 @@ def test_dials_that_a_frozen_task_manager_missed_are_turned_later(resting: Sessi
         return True
 
     eventually(applied, 60, what="it listens again")
-    assert held(cold, key) == "0.75"
-    assert held(warm, session.runtime.board.accept("counts")) == "0.75"
+    assert held(cold, key) == 0.75
+    assert held(warm, session.runtime.board.accept("counts")) == 0.75
     told(1.0)
 
 

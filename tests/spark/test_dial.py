@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.dial import DialBoard, Reading, read_sql, reflection_allowed, turn
+from qod_magics.spark.dial import PARTS, DialBoard, Reading, read_sql, reflection_allowed, turn, written
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 
@@ -52,13 +52,21 @@ def test_what_is_written_in_a_plan(task: str, value: float) -> None:
     assert float(literal.removeprefix("CAST(").removesuffix(" AS DOUBLE)")) == value
 
 
+@given(st.floats(0, 1))
+def test_what_a_property_holds_is_what_is_dropped(value: float) -> None:
+    dropped = int(written(value))
+    assert 0 <= dropped <= PARTS
+    assert abs(1.0 - dropped / PARTS - value) <= 1 / PARTS
+    assert [written(1.0), written(0.0)] == ["0", str(PARTS)]
+
+
 def test_many_dials_are_turned_in_one_call_and_none_in_no_call() -> None:
     spark = Spark(0.0)
     turn(spark, {})  # type: ignore[arg-type]
     assert spark.asked == []
     turn(spark, {"qod.a": 0.25, "qod.b": 1.0})  # type: ignore[arg-type]
     (asked,) = spark.asked
-    assert "('qod.a', '0.25'), ('qod.b', '1.0')" in asked
+    assert f"('qod.a', '{3 * PARTS // 4}'), ('qod.b', '0')" in asked
 
 
 def test_reflection_counts_only_when_the_value_comes_back() -> None:
