@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
 from qod_magics.spark import shedder
 
 if TYPE_CHECKING:
@@ -31,12 +29,10 @@ class SheddingSession:
         return getattr(self._spark, name)
 
     def shed(self, rows: DataFrame) -> DataFrame:
-        """Count, thin, count."""
+        """Count and thin."""
         position, self._reads = self._reads, self._reads + 1
         replayable = {"topic", "partition", "offset"} <= set(rows.columns)
-        rows = rows.observe(f"read.{position}", F.count(F.lit(1)).alias("rows"))
-        rows = shedder.shed_source(rows, self._keep_sql, replayable)
-        return rows.observe(f"kept.{position}", F.count(F.lit(1)).alias("rows"))
+        return shedder.shed_source(rows, self._keep_sql, f"shed.{position}", replayable)
 
 
 class _SheddingReader:

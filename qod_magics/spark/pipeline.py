@@ -1,6 +1,6 @@
 """One task instance as a Spark plan: read, shed, recipe, shed, send.
 
-Kafka records -> observe(read) -> shedder -> observe(kept) -> rows -> recipe -> observe(out, sent) -> streams | sink
+Kafka records -> observe(read, kept) -> shedder -> rows -> recipe -> observe(out, sent) -> streams | sink
 """
 
 from __future__ import annotations
@@ -168,13 +168,12 @@ class Workshop:
         )
         if max_offsets is not None:
             reader = reader.option("maxOffsetsPerTrigger", str(max_offsets))
-        records = reader.load().observe(f"read.{feed.topic}", F.count(F.lit(1)).alias("rows"))
+        records = reader.load()
+        counted_as = f"shed.{feed.topic}"
         if feed.stream:
-            weighted = records.withColumn(WEIGHT, shedder.weight_from_header())
-            kept = shedder.shed_arrivals(weighted, self.dial(self.board.accept(job.task)))
+            kept = shedder.shed_arrivals(records, self.dial(self.board.accept(job.task)), counted_as)
         else:
-            kept = shedder.shed_source(records, self.dial(self.board.source(job.task)))
-        kept = kept.observe(f"kept.{feed.topic}", F.count(F.lit(1)).alias("rows"))
+            kept = shedder.shed_source(records, self.dial(self.board.source(job.task)), counted_as)
         if feed.schema is None:
             return kept
         row = F.from_json(F.col("value").cast("string"), feed.schema, JSON_FORMAT if feed.stream else None)

@@ -63,7 +63,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
             topic,
             start.get(topic) if start else None,
             end.get(topic, {}),
-            _count(observed, "read", topic, position),
+            _count(observed, "rows", topic, position),
             _count(observed, "kept", topic, position),
         )
         if feed.start is not None:
@@ -92,8 +92,8 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
 
 def _count(observed: Mapping[str, Mapping[str, Any]], what: str, topic: str, position: int) -> int | None:
     """Counts of our own reads are named by topic, those of a recipe's own source by its position."""
-    row = observed.get(f"{what}.{topic}") or observed.get(f"{what}.{position}") or {}
-    return None if row.get("rows") is None else int(row["rows"])
+    row = observed.get(f"shed.{topic}") or observed.get(f"shed.{position}") or {}
+    return None if row.get(what) is None else int(row[what])
 
 
 def _observed(row: Any) -> dict[str, Any]:

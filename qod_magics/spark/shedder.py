@@ -1,7 +1,12 @@
 """Load shedders as parts of a query's plan: Poisson sampling with a probability that every row knows.
 
-Two columns travel through these functions and never reach a recipe: `_p`, the dial as this row saw it, and `_sent`,
-the chosen streams. The third, `_weight` = 1 / (probability with which the row was kept so far), is the user's.
+Some columns travel through these functions and never reach a recipe: `_u`, what was drawn for the row, `_p` and `_d0`,
+`_d1`, ..., the dials as this row saw them, `_sent`, what came with it or where it goes. `_weight` = 1 / (probability
+with which the row was kept so far) is the user's.
+
+A dial that each row reads by reflection is dear (most of a microsecond where only C1 compiles), and so is a row that is
+copied between two parts of a plan: each shedder reads its dial once, in one projection that takes along only what is
+needed after it, and both its counts are taken there.
 """
 
 from __future__ import annotations
@@ -19,40 +24,53 @@ if TYPE_CHECKING:
 
 WEIGHT = weight.WEIGHT
 #: Uniform in [0, 1) with a resolution of 2^-20, the same for the same record after any replay.
-RECORD_HASH = "((xxhash64(topic, partition, offset) & 1048575) / 1048576.0D)"
-#: Uniform in [0, 1), drawn afresh for every row; `rand()` would repeat one sequence in every batch.
-DRAW = "CAST(reflect('java.lang.Math', 'random') AS DOUBLE)"
+RECORD_HASH = "((xxhash64(topic, partition, offset) & 1048575) * 9.5367431640625E-7D)"
+#: Uniform in [0, 1) with a resolution of 2^-53, drawn afresh for every row: a task never has two in one nanosecond.
+#: `rand()` would repeat one sequence in every batch or, where Spark gives it a new seed, be compiled anew for each.
+DRAW = "(shiftrightunsigned(xxhash64(reflect('java.lang.System', 'nanoTime')), 11) * 1.1102230246251565E-16D)"
 #: Guards 1/d where d = 0: no row passes there, but a projection may be evaluated before the filter.
 SMALLEST = 1e-9
 
 
-def shed_source(records: DataFrame, keep_sql: str, replayable: bool = True) -> DataFrame:
+def shed_source(records: DataFrame, keep_sql: str, counted_as: str, replayable: bool = True) -> DataFrame:
     """Keep each record with the probability read by `keep_sql`; adds `_weight`.
 
     `replayable` records have topic, partition and offset: the choice is a hash of these, so that a replay keeps the
     same rows and a lower accuracy keeps a subset of a higher one's. Others are drawn at random.
     """
     chance = RECORD_HASH if replayable else DRAW
-    return (
-        records.withColumn("_p", F.expr(keep_sql))
-        .where(f"{chance} < _p")
-        .withColumn(WEIGHT, F.expr(f"1.0D / greatest(_p, {SMALLEST}D)"))
-        .drop("_p")
-    )
+    dialled = records.select("*", F.expr(chance).alias("_u"), F.expr(keep_sql).alias("_p"))
+    kept = _counted(dialled, counted_as, "_u < _p")
+    return kept.withColumn(WEIGHT, F.expr(f"1.0D / greatest(_p, {SMALLEST}D)")).drop("_u", "_p")
 
 
-def shed_arrivals(records: DataFrame, accept_sql: str) -> DataFrame:
-    """Thin rows that waited on a stream to the accuracy of now; expects and updates `_weight`.
+def shed_arrivals(records: DataFrame, accept_sql: str, counted_as: str) -> DataFrame:
+    """Thin rows that waited on a stream to the accuracy of now; expects records with headers, adds `_weight`.
 
     A row kept so far with probability p = 1 / _weight stays with min(1, accept / p): all of them in the steady state,
     fewer of those sent under an older, more generous plan.
     """
-    return (
-        records.withColumn("_p", F.expr(accept_sql))
-        .where(f"{RECORD_HASH} < _p * {WEIGHT}")
-        .withColumn(WEIGHT, F.expr(f"greatest({WEIGHT}, 1.0D / greatest(_p, {SMALLEST}D))"))
-        .drop("_p")
+    dialled = records.select(
+        "*", weight_from_header().alias("_sent"), F.expr(RECORD_HASH).alias("_u"), F.expr(accept_sql).alias("_p")
     )
+    kept = _counted(dialled, counted_as, "_u < _p * _sent")
+    weighed = kept.withColumn(WEIGHT, F.expr(f"greatest(_sent, 1.0D / greatest(_p, {SMALLEST}D))"))
+    return weighed.drop("_sent", "_u", "_p")
+
+
+def _counted(rows: DataFrame, counted_as: str, keep: str) -> DataFrame:
+    """The rows for which `keep` holds. Both counts are taken in front of the filter, in one pass over each row."""
+    return rows.observe(counted_as, *shed_counts(keep)).where(keep)
+
+
+def shed_counts(keep: str) -> list[Column]:
+    """Aggregates for `observe` in front of a shedder: rows, and those of them that it keeps."""
+    return [F.count(F.lit(1)).alias("rows"), count_where(keep).alias("kept")]
+
+
+def count_where(condition: str) -> Column:
+    """Rows for which it holds, as an aggregate; `count_if` would have them copied to a row with its condition."""
+    return F.expr(f"count(CASE WHEN {condition} THEN 1 END)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +87,7 @@ class Outlet:
 def sent_counts(outlets: Sequence[Outlet]) -> list[Column]:
     """Aggregates for `observe` on the result of `draw`: rows before the shedders, and rows sent on each stream."""
     counts = [F.count(F.lit(1)).alias("rows")]
-    return counts + [F.count_if(F.expr(f"_u < _d{i}")).alias(f"sent_{i}") for i in range(len(outlets))]
+    return counts + [count_where(_goes(i)).alias(f"sent_{i}") for i in range(len(outlets))]
 
 
 def draw(rows: DataFrame, outlets: Sequence[Outlet]) -> DataFrame:
@@ -80,32 +98,43 @@ def draw(rows: DataFrame, outlets: Sequence[Outlet]) -> DataFrame:
 
 def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column) -> DataFrame:
     """Kafka records of all streams: value, topic, partition and the header that carries `_weight`."""
-    choices = []
-    for i, outlet in enumerate(outlets):
-        if outlet.partitions == 1:
-            partition = F.lit(0)
-        elif outlet.key is None:
-            partition = F.expr(f"CAST(floor({DRAW} * {outlet.partitions}) AS INT)")
-        else:
-            quoted = outlet.key.replace("`", "``")
-            partition = F.expr(f"CAST(pmod(xxhash64(`{quoted}`), {outlet.partitions}) AS INT)")
-        record = F.struct(
-            F.lit(outlet.topic).alias("topic"),
-            partition.alias("partition"),
-            F.expr(f"{WEIGHT} / greatest(_d{i}, {SMALLEST}D)").alias("weight"),
-        )
-        choices.append(F.when(F.expr(f"_u < _d{i}"), record))
-    anybody = " OR ".join(f"_u < _d{i}" for i in range(len(outlets)))
-    return (
-        drawn.where(anybody)
-        .select(value.alias("value"), F.explode(F.filter(F.array(*choices), lambda r: r.isNotNull())).alias("_sent"))
-        .select("value", "_sent.topic", "_sent.partition", weight_header(F.col("_sent.weight")).alias("headers"))
-    )
+    records = [
+        (F.lit(outlet.topic).alias("topic"), _partition(outlet).alias("partition"), _weight_sent(i).alias("weight"))
+        for i, outlet in enumerate(outlets)
+    ]
+    going = drawn.where(" OR ".join(_goes(i) for i in range(len(outlets))))
+    if len(outlets) == 1:
+        sent = going.select(value.alias("value"), *records[0])
+    else:
+        choices = [F.when(F.expr(_goes(i)), F.struct(*record)).alias(f"_r{i}") for i, record in enumerate(records)]
+        chosen = F.filter(F.array(*[F.col(f"_r{i}") for i in range(len(outlets))]), lambda r: r.isNotNull())
+        # the value has a projection of its own: it is written once, however many streams take it
+        sent = going.select(value.alias("value"), *choices).select("value", F.explode(chosen).alias("_sent"))
+        sent = sent.select("value", "_sent.*")
+    return sent.select("value", "topic", "partition", weight_header(F.col("weight")).alias("headers"))
+
+
+def _goes(i: int) -> str:
+    """Whether a row of the result of `draw` is sent on this stream."""
+    return f"_u < _d{i}"
+
+
+def _weight_sent(i: int) -> Column:
+    return F.expr(f"{WEIGHT} / greatest(_d{i}, {SMALLEST}D)")
+
+
+def _partition(outlet: Outlet) -> Column:
+    """The partition of a row: by its key, or by another hash of what was drawn for it."""
+    if outlet.partitions == 1:
+        return F.lit(0)
+    key = "_u" if outlet.key is None else "`{}`".format(outlet.key.replace("`", "``"))
+    return F.expr(f"CAST(pmod(xxhash64({key}), {outlet.partitions}) AS INT)")
 
 
 def weight_header(weight: Column) -> Column:
-    """The record headers that carry `_weight`."""
-    return F.array(F.struct(F.lit("weight").alias("key"), weight.cast("string").cast("binary").alias("value")))
+    """The record headers that carry `_weight`; a row that stands for itself alone has none."""
+    header = F.array(F.struct(F.lit("weight").alias("key"), weight.cast("string").cast("binary").alias("value")))
+    return F.when(weight != 1.0, header)
 
 
 def weight_from_header() -> Column:

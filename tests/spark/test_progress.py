@@ -28,8 +28,7 @@ def report(**changes: Any) -> dict[str, Any]:
             }
         ],
         "observedMetrics": {
-            "read.trips": {"rows": 12},
-            "kept.trips": {"rows": 9},
+            "shed.trips": {"rows": 12, "kept": 9},
             "out": {"rows": 7, "sent_0": 5, "sent_1": 2},
         },
         **changes,
@@ -55,8 +54,7 @@ def test_a_batch() -> None:
 
 def test_both_clients_say_the_same() -> None:
     observed = {
-        "read.trips": connect_row(rows=12),
-        "kept.trips": connect_row(rows=9),
+        "shed.trips": connect_row(rows=12, kept=9),
         "out": connect_row(rows=7, sent_0=5, sent_1=2),
     }
     assert batch_of(report(observedMetrics=observed)) == batch_of(report())
@@ -88,13 +86,13 @@ def test_a_batch_without_counts_is_one_whose_rows_are_not_known() -> None:
 
 
 def test_no_rows_and_not_counted_are_two_things() -> None:
-    batch = batch_of(report(observedMetrics={"read.trips": {"rows": 0}, "kept.trips": {"rows": 0}}))
+    batch = batch_of(report(observedMetrics={"shed.trips": {"rows": 0, "kept": 0}}))
     assert batch is not None
     assert (batch.feeds[0].read, batch.feeds[0].kept) == (0, 0)
 
 
 def test_a_batch_that_was_evaluated_twice_is_told_once() -> None:
-    twice = {"read.trips": {"rows": 24}, "kept.trips": {"rows": 18}, "out": {"rows": 14, "sent_0": 10, "sent_1": 4}}
+    twice = {"shed.trips": {"rows": 24, "kept": 18}, "out": {"rows": 14, "sent_0": 10, "sent_1": 4}}
     batch, again = batch_of(report()), batch_of(report(observedMetrics=twice))
     assert again == batch
 
@@ -106,7 +104,7 @@ def test_a_feed_that_is_read_twice_is_told_once() -> None:
 
 def test_a_source_of_another_kind_is_counted_by_its_position() -> None:
     rate = {"description": "RateStreamV2", "startOffset": 3, "endOffset": 4, "numInputRows": 6}
-    batch = batch_of(report(sources=[rate], observedMetrics={"read.0": {"rows": 6}, "kept.0": {"rows": 5}}))
+    batch = batch_of(report(sources=[rate], observedMetrics={"shed.0": {"rows": 6, "kept": 5}}))
     assert batch is not None
     (feed,) = batch.feeds
     assert (feed.topic, feed.end, feed.read, feed.kept) == ("", {}, 6, 5)
