@@ -28,13 +28,13 @@ from qod_magics.simulator.cost_fit import (
     task_costs,
 )
 from qod_magics.simulator.move_fit import lost_cpu, move_times
-from qod_magics.simulator.observe import OTHERS_PERIODS
 from qod_magics.simulator.rate_fit import load_curve, rate_curve, unaveraged
 from qod_magics.simulator.readings import Load, loads, readings, times
 from qod_magics.simulator.simulation import Fault, Machine, Metrics, Moves, SimulatedTask, Simulation
 
 #: Corners of a background's curve are kept for so many cores.
 BACKGROUND_TOLERANCE = 0.015
+UNTOLD_PERIODS = 3  #: what a recording that does not tell was averaged over
 #: A lag of more than so many periods of input is a backlog, not rows on their way.
 BACKLOG_PERIODS = 2.0
 #: Steps of the simulation, seconds: short ones where rows are sooner at their reader than a long one takes.
@@ -271,12 +271,18 @@ class _Fitting:
         quiet = {self.at[i] for i in self.settled}
         return [load for load in self.loads if load.at_s in quiet]
 
+    @property
+    def others_periods(self) -> int:
+        """Over how many periods the recording's runtime averaged the CPU of all but the tasks."""
+        told = (m.get("others_periods") for line in self.lines for m in line["snapshot"]["task_managers"])
+        return next((int(periods) for periods in told if periods), UNTOLD_PERIODS)
+
     def _backgrounds(self, beside: float) -> tuple[dict[str, list[tuple[float, float]]], float]:
         """(second, cores) of what else runs on each task manager, and the CPU seconds that a start takes it beside."""
         points = {}
         for name in self._managers():
             mine = [load for load in self.loads if load.manager == name]
-            others = unaveraged([load.others for load in mine], OTHERS_PERIODS)
+            others = unaveraged([load.others for load in mine], self.others_periods)
             points[name] = [
                 (max(load.at_s - self.period_s / 2, 0.0), max(value / 100.0 - beside * load.instances, 0.0))
                 for load, value in zip(mine, others, strict=True)
@@ -320,7 +326,12 @@ class _Fitting:
             self._say("reports", "the CPU of an instance that moved reads 0 until it reports again")
         self._say("reports", f"every {report_s:.2f} s, seen after {delay_s:.2f} s, CPU noise {100 * noise:.1f} %")
         return replace(
-            Metrics(), report_s=round(report_s, 3), delay_s=round(delay_s, 3), cpu_noise=round(noise, 4), lost_cpu=lost
+            Metrics(),
+            report_s=round(report_s, 3),
+            delay_s=round(delay_s, 3),
+            cpu_noise=round(noise, 4),
+            lost_cpu=lost,
+            others_periods=float(self.others_periods),
         )
 
     def _moves(self, costs: Mapping[str, Costs], factors: Mapping[str, float], report_s: float) -> Moves:

@@ -18,11 +18,6 @@ from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Simulation
 from qod_magics.simulator.wiring import Array, Wiring
 
-#: Over how many looks the CPU of all but the tasks is averaged, as live. An even number: what a plan that
-#: alternates makes of it (cores and tasks are not measured over the same seconds) is gone from the mean, and so the
-#: mean does not keep the plan alternating.
-OTHERS_PERIODS = 4
-
 MISSING = {"missing": ["in_rate", "cpu"]}
 #: A report of a time in which less than this share of the present input came is no measure of that input.
 TELLING = 0.1
@@ -111,7 +106,7 @@ class Observer:
         self._noise = np.random.default_rng([simulation.scenario.seed, 1])
         self._last = _Look(0.0, engine.came.copy(), engine.busy.copy())
         self._busy = np.zeros(len(engine.machines))  #: % of one core, over the last look back
-        self._others: deque[Array] = deque(maxlen=OTHERS_PERIODS)
+        self._others: deque[Array] = deque(maxlen=max(round(simulation.metrics.others_periods), 1))
         self._layout: _Layout | None = None
         self._rates = np.zeros(len(engine.wiring.edges))
         self._number = {task.id: t for t, task in enumerate(simulation.tasks)}

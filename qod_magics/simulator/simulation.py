@@ -114,6 +114,7 @@ class Metrics:
         0.0  #: 1: the CPU of an instance that moved reads 0 until it reports again; 0: its last one is held
     )
     dial_delay_s: float = 0.2  #: from `apply` to the dial's turn
+    others_periods: float = 4.0  #: looks over which the CPU of all but the tasks is averaged, as live; 1 or more
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,11 @@ from qod_magics.spark.observation import InstanceView
 from qod_magics.spark.progress import Batch
 from qod_magics.spark.task_manager import TaskManager
 
+#: Over how many periods the CPU of all but the tasks is averaged. An even number: what a plan that
+#: alternates makes of it (cores and tasks are not measured over the same seconds) is gone from the mean, and so the
+#: mean does not keep the plan alternating.
+OTHERS_PERIODS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Homeless:
@@ -141,7 +146,12 @@ class Cluster:
     def core_managers(self) -> list[core.TaskManager]:
         """The task managers as a snapshot has them."""
         return [
-            core.TaskManager(m.id, m.cores, self.cpu.get(m.id, 0.0), {"kind": m.kind, "dials": m.reading.value})
+            core.TaskManager(
+                m.id,
+                m.cores,
+                self.cpu.get(m.id, 0.0),
+                {"kind": m.kind, "dials": m.reading.value, "others_periods": OTHERS_PERIODS},
+            )
             for m in self.task_managers.values()
         ]
 

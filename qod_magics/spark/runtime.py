@@ -21,7 +21,7 @@ from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.bounded import begin, bounded, gather
-from qod_magics.spark.cluster import Cluster, Placer
+from qod_magics.spark.cluster import OTHERS_PERIODS, Cluster, Placer
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard, Reading
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
@@ -33,10 +33,6 @@ from qod_magics.spark.task_manager import TaskManager
 
 #: How often offsets are sampled and the living are counted, seconds.
 WATCH_S = 1.0
-#: Over how many periods the CPU of all but the tasks is averaged. An even number: what a plan that
-#: alternates makes of it (cores and tasks are not measured over the same seconds) is gone from the mean, and so the
-#: mean does not keep the plan alternating.
-OTHERS_PERIODS = 4
 
 
 class SparkRuntime:
