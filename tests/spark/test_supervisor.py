@@ -15,6 +15,7 @@ from qod_magics.spark import dial, supervisor, task_manager
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployment import Deployment
+from qod_magics.spark.dial import written
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.pipeline import Job
 from qod_magics.spark.supervisor import Supervisor
@@ -254,8 +255,8 @@ def test_dials_told_to_a_frozen_server_never_overtake_later_ones() -> None:
         home.turn({"qod.a": 1.0}, timeout_s=0.1)
     spark.gate.set()
     home.turn({"qod.a": 1.0})
-    assert ["'0.5'" in text for text in spark.asked] == [True, False]
-    assert "('qod.a', '1.0')" in spark.asked[-1]
+    assert [f"'{written(0.5)}'" in text for text in spark.asked] == [True, False]
+    assert f"('qod.a', '{written(1.0)}')" in spark.asked[-1]
     assert home.dials["qod.a"] == 1.0
     spark.asked.clear()
     home.turn({"qod.a": 1.0})
