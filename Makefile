@@ -76,7 +76,7 @@ test-all: jars ## run all tests, those too that take minutes together
 
 .PHONY: test-pure
 test-pure: $(stamp) ## run the tests that need neither Java nor a browser; under a minute
-	$(python) -m pytest -m "not live and not browser"
+	$(python) -m pytest -m "not live and not browser and not closed_loop"
 
 .PHONY: test-browser
 test-browser: $(stamp) ## run the tests in JupyterLab and Chromium; pictures of each view go to build/screens/

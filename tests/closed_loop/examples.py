@@ -1,0 +1,46 @@
+"""How many examples a property is tried on, and what is left of one that fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from qod_magics.simulator import Simulation
+from tests.closed_loop.runs import replay
+
+Check = Callable[[Simulation], list[str]]
+
+#: A few in each run of the pure tests, many in those of `make test`.
+EXAMPLES = pytest.mark.parametrize(
+    "examples",
+    [
+        pytest.param(15, id="few"),
+        pytest.param(500, id="many", marks=[pytest.mark.closed_loop, pytest.mark.timeout(900)]),
+    ],
+)
+
+
+def for_all(simulations: st.SearchStrategy[Simulation], examples: int, check: Check, name: str) -> None:
+    """Fail unless `check` has nothing to say of any simulation; leave the smallest that it complains of in a file.
+
+    The same simulations each time, but for the profile `thorough`.
+    """
+    derandomize = os.environ.get("HYPOTHESIS_PROFILE") != "thorough"
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=derandomize,
+        database=None if derandomize else settings.default.database,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    )
+    @given(simulations)
+    def holds(simulation: Simulation) -> None:
+        complaints = check(simulation)
+        assert not complaints, "\n".join([*complaints, f"see for yourself: {replay(simulation, name)}"])
+
+    holds()

@@ -1,0 +1,101 @@
+"""Runs that are watched: what came of a simulation, cycle by cycle, from the cluster's own books."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from qod_magics.controller import Cycle
+from qod_magics.simulator import SimulatedCluster, Simulation, simulate
+from qod_magics.simulator.engine import unbalanced
+from tests.closed_loop.truth import Truth
+
+#: Where the scenario of a failing example is left.
+FAILING = Path("build/closed-loop")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The cluster's own books after a cycle."""
+
+    at_s: float
+    where: Mapping[str, str]  #: task manager by instance
+    kept: Mapping[str, int]  #: rows that each task processed since the start
+    waiting: int  #: rows anywhere
+
+
+@dataclass(slots=True)
+class Watched:
+    """A run and what was seen of it."""
+
+    simulation: Simulation
+    cycles: Sequence[Cycle] = ()
+    looks: list[Look] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)  #: books that do not balance
+
+    @property
+    def truth(self) -> Truth:
+        """What the simulation needs."""
+        return Truth(self.simulation)
+
+    def served(self, task: str, cycles: int) -> float:
+        """Share of the rows due at full accuracy that a task processed in the last `cycles`, of constant rates."""
+        last, first = self.looks[-1], self.looks[-1 - cycles]
+        due = self.truth.full(last.at_s)[task] * (last.at_s - first.at_s)
+        return (last.kept[task] - first.kept[task]) / due
+
+    def desired(self, task: str, cycles: int) -> list[float]:
+        """What was planned for a task in the last `cycles`."""
+        return [cycle.plan.desired[task] for cycle in self.cycles[-cycles:] if cycle.plan is not None]
+
+    def moves(self, instance: str) -> list[str]:
+        """The task managers where an instance was, one after the other."""
+        found: list[str] = []
+        for look in self.looks:
+            if instance in look.where and (not found or found[-1] != look.where[instance]):
+                found.append(look.where[instance])
+        return found
+
+    @property
+    def where(self) -> Mapping[str, str]:
+        """Where the instances were at the end."""
+        return self.looks[-1].where
+
+
+def watch(simulation: Simulation) -> Watched:
+    """Run a simulation and look at the cluster after each cycle."""
+    watched = Watched(simulation)
+
+    def look(cluster: SimulatedCluster, cycle: Cycle) -> None:
+        engine, wiring = cluster.engine, cluster.wiring
+        kept = np.bincount(wiring.instance_task[wiring.channel_instance], engine.kept, len(wiring.tasks))
+        watched.looks.append(
+            Look(
+                engine.now,
+                {
+                    name: simulation.machines[w].id
+                    for name, w in zip(wiring.instances, engine.where.tolist(), strict=True)
+                    if w >= 0
+                },
+                {task.id: int(k) for task, k in zip(wiring.tasks, kept.tolist(), strict=True)},
+                int(engine.waiting.sum() + engine.held.sum()),
+            )
+        )
+        watched.wrong += unbalanced(engine)
+        if (engine.busy > engine.cores * engine.now * (1 + 1e-9)).any():
+            watched.wrong.append(f"second {engine.now:g}: {engine.busy} CPU seconds used")
+
+    watched.cycles = simulate(simulation, inspect=look).cycles
+    return watched
+
+
+def replay(simulation: Simulation, name: str) -> str:
+    """Leave the scenario in a file; how to replay it."""
+    FAILING.mkdir(parents=True, exist_ok=True)
+    path = FAILING / f"{name}.json"
+    path.write_text(json.dumps(simulation.to_json(), indent=1) + "\n", "utf-8")
+    return f"python -m qod_magics simulate {path}"

@@ -1,0 +1,177 @@
+"""Random simulations: applications of 1 to 6 tasks on 1 to 3 task managers, and loads that are known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from qod_magics.simulator import Simulation
+from qod_magics.simulator.simulation import Fault
+from tests.closed_loop.truth import Truth
+
+PERIOD_S = 5.0
+STEP_S = 0.5
+#: None is 0: what is shed to nothing comes back in full (tests/scenarios/README.md).
+MINIMUMS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+Points = Sequence[tuple[float, float]]
+
+
+def few(low: float, high: float, steps: int = 10) -> st.SearchStrategy[float]:
+    """One of `steps` + 1 numbers from `low` to `high`: they shrink to `low`, and read well in a file."""
+    return st.integers(0, steps).map(lambda k: round(low + (high - low) * k / steps, 4))
+
+
+@st.composite
+def dags(draw: Draw, most: int = 6, parallelism: int = 2, proportional: bool = False) -> list[dict[str, Any]]:
+    """Tasks in JSON, their costs relative to each other: chains, joins, branches, several applications.
+
+    `proportional`: CPU is proportional to the rows kept, as the policy assumes; else there are fixed costs, and costs
+    of reading a row that is dropped.
+    """
+    tasks: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(1, most))):
+        name = f"t{number}"
+        inputs = (
+            st.lists(st.sampled_from([task["id"] for task in tasks]), unique=True, max_size=2) if tasks else st.just([])
+        )
+        upstream = draw(inputs)
+        tasks.append(
+            {
+                "id": name,
+                **({"upstream": sorted(upstream)} if upstream else {"topic": f"{name}-in"}),
+                "work_us": draw(st.integers(1, 10)),
+                "read_us": 0 if proportional else draw(st.integers(0, 2)),
+                "selectivity": draw(st.sampled_from((1.0, 0.5, 0.25))),
+                "fixed": 0.0 if proportional else draw(few(0.0, 0.05, 5)),
+                "overhead": draw(few(0.0, 0.03, 3)),
+                "parallelism": draw(st.integers(1, parallelism)),
+            }
+        )
+    return tasks
+
+
+def ask(draw: Draw, tasks: list[dict[str, Any]], minimums: Sequence[float] = MINIMUMS) -> None:
+    """Give the queries their priorities and minimum accuracies."""
+    read = {name for task in tasks for name in task.get("upstream", ())}
+    for task in tasks:
+        if task["id"] not in read:
+            task["priority"] = draw(st.integers(0, 3))
+            task["min_accuracy"] = draw(st.sampled_from(minimums))
+
+
+def scaled(value: Mapping[str, Any], load: float, fitting: bool) -> Simulation:
+    """`value` with the costs of rows multiplied so that, where the rates are highest, all that the tasks need at full
+    accuracy is `load` times what the policy may plan with; less where the minimums would else not fit (`fitting`)."""
+    simulation = Simulation.from_json(value)
+    truth = Truth(simulation)
+    planned = sum(machine.planned for machine in simulation.machines)
+    at_s = max((second for feed in simulation.scenario.topics for second, _ in feed.rate.points), key=truth.rate)
+    fixed = {task.id: task.fixed * task.parallelism for task in simulation.tasks}
+    others = sum(task.overhead * task.parallelism for task in simulation.tasks) + sum(fixed.values())
+    factor = max(load * planned - others, 0.02) / by_rows(truth, truth.full_accuracy(), at_s, fixed)
+    if fitting:
+        factor = min(factor, max(ROOM * planned - others, 0.02) / by_rows(truth, truth.minimum(), at_s, fixed))
+        for name, need in truth.need(truth.minimum(), at_s).items():
+            width = truth.tasks[name].parallelism
+            factor = min(factor, (ROOM * width - fixed[name]) / max(need - fixed[name], 1e-9))
+    tasks = [
+        {**task, **{key: max(round(task[key] * factor, 1), 0.1 if key == "work_us" else 0.0) for key in COSTS}}
+        for task in value["tasks"]
+    ]
+    return Simulation.from_json({**value, "tasks": tasks})
+
+
+def by_rows(truth: Truth, accuracy: Mapping[str, float], at_s: float, fixed: Mapping[str, float]) -> float:
+    """Cores that the rows take at these accuracies."""
+    return max(sum(truth.need(accuracy, at_s).values()) - sum(fixed.values()), 1e-9)
+
+
+#: Of what may be planned with, and of one core for each instance, what minimums that are to fit may take.
+ROOM = 0.55
+COSTS = ("read_us", "work_us")
+
+
+@st.composite
+def simulations(
+    draw: Draw,
+    curve: Points,
+    duration_s: float,
+    load: st.SearchStrategy[float],
+    *,
+    tasks: st.SearchStrategy[list[dict[str, Any]]] | None = None,
+    machines: st.SearchStrategy[int] | None = None,
+    minimums: Sequence[float] = MINIMUMS,
+    late: Sequence[float] = (),
+    fitting: bool = True,
+    slowdown: float = 2.0,
+    report_s: float = PERIOD_S,
+) -> Simulation:
+    """A simulation whose topics follow `curve`, of (second, share of the highest rate); `load` is that at share 1.
+
+    `late`: seconds at which task managers after the first may join. `fitting`: the minimums fit the cluster as a whole;
+    whether they fit some placement is another question. `slowdown`: what a row costs just after a start.
+    `report_s`: how often instances report.
+    """
+    drawn = draw(dags() if tasks is None else tasks)
+    ask(draw, drawn, minimums)
+    topics = [task["topic"] for task in drawn if "topic" in task]
+    rates = {topic: draw(st.sampled_from((500.0, 1000.0, 2000.0))) for topic in topics}
+    count = draw(st.integers(1, 3) if machines is None else machines)
+    events = []
+    for number in range(2, count + 1):
+        joins = draw(st.sampled_from((0.0, *late)))
+        if joins:
+            events.append({"at_s": joins, "add_task_manager": f"tm{number}"})
+    value = {
+        "seed": draw(st.integers(0, 3)),
+        "duration_s": duration_s,
+        "topics": [
+            {"topic": topic, "rate": [[second, round(rate * share, 1)] for second, share in curve]}
+            for topic, rate in rates.items()
+        ],
+        "events": sorted(events, key=lambda event: event["at_s"]),
+        "period_s": PERIOD_S,
+        "step_s": STEP_S,
+        "task_managers": [{"id": f"tm{number + 1}"} for number in range(count)],
+        "tasks": drawn,
+        "moves": {"slowdown": slowdown},
+        "metrics": {"report_s": report_s},
+    }
+    return scaled(value, draw(load), fitting)
+
+
+@st.composite
+def twins(draw: Draw) -> list[dict[str, Any]]:
+    """Queries that read the same and cost the same, behind the same tasks; at least two, of other tasks at most one."""
+    tasks = draw(dags(most=2, parallelism=1))
+    query: dict[str, Any] = next(iter(draw(dags(most=1))))
+    upstream = draw(st.lists(st.sampled_from([task["id"] for task in tasks]), unique=True, min_size=1))
+    del query["topic"]
+    return tasks + [{**query, "id": f"q{n}", "upstream": sorted(upstream)} for n in range(draw(st.integers(2, 4)))]
+
+
+@st.composite
+def faulty(draw: Draw, sound: st.SearchStrategy[Simulation]) -> Simulation:
+    """A simulation in which one to three things break from second 40 to 60; one task manager at least stays."""
+    simulation = draw(sound)
+    machines = [machine.id for machine in simulation.machines]
+    instances = [f"{task.id}.{n + 1}" for task in simulation.tasks for n in range(task.parallelism)]
+    faults: list[Fault] = []
+    for _ in range(draw(st.integers(1, 3))):
+        lost = {fault.target for fault in faults if fault.kind == "task-manager-lost"}
+        left = [name for name in machines if name not in lost]
+        kinds = ["query-failure", "slow-metrics", "broker-pause", *(["task-manager-lost"] if len(left) > 1 else [])]
+        kind = draw(st.sampled_from(kinds))
+        targets = {"query-failure": instances, "slow-metrics": left, "task-manager-lost": left, "broker-pause": [None]}
+        target = draw(st.sampled_from(targets[kind]))
+        at_s = float(draw(st.integers(40, 60)))
+        faults.append(Fault(at_s, kind, target, float(draw(st.integers(1, 20))) if kind in LASTING else 0.0))
+    return replace(simulation, faults=tuple(sorted(faults, key=lambda fault: fault.at_s)))
+
+
+LASTING = ("slow-metrics", "broker-pause")

@@ -1,0 +1,118 @@
+"""What holds of the controller with the policy of the paper around any cluster, on simulated ones.
+
+Each property says for which simulations it is claimed. What the policy can't do beyond them is in `test_findings.py`
+and told in `tests/scenarios/README.md`: minimums are at least 0.1 (`nothing`), fit where the instances ended up
+(`cascade`) with room to spare, after warm-ups that are not slow (`alone`) and that end (`stalled`);
+faults are given time to be forgotten (`apart`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from qod_magics.simulator import Simulation
+from tests.closed_loop import verdicts
+from tests.closed_loop.examples import EXAMPLES, for_all
+from tests.closed_loop.runs import watch
+from tests.closed_loop.scenarios import PERIOD_S, dags, faulty, few, simulations, twins
+
+SETTLED = 8  #: cycles at the end of a run
+QUICK = 1.3  #: cost of a row just after a start; `alone` shows what more does
+CONSTANT = ((0.0, 1.0),)
+ROUGH = [(0.0, 0.3), (20.0, 1.0), (40.0, 0.5), (40.0, 0.9), (60.0, 0.0), (70.0, 0.0), (75.0, 0.8)]
+
+
+@EXAMPLES
+def test_rows_and_cpu_are_conserved(examples):
+    def check(simulation: Simulation) -> list[str]:
+        return verdicts.books(watch(simulation))
+
+    for_all(simulations(ROUGH, 100.0, few(0.3, 3.0), late=(20.0, 45.0), fitting=False), examples, check, "books")
+
+
+@EXAMPLES
+def test_every_query_has_its_minimum_and_instances_rest_where_the_minimums_fit(examples):
+    def check(simulation: Simulation) -> list[str]:
+        run = watch(simulation)
+        assume(verdicts.minimums_fit(run) and not verdicts.stalled(run))
+        return [
+            *verdicts.below_minimum(run, SETTLED),
+            *verdicts.moving(run, SETTLED),
+            *verdicts.back_and_forth(run),
+        ]
+
+    for_all(simulations(CONSTANT, 120.0, few(0.3, 3.0), late=(20.0,), slowdown=QUICK), examples, check, "minimums")
+
+
+@EXAMPLES
+def test_a_plan_settles_under_constant_load_where_cpu_is_proportional_to_accuracy(examples):
+    """With two reports a period. Else `climb`, `interleaved`, `apart` and `tied` show what becomes of it."""
+
+    def check(simulation: Simulation) -> list[str]:
+        run = watch(simulation)
+        assume(verdicts.minimums_fit(run) and not verdicts.stalled(run))
+        return verdicts.unsettled(run, SETTLED)
+
+    proportional = simulations(
+        CONSTANT, 130.0, few(0.3, 3.0), tasks=dags(proportional=True), slowdown=QUICK, report_s=PERIOD_S / 2
+    )
+    for_all(proportional, examples, check, "settled")
+
+
+@EXAMPLES
+def test_a_higher_priority_is_served_no_worse(examples):
+    def check(simulation: Simulation) -> list[str]:
+        run = watch(simulation)
+        assume(verdicts.minimums_fit(run) and any(verdicts.comparable(run)) and not verdicts.stalled(run))
+        return verdicts.inverted(run, SETTLED)
+
+    for_all(
+        simulations(
+            CONSTANT, 100.0, few(0.8, 3.0), tasks=twins(), machines=st.sampled_from((1, 1, 1, 2)), slowdown=QUICK
+        ),
+        examples,
+        check,
+        "priorities",
+    )
+
+
+@EXAMPLES
+def test_accuracy_is_full_again_after_an_overload(examples):
+    def check(simulation: Simulation) -> list[str]:
+        run = watch(simulation)
+        assume(verdicts.all_fits(run) and verdicts.minimums_fit(run, at_s=60.0) and not verdicts.stalled(run))
+        return verdicts.still_shedding(run, SETTLED)
+
+    curve = [(0.0, 0.2), (30.0, 0.2), (30.0, 1.0), (70.0, 1.0), (70.0, 0.2)]
+    for_all(simulations(curve, 150.0, few(0.8, 3.0), slowdown=QUICK), examples, check, "recovery")
+
+
+@EXAMPLES
+def test_lag_is_bounded_with_the_controller_and_grows_without(examples):
+    def check(simulation: Simulation) -> list[str]:
+        assume(verdicts.overloaded(simulation))
+        run = watch(simulation)
+        assume(verdicts.minimums_fit(run) and not verdicts.stalled(run))
+        free = watch(replace(simulation, controlled=False))
+        return [*verdicts.late(run, SETTLED), *verdicts.not_growing(free, SETTLED)]
+
+    for_all(simulations(CONSTANT, 110.0, few(1.3, 3.0), slowdown=QUICK), examples, check, "lag")
+
+
+@EXAMPLES
+def test_faults_are_survived_and_accuracy_recovers(examples):
+    def check(simulation: Simulation) -> list[str]:
+        run = watch(simulation)
+        found = [*verdicts.books(run), *verdicts.unexplained(run)]
+        if verdicts.stalled(run):
+            return found
+        if verdicts.all_fits(run):
+            found += verdicts.still_shedding(run, SETTLED)
+        elif verdicts.minimums_fit(run):
+            found += verdicts.below_minimum(run, SETTLED)
+        return found
+
+    for_all(faulty(simulations(CONSTANT, 240.0, st.just(0.5))), examples, check, "faults")

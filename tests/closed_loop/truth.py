@@ -1,0 +1,97 @@
+"""What a simulation needs and can give, from its own costs: what no controller is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import product
+
+from qod_magics.simulator import Simulation
+from qod_magics.simulator.simulation import SimulatedTask
+
+Accuracies = Mapping[str, float]
+#: What fits takes at most so much of what may be planned with, and of one core for each instance. The rest works off
+#: what waits: rows that were late count as need (tests/scenarios/README.md, `alone`).
+MARGIN = 0.65
+
+
+class Truth:
+    """The needs of a simulation's tasks. Rates are rows/s, CPU is in cores."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self._rates = {feed.topic: feed.rate for feed in simulation.scenario.topics}
+
+    @cached_property
+    def tasks(self) -> Mapping[str, SimulatedTask]:
+        """By id, inputs before their readers."""
+        return {task.id: task for task in self.simulation.tasks}
+
+    @cached_property
+    def queries(self) -> tuple[SimulatedTask, ...]:
+        """The tasks that nobody reads."""
+        return tuple(task for task in self.simulation.tasks if task.min_accuracy is not None)
+
+    def rate(self, at_s: float) -> float:
+        """What arrives from outside, all topics together."""
+        return sum(self._rates[task.topic].rate(at_s) for task in self.simulation.tasks if task.topic is not None)
+
+    def full(self, at_s: float) -> dict[str, float]:
+        """Rows that each task reads per second at full accuracy."""
+        found: dict[str, float] = {}
+        for task in self.simulation.tasks:
+            if task.topic is not None:
+                found[task.id] = self._rates[task.topic].rate(at_s)
+            else:
+                found[task.id] = sum(found[name] * self.tasks[name].selectivity for name in task.upstream)
+        return found
+
+    def full_accuracy(self) -> dict[str, float]:
+        """1 for every task."""
+        return dict.fromkeys(self.tasks, 1.0)
+
+    def minimum(self) -> dict[str, float]:
+        """minAc of every task: the most that one of its queries asks for at least."""
+        return self.upwards({task.id: task.min_accuracy or 0.0 for task in self.queries})
+
+    def upwards(self, queries: Accuracies) -> dict[str, float]:
+        """The accuracy of every task that gives these to the queries."""
+        found = dict(queries)
+        for task in reversed(self.simulation.tasks):
+            for name in task.upstream:
+                found[name] = max(found.get(name, 0.0), found[task.id])
+        return found
+
+    def need(self, accuracy: Accuracies, at_s: float) -> dict[str, float]:
+        """Cores that an instance of each task uses, times its instances, when all runs at these accuracies."""
+        full = self.full(at_s)
+        found = {}
+        for task in self.simulation.tasks:
+            kept = full[task.id] * accuracy[task.id]
+            read = full[task.id] if task.topic is not None else kept
+            found[task.id] = task.fixed * task.parallelism + 1e-6 * (task.read_us * read + task.work_us * kept)
+        return found
+
+    def fits(self, where: Mapping[str, str], accuracy: Accuracies, at_s: float, margin: float = MARGIN) -> bool:
+        """Whether `where`, task managers by instance, has the CPU for these accuracies, with a margin."""
+        need = self.need(accuracy, at_s)
+        load = dict.fromkeys((machine.id for machine in self.simulation.machines), 0.0)
+        for task in self.simulation.tasks:
+            each = need[task.id] / task.parallelism
+            if each > margin:
+                return False
+            for number in range(task.parallelism):
+                load[where[f"{task.id}.{number + 1}"]] += each + task.overhead
+        return all(
+            load[machine.id] <= margin * machine.planned - machine.background.rate(at_s)
+            for machine in self.simulation.machines
+        )
+
+    def some_placement_fits(self, accuracy: Accuracies, at_s: float, margin: float = MARGIN) -> bool:
+        """Whether any placement does."""
+        names = [f"{task.id}.{n + 1}" for task in self.simulation.tasks for n in range(task.parallelism)]
+        machines = [machine.id for machine in self.simulation.machines]
+        return any(
+            self.fits(dict(zip(names, where, strict=True)), accuracy, at_s, margin)
+            for where in product(machines, repeat=len(names))
+        )

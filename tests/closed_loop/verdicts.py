@@ -1,0 +1,197 @@
+"""What a watched run is judged by. Each verdict is a list of complaints, empty when there is nothing to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise, permutations
+
+from qod_magics.simulator import Simulation
+from qod_magics.simulator.simulation import SimulatedTask
+from tests.closed_loop.runs import Watched
+from tests.closed_loop.truth import Truth
+
+#: A sample of rows, and a period's edge, move a measured accuracy by so much.
+TOLERANCE = 0.03
+#: A plan that stays within so much has settled.
+BAND = 0.1
+#: Rows that wait for less than this, seconds, are on their way.
+SHORT_S = 4.0
+
+
+def books(run: Watched) -> list[str]:
+    """Rows and CPU that were made or lost."""
+    return run.wrong
+
+
+def minimums_fit(run: Watched, at_s: float | None = None) -> bool:
+    """Whether the machine can give every minimum accuracy where the instances ended up; at the end, or at a second."""
+    return run.truth.fits(run.where, run.truth.minimum(), run.looks[-1].at_s if at_s is None else at_s)
+
+
+def all_fits(run: Watched) -> bool:
+    """Whether it can give full accuracy there."""
+    return run.truth.fits(run.where, run.truth.full_accuracy(), run.looks[-1].at_s, margin=0.95)
+
+
+def below_minimum(run: Watched, cycles: int) -> list[str]:
+    """Queries that got less than their minimum in the last cycles: of the rows that were due, and as measured."""
+    found = []
+    for query in run.truth.queries:
+        floor = (query.min_accuracy or 0.0) - TOLERANCE
+        served = run.served(query.id, cycles)
+        if served < floor:
+            found.append(f"{query.id} processed {served:.3f} of the rows due, its minimum is {query.min_accuracy}")
+        for number, share in measured(run, query.id, cycles):
+            if share < floor:
+                found.append(f"cycle {number}: {query.id} measured {share:.3f}, its minimum is {query.min_accuracy}")
+    return found
+
+
+def measured(run: Watched, task: str, cycles: int) -> Iterator[tuple[int, float]]:
+    """The numbers of the last cycles and the accuracy that they measured, where they did."""
+    for cycle in run.cycles[-cycles:]:
+        share = None if cycle.measured is None else cycle.measured.accuracy.get(task)
+        if share is not None:
+            yield cycle.number, share
+
+
+def unsettled(run: Watched, cycles: int) -> list[str]:
+    """Queries whose plan still changes in the last cycles."""
+    found = []
+    for query in run.truth.queries:
+        desired = run.desired(query.id, cycles)
+        if max(desired) - min(desired) > BAND:
+            found.append(f"{query.id} was to have {', '.join(f'{value:.2f}' for value in desired)}")
+    return found
+
+
+def oscillating(run: Watched, cycles: int) -> list[str]:
+    """Queries whose plan goes up and down in the last cycles, rather than one way."""
+    found = []
+    for query in run.truth.queries:
+        desired = run.desired(query.id, cycles)
+        steps = [after - before for before, after in pairwise(desired)]
+        if min(sum(step for step in steps if step > 0), -sum(step for step in steps if step < 0)) > BAND:
+            found.append(f"{query.id} was to have {', '.join(f'{value:.2f}' for value in desired)}")
+    return found
+
+
+def moving(run: Watched, cycles: int) -> list[str]:
+    """Whether instances still move in the last cycles."""
+    if len({tuple(sorted(look.where.items())) for look in run.looks[-cycles:]}) > 1:
+        return [f"instances moved in the last {cycles} cycles"]
+    return []
+
+
+def stalled(run: Watched) -> list[str]:
+    """Instances whose warm-up was ended by its time-out: for a minute their task managers were left as they were."""
+    return [
+        f"cycle {cycle.number}: the warm-up of {event.detail['instance']} timed out"
+        for cycle in run.cycles
+        for event in cycle.events
+        if event.kind == "warm-up-over" and event.detail["timed_out"]
+    ]
+
+
+def back_and_forth(run: Watched) -> list[str]:
+    """Instances that came back to a task manager they had left."""
+    found = []
+    for instance in run.where:
+        route = run.moves(instance)
+        if len(set(route)) < len(route):
+            found.append(f"{instance} went {' -> '.join(route)}")
+    return found
+
+
+def comparable(run: Watched) -> Iterator[tuple[SimulatedTask, SimulatedTask]]:
+    """Pairs of queries that differ in nothing but their priorities, the higher one first, and their minimums: the same
+    inputs, the same costs, and the same task managers."""
+    for high, low in permutations(run.truth.queries, 2):
+        if (high.priority or 0) <= (low.priority or 0) or not alike(high, low):
+            continue
+        if managers(run, high) == managers(run, low):
+            yield high, low
+
+
+def alike(one: SimulatedTask, other: SimulatedTask) -> bool:
+    """Whether two tasks cost the same and read the same."""
+    return all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("upstream", "parallelism", "work_us", "read_us", "fixed", "overhead", "selectivity", "mode")
+    )
+
+
+def managers(run: Watched, task: SimulatedTask) -> list[str]:
+    """Where the instances of a task are, sorted."""
+    return sorted(run.where[f"{task.id}.{n + 1}"] for n in range(task.parallelism))
+
+
+def inverted(run: Watched, cycles: int) -> list[str]:
+    """Queries of higher priority that are served worse than those of lower one, all else being equal: they have less
+    of their rows, and less of what there is above their minimum. (One alone can be: what a lower one must have at
+    least may be more, and tasks above both may let no more through.)"""
+    found = []
+    for high, low in comparable(run):
+        more, less = run.served(high.id, cycles), run.served(low.id, cycles)
+        if more < less - TOLERANCE and above(high, more) < above(low, less) - TOLERANCE:
+            found.append(
+                f"{high.id} (priority {high.priority}, minimum {high.min_accuracy}) had {more:.3f} of its rows, "
+                f"{low.id} (priority {low.priority}, minimum {low.min_accuracy}) {less:.3f}"
+            )
+    return found
+
+
+def above(query: SimulatedTask, accuracy: float) -> float:
+    """What a query has above its minimum, of what there is above it."""
+    minimum = query.min_accuracy or 0.0
+    return (accuracy - minimum) / max(1.0 - minimum, 1e-9)
+
+
+def still_shedding(run: Watched, cycles: int) -> list[str]:
+    """Queries that do not have all of their rows in the last cycles, or are not meant to."""
+    found = []
+    for query in run.truth.queries:
+        desired, served = run.desired(query.id, cycles), run.served(query.id, cycles)
+        if min(desired) < 1.0 or served < 1.0 - TOLERANCE:
+            found.append(f"{query.id} was to have {min(desired):.3f} and had {served:.3f} of its rows")
+    return found
+
+
+def waiting_s(run: Watched, cycle: int = -1) -> float:
+    """Rows that wait after a cycle, in seconds of what comes at full accuracy."""
+    look = run.looks[cycle]
+    return look.waiting / sum(run.truth.full(look.at_s).values())
+
+
+def unexplained(run: Watched) -> list[str]:
+    """Cycles that were neither decided, and applied, nor skipped with a reason."""
+    return [
+        f"cycle {cycle.number} was neither decided nor skipped with a reason"
+        for cycle in run.cycles
+        if not (cycle.decision is not None and cycle.applied) and not cycle.skipped
+    ]
+
+
+def late(run: Watched, cycles: int) -> list[str]:
+    """Rows that wait too long, in the last cycles, for what is controlled."""
+    return [
+        f"after cycle {len(run.looks) + cycle + 1}, {waiting_s(run, cycle):.1f} s of input wait"
+        for cycle in range(-cycles, 0)
+        if waiting_s(run, cycle) > SHORT_S
+    ]
+
+
+def not_growing(run: Watched, cycles: int) -> list[str]:
+    """Where more comes than can be done, an uncontrolled lag that does not grow."""
+    before, after = waiting_s(run, -1 - cycles), waiting_s(run)
+    if after > before + SHORT_S / 4:
+        return []
+    return [f"uncontrolled, {before:.1f} s of input waited, and {cycles} cycles later {after:.1f} s"]
+
+
+def overloaded(simulation: Simulation) -> bool:
+    """Whether no placement could do all rows of the rates at the end: together they need more than there is."""
+    truth = Truth(simulation)
+    need = truth.need(truth.full_accuracy(), simulation.scenario.duration_s)
+    others = sum(task.overhead * task.parallelism for task in simulation.tasks)
+    return sum(need.values()) + others > 1.1 * sum(machine.cores for machine in simulation.machines)
