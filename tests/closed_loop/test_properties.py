@@ -49,7 +49,7 @@ def test_every_query_has_its_minimum_and_instances_rest_where_the_minimums_fit(e
 
 @EXAMPLES
 def test_a_plan_settles_under_constant_load_where_cpu_is_proportional_to_accuracy(examples):
-    """With two reports a period. Else `climb`, `interleaved`, `apart` and `tied` show what becomes of it."""
+    """On one task manager, with two reports a period; else see `climb`, `interleaved`, `apart` and `tied`."""
 
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
@@ -57,7 +57,13 @@ def test_a_plan_settles_under_constant_load_where_cpu_is_proportional_to_accurac
         return verdicts.unsettled(run, SETTLED)
 
     proportional = simulations(
-        CONSTANT, 130.0, few(0.3, 3.0), tasks=dags(proportional=True), slowdown=QUICK, report_s=PERIOD_S / 2
+        CONSTANT,
+        130.0,
+        few(0.3, 3.0),
+        tasks=dags(proportional=True),
+        machines=st.just(1),
+        slowdown=QUICK,
+        report_s=PERIOD_S / 2,
     )
     for_all(proportional, examples, check, "settled")
 
