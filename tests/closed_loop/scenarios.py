@@ -27,17 +27,21 @@ def few(low: float, high: float, steps: int = 10) -> st.SearchStrategy[float]:
 
 
 @st.composite
-def dags(draw: Draw, most: int = 6, parallelism: int = 2, proportional: bool = False) -> list[dict[str, Any]]:
+def dags(
+    draw: Draw, most: int = 6, parallelism: int = 2, proportional: bool = False, joins: bool = True
+) -> list[dict[str, Any]]:
     """Tasks in JSON, their costs relative to each other: chains, joins, branches, several applications.
 
     `proportional`: CPU is proportional to the rows kept, as the policy assumes; else there are fixed costs, and costs
-    of reading a row that is dropped.
+    of reading a row that is dropped. `joins`: tasks may read two others.
     """
     tasks: list[dict[str, Any]] = []
     for number in range(draw(st.integers(1, most))):
         name = f"t{number}"
         inputs = (
-            st.lists(st.sampled_from([task["id"] for task in tasks]), unique=True, max_size=2) if tasks else st.just([])
+            st.lists(st.sampled_from([task["id"] for task in tasks]), unique=True, max_size=1 + joins)
+            if tasks
+            else st.just([])
         )
         upstream = draw(inputs)
         tasks.append(

@@ -99,6 +99,11 @@ def test_task_managers_with_nearly_the_same_slack_do_not_take_turns():
     assert not verdicts.unsettled(replayed("tied"), LAST)
 
 
+@literal
+def test_a_plan_settles_where_a_task_joins_sources_that_are_shed_differently():
+    assert not verdicts.unsettled(replayed("joined"), LAST)
+
+
 def test_with_two_reports_a_period_it_sheds_nothing():
     simulation = Simulation.read(SCENARIOS / "apart.json")
     reports = replace(simulation.metrics, report_s=simulation.period_s / 2)

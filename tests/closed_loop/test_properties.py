@@ -49,7 +49,8 @@ def test_every_query_has_its_minimum_and_instances_rest_where_the_minimums_fit(e
 
 @EXAMPLES
 def test_a_plan_settles_under_constant_load_where_cpu_is_proportional_to_accuracy(examples):
-    """On one task manager, with two reports a period; else see `climb`, `interleaved`, `apart` and `tied`."""
+    """On one task manager, with two reports a period and without joins; `climb`, `interleaved`, `apart`, `tied` and
+    `joined` show what else happens."""
 
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
@@ -60,7 +61,7 @@ def test_a_plan_settles_under_constant_load_where_cpu_is_proportional_to_accurac
         CONSTANT,
         130.0,
         few(0.3, 3.0),
-        tasks=dags(proportional=True),
+        tasks=dags(proportional=True, joins=False),
         machines=st.just(1),
         slowdown=QUICK,
         report_s=PERIOD_S / 2,
