@@ -111,6 +111,8 @@ def test_lag_is_bounded_with_the_controller_and_grows_without(examples):
 
 @EXAMPLES
 def test_faults_are_survived_and_accuracy_recovers(examples):
+    """With two reports a period: `apart` shows how long it can take with one."""
+
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
         found = [*verdicts.books(run), *verdicts.unexplained(run)]
@@ -122,4 +124,5 @@ def test_faults_are_survived_and_accuracy_recovers(examples):
             found += verdicts.below_minimum(run, SETTLED)
         return found
 
-    for_all(faulty(simulations(CONSTANT, 240.0, st.just(0.5))), examples, check, "faults")
+    twice_a_period = simulations(CONSTANT, 240.0, st.just(0.5), report_s=PERIOD_S / 2)
+    for_all(faulty(twice_a_period), examples, check, "faults")
