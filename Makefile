@@ -75,7 +75,7 @@ test-all: jars ## run all tests, those too that take minutes together
 	$(python) -m pytest
 
 .PHONY: test-pure
-test-pure: $(stamp) ## run the tests that need neither Java nor a browser; under a minute
+test-pure: $(stamp) ## run the tests that need neither Java nor a browser; about two minutes
 	$(python) -m pytest -m "not live and not browser and not closed_loop"
 
 .PHONY: test-browser
