@@ -36,7 +36,7 @@ class Kernel:
     def __init__(self, directory: Path) -> None:
         self._household = Household()
         environment = {
-            **{name: value for name, value in os.environ.items() if name != CONNECT_MODE},  # ours, not the user's
+            **surroundings(),
             "JUPYTER_RUNTIME_DIR": str(directory),
             "IPYTHONDIR": str(directory / "ipython"),
             **self._household.environment,
@@ -92,6 +92,11 @@ class Kernel:
         self._manager.shutdown_kernel(now=True)
         self._manager.cleanup_resources()
         self._household.close()
+
+
+def surroundings() -> dict[str, str]:
+    """The environment of a new kernel: that of the tests, but for the Connect mode that their own sessions set."""
+    return {name: value for name, value in os.environ.items() if name != CONNECT_MODE}
 
 
 class Household:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from tests.live.kernel import Household, Traces, lingering
+from tests.live.kernel import Household, Traces, lingering, surroundings
 
 #: (name, source) in the order in which they run. `until` waits inside the kernel, as a user's cell would.
 CELLS = (
@@ -179,7 +178,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
     household = Household()
     traces: dict[str, Traces] = {}
     left: dict[str, Shown] = {}
-    with closing(household), client.setup_kernel(env={**os.environ, **household.environment}):
+    with closing(household), client.setup_kernel(env={**surroundings(), **household.environment}):
         for index, (name, cell) in enumerate([("out", first), *cells.items()]):
             if name in LOOK_BEFORE:
                 traces[name] = household.look()
