@@ -26,25 +26,11 @@ def check_snapshot(snapshot: Snapshot) -> None:
     _check_ids("instances", snapshot.instances)
     _check_values(snapshot)
     position = {task.id: i for i, task in enumerate(snapshot.tasks)}
-    _check_tasks(snapshot, position)
-    _check_streams(snapshot, position)
-    _check_instances(snapshot, position)
-
-
-#: what the tasks declare in the last snapshot that was checked: in cycle after cycle the same
-_sound: list[tuple[Any, ...]] = []
-
-
-def _check_tasks(snapshot: Snapshot, position: dict[str, int]) -> None:
-    global _sound
-    reading = [task for task in snapshot.tasks if task.upstream and task.external_rate is not None]
-    declared = [(task.id, task.upstream, task.priority, task.min_accuracy) for task in snapshot.tasks]
-    if declared == _sound and not reading:
-        return
     _check_upstream(snapshot.tasks, position)
     _check_acyclic(snapshot.tasks, position)
     _check_restrictions(snapshot)
-    _sound = declared
+    _check_streams(snapshot, position)
+    _check_instances(snapshot, position)
 
 
 def _check_ids(table: str, rows: Sequence[_Named]) -> None:
