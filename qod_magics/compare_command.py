@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from qod_magics.comparison import Comparison, compare, format_comparison
-from qod_magics.errors import UsageProblem
 from qod_magics.phases import DEFAULT_SETTLE_S, Lines
 from qod_magics.report_command import FAILED, PASSED, load
+from qod_magics.words import Parser
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageProblem(f"{message}. See --help")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m qod_magics compare",
         description="Lay two recordings of the same scenario over each other, aligned at the start of the first phase, "
         "and print how far apart they are.",

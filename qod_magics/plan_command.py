@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from time import perf_counter
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 from qod_magics.core.policy import Policy
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.core.wording import show
 from qod_magics.errors import QodError, SnapshotError, UsageProblem
 from qod_magics.policies import DEFAULT_POLICY, policy, policy_names
+from qod_magics.words import Parser
 
 INVALID = 2  #: exit status for input or words that can't be used
 
@@ -32,15 +32,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageProblem(f"{message}; see --help")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m qod_magics plan",
         description="Print the plan of a policy for a snapshot, or one plan a line for a recording (.jsonl).",
         allow_abbrev=False,

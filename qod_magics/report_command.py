@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import isfinite
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from qod_magics.controller.recording import RecordingError, read
 from qod_magics.core.snapshot_json import snapshot_from_json
-from qod_magics.errors import QodError, UsageProblem
+from qod_magics.errors import QodError
 from qod_magics.phases import DEFAULT_SETTLE_S, Lines
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.verdict import format_verdict, verdict
+from qod_magics.words import Parser
 
 PASSED, FAILED, BAD_INPUT = 0, 1, 2
 
@@ -129,15 +129,8 @@ def _write(out: Path, run: Lines, off: Lines | None, criteria: Sequence[Any], ti
     write_report(out, run, off, criteria, title)
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageProblem(f"{message}; see --help")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m qod_magics report",
         description="Judge the recording of a run, write its report as one HTML file, and print the verdict.",
         allow_abbrev=False,

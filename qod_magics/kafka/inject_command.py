@@ -11,11 +11,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from qod_magics.errors import QodError, ScenarioError, UsageProblem
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.kafka.scenario import __doc__ as scenario_format
+from qod_magics.words import Parser
 
 #: client settings as JSON, from `Injector`: an environment, unlike arguments, is not shown to other users
 CONFIG_VARIABLE = "QOD_INJECTOR_CLIENT_CONFIG"
@@ -31,13 +32,8 @@ _EXIT_CODES = """exit codes:
   3  some rows failed or were never sent"""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageProblem(f"{message}. See --help")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m qod_magics inject",
         description="Send the rows of a scenario to Kafka, each when it is due, whatever the readers do.",
         epilog=f"{_EXIT_CODES}\n\nSCENARIO.json, with seconds since the start and rates in rows/s:\n\n{_FORMAT}",

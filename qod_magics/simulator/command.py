@@ -6,24 +6,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import policy, policy_names
 from qod_magics.simulator.run import Progress, Run, simulate
 from qod_magics.simulator.simulation import Simulation
 from qod_magics.simulator.simulation import __doc__ as scenario_format
+from qod_magics.words import Parser
 
 _FORMAT = (scenario_format or "").partition("\n\n")[2]
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageProblem(f"{message}. See --help")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m qod_magics simulate",
         description="Run a cluster, its applications and the controller in virtual time.",
         epilog=f"SCENARIO.json, with seconds since the start and rates in rows/s:\n\n{_FORMAT}",

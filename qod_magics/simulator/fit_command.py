@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import policy_names
 from qod_magics.report_command import load
 from qod_magics.simulator.fit import Fit, fit
+from qod_magics.words import Parser
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageProblem(f"{message}. See --help")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m qod_magics fit",
         description="Estimate from a recording all that a simulation needs, print it with what could not be told, and "
         "write the scenario that `simulate` runs.",
