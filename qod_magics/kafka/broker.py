@@ -21,6 +21,7 @@ from qod_magics.errors import KafkaError
 from qod_magics.jvm.child import Child
 from qod_magics.jvm.jars import broker_jars
 from qod_magics.jvm.java import Java, find_java
+from qod_magics.jvm.ports import free_ports
 from qod_magics.kafka.cluster import QUIET, Admin
 from qod_magics.kafka.properties import HOST, Retention, log4j_properties, server_properties
 
@@ -272,18 +273,6 @@ def cluster_id() -> str:
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not made.startswith("-"):
             return made
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that are free now, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def _listens(port: int) -> bool:

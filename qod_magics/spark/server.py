@@ -20,6 +20,7 @@ from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.jvm.child import Child
 from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.jvm.java import Java, find_java
+from qod_magics.jvm.ports import free_ports
 
 #: How the server's JVM compiles. With C1 alone a small core does not lose its first minute to the optimising
 #: compiler; the full ladder wins in the long run on machines with cores to spare.
@@ -132,15 +133,6 @@ def _release(home: Path) -> str | None:
 
 def _numbers(release: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", release)[:2])
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 class LocalServer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qod_magics.kafka.broker import EmbeddedBroker, cluster_id, free_ports
+from qod_magics.kafka.broker import EmbeddedBroker, cluster_id
 from qod_magics.kafka.properties import Retention, log4j_properties, server_properties
 
 
@@ -37,10 +37,6 @@ def test_the_log_is_bounded_and_not_on_the_console() -> None:
     text = log4j_properties(Path("/data/broker.log"))
     assert "Console" not in text
     assert "strategy.max = 1" in text
-
-
-def test_ports_are_different() -> None:
-    assert len(set(free_ports(20))) == 20
 
 
 def test_one_that_was_never_started_is_harmless() -> None:

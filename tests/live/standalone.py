@@ -14,6 +14,7 @@ from pathlib import Path
 from qod_magics.jvm.child import Child
 from qod_magics.jvm.jars import connector_jars
 from qod_magics.jvm.java import find_java
+from qod_magics.jvm.ports import free_ports
 from qod_magics.spark import server
 
 SLOTS = 8
@@ -27,7 +28,7 @@ class Standalone:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.token = secrets.token_urlsafe(12)
-        self.master_port, master_ui, worker_port, worker_ui, self.port, self.ui_port = server.free_ports(6)
+        self.master_port, master_ui, worker_port, worker_ui, self.port, self.ui_port = free_ports(6)
         self.master_url = f"spark://127.0.0.1:{self.master_port}"
         self._children = ExitStack()
         try:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pytest
 
 from qod_magics.errors import QodError, TaskManagerError, UsageProblem
+from qod_magics.jvm.ports import free_ports
 from qod_magics.session import Session
 from qod_magics.spark import task_manager
-from qod_magics.spark.server import free_ports
 from tests.live.kernel import Kernel, Traces, lingering, look
 
 LOAD = "import os\n%load_ext qod_magics"

@@ -11,9 +11,10 @@ import pytest
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
 from qod_magics.jvm.java import find_java
+from qod_magics.jvm.ports import free_ports
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session import Session
-from qod_magics.spark.server import LocalServer, ServerOptions, free_ports
+from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import start_local
 from tests.live.conftest import eventually, new_topic, produce
 

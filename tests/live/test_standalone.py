@@ -10,10 +10,11 @@ import pytest
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
+from qod_magics.jvm.ports import free_ports
 from qod_magics.session import Session
 from qod_magics.spark.dial import Reading
 from qod_magics.spark.instance import Instance
-from qod_magics.spark.server import LocalServer, ServerOptions, free_ports
+from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import TaskManager
 from tests.live.applications import count
 from tests.live.conftest import eventually, produce
