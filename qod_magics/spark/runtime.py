@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from qod_magics.application.difference import Difference, difference
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.plan import Plan
-from qod_magics.core.runtime import Count, Dials, Observation
+from qod_magics.core.runtime import Dials, Observation
 from qod_magics.errors import KafkaError, QodError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.history import OffsetHistory
-from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.bounded import begin, bounded, gather
-from qod_magics.spark.cluster import OTHERS_PERIODS, Cluster, Placer
+from qod_magics.spark.cluster import Cluster, Placer
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard, Reading
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
-from qod_magics.spark.observation import InstanceView, TaskView, observation
+from qod_magics.spark.metrics import Metrics
 from qod_magics.spark.pipeline import Workshop, same_columns
 from qod_magics.spark.reason import reason
 from qod_magics.spark.supervisor import Supervisor
@@ -54,11 +49,9 @@ class SparkRuntime:
             Deployment(kafka, session), DialBoard(session), dict(kafka.spark_options()), place, period_s
         )
         self.supervisor = Supervisor(self.cluster)
-        self.history = OffsetHistory()
+        self.metrics = Metrics(self.cluster)
         self._generation: dict[str, int] = {}
-        self._others: dict[str, deque[float]] = {}  #: by task manager, CPU of its cores that is not its tasks'
         self._deploying = threading.Lock()
-        self._sampling = threading.Lock()
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
         self._watcher.start()
@@ -178,7 +171,7 @@ class SparkRuntime:
                 self._stop([i for i in stopping if i.job.task not in ending], REALTIME_BATCH_S + 1.0)
                 gone, new = self._adopt(specs, schemas, change, anew)
                 with suppress(KafkaError):  # a topic just made may not have settled; the watcher asks again
-                    self._sample()
+                    self.metrics.sample()
                 targets = self.cluster.targets({i.id: set() for i in new if i.task_manager is None})
                 self._all(
                     lambda i: self.supervisor.start(i, i.task_manager or self.cluster.manager(targets[i.id])),
@@ -208,7 +201,7 @@ class SparkRuntime:
             gone = self.deployment.adopt(specs, schemas)
             for name, pipe in self.deployment.pipes.items():
                 if name not in known:  # rows of a stream that had its name before are none of its
-                    self.history.forget(pipe.topic)
+                    self.metrics.history.forget(pipe.topic)
             for spec in specs:
                 if spec.id in change.unchanged:
                     continue
@@ -280,10 +273,10 @@ class SparkRuntime:
         timeout_s = max(0.8 * self.period_s, 2.0)
         answers = gather({m.id: (lambda m=m: self.supervisor.poll(m)) for m in managers}, timeout_s)  # type: ignore[misc]
         for manager in managers:
-            self._heard(manager, answers[manager.id])
-        self._sample()
+            self.metrics.heard(manager, answers[manager.id])
+        self.metrics.sample()
         with self.cluster.lock:
-            return self._observation()
+            return self.metrics.observation()
 
     def apply(self, plan: Plan, dials: Dials) -> None:
         """Turn all dials, one call a task manager; begin the moves.
@@ -372,119 +365,13 @@ class SparkRuntime:
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_S):
             with suppress(Exception):
-                self._sample()
+                self.metrics.sample()
             with suppress(Exception):
                 self.supervisor.bury()
             with suppress(Exception):
                 self.supervisor.retry()
             with suppress(Exception):
                 self.supervisor.adapt()
-
-    def _sample(self) -> None:
-        for manager in list(self.task_managers.values()):
-            if manager.core_meter is not None:
-                manager.core_meter.sample()
-        topics = self.deployment.topics()
-        if topics:
-            with self._sampling:  # answers that overtake each other would look like topics made anew
-                offsets = end_offsets(self.kafka, topics, timeout_s=2.0)
-                with self.cluster.lock:
-                    self.history.record(time.monotonic(), offsets)
-
-    def _heard(self, manager: TaskManager, answer: BaseException | None) -> None:
-        """Tell when it begins and when it ceases not to answer. The end of its process is told elsewhere."""
-        since, now = manager.silent_since, time.monotonic()
-        if answer is None and since is not None:
-            self.cluster.event("metrics-back", task_manager=manager.id, after_s=round(now - since, 1))
-        if answer is not None and since is None and manager.alive():
-            self.cluster.event("metrics-missing", task_manager=manager.id, why=reason(answer))
-        manager.silent_since = None if answer is None else since or now
-
-    def _measure(self, manager: TaskManager, views: Sequence[InstanceView]) -> None:
-        """CPU of its cores over the same time as that of its instances: the period before their last reports.
-
-        What is not its tasks' (collection, compilation, commits, other programs) comes in bursts: it enters as its
-        moving average over some periods, lest each burst shed rows.
-        """
-        if manager.core_meter is None:  # out of reach: what its tasks use is all that is known
-            known = [v.reading.cpu or 0.0 for v in views if v.reading is not None]
-            self.cluster.cpu[manager.id] = sum(known)
-            return
-        ages = [v.age_s for v in views if v.age_s < 2 * self.period_s]
-        end = time.monotonic() - (sum(ages) / len(ages) if ages else 0.0)
-        busy = manager.core_meter.mean(end - self.period_s, end)
-        if busy is None:
-            return
-        tasks = sum(v.reading.cpu or 0.0 for v in views if v.reading is not None)
-        others = self._others.setdefault(manager.id, deque(maxlen=OTHERS_PERIODS))
-        others.append(max(busy - tasks, 0.0))
-        self.cluster.cpu[manager.id] = min(tasks + sum(others) / len(others), 100.0 * len(manager.core_meter.cpus))
-
-    def _observation(self) -> Observation:
-        views = [self._with_input(view) for view in self.cluster.views()]
-        for manager in self.task_managers.values():
-            self._measure(manager, [v for v in views if v.task_manager == manager.id and v.current])
-        lag, rate = {}, {}
-        counts: dict[str, Count] = {}
-        now, wall = time.monotonic(), time.time()
-        for name, account in self.deployment.accounts.items():
-            ends = {p: int(o) for p, o in self.history.at(account.topic, now).items()}
-            counts[name] = account.count(ends)
-            arriving = self.history.rate(account.topic, self.period_s)
-            if arriving is not None:
-                rate[name] = arriving
-            task = name.rpartition(">")[2]
-            seen = [v for v in views if v.task == task and v.current and v.reading is not None]
-            if (
-                seen
-                and len(seen) == sum(v.task == task for v in views)
-                and max(v.age_s for v in seen) < 2 * self.period_s
-            ):
-                then = self.history.at(account.topic, now - (wall - min(v.reading.at for v in seen if v.reading)))
-                lag[name] = sum(max(int(then.get(p, e)) - account.position.get(p, 0), 0) for p, e in ends.items())
-            else:
-                lag[name] = counts[name].waiting
-        for task, (kept, dropped) in self.cluster.own_source.items():
-            counts[task] = Count(kept + dropped, kept, dropped, 0)
-        tasks = [
-            TaskView(
-                spec.id,
-                spec.upstream,
-                spec.priority,
-                spec.min_accuracy,
-                self._feeds(spec.id),
-                tuple(p.name for p in self.deployment.pipes.values() if p.source == spec.id),
-                rate.get(spec.id),
-                sum(rate.get(name, 0.0) for name in self._feeds(spec.id)),
-            )
-            for spec in self.deployment.specs.values()
-        ]
-        events, self.cluster.events = tuple(self.cluster.events), []
-        return observation(
-            self.cluster.core_managers(),
-            tasks,
-            views,
-            lag=lag,
-            input_rate=rate,
-            counts=counts,
-            dropped_sending={n: a.dropped_before for n, a in self.deployment.accounts.items()},
-            fresh_for_s=max(2.5 * self.period_s, 2.5 * REALTIME_BATCH_S),
-            events=events,
-        )
-
-    def _feeds(self, task: str) -> dict[str, str]:
-        """The topics that a task reads, by feed."""
-        return {n: a.topic for n, a in self.deployment.accounts.items() if n.rpartition(">")[2] == task}
-
-    def _with_input(self, view: InstanceView) -> InstanceView:
-        """With the rate at which rows reached its task over the time of its reading."""
-        topics = self._feeds(view.task).values()
-        if view.reading is None or not topics:
-            return view
-        ago = time.monotonic() - time.time()
-        since, at = view.reading.since + ago, view.reading.at + ago
-        came = sum(self.history.rows(topic, since, at) for topic in topics) / (at - since)
-        return replace(view, came=came)
 
     @staticmethod
     def _spec(specs: Sequence[TaskSpec], task: str) -> TaskSpec:

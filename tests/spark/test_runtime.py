@@ -12,7 +12,7 @@ import pytest
 
 from qod_magics.application.tasks import tasks
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark import runtime as module
+from qod_magics.spark import metrics as module
 from qod_magics.spark.books import Account
 from qod_magics.spark.bounded import gather
 from qod_magics.spark.deployment import Deployment
@@ -54,7 +54,7 @@ def test_answers_about_offsets_never_overtake_each_other(
 
     monkeypatch.setattr(module, "end_offsets", end_offsets)
     runtime.deployment.accounts["S"] = Account("t", {0: 0})
-    gather({str(i): runtime._sample for i in range(8)}, 10.0)
+    gather({str(i): runtime.metrics.sample for i in range(8)}, 10.0)
     assert len(together) >= 8
     assert not any(together)
     runtime.deployment.accounts.clear()
@@ -118,7 +118,7 @@ def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime, monkeyp
     monkeypatch.setattr(Deployment, "check", lambda *_: {})
     monkeypatch.setattr(Deployment, "adopt", lambda *_: set())
     monkeypatch.setattr(runtime, "workshop", lambda: None)
-    monkeypatch.setattr(runtime, "_sample", runtime.supervisor.bury)
+    monkeypatch.setattr(runtime.metrics, "sample", runtime.supervisor.bury)
     monkeypatch.setattr(runtime.cluster, "place", lambda homeless, *_: {one.instance: "tm1" for one in homeless})
     monkeypatch.setattr(
         runtime.supervisor, "start", lambda instance, manager: started.append((instance.id, manager.id))
@@ -133,17 +133,17 @@ def test_what_came_is_counted_over_the_time_of_the_reading(runtime: SparkRuntime
     runtime.deployment.accounts["S"] = Account("t", {0: 0})
     wall, now = time.time(), time.monotonic()
     for ago, offset in ((10, 0), (3, 0), (2, 100), (1, 200), (0, 300)):
-        runtime.history.record(now - ago, {"t": {0: offset}})
+        runtime.metrics.history.record(now - ago, {"t": {0: offset}})
     reading = Meter()
     reading.add(batch(0, wall - 8.0, wall - 3.0))
     reading.add(batch(1, wall - 3.0, wall - 2.0))
     early = InstanceView("S.1", "S", "tm1", reading.reading(5.0, "run"), True, 2.0)
-    assert runtime._with_input(early).came == pytest.approx(100 / 5, abs=1)
+    assert runtime.metrics._with_input(early).came == pytest.approx(100 / 5, abs=1)
     reading = Meter()
     reading.add(batch(0, wall - 8.0, wall - 3.0))
     idle = InstanceView("S.1", "S", "tm1", reading.reading(5.0, "run"), True, 3.0)
-    assert runtime._with_input(idle).came == pytest.approx(0, abs=1)
-    assert runtime._with_input(InstanceView("S.1", "S", "tm1", None, False, 0.0)).came is None
+    assert runtime.metrics._with_input(idle).came == pytest.approx(0, abs=1)
+    assert runtime.metrics._with_input(InstanceView("S.1", "S", "tm1", None, False, 0.0)).came is None
     runtime.deployment.accounts.clear()
 
 

@@ -1,0 +1,137 @@
+"""What the live runtime measures: CPU of cores, offsets of topics, and the observation made of these and of reports."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from qod_magics.core.runtime import Count, Observation
+from qod_magics.kafka.history import OffsetHistory
+from qod_magics.kafka.offsets import end_offsets
+from qod_magics.spark.cluster import OTHERS_PERIODS, Cluster
+from qod_magics.spark.instance import REALTIME_BATCH_S
+from qod_magics.spark.observation import InstanceView, TaskView, observation
+from qod_magics.spark.reason import reason
+from qod_magics.spark.task_manager import TaskManager
+
+
+class Metrics:
+    """Offsets and CPU over time. `sample` and `heard` may be called from any thread; `observation` with the cluster's
+    lock."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.history = OffsetHistory()
+        self._others: dict[str, deque[float]] = {}  #: by task manager, CPU of its cores that is not its tasks'
+        self._sampling = threading.Lock()
+
+    def sample(self) -> None:
+        """Read the CPU of all cores and the ends of all topics now. Raises KafkaError."""
+        for manager in list(self.cluster.task_managers.values()):
+            if manager.core_meter is not None:
+                manager.core_meter.sample()
+        topics = self.cluster.deployment.topics()
+        if topics:
+            with self._sampling:  # answers that overtake each other would look like topics made anew
+                offsets = end_offsets(self.cluster.deployment.kafka, topics, timeout_s=2.0)
+                with self.cluster.lock:
+                    self.history.record(time.monotonic(), offsets)
+
+    def heard(self, manager: TaskManager, answer: BaseException | None) -> None:
+        """Tell when it begins and when it ceases not to answer. The end of its process is told elsewhere."""
+        since, now = manager.silent_since, time.monotonic()
+        if answer is None and since is not None:
+            self.cluster.event("metrics-back", task_manager=manager.id, after_s=round(now - since, 1))
+        if answer is not None and since is None and manager.alive():
+            self.cluster.event("metrics-missing", task_manager=manager.id, why=reason(answer))
+        manager.silent_since = None if answer is None else since or now
+
+    def _measure(self, manager: TaskManager, views: Sequence[InstanceView]) -> None:
+        """CPU of its cores over the same time as that of its instances: the period before their last reports.
+
+        What is not its tasks' (collection, compilation, commits, other programs) comes in bursts: it enters as its
+        moving average over some periods, lest each burst shed rows.
+        """
+        if manager.core_meter is None:  # out of reach: what its tasks use is all that is known
+            known = [v.reading.cpu or 0.0 for v in views if v.reading is not None]
+            self.cluster.cpu[manager.id] = sum(known)
+            return
+        ages = [v.age_s for v in views if v.age_s < 2 * self.cluster.period_s]
+        end = time.monotonic() - (sum(ages) / len(ages) if ages else 0.0)
+        busy = manager.core_meter.mean(end - self.cluster.period_s, end)
+        if busy is None:
+            return
+        tasks = sum(v.reading.cpu or 0.0 for v in views if v.reading is not None)
+        others = self._others.setdefault(manager.id, deque(maxlen=OTHERS_PERIODS))
+        others.append(max(busy - tasks, 0.0))
+        self.cluster.cpu[manager.id] = min(tasks + sum(others) / len(others), 100.0 * len(manager.core_meter.cpus))
+
+    def observation(self) -> Observation:
+        """What is known now, and the events since the last one."""
+        views = [self._with_input(view) for view in self.cluster.views()]
+        for manager in self.cluster.task_managers.values():
+            self._measure(manager, [v for v in views if v.task_manager == manager.id and v.current])
+        lag, rate = {}, {}
+        counts: dict[str, Count] = {}
+        now, wall = time.monotonic(), time.time()
+        for name, account in self.cluster.deployment.accounts.items():
+            ends = {p: int(o) for p, o in self.history.at(account.topic, now).items()}
+            counts[name] = account.count(ends)
+            arriving = self.history.rate(account.topic, self.cluster.period_s)
+            if arriving is not None:
+                rate[name] = arriving
+            task = name.rpartition(">")[2]
+            seen = [v for v in views if v.task == task and v.current and v.reading is not None]
+            if (
+                seen
+                and len(seen) == sum(v.task == task for v in views)
+                and max(v.age_s for v in seen) < 2 * self.cluster.period_s
+            ):
+                then = self.history.at(account.topic, now - (wall - min(v.reading.at for v in seen if v.reading)))
+                lag[name] = sum(max(int(then.get(p, e)) - account.position.get(p, 0), 0) for p, e in ends.items())
+            else:
+                lag[name] = counts[name].waiting
+        for task, (kept, dropped) in self.cluster.own_source.items():
+            counts[task] = Count(kept + dropped, kept, dropped, 0)
+        tasks = [
+            TaskView(
+                spec.id,
+                spec.upstream,
+                spec.priority,
+                spec.min_accuracy,
+                self._feeds(spec.id),
+                tuple(p.name for p in self.cluster.deployment.pipes.values() if p.source == spec.id),
+                rate.get(spec.id),
+                sum(rate.get(name, 0.0) for name in self._feeds(spec.id)),
+            )
+            for spec in self.cluster.deployment.specs.values()
+        ]
+        events, self.cluster.events = tuple(self.cluster.events), []
+        return observation(
+            self.cluster.core_managers(),
+            tasks,
+            views,
+            lag=lag,
+            input_rate=rate,
+            counts=counts,
+            dropped_sending={n: a.dropped_before for n, a in self.cluster.deployment.accounts.items()},
+            fresh_for_s=max(2.5 * self.cluster.period_s, 2.5 * REALTIME_BATCH_S),
+            events=events,
+        )
+
+    def _feeds(self, task: str) -> dict[str, str]:
+        """The topics that a task reads, by feed."""
+        return {n: a.topic for n, a in self.cluster.deployment.accounts.items() if n.rpartition(">")[2] == task}
+
+    def _with_input(self, view: InstanceView) -> InstanceView:
+        """With the rate at which rows reached its task over the time of its reading."""
+        topics = self._feeds(view.task).values()
+        if view.reading is None or not topics:
+            return view
+        ago = time.monotonic() - time.time()
+        since, at = view.reading.since + ago, view.reading.at + ago
+        came = sum(self.history.rows(topic, since, at) for topic in topics) / (at - since)
+        return replace(view, came=came)
