@@ -15,7 +15,7 @@ from qod_magics.core import snapshot as core
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Event, Observation
 from qod_magics.errors import QodError, TaskManagerError, nearest
-from qod_magics.policies.stream_economics import UNKNOWN_ESTIMATE, Request, available_cpu, place
+from qod_magics.placement import Homeless, placed
 from qod_magics.simulator.engine import NOWHERE, Engine
 from qod_magics.simulator.observe import Observer
 from qod_magics.simulator.reports import Reports
@@ -275,38 +275,31 @@ class SimulatedCluster:
         engine, wiring = self.engine, self.wiring
         machines = self.simulation.machines
         there = dict.fromkeys(np.flatnonzero(engine.up).tolist())
+        ever = self.reports.ever
         seconds = np.maximum(self.reports.window_to.at - self.reports.window_from.at, 1e-9)
-        cpu = 100.0 * (self.reports.window_to.cpu - self.reports.window_from.cpu) / seconds
+        cpu: list[float] = (100.0 * (self.reports.window_to.cpu - self.reports.window_from.cpu) / seconds).tolist()
         running = [
             core.Instance(
                 wiring.instances[i],
                 wiring.tasks[wiring.instance_task[i]].id,
                 machines[int(engine.where[i])].id,
                 0.0,
-                float(cpu[i]),
-                not self.reports.ever[i],
+                cpu[i],
+                not ever[i],
             )
             for i in self._placed()
             if int(engine.where[i]) in there and wiring.instances[i] not in forbidden
         ]
-        by_task = {instance.task: instance.cpu for instance in running if not instance.warming_up}
-        managers = [core.TaskManager(machines[m].id, machines[m].planned, 0.0) for m in there]
-        load = dict.fromkeys((manager.id for manager in managers), 0.0)
+        load = dict.fromkeys((machines[m].id for m in there), 0.0)
         for instance in running:
             load[instance.task_manager] += instance.cpu
-        managers = [core.TaskManager(m.id, m.cores, load[m.id]) for m in managers]
-        requests = [
-            Request(name, self._estimate(name, by_task), forbidden=refused) for name, refused in forbidden.items()
-        ]
-        return place(requests, available_cpu(managers, running))
-
-    def _estimate(self, name: str, by_task: Mapping[str, float]) -> float:
-        instance = self._instance[name]
-        if self.reports.ever[instance]:
-            window = self.reports.window_to.at[instance] - self.reports.window_from.at[instance]
-            used = self.reports.window_to.cpu[instance] - self.reports.window_from.cpu[instance]
-            return float(100.0 * used / max(window, 1e-9))
-        return by_task.get(self.wiring.tasks[self.wiring.instance_task[instance]].id, UNKNOWN_ESTIMATE)
+        managers = [core.TaskManager(machines[m].id, machines[m].planned, load[machines[m].id]) for m in there]
+        homeless = []
+        for name, refused in forbidden.items():
+            i = self._instance[name]
+            task = wiring.tasks[wiring.instance_task[i]].id
+            homeless.append(Homeless(name, task, cpu[i] if ever[i] else None, frozenset(refused)))
+        return placed(homeless, managers, running)
 
     def _begin(self, targets: Mapping[int, int]) -> None:
         """These instances work from now, each on its task manager."""

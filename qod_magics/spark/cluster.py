@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core import snapshot as core
 from qod_magics.core.runtime import Event
 from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.placement import Homeless, Placer
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.instance import Instance, State
@@ -22,20 +23,6 @@ from qod_magics.spark.task_manager import TaskManager
 #: alternates makes of it (cores and tasks are not measured over the same seconds) is gone from the mean, and so the
 #: mean does not keep the plan alternating.
 OTHERS_PERIODS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Homeless:
-    """An instance that needs a task manager."""
-
-    instance: str
-    task: str
-    estimate: float | None  #: its last CPU, % of one core
-    forbidden: frozenset[str]  #: task managers that it must not go to
-
-
-#: Where instances go: instance -> task manager. The decision is a policy's; the runtime only asks for it.
-Placer = Callable[[Sequence[Homeless], Sequence[core.TaskManager], Sequence[core.Instance]], Mapping[str, str]]
 
 
 @dataclass(slots=True)

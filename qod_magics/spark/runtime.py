@@ -15,8 +15,9 @@ from qod_magics.core.runtime import Dials, Observation
 from qod_magics.errors import KafkaError, QodError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
+from qod_magics.placement import Placer
 from qod_magics.spark.bounded import begin, bounded, gather
-from qod_magics.spark.cluster import Cluster, Placer
+from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard, Reading
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
