@@ -16,6 +16,7 @@ from qod_magics.application.options import help_text, parse_stream_line, wants_h
 from qod_magics.completion import Completion
 from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.policies import DEFAULT_POLICY
+from qod_magics.watching import in_kernel, in_place
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -240,12 +241,10 @@ class QodMagics(Magics):
         parser.add_argument("seconds", nargs="?", type=float, help="text for so long, in a notebook too")
         given = parser.read(words)
         session = self._session()
-        if given.seconds is None and hasattr(self.shell, "kernel"):
+        if given.seconds is None and in_kernel():
             session.view.show()
             return
         seconds = 30.0 if given.seconds is None else given.seconds
-        from qod_magics.watching import in_place
-
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # a terminal has no loop of its own

@@ -7,8 +7,6 @@ import math
 import os
 import secrets
 import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, as_completed, wait
@@ -22,23 +20,23 @@ from qod_magics import watching
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, find_inputs
 from qod_magics.application.options import StreamOptions
-from qod_magics.application.recipe import FunctionRecipe, Recipe, SqlRecipe
-from qod_magics.application.sink import ForEachBatch, Memory, Sink, parse_sink
+from qod_magics.application.recipe import Recipe, as_recipe
+from qod_magics.application.sink import Memory, Sink, as_sink
 from qod_magics.application.stream import Mode, Starting, StreamDeclaration, TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording, read
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.cores import check_cores, core_sets, free_cores
+from qod_magics.directory import Directory
 from qod_magics.errors import ApplicationError, KafkaError, QodError, TaskManagerError, UsageProblem
+from qod_magics.fleet import Fleet
 from qod_magics.handle import StreamHandle
-from qod_magics.jvm.child import GRACE_S, Child
+from qod_magics.kafka.access import access
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.external import ExternalKafka
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.scenario import Scenario
-from qod_magics.kafka.topics import topic_partitions
 from qod_magics.placement import placed
 from qod_magics.player import Player, Start
 from qod_magics.policies import DEFAULT_POLICY, policy
@@ -46,9 +44,8 @@ from qod_magics.spark.bounded import begin
 from qod_magics.spark.checkpoints import checkpoint_root, local_path
 from qod_magics.spark.results import read_results
 from qod_magics.spark.runtime import SparkRuntime
-from qod_magics.spark.server import LocalServer, ServerOptions
-from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, leave_connect_mode, start_local
-from qod_magics.spark.warm_up import warm_up
+from qod_magics.spark.server import ServerOptions
+from qod_magics.spark.task_manager import TaskManager, leave_connect_mode
 from qod_magics.status import status_text
 from qod_magics.watching import Show
 
@@ -63,8 +60,6 @@ Cores = set[int]  #: numbers of the machine's cores
 
 #: Part of each task manager's cores that plans leave free: what drains a backlog, and what a busy JVM needs.
 HEADROOM = 0.1
-#: A Kafka cluster that can be reached answers within this.
-ANSWER_S = 10.0
 
 
 class Session:
@@ -96,21 +91,18 @@ class Session:
         self.began = datetime.now(UTC)
         self.kafka = kafka
         self.application = Application()
-        self.headroom = headroom
         self._owner = os.getpid()
         self._own_kafka = False
         self._ended = False
-        self._names = 0
         self._injectors: list[Injector] = []
         self._players: list[Player] = []
         self._view: View | None = None
-        self._servers: list[LocalServer] = []
-        self._directory = Path(tempfile.mkdtemp(prefix="qod-session-"))
+        self._directory = Directory("qod-session-")
         try:
-            self._janitor = _janitor(self._directory)
-            where = checkpoint_root(checkpoints or self._directory / "checkpoints")
+            where = checkpoint_root(checkpoints or self._directory.path / "checkpoints")
             self.runtime = SparkRuntime(kafka, self.id, f"{where.rstrip('/')}/{self.id}", placed, period_s)
-            self.recording_path = Path(record) if record is not None else self._directory / "run.jsonl"
+            self._fleet = Fleet(self.runtime, headroom)
+            self.recording_path = Path(record) if record is not None else self._directory.path / "run.jsonl"
             self.controller = Controller(
                 self.runtime,
                 decide,
@@ -165,15 +157,18 @@ class Session:
         check_cores(kafka_cpus)
         _check_options(**options)
         begun = time.monotonic()
-        broker = _broker(kafka, kafka_options, kafka_cpus)
+        broker = access(kafka, kafka_options, kafka_cpus)
         session: Session | None = None
         starting: list[Future[TaskManager]] = []
         try:
             session = cls(broker, **options)
             session._own_kafka = kafka is None
             say(f"Kafka at {broker.bootstrap} ({time.monotonic() - begun:.1f} s)")
-            starting += [begin(partial(session._local, share, jit, memory), "up") for share in shares]
-            starting += [begin(partial(session._remote, url), "connect") for url in connect]
+            fleet = session._fleet
+            starting += [
+                begin(partial(fleet.start, ServerOptions(cpus=share, jit=jit, memory=memory)), "up") for share in shares
+            ]
+            starting += [begin(partial(fleet.connect, url), "connect") for url in connect]
             for future in as_completed(starting):  # the first that fails ends the others' start
                 manager = future.result()
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
@@ -205,14 +200,12 @@ class Session:
 
         """
         _check_options(**options)
-        broker = _broker(kafka, kafka_options)
+        broker = access(kafka, kafka_options)
         session: Session | None = None
         try:
             session = cls(broker, **options)
             session._own_kafka = kafka is None
-            manager = attach_session("spark", spark, session.runtime.board, session.headroom)
-            session._join(manager)
-            say(manager.describe)
+            say(session._fleet.attach(spark).describe)
             session.thread.start()
             return session
         except BaseException:
@@ -242,9 +235,8 @@ class Session:
                 self._view.close()
         with suppress(Exception):
             self.runtime.close()
-        for server in list(self._servers):
-            with suppress(Exception):
-                server.stop()
+        with suppress(Exception):
+            self._fleet.end()
         leave_connect_mode()
         if self._own_kafka:
             with suppress(Exception):
@@ -252,9 +244,7 @@ class Session:
         with suppress(Exception):  # its name is this session's alone: nobody could go on from it
             if (checkpoints := local_path(self.runtime.checkpoints)) is not None:
                 shutil.rmtree(checkpoints, ignore_errors=True)
-        shutil.rmtree(self._directory, ignore_errors=True)
-        with suppress(Exception):
-            self._janitor.release()
+        self._directory.remove()
 
     def __repr__(self) -> str:
         if self._ended:
@@ -298,10 +288,10 @@ class Session:
 
         """
         if url is not None:
-            return self._remote(url, ui=ui, cores=cores).id
+            return self._fleet.connect(url, ui, cores).id
         check_cores(cpus)
-        own = frozenset(cpus) if cpus is not None else free_cores(cores, self._taken_cores)
-        return self._local(own, jit, memory).id
+        own = frozenset(cpus) if cpus is not None else free_cores(cores, self._fleet.taken_cores)
+        return self._fleet.start(ServerOptions(cpus=own, jit=jit, memory=memory)).id
 
     def remove_task_manager(self, id: str) -> None:
         """Move its instances to the others, then end it."""
@@ -354,14 +344,7 @@ class Session:
             ApplicationError, KafkaError, TaskManagerError: all goes on as it was.
 
         """
-        if recipe is None:
-            made: Recipe = FunctionRecipe(lambda rows: rows)
-        elif isinstance(recipe, str):
-            made = SqlRecipe(recipe)
-        elif callable(recipe):
-            made = FunctionRecipe(recipe)
-        else:
-            made = recipe
+        made = as_recipe(recipe)
         stated = (from_,) if isinstance(from_, str) else tuple(from_)
         inputs = find_inputs(
             name,
@@ -370,13 +353,9 @@ class Session:
             topic=None if topic is None else TopicInput(topic, schema, starting),
             stated=stated,
         )
-        if isinstance(sink, str):
-            goes_to: Sink | None = parse_sink(sink)
-        else:
-            goes_to = sink if sink is None or isinstance(sink, Sink) else ForEachBatch(sink)
         return self._declare(
             StreamDeclaration(
-                name, made, inputs, priority, min_accuracy, parallelism, key, goes_to, mode, trigger_s, fuse
+                name, made, inputs, priority, min_accuracy, parallelism, key, as_sink(sink), mode, trigger_s, fuse
             )
         )
 
@@ -471,7 +450,7 @@ class Session:
         return self._view
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        if self._ended:
+        if self._ended or not watching.in_kernel():
             return {"text/plain": repr(self)}
         bundle = self.view.widget()._repr_mimebundle_(**options)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
@@ -609,49 +588,6 @@ class Session:
         keep = dict.fromkeys(last.plan.non_drop, 1.0)
         self.runtime.apply(Plan(last.plan.current_accuracy, everything, keep), Dials(keep, everything))
 
-    def _local(self, cpus: frozenset[int] | None, jit: str, memory: str) -> TaskManager:
-        id = self._name()
-        options = ServerOptions(cpus=cpus, jit=jit, memory=memory)
-        return self._join(start_local(id, options, self.runtime.board, self.headroom, self._begun))
-
-    def _begun(self, server: LocalServer) -> None:
-        self._servers = [*(known for known in self._servers if known.child.alive()), server]
-        if self._ended:
-            server.stop()
-
-    def _remote(self, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
-        return self._join(attach_url(self._name(), url, self.runtime.board, self.headroom, ui, cores))
-
-    def _join(self, manager: TaskManager) -> TaskManager:
-        try:
-            warm_up(manager, self.kafka, self.runtime.board, self.runtime.checkpoints)
-            self.runtime.add_task_manager(manager)
-        except BaseException:
-            manager.close()
-            raise
-        return manager
-
-    def _name(self) -> str:
-        self._names += 1
-        return f"tm{self._names}"
-
-    @property
-    def _taken_cores(self) -> frozenset[int]:
-        """Cores that local task managers are on."""
-        servers = [m.server for m in self.runtime.task_managers.values() if m.server is not None]
-        return frozenset(cpu for server in servers for cpu in server.options.cpus or ())
-
-
-def _broker(bootstrap: str | None, options: Mapping[str, str] | None, cpus: Cores | None = None) -> Kafka:
-    """The user's cluster, once it has answered, or a broker of our own, once it is up. Raises KafkaError."""
-    if bootstrap is None:
-        embedded = EmbeddedBroker(cpus=cpus)
-        embedded.start()
-        return embedded
-    external = ExternalKafka(bootstrap, dict(options or {}))
-    topic_partitions(external, timeout_s=ANSWER_S)
-    return external
-
 
 def _check_options(
     policy_name: str = DEFAULT_POLICY,
@@ -673,18 +609,6 @@ def _check_options(
 def _counted(names: Sequence[str], noun: str) -> str:
     """`names`, with how many there are: "2 task managers (tm1, tm2)"."""
     return f"{len(names) or 'no'} {noun}{'' if len(names) == 1 else 's'}" + (f" ({', '.join(names)})" if names else "")
-
-
-def _janitor(directory: Path) -> Child:
-    """A process that only waits, so that its watchdog removes the session's directory if the kernel is killed: after
-    the task managers, which write their checkpoints there, have ended."""
-    program = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(3600)"
-    return Child(
-        [sys.executable, "-I", "-S", "-c", program],
-        log_path=directory / "janitor.log",
-        remove=[directory],
-        grace_s=3.0 * GRACE_S,
-    )
 
 
 __all__ = ["ApplicationError", "Memory", "Policy", "QodError", "Session", "StreamHandle", "TaskManagerError"]

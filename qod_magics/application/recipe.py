@@ -157,6 +157,15 @@ class FunctionRecipe:
         return positional, {**values, **(left if takes_all else {})}
 
 
+def as_recipe(given: Recipe | Callable[..., Any] | str | None) -> Recipe:
+    """A recipe, a function of its inputs, or an SQL text; None passes a lone input through."""
+    if given is None:
+        return FunctionRecipe(lambda rows: rows)
+    if isinstance(given, str):
+        return SqlRecipe(given)
+    return FunctionRecipe(given) if callable(given) else given
+
+
 def streaming(result: object, whose: str) -> DataFrame:
     """The result itself, if it is a streaming DataFrame; ApplicationError otherwise. `whose` begins the message."""
     is_streaming = getattr(result, "isStreaming", None)

@@ -83,6 +83,13 @@ Sink = Memory | KafkaTopic | Parquet | Console | ForEachBatch
 SINK_FORMS = ("memory", "kafka:TOPIC", "parquet:PATH", "console")
 
 
+def as_sink(given: Sink | str | Callable[[DataFrame, int], Any] | None) -> Sink | None:
+    """A sink, the words that name one, or a function for foreachBatch. Raises ApplicationError for other words."""
+    if isinstance(given, str):
+        return parse_sink(given)
+    return given if given is None or isinstance(given, Sink) else ForEachBatch(given)
+
+
 def parse_sink(text: str) -> Sink:
     """The sink that `--sink` names: memory, kafka:TOPIC, parquet:PATH or console. ApplicationError for all else."""
     kind, colon, rest = text.partition(":")
