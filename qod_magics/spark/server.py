@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.jvm.child import Child
 from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
@@ -135,6 +137,10 @@ def _numbers(release: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", release)[:2])
 
 
+class PortTakenError(TaskManagerError):
+    """Somebody else has a port that was free when the server was told it."""
+
+
 class LocalServer:
     """A running Connect server. It dies with this process, also by `kill -9`.
 
@@ -186,20 +192,20 @@ class LocalServer:
         return f"http://127.0.0.1:{self.ui_port}"
 
     def wait_until_listening(self, timeout_s: float = 180.0) -> None:
-        """Return once the server takes connections.
+        """Return once the server takes connections: this one, not somebody else on its port.
 
         Raises:
-            TaskManagerError: it ended, or did not listen in time.
+            PortTakenError: it ended as somebody else has one of its ports.
+            TaskManagerError: it ended otherwise, or did not listen in time.
 
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if not self.child.alive():
-                raise TaskManagerError(
-                    f"Task manager {self.name} ended while starting (exit code {self.child.returncode}): "
-                    f"{_reason(self.child.tail(40))}"
-                )
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                why = _reason(self.child.tail(200))
+                kind = PortTakenError if "BindException" in why else TaskManagerError
+                raise kind(f"Task manager {self.name} ended while starting (exit code {self.child.returncode}): {why}")
+            if self._listens():
                 return
             time.sleep(0.2)
         raise TaskManagerError(f"Task manager {self.name} does not listen after {timeout_s:g} s; see its log.")
@@ -207,6 +213,17 @@ class LocalServer:
     def stop(self) -> None:
         """End the server and remove its directory."""
         self.child.stop(timeout_s=3.0)
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            try:
+                own = psutil.Process(self.child.pid).net_connections("tcp")
+            except psutil.AccessDenied:  # it can't be known
+                return True
+            except psutil.NoSuchProcess:
+                return False
+            return any(each.status == psutil.CONN_LISTEN and each.laddr.port == self.port for each in own)
+        return False
 
     def _arguments(self) -> list[str]:
         options = self.options
@@ -262,8 +279,8 @@ def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) 
 
 
 def _reason(log: str) -> str:
-    """The most telling line of a log."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    """The most telling line of a log: the last that names an error, and no frame of its stack."""
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     for line in reversed(lines):
         if "Exception" in line or "Error" in line or "error" in line:
             return line[:300]

@@ -23,12 +23,13 @@ from qod_magics.spark import dial, stages
 from qod_magics.spark.bounded import begin, bounded
 from qod_magics.spark.cpu import CoreMeter, PythonMeter
 from qod_magics.spark.reason import reason
-from qod_magics.spark.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, ServerOptions
+from qod_magics.spark.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+_STARTS = 3  #: a port found free can be taken before the server binds it
 #: A server that listens answers within this, however busy it is.
 ANSWER_S = 30.0
 #: A server of the user's takes its first connection within this.
@@ -201,13 +202,26 @@ def start_local(
     """Start a server and connect to it. It is not warm yet: see `warm_up`.
 
     `headroom` (fraction of 1) of its cores is kept back from the plans, so that a backlog can be drained. `begun` is
-    told the server as soon as its process runs; stopping it then ends the wait.
+    told the server as soon as its process runs; stopping it then ends the wait. One whose port was taken meanwhile is
+    followed by another, on others.
 
     Raises:
         SetupError, TaskManagerError: it can't be started; nothing is left behind.
 
     """
     _refuse_beside_classic()
+    for attempt in range(1, _STARTS + 1):
+        try:
+            return _start_once(id, options, board, headroom, begun)
+        except PortTakenError:
+            if attempt == _STARTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _start_once(
+    id: str, options: ServerOptions, board: dial.DialBoard, headroom: float, begun: Callable[[LocalServer], None]
+) -> TaskManager:
     server = LocalServer(id, options)
     spark: SparkSession | None = None
     try:

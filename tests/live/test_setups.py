@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import socket
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyspark
@@ -14,6 +15,7 @@ from qod_magics.jvm.java import find_java
 from qod_magics.jvm.ports import free_ports
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session import Session
+from qod_magics.spark import server as server_module
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import start_local
 from tests.live.conftest import eventually, new_topic, produce
@@ -120,6 +122,42 @@ def test_a_spark_home_of_another_release_is_one_line(
     with pytest.raises(SetupError, match=version) as caught:
         LocalServer("tm", ServerOptions())
     one_line(caught.value)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody else listens, who takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port: int = other.getsockname()[1]
+        yield port
+
+
+def test_a_start_whose_port_was_taken_meanwhile_is_tried_again_with_others(
+    monkeypatch: pytest.MonkeyPatch, cluster: Session, taken: int
+) -> None:
+    chosen = iter([[taken, *free_ports(1)], [*free_ports(1), taken], free_ports(2)])  # its own, its UI's, neither
+    monkeypatch.setattr(server_module, "free_ports", lambda count: next(chosen))
+    begun: list[LocalServer] = []
+    manager = start_local("late", ServerOptions(slots=2), cluster.runtime.board, 0.1, begun.append)
+    try:
+        assert [server.child.alive() for server in begun] == [False, False, True]
+        assert [server.directory.exists() for server in begun] == [False, False, True]
+        assert manager.spark.range(3).count() == 3
+    finally:
+        manager.close()
+
+
+def test_a_taken_port_is_one_line(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+    monkeypatch.setattr(server_module, "free_ports", lambda count: [taken, *free_ports(count - 1)])
+    server = LocalServer("tm", ServerOptions(slots=2))
+    try:
+        with pytest.raises(
+            TaskManagerError, match=f"ended while starting .*BindException.*127.0.0.1:{taken}"
+        ) as caught:
+            server.wait_until_listening()
+        one_line(caught.value)
+    finally:
+        server.stop()
 
 
 # -- Kafka and checkpoints ---------------------------------------------------------------------------------------------
