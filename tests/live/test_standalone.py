@@ -40,15 +40,9 @@ def theirs(cluster: Session, standalone: Standalone) -> Iterator[TaskManager]:
 
 
 @pytest.fixture
-def brief(recommending: Session, theirs: TaskManager, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    """The shared session, where real-time batches last one second."""
-    monkeypatch.setattr("qod_magics.spark.instance.REALTIME_BATCH_S", 1.0)
-    sessions = [manager.spark for manager in recommending.runtime.task_managers.values()]
-    for spark in sessions:
-        spark.conf.set(LEAST_BATCH, "1000")
-    yield recommending
-    for spark in sessions:
-        spark.conf.unset(LEAST_BATCH)
+def brief(theirs: TaskManager, brief: Session) -> Session:
+    """The shared session with the standalone cluster in it, where real-time batches last one second."""
+    return brief
 
 
 @pytest.fixture
