@@ -20,7 +20,7 @@ from qod_magics.controller.plan_check import check_plan
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.plan import Edge, Plan
-from qod_magics.core.policy import Policy
+from qod_magics.core.policy import LearningPolicy, Policy
 from qod_magics.core.runtime import Dials, Measured, Observation, Runtime
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_to_json
@@ -72,6 +72,7 @@ class Controller:
         self.apply_timeout_s = apply_timeout_s
         self._policy = policy
         self._state: Any = None
+        self._memory: Any = None  #: of a policy that learns
         self._paused = False
         self._interrupted = False
         self._last: Cycle | None = None
@@ -99,12 +100,12 @@ class Controller:
 
     @property
     def policy(self) -> Policy:
-        """The policy that decides; a new one begins without state. Set it between cycles."""
+        """The policy that decides; a new one begins without state or memory. Set it between cycles."""
         return self._policy
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        self._policy, self._state = policy, None
+        self._policy, self._state, self._memory = policy, None, None
 
     @property
     def recording(self) -> Recording | None:
@@ -270,6 +271,8 @@ class Controller:
             if over:
                 snapshot = warm_up.mark(observation.snapshot, self._warm.warming)
             started = self.clock.monotonic()
+            if isinstance(policy, LearningPolicy):
+                snapshot, self._memory = policy.learn(snapshot, observation.measured, self._memory)
             plan, self._state = policy.decide(snapshot, state)
             policy_ms = 1000 * (self.clock.monotonic() - started)
             check_plan(plan, snapshot)

@@ -55,6 +55,8 @@ class Request:
     meaning: str
 
 
+_FITTED = "stream-economics-fitted"
+
 NODE_MEMORY = Field("task_managers", "memory_mb", "MB", "d-storm", "memory that the scheduler may give out, Wm(k)")
 TASK_MEMORY = Field("instances", "memory_mb", "MB", "d-storm", "memory that the instance uses, wm(i)")
 TRAFFIC = Field("streams", "bytes_rate", "bytes/s", "d-storm", "what the stream carries over the network")
@@ -66,11 +68,16 @@ CAPACITY = Field("tasks", "capacity", "rows/s", "stela", "what the task's instan
 LATENCY_SLO = Field("tasks", "latency_slo_s", "s", "henge", "greatest end-to-end latency that a query's user accepts")
 JUICE_SLO = Field("tasks", "juice_slo", "a fraction of 1", "henge", "least share of the input that has to be processed")
 UTILITY = Field("tasks", "utility", "utility", "henge", "what meeting a query's SLO is worth, U")
+FIXED_CPU = Field("tasks", "fixed_cpu", "% of one core", _FITTED, "CPU of each instance without a row, as learned")
+READ_COST = Field("tasks", "read_us", "microseconds", _FITTED, "CPU for each row read, as learned")
+WORK_COST = Field("tasks", "work_us", "microseconds", _FITTED, "CPU for each row kept beyond reading it, as learned")
+SELECTIVITY = Field("tasks", "selectivity", "a ratio", _FITTED, "rows out for each row kept, as learned")
 
 FIELDS = (
     *(NODE_MEMORY, TASK_MEMORY, TRAFFIC),
     *(TASK_LATENCY, CHANNEL_LATENCY, BUFFER_SIZE, BUFFER_LIFETIME),
     *(CAPACITY, LATENCY_SLO, JUICE_SLO, UTILITY),
+    *(FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
 )
 
 PARALLELISM = Request("parallelism", "{task: instances}", "stela", "scale these tasks out or in")

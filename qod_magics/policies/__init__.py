@@ -12,6 +12,7 @@ DEFAULT_POLICY = "stream-economics"
 #: name -> "module:class", imported when asked for
 _POLICIES = {
     "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
+    "stream-economics-fitted": "qod_magics.policies.stream_economics.fitted:FittedStreamEconomics",
 }
 
 

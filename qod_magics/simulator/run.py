@@ -11,8 +11,8 @@ from typing import Any
 
 from qod_magics.controller import Controller, Cycle, InlineWorker, ManualClock, Recording
 from qod_magics.core.plan import Plan
-from qod_magics.core.policy import Policy
-from qod_magics.core.runtime import Dials
+from qod_magics.core.policy import LearningPolicy, Policy
+from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies import policy as policy_named
 from qod_magics.simulator.cluster import SimulatedCluster
@@ -32,6 +32,15 @@ class _Timed:
         begun = process_time()
         try:
             return self.policy.decide(snapshot, state)
+        finally:
+            self.seconds += process_time() - begun
+
+    def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
+        if not isinstance(self.policy, LearningPolicy):
+            return snapshot, None
+        begun = process_time()
+        try:
+            return self.policy.learn(snapshot, measured, memory)
         finally:
             self.seconds += process_time() - begun
 

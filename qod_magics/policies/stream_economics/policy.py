@@ -8,12 +8,12 @@ from typing import Any
 
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot, Task
-from qod_magics.policies.stream_economics.accuracy import current_accuracy, required_cpu
 from qod_magics.policies.stream_economics.killing import kill, tolerance
 from qod_magics.policies.stream_economics.load import Load, total
 from qod_magics.policies.stream_economics.propagation import non_drop, propagate
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
 from qod_magics.policies.stream_economics.reach import Reach
+from qod_magics.policies.stream_economics.requirements import Requirements, proportional
 from qod_magics.policies.stream_economics.scheduler import Request, available_cpu, place
 from qod_magics.policies.stream_economics.sharing import Needs, groups_by_priority, share
 from qod_magics.policies.stream_economics.topology import Topology
@@ -51,11 +51,8 @@ class StreamEconomics:
         application = _Application.of(snapshot.tasks, state)
         topology = application.topology
         load = Load.of(snapshot, topology)
-        current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
-        min_required = [
-            required_cpu(accuracy, cpu, now)
-            for accuracy, cpu, now in zip(topology.min_accuracy, load.cpu, current, strict=True)
-        ]
+        required = self.requirements(snapshot, topology, load)
+        min_required = [required.of(t, accuracy) for t, accuracy in enumerate(topology.min_accuracy)]
         by_id = _by_id(snapshot)
         available, failed, starved = _ensure_minimums(by_id, topology, load, min_required)
         left_out = set(failed)
@@ -63,14 +60,20 @@ class StreamEconomics:
             left_out.update(i for i in by_id if load.warming[load.manager_of[i]])
         accuracies = QueryAccuracies(topology, application.reach, {load.task_of[i] for i in left_out})
         sharing = [i for i in by_id if i not in left_out] if left_out else by_id
-        needs = Needs(load.cpu, current, topology.min_accuracy, min_required)
+        beyond = min_required
+        if any(required.base):
+            beyond = [needed - base for needed, base in zip(min_required, required.base, strict=True)]
+            for t in {load.task_of[i] for i in sharing}:
+                if (most := required.most(t)) < 1.0:
+                    accuracies.limit(t, max(most, topology.min_accuracy[t]))
+        needs = Needs(required.cpu, required.at, topology.min_accuracy, beyond)
         share(groups_by_priority(sharing, load, topology), needs, available, accuracies)
 
         by_task = accuracies.by_task()
         propagate(by_task, topology)
         desired = dict(zip(topology.position, by_task, strict=True))
         plan = Plan(
-            current_accuracy=dict(zip(topology.position, current, strict=True)),
+            current_accuracy=dict(zip(topology.position, required.current, strict=True)),
             desired=desired,
             non_drop=non_drop(snapshot, desired),
             fail=tuple(snapshot.instances[i].id for i in failed),
@@ -78,6 +81,10 @@ class StreamEconomics:
             starved=tuple(snapshot.task_managers[manager].id for manager in starved),
         )
         return plan, application
+
+    def requirements(self, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
+        """What each task needs for which accuracy."""
+        return proportional(snapshot, topology, load)
 
 
 def _by_id(snapshot: Snapshot) -> list[int]:

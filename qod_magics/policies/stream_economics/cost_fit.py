@@ -1,0 +1,147 @@
+"""What a task costs, learned reading by reading: CPU = fixed + read * rows read + work * rows kept. Pure.
+
+Bayesian least squares for three coefficients of which none is negative. It begins with a guess that is nearly the
+paper's (CPU proportional to the rows kept) and not sure of itself, so that two readings at different accuracies
+outweigh it. Three things make it fit for a loop:
+
+- forgetting is directional: only what the new reading tells is taken from what is known, so that an hour at accuracy
+  0.5 takes nothing from what a minute at 1 has taught;
+- a reading far from what was expected counts less (Huber), so that one bad measurement moves little;
+- several such readings in a row, all on the same side, are a change, and count in full.
+
+CPU is % of one core, rates are thousands of rows/s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import copysign, sqrt
+
+Vector = tuple[float, float, float]  #: of (1, rows read, rows kept)
+Matrix = tuple[Vector, Vector, Vector]
+
+#: Of what is known in the direction of a reading, so much is left after the next.
+REMEMBERED = 0.9
+#: The same once a change is believed.
+REMEMBERED_AFTER_CHANGE = 0.5
+#: Readings off by more than `HUBER` standard deviations on the same side, one after the other, that make a change.
+CHANGE = 3
+HUBER = 1.345
+#: Standard deviation of a reading's CPU: so many % of one core, and so much of the CPU itself.
+NOISE, RELATIVE_NOISE = 0.5, 0.04
+#: The first guess. A query that runs costs some % of a core without a row; a row that is dropped costs a tenth.
+FIXED, FIXED_ERROR = 2.0, 4.0
+READ_SHARE, READ_ERROR, WORK_ERROR = 0.1, 0.5, 1.0  #: of the cost of a row kept
+
+
+@dataclass(frozen=True, slots=True)
+class CostFit:
+    """What is known of the costs of one task; `information` and `evidence` are all there is to it."""
+
+    information: Matrix  #: inverse of the covariance of the coefficients
+    evidence: Vector  #: information * coefficients
+    surprises: int = 0  #: readings in a row far above (> 0) or below (< 0) what was expected
+
+    @classmethod
+    def first(cls, read: float, kept: float, cpu: float) -> CostFit:
+        """The guess that goes through a first reading, of `read` > 0 rows."""
+        fixed = min(FIXED, cpu / 2)
+        work = max((cpu - fixed) / (READ_SHARE * read + kept), 1e-9)
+        guess = (fixed, READ_SHARE * work, work)
+        errors = (FIXED_ERROR, READ_ERROR * work, WORK_ERROR * work)
+        certainty = tuple(1.0 / error**2 for error in errors)
+        information = tuple(tuple(c if i == j else 0.0 for j in range(3)) for i, c in enumerate(certainty))
+        evidence = tuple(c * value for c, value in zip(certainty, guess, strict=True))
+        return cls(information, evidence)  # type: ignore[arg-type]
+
+    def after(self, read: float, kept: float, cpu: float) -> CostFit:
+        """With one more reading: an instance's means over a window."""
+        row = (1.0, read, kept)
+        covariance = _inverse(self.information)
+        expected = _dot(row, _times(covariance, self.evidence))
+        variance = (NOISE + RELATIVE_NOISE * max(cpu, expected, 0.0)) ** 2
+        off = (cpu - expected) / sqrt(variance + max(_dot(row, _times(covariance, row)), 0.0))
+        surprises = 0
+        if abs(off) > HUBER:
+            same_side = self.surprises * off > 0
+            surprises = int(copysign(min(abs(self.surprises) + 1 if same_side else 1, CHANGE), off))
+        changed = abs(surprises) >= CHANGE
+        weight = (1.0 if changed else min(1.0, HUBER / max(abs(off), 1e-9))) / variance
+        left = self._without(row, REMEMBERED_AFTER_CHANGE if changed else REMEMBERED)
+        information = tuple(
+            tuple(value + weight * row[i] * row[j] for j, value in enumerate(line))
+            for i, line in enumerate(left.information)
+        )
+        evidence = tuple(value + weight * row[i] * cpu for i, value in enumerate(left.evidence))
+        return CostFit(information, evidence, surprises)  # type: ignore[arg-type]
+
+    def _without(self, row: Vector, remembered: float) -> CostFit:
+        """Less sure of what `row` tells, and of nothing else; the coefficients stay."""
+        along = _times(self.information, row)
+        sure = _dot(row, along)
+        if sure <= 0.0:
+            return self
+        lost = (1.0 - remembered) / sure
+        told = _dot(row, self.evidence)
+        information = tuple(
+            tuple(value - lost * along[i] * along[j] for j, value in enumerate(line))
+            for i, line in enumerate(self.information)
+        )
+        evidence = tuple(value - lost * along[i] * told for i, value in enumerate(self.evidence))
+        return replace(self, information=information, evidence=evidence)
+
+    @property
+    def costs(self) -> Vector:
+        """(fixed, read, work): % of one core, and % of one core for each 1000 rows/s; each 0 or more."""
+        best: Vector | None = None
+        least = 0.0
+        for size in (3, 2, 1):
+            for used in combinations(range(3), size):
+                found = _solved(self.information, self.evidence, used)
+                if found is None or min(found) < 0.0:
+                    continue
+                value = 0.5 * _dot(found, _times(self.information, found)) - _dot(found, self.evidence)
+                if best is None or value < least:
+                    best, least = found, value
+            if size == 3 and best is not None:
+                return best
+        return best or (0.0, 0.0, 0.0)
+
+
+def _dot(one: Vector, other: Vector) -> float:
+    return one[0] * other[0] + one[1] * other[1] + one[2] * other[2]
+
+
+def _times(matrix: Matrix, vector: Vector) -> Vector:
+    return _dot(matrix[0], vector), _dot(matrix[1], vector), _dot(matrix[2], vector)
+
+
+def _inverse(matrix: Matrix) -> Matrix:
+    """Of a symmetric positive definite matrix, scaled to a unit diagonal first: columns differ by many orders."""
+    scale = [sqrt(matrix[i][i]) for i in range(3)]
+    (_, a, b), (_, _, c), _ = (tuple(matrix[i][j] / scale[i] / scale[j] for j in range(3)) for i in range(3))
+    determinant = max(1.0 + 2.0 * a * b * c - a * a - b * b - c * c, 1e-12)
+    x, y, z = b * c - a, a * c - b, a * b - c
+    adjugate = ((1.0 - c * c, x, y), (x, 1.0 - b * b, z), (y, z, 1.0 - a * a))
+    return tuple(  # type: ignore[return-value]
+        tuple(adjugate[i][j] / determinant / scale[i] / scale[j] for j in range(3)) for i in range(3)
+    )
+
+
+def _solved(matrix: Matrix, vector: Vector, used: tuple[int, ...]) -> Vector | None:
+    """The coefficients where those not `used` are 0; None where they can't be told."""
+    if len(used) == 3:
+        return _times(_inverse(matrix), vector)
+    found = [0.0, 0.0, 0.0]
+    if len(used) == 1:
+        (i,) = used
+        found[i] = vector[i] / matrix[i][i]
+    else:
+        i, j = used
+        determinant = matrix[i][i] * matrix[j][j] - matrix[i][j] ** 2
+        if determinant <= 0.0:
+            return None
+        found[i] = (matrix[j][j] * vector[i] - matrix[i][j] * vector[j]) / determinant
+        found[j] = (matrix[i][i] * vector[j] - matrix[i][j] * vector[i]) / determinant
+    return found[0], found[1], found[2]

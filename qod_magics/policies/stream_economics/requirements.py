@@ -1,0 +1,86 @@
+"""What each task needs for which accuracy: the paper's model, and one with fixed costs and costs of reading. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qod_magics.core.optional import FIXED_CPU, READ_COST, SELECTIVITY, WORK_COST
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies.stream_economics.accuracy import FULL_CORE, current_accuracy, required_cpu
+from qod_magics.policies.stream_economics.load import Load
+from qod_magics.policies.stream_economics.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """By task position. An instance of t at accuracy a needs `base[t] + a * cpu[t] / at[t]`, at most one core."""
+
+    current: list[float]  #: curAc(t), fraction of 1
+    base: list[float]  #: CPU at accuracy 0, % of one core
+    cpu: list[float]  #: CPU beyond that at accuracy `at`, % of one core
+    at: list[float]  #: fraction of 1; where it is 0, any accuracy above 0 needs a whole core (Eq. 3.9)
+
+    def of(self, t: int, accuracy: float) -> float:
+        """What an instance of the task needs for an accuracy, % of one core."""
+        return min(self.base[t] + required_cpu(accuracy, self.cpu[t], self.at[t]), FULL_CORE)
+
+    def most(self, t: int) -> float:
+        """The accuracy at which an instance fills its core; 1 or more where it never does."""
+        if self.base[t] == 0.0 or self.cpu[t] <= 0.0 or self.at[t] <= 0.0:  # without a base `share` sees to it
+            return 1.0
+        return max(FULL_CORE - self.base[t], 0.0) * self.at[t] / self.cpu[t]
+
+
+def proportional(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
+    """CPU is proportional to accuracy (model items 2 to 5, Eq. 3.9)."""
+    current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
+    return Requirements(current, [0.0] * len(current), load.cpu, current)
+
+
+def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
+    """CPU as it was learned: fixed + read * rows read + work * rows kept, for the rows that come at full accuracy.
+
+    A source reads all that the outside world produces, whatever its accuracy; another task only what is sent to it.
+    Rows at full accuracy follow from the sources' rates and the selectivities, not from what is shed now, so what a
+    plan does to the measurements does not come back into the next plan. A task of which the costs, or what reaches it,
+    are not known is taken as the paper takes it.
+    """
+    current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
+    full = full_rates(snapshot, topology, load)
+    base = [0.0] * len(current)
+    cpu = list(load.cpu)
+    at = list(current)
+    for t, task in enumerate(snapshot.tasks):
+        rate = full[t]
+        fixed, read, work = FIXED_CPU.of(task), READ_COST.of(task), WORK_COST.of(task)
+        if rate is None:
+            continue
+        if rate > 0.0:
+            current[t] = min(load.least_in_rate[t] * load.width[t] / rate, 1.0)
+        if fixed is None or read is None or work is None:
+            at[t] = current[t]
+            continue
+        each = 1e-4 * rate / load.width[t]  # rows/s times microseconds, as % of one core
+        base[t] = min(fixed if task.upstream else fixed + read * each, FULL_CORE)
+        cpu[t] = (read + work if task.upstream else work) * each
+        at[t] = 1.0
+    return Requirements(current, base, cpu, at)
+
+
+def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float | None]:
+    """Rows/s that reach each task at full accuracy, by position; None: not known."""
+    found: list[float | None] = [None] * len(snapshot.tasks)
+    for t in topology.order:
+        task = snapshot.tasks[t]
+        if not task.upstream:
+            found[t] = task.external_rate
+            continue
+        total = 0.0
+        for source in topology.upstream[t]:
+            rate, ratio = found[source], SELECTIVITY.of(snapshot.tasks[source])
+            if rate is None or ratio is None:
+                break
+            total += rate * ratio
+        else:
+            found[t] = total
+    return found
