@@ -68,6 +68,7 @@ CAPACITY = Field("tasks", "capacity", "rows/s", "stela", "what the task's instan
 LATENCY_SLO = Field("tasks", "latency_slo_s", "s", "henge", "greatest end-to-end latency that a query's user accepts")
 JUICE_SLO = Field("tasks", "juice_slo", "a fraction of 1", "henge", "least share of the input that has to be processed")
 UTILITY = Field("tasks", "utility", "utility", "henge", "what meeting a query's SLO is worth, U")
+NODE_COST = Field("task_managers", "cost", "a ratio", _FITTED, "CPU of its tasks by what their costs say, as learned")
 FIXED_CPU = Field("tasks", "fixed_cpu", "% of one core", _FITTED, "CPU of each instance without a row, as learned")
 READ_COST = Field("tasks", "read_us", "microseconds", _FITTED, "CPU for each row read, as learned")
 WORK_COST = Field("tasks", "work_us", "microseconds", _FITTED, "CPU for each row kept beyond reading it, as learned")
@@ -77,7 +78,7 @@ FIELDS = (
     *(NODE_MEMORY, TASK_MEMORY, TRAFFIC),
     *(TASK_LATENCY, CHANNEL_LATENCY, BUFFER_SIZE, BUFFER_LIFETIME),
     *(CAPACITY, LATENCY_SLO, JUICE_SLO, UTILITY),
-    *(FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
+    *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
 )
 
 PARALLELISM = Request("parallelism", "{task: instances}", "stela", "scale these tasks out or in")

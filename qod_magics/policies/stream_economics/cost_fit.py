@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from math import copysign, sqrt
 
-Vector = tuple[float, float, float]  #: of (1, rows read, rows kept)
-Matrix = tuple[Vector, Vector, Vector]
+Vector = tuple[float, ...]  #: of (1, rows read, rows kept)
+Matrix = tuple[Vector, ...]
 
 #: Of what is known in the direction of a reading, so much is left after the next.
 REMEMBERED = 0.9
@@ -53,7 +53,7 @@ class CostFit:
         certainty = tuple(1.0 / error**2 for error in errors)
         information = tuple(tuple(c if i == j else 0.0 for j in range(3)) for i, c in enumerate(certainty))
         evidence = tuple(c * value for c, value in zip(certainty, guess, strict=True))
-        return cls(information, evidence)  # type: ignore[arg-type]
+        return cls(information, evidence)
 
     def after(self, read: float, kept: float, cpu: float) -> CostFit:
         """With one more reading: an instance's means over a window."""
@@ -74,7 +74,7 @@ class CostFit:
             for i, line in enumerate(left.information)
         )
         evidence = tuple(value + weight * row[i] * cpu for i, value in enumerate(left.evidence))
-        return CostFit(information, evidence, surprises)  # type: ignore[arg-type]
+        return CostFit(information, evidence, surprises)
 
     def _without(self, row: Vector, remembered: float) -> CostFit:
         """Less sure of what `row` tells, and of nothing else; the coefficients stay."""
@@ -90,6 +90,10 @@ class CostFit:
         )
         evidence = tuple(value - lost * along[i] * told for i, value in enumerate(self.evidence))
         return replace(self, information=information, evidence=evidence)
+
+    def expected(self, read: float, kept: float) -> float:
+        """CPU of an instance at these rates."""
+        return _dot((1.0, read, kept), self.costs)
 
     @property
     def costs(self) -> Vector:
@@ -124,9 +128,7 @@ def _inverse(matrix: Matrix) -> Matrix:
     determinant = max(1.0 + 2.0 * a * b * c - a * a - b * b - c * c, 1e-12)
     x, y, z = b * c - a, a * c - b, a * b - c
     adjugate = ((1.0 - c * c, x, y), (x, 1.0 - b * b, z), (y, z, 1.0 - a * a))
-    return tuple(  # type: ignore[return-value]
-        tuple(adjugate[i][j] / determinant / scale[i] / scale[j] for j in range(3)) for i in range(3)
-    )
+    return tuple(tuple(adjugate[i][j] / determinant / scale[i] / scale[j] for j in range(3)) for i in range(3))
 
 
 def _solved(matrix: Matrix, vector: Vector, used: tuple[int, ...]) -> Vector | None:

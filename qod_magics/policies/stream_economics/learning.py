@@ -11,17 +11,40 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
-from qod_magics.core.optional import FIXED_CPU, READ_COST, SELECTIVITY, WORK_COST
+from qod_magics.core.optional import FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
 from qod_magics.core.runtime import Count, Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Task
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
 from qod_magics.policies.stream_economics.cost_fit import CostFit
 
-#: Of the rows that a selectivity was learned from, so much counts beside the next.
-SELECTIVITY_REMEMBERED = 0.8
+#: Of the readings that a ratio (a selectivity, the cost of a task manager) was learned from, so much counts beside the
+#: next.
+REMEMBERED = 0.8
 #: % of one core for each 1000 rows/s is so many microseconds a row.
 MICROSECONDS = 10.0
 
+#: A share of rows that passed below this is taken for this.
+LEAST_PASSING = 1e-3
+#: A task manager is not taken for more than so many times as dear as another.
+MOST = 4.0
+
 Books = tuple[int, int]  #: rows processed and dropped since the start
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """One sum by another, both of what is remembered of the readings."""
+
+    part: float = 0.0
+    whole: float = 0.0
+
+    def after(self, part: float, whole: float) -> Ratio:
+        """With one more reading."""
+        return Ratio(REMEMBERED * self.part + part, REMEMBERED * self.whole + whole)
+
+    @property
+    def value(self) -> float | None:
+        """None: nothing to compare with yet."""
+        return self.part / self.whole if self.whole > 0.0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +52,7 @@ class Lesson:
     """What is known of one task."""
 
     fit: CostFit | None = None  #: None: no reading with rows yet
-    kept: float = 0.0  #: rows/s, summed with weights, and what was sent for them
-    sent: float = 0.0
+    selectivity: Ratio = Ratio()
     passing: float = 1.0  #: share of the rows read that passed the shedders at its reading end, when last some came
     books: Books = (0, 0)
 
@@ -41,12 +63,12 @@ class Lessons:
 
     tasks: Mapping[str, Lesson] = field(default_factory=dict)
     windows: Mapping[str, Any] = field(default_factory=dict)  #: by instance: that of its last reading
+    managers: Mapping[str, Ratio] = field(default_factory=dict)  #: CPU of their tasks by what the fits say
 
 
 def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tuple[Snapshot, Lessons]:
-    """`snapshot` with `fixed_cpu`, `read_us`, `work_us` and `selectivity` of the tasks of which they are known.
-
-    Tasks that are gone are forgotten.
+    """`snapshot` with what is known: `fixed_cpu`, `read_us`, `work_us` and `selectivity` of tasks, `cost` of task
+    managers. What is gone is forgotten.
     """
     before = memory if memory is not None else Lessons()
     hosted: dict[str, list[Instance]] = {task.id: [] for task in snapshot.tasks}
@@ -57,6 +79,7 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     tasks: dict[str, Lesson] = {}
     windows: dict[str, Any] = {}
     known = []
+    used = {manager.id: [0.0, 0.0] for manager in snapshot.task_managers}  # CPU, and what was expected
     for task in snapshot.tasks:
         instances = hosted[task.id]
         lesson = _balanced(before.tasks.get(task.id, Lesson()), task, counts)
@@ -67,11 +90,24 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
                 windows[each.id] = window
         for each in new:
             lesson = _fitted(lesson, each)
+            if lesson.fit is not None and each.in_rate > 0.0:
+                used[each.task_manager][0] += each.cpu
+                used[each.task_manager][1] += lesson.fit.expected(*_rates(lesson, each))
         if task.id in out_rate and new and len(new) == len(instances):
-            lesson = _sending(lesson, sum(each.in_rate for each in instances), out_rate[task.id])
+            kept = sum(each.in_rate for each in instances)
+            if kept > 0.0:
+                lesson = replace(lesson, selectivity=lesson.selectivity.after(out_rate[task.id], kept))
         tasks[task.id] = lesson
         known.append(completed(task, lesson))
-    return replace(snapshot, tasks=tuple(known)), Lessons(tasks, windows)
+    managers = {name: before.managers.get(name, Ratio()).after(*sums) for name, sums in used.items()}
+    hosts = tuple(_known(manager, managers[manager.id]) for manager in snapshot.task_managers)
+    return replace(snapshot, task_managers=hosts, tasks=tuple(known)), Lessons(tasks, windows, managers)
+
+
+def _known(manager: TaskManager, cost: Ratio) -> TaskManager:
+    if cost.value is None:
+        return manager
+    return replace(manager, extra={**manager.extra, NODE_COST.name: min(max(cost.value, 1 / MOST), MOST)})
 
 
 def is_new(instance: Instance, window: Any) -> bool:
@@ -91,8 +127,8 @@ def completed(task: Task, lesson: Lesson) -> Task:
         extra[FIXED_CPU.name] = fixed
         extra[READ_COST.name] = read * MICROSECONDS
         extra[WORK_COST.name] = work * MICROSECONDS
-    if lesson.kept > 0.0:
-        extra[SELECTIVITY.name] = lesson.sent / lesson.kept
+    if lesson.selectivity.value is not None:
+        extra[SELECTIVITY.name] = lesson.selectivity.value
     return replace(task, extra=extra)
 
 
@@ -108,21 +144,15 @@ def _balanced(lesson: Lesson, task: Task, counts: Mapping[str, Count]) -> Lesson
 
 
 def _fitted(lesson: Lesson, instance: Instance) -> Lesson:
-    kept, cpu = instance.in_rate / 1000.0, instance.cpu
-    if kept <= 0.0 or lesson.passing <= 0.0:  # without a row it idles, and costs less than the line says
+    if instance.in_rate <= 0.0 or lesson.passing <= 0.0:  # without a row it idles, and costs less than the line says
         return lesson
-    read = kept / lesson.passing
-    fit = CostFit.first(read, kept, cpu) if lesson.fit is None else lesson.fit.after(read, kept, cpu)
-    if not all(isfinite(cost) for cost in fit.costs):
-        return lesson
-    return replace(lesson, fit=fit)
+    read, kept = _rates(lesson, instance)
+    known = lesson.fit
+    fit = CostFit.first(read, kept, instance.cpu) if known is None else known.after(read, kept, instance.cpu)
+    return replace(lesson, fit=fit) if all(isfinite(cost) for cost in fit.costs) else lesson
 
 
-def _sending(lesson: Lesson, kept: float, sent: float) -> Lesson:
-    if kept <= 0.0:
-        return lesson
-    return replace(
-        lesson,
-        kept=SELECTIVITY_REMEMBERED * lesson.kept + kept,
-        sent=SELECTIVITY_REMEMBERED * lesson.sent + sent,
-    )
+def _rates(lesson: Lesson, instance: Instance) -> tuple[float, float]:
+    """Thousands of rows/s that an instance read and kept."""
+    kept = instance.in_rate / 1000.0
+    return kept / max(lesson.passing, LEAST_PASSING), kept

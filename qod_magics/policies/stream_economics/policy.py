@@ -54,7 +54,7 @@ class StreamEconomics:
         required = self.requirements(snapshot, topology, load)
         min_required = [required.of(t, accuracy) for t, accuracy in enumerate(topology.min_accuracy)]
         by_id = _by_id(snapshot)
-        available, failed, starved = _ensure_minimums(by_id, topology, load, min_required)
+        available, failed, starved = _ensure_minimums(by_id, topology, load, min_required, required.available)
         left_out = set(failed)
         if any(load.warming):
             left_out.update(i for i in by_id if load.warming[load.manager_of[i]])
@@ -94,10 +94,10 @@ def _by_id(snapshot: Snapshot) -> list[int]:
 
 
 def _ensure_minimums(
-    by_id: Sequence[int], topology: Topology, load: Load, min_required: Sequence[float]
+    by_id: Sequence[int], topology: Topology, load: Load, min_required: Sequence[float], available: Sequence[float]
 ) -> tuple[list[float], list[int], list[int]]:
     """Algorithm 3.2, lines 7 to 14: CPU left above the minimums by task manager, failed instances, starved managers."""
-    available = list(load.available)
+    available = list(available)
     failed: list[int] = []
     starved: list[int] = []
     hosted: list[list[int]] = [[] for _ in available]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qod_magics.core.optional import FIXED_CPU, READ_COST, SELECTIVITY, WORK_COST
+from qod_magics.core.optional import FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE, current_accuracy, required_cpu
 from qod_magics.policies.stream_economics.load import Load
@@ -13,12 +13,13 @@ from qod_magics.policies.stream_economics.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """By task position. An instance of t at accuracy a needs `base[t] + a * cpu[t] / at[t]`, at most one core."""
+    """By position. An instance of task t at accuracy a needs `base[t] + a * cpu[t] / at[t]`, at most one core."""
 
     current: list[float]  #: curAc(t), fraction of 1
     base: list[float]  #: CPU at accuracy 0, % of one core
     cpu: list[float]  #: CPU beyond that at accuracy `at`, % of one core
     at: list[float]  #: fraction of 1; where it is 0, any accuracy above 0 needs a whole core (Eq. 3.9)
+    available: list[float]  #: by task manager, aCpu: CPU for its tasks, in % of a core on which they cost just that
 
     def of(self, t: int, accuracy: float) -> float:
         """What an instance of the task needs for an accuracy, % of one core."""
@@ -34,7 +35,7 @@ class Requirements:
 def proportional(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     """CPU is proportional to accuracy (model items 2 to 5, Eq. 3.9)."""
     current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
-    return Requirements(current, [0.0] * len(current), load.cpu, current)
+    return Requirements(current, [0.0] * len(current), load.cpu, current, load.available)
 
 
 def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
@@ -43,7 +44,8 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     A source reads all that the outside world produces, whatever its accuracy; another task only what is sent to it.
     Rows at full accuracy follow from the sources' rates and the selectivities, not from what is shed now, so what a
     plan does to the measurements does not come back into the next plan. A task of which the costs, or what reaches it,
-    are not known is taken as the paper takes it.
+    are not known is taken as the paper takes it. A task manager on which tasks take more than their costs say, be it
+    slower or the costs wrong, has that much less for them.
     """
     current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
     full = full_rates(snapshot, topology, load)
@@ -64,7 +66,9 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         base[t] = min(fixed if task.upstream else fixed + read * each, FULL_CORE)
         cpu[t] = (read + work if task.upstream else work) * each
         at[t] = 1.0
-    return Requirements(current, base, cpu, at)
+    costs = [NODE_COST.of(manager) or 1.0 for manager in snapshot.task_managers]
+    available = [cpu_left / cost for cpu_left, cost in zip(load.available, costs, strict=True)]
+    return Requirements(current, base, cpu, at, available)
 
 
 def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float | None]:
