@@ -1,18 +1,24 @@
-"""Stream Economics with costs that are learned, in place of "CPU is proportional to accuracy" (Eq. 3.9)."""
+"""Stream Economics with what makes it better than the paper, one thing after the other."""
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies.stream_economics.filling import fill
+from qod_magics.policies.stream_economics.helpful_moves import only_helpful
 from qod_magics.policies.stream_economics.learning import Lessons, learn
 from qod_magics.policies.stream_economics.load import Load
-from qod_magics.policies.stream_economics.policy import StreamEconomics
+from qod_magics.policies.stream_economics.policy import Minimums, Situation, StreamEconomics
+from qod_magics.policies.stream_economics.reach import reached
 from qod_magics.policies.stream_economics.requirements import Requirements, learned
 from qod_magics.policies.stream_economics.topology import Topology
 
 
 class FittedStreamEconomics(StreamEconomics):
-    """The same cycle, and CPU = fixed + read * input rate + work * input rate * accuracy for each task.
+    """The same cycle with CPU = fixed + read * input rate + work * input rate * accuracy for each task, in place of
+    "CPU is proportional to accuracy" (Eq. 3.9).
 
     What was learned is in the snapshot (`learn`); where it is not, a task is taken as the paper takes it.
     """
@@ -26,3 +32,20 @@ class FittedStreamEconomics(StreamEconomics):
     def requirements(self, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         """What each task needs for which accuracy, as far as it was learned."""
         return learned(snapshot, topology, load)
+
+
+class FilledStreamEconomics(FittedStreamEconomics):
+    """Costs as learned; queries of one priority rise together (`filling`); and nothing moves where it would not fit."""
+
+    name = "stream-economics-filled"
+
+    def ensure_minimums(self, situation: Situation) -> Minimums:
+        """As in the paper, but an instance for whose minimum no other task manager has room stays where it is."""
+        return only_helpful(super().ensure_minimums(situation).failed, situation)
+
+    def give_out(self, situation: Situation, available: list[float], left_out: Set[int]) -> list[float]:
+        """desired(q) by task position: max-min fair within each priority."""
+        load, topology = situation.load, situation.topology
+        held = reached(topology, {load.task_of[i] for i in left_out}) if left_out else None
+        sharing = [i for i in situation.by_id if i not in left_out]
+        return fill(sharing, load, topology, situation.required, available, held)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,29 @@ class _Application:
         return cls(declared, topology, Reach.of(topology))
 
 
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a cycle decides on. Positions are those in the snapshot."""
+
+    snapshot: Snapshot
+    topology: Topology
+    reach: Reach
+    load: Load
+    required: Requirements
+    min_required: list[float]  #: by task: minReq(t), % of one core
+    by_id: list[int]  #: the instances in the order of their ids, which settles ties
+
+
+@dataclass(frozen=True, slots=True)
+class Minimums:
+    """What the minimum accuracies come to."""
+
+    available: list[float]  #: by task manager: CPU left above them, % of one core
+    failed: list[int]  #: instances that leave
+    starved: list[int]  #: task managers where they do not fit
+    place: Mapping[str, str]  #: where the failed go
+
+
 class StreamEconomics:
     """Algorithm 3.2. First every minimum accuracy, then the rest by priority, then drops as early as possible."""
 
@@ -53,38 +76,50 @@ class StreamEconomics:
         load = Load.of(snapshot, topology)
         required = self.requirements(snapshot, topology, load)
         min_required = [required.of(t, accuracy) for t, accuracy in enumerate(topology.min_accuracy)]
-        by_id = _by_id(snapshot)
-        available, failed, starved = _ensure_minimums(by_id, topology, load, min_required, required.available)
-        left_out = set(failed)
+        situation = Situation(snapshot, topology, application.reach, load, required, min_required, _by_id(snapshot))
+        minimums = self.ensure_minimums(situation)
+        left_out = set(minimums.failed)
         if any(load.warming):
-            left_out.update(i for i in by_id if load.warming[load.manager_of[i]])
-        accuracies = QueryAccuracies(topology, application.reach, {load.task_of[i] for i in left_out})
-        sharing = [i for i in by_id if i not in left_out] if left_out else by_id
-        beyond = min_required
-        if any(required.base):
-            beyond = [needed - base for needed, base in zip(min_required, required.base, strict=True)]
-            for t in {load.task_of[i] for i in sharing}:
-                if (most := required.most(t)) < 1.0:
-                    accuracies.limit(t, max(most, topology.min_accuracy[t]))
-        needs = Needs(required.cpu, required.at, topology.min_accuracy, beyond)
-        share(groups_by_priority(sharing, load, topology), needs, available, accuracies)
-
-        by_task = accuracies.by_task()
+            left_out.update(i for i in situation.by_id if load.warming[load.manager_of[i]])
+        by_task = self.give_out(situation, minimums.available, left_out)
         propagate(by_task, topology)
         desired = dict(zip(topology.position, by_task, strict=True))
         plan = Plan(
             current_accuracy=dict(zip(topology.position, required.current, strict=True)),
             desired=desired,
             non_drop=non_drop(snapshot, desired),
-            fail=tuple(snapshot.instances[i].id for i in failed),
-            place=_replace(snapshot, failed),
-            starved=tuple(snapshot.task_managers[manager].id for manager in starved),
+            fail=tuple(snapshot.instances[i].id for i in minimums.failed),
+            place=minimums.place,
+            starved=tuple(snapshot.task_managers[manager].id for manager in minimums.starved),
         )
         return plan, application
 
     def requirements(self, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         """What each task needs for which accuracy."""
         return proportional(snapshot, topology, load)
+
+    def ensure_minimums(self, situation: Situation) -> Minimums:
+        """Which instances have to leave for the minimum accuracies, and where they go."""
+        available, failed, starved = _ensure_minimums(situation)
+        return Minimums(available, failed, starved, _replace(situation.snapshot, failed))
+
+    def give_out(self, situation: Situation, available: list[float], left_out: Set[int]) -> list[float]:
+        """desired(q) by task position, out of what is `available` above the minimum accuracies.
+
+        Instances that are `left_out` have no share, and their queries only their minimum accuracies.
+        """
+        topology, load, required = situation.topology, situation.load, situation.required
+        accuracies = QueryAccuracies(topology, situation.reach, {load.task_of[i] for i in left_out})
+        sharing = [i for i in situation.by_id if i not in left_out] if left_out else situation.by_id
+        beyond = situation.min_required
+        if any(required.base):
+            beyond = [needed - base for needed, base in zip(beyond, required.base, strict=True)]
+            for t in {load.task_of[i] for i in sharing}:
+                if (most := required.most(t)) < 1.0:
+                    accuracies.limit(t, max(most, topology.min_accuracy[t]))
+        needs = Needs(required.cpu, required.at, topology.min_accuracy, beyond)
+        share(groups_by_priority(sharing, load, topology), needs, available, accuracies)
+        return accuracies.by_task()
 
 
 def _by_id(snapshot: Snapshot) -> list[int]:
@@ -93,15 +128,14 @@ def _by_id(snapshot: Snapshot) -> list[int]:
     return sorted(range(len(ids)), key=ids.__getitem__)
 
 
-def _ensure_minimums(
-    by_id: Sequence[int], topology: Topology, load: Load, min_required: Sequence[float], available: Sequence[float]
-) -> tuple[list[float], list[int], list[int]]:
+def _ensure_minimums(situation: Situation) -> tuple[list[float], list[int], list[int]]:
     """Algorithm 3.2, lines 7 to 14: CPU left above the minimums by task manager, failed instances, starved managers."""
-    available = list(available)
+    topology, load, min_required = situation.topology, situation.load, situation.min_required
+    available = list(situation.required.available)
     failed: list[int] = []
     starved: list[int] = []
     hosted: list[list[int]] = [[] for _ in available]
-    for i in by_id:
+    for i in situation.by_id:
         hosted[load.manager_of[i]].append(i)
     task_of = load.task_of
     for manager, instances in enumerate(hosted):

@@ -25,6 +25,12 @@ class Requirements:
         """What an instance of the task needs for an accuracy, % of one core."""
         return min(self.base[t] + required_cpu(accuracy, self.cpu[t], self.at[t]), FULL_CORE)
 
+    def cost(self, t: int) -> float:
+        """What accuracy 1 needs more than accuracy 0, % of one core."""
+        if self.at[t] <= 0.0:
+            return FULL_CORE
+        return self.cpu[t] / self.at[t]
+
     def most(self, t: int) -> float:
         """The accuracy at which an instance fills its core; 1 or more where it never does."""
         if self.base[t] == 0.0 or self.cpu[t] <= 0.0 or self.at[t] <= 0.0:  # without a base `share` sees to it

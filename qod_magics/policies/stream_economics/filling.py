@@ -1,0 +1,176 @@
+"""What is left above the minimum accuracies, given out so that queries of one priority rise together. Pure.
+
+The paper gives each instance an even share of the CPU. In a chain, what one instance can't use for another's sake is
+then lost, and where task managers come in an order, who is first decides who gets what. Here all queries of a priority
+are raised to one level until a task manager has no CPU left; those that would need it stay there, the others go on.
+That is max-min fair: no query could have more without taking from one of its priority that has less. And the plan
+is a continuous function of the loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from qod_magics.policies.stream_economics.accuracy import FULL_CORE
+from qod_magics.policies.stream_economics.killing import tolerance
+from qod_magics.policies.stream_economics.load import Load
+from qod_magics.policies.stream_economics.requirements import Requirements
+from qod_magics.policies.stream_economics.topology import Topology
+
+
+def fill(
+    instances: Iterable[int],
+    load: Load,
+    topology: Topology,
+    required: Requirements,
+    available: Sequence[float],
+    held: Sequence[bool] | None = None,
+) -> list[float]:
+    """desired(q) by task position, fraction of 1; 0 where a task is no query.
+
+    `instances` (positions) take part; `available` is what their task managers have above the minimum accuracies, % of
+    one core; `held[t]` says that a query stays at its minimum (None: none does).
+    """
+    filling = _Filling(instances, load, topology, required, available)
+    queries = [t for t, consumers in enumerate(topology.downstream) if not consumers]
+    rising: dict[int, list[int]] = {}
+    for q in queries:
+        if held is None or not held[q]:
+            rising.setdefault(topology.priority[q], []).append(q)
+    for priority in sorted(rising, reverse=True):
+        filling.raise_together(rising[priority])
+    desired = [0.0] * len(topology.downstream)
+    for q in queries:
+        desired[q] = filling.floor[q]
+    return desired
+
+
+class _Filling:
+    """Where all stand, between one priority and the next.
+
+    A *limit* is a task manager, or the one core of an instance whose task could fill it. At any given time no limit's
+    `slack` is negative, and a task runs at its `floor`, or at the level of the queries that rise if it `rises` and that
+    is higher.
+    """
+
+    def __init__(
+        self,
+        instances: Iterable[int],
+        load: Load,
+        topology: Topology,
+        required: Requirements,
+        available: Sequence[float],
+    ) -> None:
+        self.floor = list(topology.min_accuracy)  #: by task: the accuracy that it has for sure
+        self._topology = topology
+        self._slope = [required.cost(t) for t in range(len(self.floor))]
+        self._children = [0] * len(self.floor)  #: by task: how many of those it feeds rise; 1 for a query that rises
+        self._slack = list(available)
+        self._hosted: list[dict[int, int]] = [{} for _ in available]  #: by limit: how many instances of each task
+        self._limits: list[list[int]] = [[] for _ in self.floor]  #: by task
+        for i in instances:
+            t, manager = load.task_of[i], load.manager_of[i]
+            hosted = self._hosted[manager]
+            if t not in hosted:
+                self._limits[t].append(manager)
+            hosted[t] = hosted.get(t, 0) + 1
+        for t, limits in enumerate(self._limits):
+            least = required.of(t, self.floor[t])
+            if limits and least + self._slope[t] * (1.0 - self.floor[t]) > FULL_CORE:
+                limits.append(len(self._slack))
+                self._slack.append(FULL_CORE - least)
+                self._hosted.append({t: 1})
+
+    def raise_together(self, queries: Sequence[int]) -> None:
+        """Raise these queries as far as the limits let each of them."""
+        touched: set[int] = set()
+        for q in queries:
+            touched |= self._begin(q)
+        level = {limit: self._level(limit) for limit in touched}
+        heap = [(at, limit) for limit, at in level.items()]  # may hold outdated entries, known by their level
+        heapify(heap)
+        while heap:
+            at, limit = heappop(heap)
+            if at != level[limit]:
+                continue
+            if at >= 1.0:
+                break
+            changed: set[int] = set()
+            for q in self._stopped_by(limit, at):
+                changed |= self._settle(q, max(at, self.floor[q]))
+            for each in changed | {limit}:
+                new = self._level(each)
+                if new != level[each]:
+                    level[each] = new
+                    heappush(heap, (new, each))
+        for q in queries:
+            if self._children[q]:
+                self._settle(q, 1.0)
+
+    def _begin(self, q: int) -> set[int]:
+        """A query begins to rise, and with it all that feeds it; the limits that concern them."""
+        touched: set[int] = set()
+        waiting = [q]
+        while waiting:
+            t = waiting.pop()
+            self._children[t] += 1
+            if self._children[t] == 1:
+                touched.update(self._limits[t])
+                waiting += self._topology.upstream[t]
+        return touched
+
+    def _level(self, limit: int) -> float:
+        """The level that what rises can reach before the limit has nothing left; inf: any."""
+        floor, slope, children = self.floor, self._slope, self._children
+        rising = sorted((floor[t], slope[t] * n) for t, n in self._hosted[limit].items() if children[t] and slope[t])
+        left = self._slack[limit] - tolerance(self._slack[limit])
+        steep = at = 0.0
+        for low, cost in rising:
+            if steep and left <= steep * (low - at):
+                return at + max(left, 0.0) / steep
+            left -= steep * (low - at)
+            steep += cost
+            at = low
+        return at + max(left, 0.0) / steep if steep else inf
+
+    def _stopped_by(self, limit: int, level: float) -> list[int]:
+        """The queries that rise and would need more of a limit beyond this level."""
+        downstream = self._topology.downstream
+        found = []
+        waiting = [
+            t for t in self._hosted[limit] if self._children[t] and self._slope[t] > 0.0 and self.floor[t] <= level
+        ]
+        seen = set(waiting)
+        while waiting:
+            t = waiting.pop()
+            if not downstream[t]:
+                found.append(t)
+            for consumer in downstream[t]:
+                if self._children[consumer] and consumer not in seen:
+                    seen.add(consumer)
+                    waiting.append(consumer)
+        return found
+
+    def _settle(self, q: int, accuracy: float) -> set[int]:
+        """A query stops at an accuracy; the limits for which that changes anything."""
+        changed: set[int] = set()
+        upstream = self._topology.upstream
+        waiting = [q]
+        while waiting:  # what feeds it runs at that, too
+            t = waiting.pop()
+            if accuracy > self.floor[t] or t == q:
+                for limit in self._limits[t]:
+                    self._slack[limit] -= self._slope[t] * self._hosted[limit][t] * (accuracy - self.floor[t])
+                changed.update(self._limits[t])
+                self.floor[t] = accuracy
+                waiting += upstream[t]
+        waiting = [q]
+        while waiting:  # and no longer rises for it
+            t = waiting.pop()
+            self._children[t] -= 1
+            if not self._children[t]:
+                changed.update(self._limits[t])
+                waiting += upstream[t]
+        return changed
