@@ -1,0 +1,135 @@
+"""The applications of the evaluation: Taxi Drives and K nearest neighbours, as in the notebooks, by the Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from qod_magics.data import POINT_SCHEMA, reference_points, trip_schema, zone_centroids
+from qod_magics.session import Session
+
+COLUMNS = [
+    "tpep_pickup_datetime",
+    "tpep_dropoff_datetime",
+    "PULocationID",
+    "DOLocationID",
+    "trip_distance",
+    "total_amount",
+    "tip_amount",
+    "pickup_longitude",
+    "pickup_latitude",
+    "dropoff_longitude",
+    "dropoff_latitude",
+]
+TOPICS = ("trips1", "trips2")
+POINTS = {"generator": "points", "rows": 20_000, "seed": 7, "clusters": 16}
+
+
+def trips(rates: Sequence[Sequence[float]] | float, duration_s: float, seed: int = 1) -> dict[str, Any]:
+    """A scenario that sends trips to both topics, each at these rates (rows/s, or [second, rows/s] points)."""
+    data = {"generator": "taxi-trips", "columns": COLUMNS}
+    return {
+        "seed": seed,
+        "duration_s": duration_s,
+        "topics": [{"topic": topic, "partitions": 1, "data": data, "rate": rates} for topic in TOPICS],
+    }
+
+
+def points(
+    rates: Sequence[Sequence[float]] | float, duration_s: float, phases: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """A scenario that sends points at these rates, of both partitions together; `phases` names seconds."""
+    return {
+        "duration_s": duration_s,
+        "topics": [{"topic": "points", "partitions": 2, "data": POINTS, "rate": rates}],
+        "phases": [{"name": name, "from_s": at} for name, at in (phases or {}).items()],
+    }
+
+
+def start_taxi_drives(session: Session, restrictions: Mapping[str, tuple[int, float]]) -> None:
+    """Two sources that clean trips, TDSnk1 on two instances and the heavier TDSnk2, with (priority, minimum accuracy)
+    of each."""
+    columns = trip_schema(COLUMNS)
+    for name, topic in zip(("TDSrc1", "TDSrc2"), TOPICS, strict=True):
+        session.stream(name, _clean, topic=topic, schema=columns)
+    from_stand, to_stand = _nearest_stand("pickup"), _nearest_stand("dropoff")
+
+    def by_zone(TDSrc1: DataFrame, TDSrc2: DataFrame) -> DataFrame:
+        return (
+            TDSrc1.union(TDSrc2)
+            .withColumn("stand", F.expr(from_stand))
+            .withWatermark("tpep_dropoff_datetime", "10 seconds")
+            .groupBy(F.window("tpep_dropoff_datetime", "10 seconds"), "PULocationID")
+            .agg(
+                F.sum("_weight").alias("trips"),
+                *(_total(what) for what in ("total_amount", "tip_amount", "trip_distance", "minutes", "stand.km")),
+            )
+        )
+
+    def by_stand(TDSrc1: DataFrame, TDSrc2: DataFrame) -> DataFrame:
+        return (
+            TDSrc1.union(TDSrc2)
+            .withColumns({"start": F.expr(from_stand), "end": F.expr(to_stand)})
+            .withWatermark("tpep_dropoff_datetime", "10 seconds")
+            .groupBy(F.window("tpep_dropoff_datetime", "10 seconds"), F.col("start.id").alias("stand"))
+            .agg(
+                F.sum("_weight").alias("trips"),
+                _total("total_amount"),
+                F.expr("sum(_weight * if(end.id = start.id, 1, 0))").alias("round_trips"),
+                F.percentile_approx("minutes", 0.9).alias("minutes_p90"),
+            )
+        )
+
+    for name, recipe, instances in (("TDSnk1", by_zone, 2), ("TDSnk2", by_stand, 1)):
+        priority, minimum = restrictions[name]
+        session.stream(name, recipe, priority=priority, min_accuracy=minimum, parallelism=instances)
+
+
+def start_knn(session: Session, name: str, priority: int, min_accuracy: float) -> None:
+    """One task, source and query at once, on two instances: the label of a point by its five nearest of 500."""
+    reference = reference_points(500, POINTS["seed"], POINTS["clusters"]).to_pandas()  # type: ignore[arg-type]
+    array = reference.to_json(orient="records")
+    row = "ARRAY<STRUCT<x: DOUBLE, y: DOUBLE, z: DOUBLE, label: INT>>"
+    distance = "struct(pow(r.x - x, 2) + pow(r.y - y, 2) + pow(r.z - z, 2) AS squared, r.label AS label)"
+    nearest = f"slice(array_sort(transform(from_json('{array}', '{row}'), r -> {distance})), 1, 5).label"
+    vote = """array_max(transform(array_distinct(nearest), label -> struct(
+        size(filter(nearest, one -> one = label)) AS votes, -array_position(nearest, label) AS place, label))).label"""
+
+    def classified(source: DataFrame) -> DataFrame:
+        return source.withColumn("nearest", F.expr(nearest)).select("id", "ts", F.expr(vote).alias("label"))
+
+    session.stream(
+        name,
+        classified,
+        topic="points",
+        schema=POINT_SCHEMA,
+        parallelism=2,
+        priority=priority,
+        min_accuracy=min_accuracy,
+    )
+
+
+def _clean(source: DataFrame) -> DataFrame:
+    minutes = (F.unix_millis("tpep_dropoff_datetime") - F.unix_millis("tpep_pickup_datetime")) / 60000
+    return source.withColumn("minutes", minutes).where("minutes > 0 AND trip_distance > 0 AND total_amount > 0")
+
+
+def _total(what: str) -> Column:
+    return F.expr(f"sum(_weight * {what})").alias(what.replace(".", "_"))
+
+
+def _nearest_stand(end: str) -> str:
+    """SQL of the stand that is nearest to an end of a trip: great-circle distance in km, smallest first."""
+    centres = zone_centroids().to_pandas().sort_values("share", ascending=False)
+    stands = ", ".join(
+        f"named_struct('id', {int(s.LocationID)}, 'x', {s.longitude:.4f}D, 'y', {s.latitude:.4f}D)"
+        for s in centres.itertuples()
+    )
+    km = (
+        f"12742 * asin(sqrt(pow(sin(radians(s.y - {end}_latitude) / 2), 2) + cos(radians({end}_latitude)) * "
+        f"cos(radians(s.y)) * pow(sin(radians(s.x - {end}_longitude) / 2), 2)))"
+    )
+    return f"array_min(transform(array({stands}), s -> named_struct('km', {km}, 'id', s.id)))"

@@ -1,0 +1,221 @@
+"""EVALUATION.md, written from the figures alone: tables of the source's figures beside ours, and what falls short."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+COMMAND = "python -m benchmarks.evaluation"
+Figures = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure: what the source says, what came out in each run, and the limit that it is held against."""
+
+    what: str
+    source: str
+    values: Sequence[float | None]
+    unit: str = ""
+    at_most: float | None = None
+    at_least: float | None = None
+    source_value: float | None = None  #: for the ratio
+
+    @property
+    def middle(self) -> float | None:
+        """The median of the runs that have a value."""
+        known = [value for value in self.values if value is not None]
+        return median(known) if known else None
+
+    @property
+    def short(self) -> bool:
+        """Whether the limit is not met, or there is no value."""
+        if self.middle is None:
+            return True
+        return (self.at_most is not None and self.middle > self.at_most) or (
+            self.at_least is not None and self.middle < self.at_least
+        )
+
+    def line(self) -> str:
+        """Of a Markdown table."""
+        limit = ""
+        if self.at_most is not None:
+            limit = f"<= {self.at_most:g}{self.unit}"
+        if self.at_least is not None:
+            limit = f">= {self.at_least:g}{self.unit}"
+        ratio = ""
+        if self.source_value and self.middle is not None:
+            ratio = f"{self.middle / self.source_value:.2f}"
+        mark = "short" if self.short else ("holds" if limit else "")
+        return f"| {self.what} | {self.source} | {self._shown()} | {ratio} | {limit} | {mark} |"
+
+    def _shown(self) -> str:
+        known = [value for value in self.values if value is not None]
+        if not known:
+            return "never"
+        text = f"{median(known):.3g}{self.unit}"
+        if len(known) > 1:
+            text += f" ({min(known):.3g} to {max(known):.3g})"
+        missing = len(self.values) - len(known)
+        return text + (f"; in {missing} of {len(self.values)} runs never" if missing else "")
+
+
+def write(results: Path, path: Path) -> None:
+    """Write the document from the JSON files in `results`; its charts lie beside them."""
+    found = {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(results.glob("*.json"))}
+    parts = [_HEAD]
+    rows: list[Row] = []
+    for part, section in _SECTIONS.items():
+        if part in found:
+            text, table = section(found[part]["runs"])
+            rows += table
+            parts.append(_section(part, found[part], text, table, results, path.parent))
+    parts.append(_shortfalls(rows, [part for part in _SECTIONS if part not in found]))
+    path.write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+_HEAD = f"""# Evaluation
+
+The scenarios of *Stream Economics*, run on the machine that is named with each. `{COMMAND}` runs them
+again and writes this file from the figures in `benchmarks/results/`. The source had four machines of one core each;
+here, all runs on one machine, a core for each of two task managers, with broker and injector on the second one's. Loads
+are therefore not the source's rows/s but multiples of what the first task manager can carry, which each run measures
+first. Of several runs the median is told, with the range."""
+
+
+def _section(part: str, kept: Figures, text: str, rows: Sequence[Row], results: Path, base: Path) -> str:
+    title, _, told = text.partition("\n")
+    lines = [f"## {title}", "", told.strip(), ""]
+    if rows:
+        lines += ["| figure | source | ours | ratio | to reach | |", "|---|---|---|---|---|---|"]
+        lines += [row.line() for row in rows] + [""]
+    for chart in sorted(results.glob(f"{part}-*.svg")):
+        where = chart.relative_to(base) if chart.is_relative_to(base) else chart
+        lines += [f"![{part}: {chart.stem.partition('-')[2].replace('-', ' ')}]({where})", ""]
+    runs = len(kept["runs"])
+    lines.append(
+        f"`{COMMAND} {part} --scale {kept['scale']:g} --repeats {runs}`, {kept['at']}, commit {kept['commit']}: "
+        f"{kept['machine']}; load average {kept['load_average']:.1f} afterwards."
+    )
+    return "\n".join(lines)
+
+
+def _shortfalls(rows: Sequence[Row], missing: Sequence[str]) -> str:
+    short = [row for row in rows if row.short]
+    lines = ["## What falls short", ""]
+    lines += [f"- {row.what}: {row._shown()}, and {row.source or 'the limit'} was to be reached." for row in short]
+    lines += [f"- {part} was not run." for part in missing]
+    return "\n".join(lines if len(lines) > 2 else [*lines, "Nothing of what was run."])
+
+
+# -- the sections ------------------------------------------------------------------------------------------------------
+
+
+def _criteria(runs: Sequence[Figures]) -> str:
+    """What of the verdict holds, in words."""
+    said = []
+    for number, run in enumerate(runs, 1):
+        failed = [c for c in run["criteria"] if not c["passed"]]
+        passed = len(run["criteria"]) - len(failed)
+        said.append(f"Run {number}: {passed} of {len(run['criteria'])} checks of the recording hold.")
+        said += [f"Not: {c['name']} ({c['detail']})." for c in failed]
+    return " ".join(said)
+
+
+def _worst(runs: Sequence[Figures]) -> list[float | None]:
+    return [min(run["worst_margin"].values(), default=None) for run in runs]
+
+
+def _scenario1(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
+    ends = [sum(home != "tm1" for id, home in run["homes_heavier"].items() if id.startswith("TDSnk1.")) for run in runs]
+    errors = [100 * max(run["accuracy_error"].values()) for run in runs]
+    text = (
+        "Scenario 1: same priority\n"
+        "The load rises over what one task manager carries: both queries shed, TDSnk1 not below 0.4 and TDSnk2 not "
+        "below 0.6. A second task manager joins, and as the load rises further instances move there. "
+        + " ".join(
+            f"Moves of run {n}: {_moves(run)}; under the heavier load {end} of 2 instances of TDSnk1 are on tm2."
+            for n, (run, end) in enumerate(zip(runs, ends, strict=True), 1)
+        )
+        + " "
+        + _criteria(runs)
+    )
+    return text, [
+        Row("worst measured accuracy less the minimum", "0", _worst(runs), at_least=-0.05),
+        Row("mean abs(curAc - ac) of the sources", "2.4 % [P], 0.6 % [T]", errors, " %", at_most=2.4, source_value=2.4),
+        Row("instances of TDSnk1 on the second task manager", "2", ends, at_least=2, source_value=2),
+        Row("reaction to the rising load", "fast", [run["reaction_up_s"] for run in runs], " s", at_most=60),
+        Row("reaction to the end of the load", "fast", [run["reaction_down_s"] for run in runs], " s", at_most=60),
+        Row("longest move", "warm-up < 60 s", [_longest(run) for run in runs], " s", at_most=60, source_value=60),
+    ]
+
+
+def _scenario2(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
+    text = (
+        "Scenario 2: priorities\n"
+        "KNN (priority 1), TDSnk1 (2) and TDSnk2 (3) share two task managers while the load rises three times. "
+        + " ".join(
+            f"Run {n}: {', then '.join(run['gives_way']) or 'nobody'} gave way; moves: {_moves(run)}; accuracy at the "
+            f"last step: {_accuracies(run['accuracy'].get('rising-3', {}))}."
+            for n, run in enumerate(runs, 1)
+        )
+        + " "
+        + _criteria(runs)
+    )
+    first = [float((run["gives_way"] or [""])[0] == "KNN") for run in runs]
+    return text, [
+        Row("worst measured accuracy less the minimum", "0", _worst(runs), at_least=-0.05),
+        Row("KNN gives way first (1: yes)", "yes", first, at_least=1),
+        Row("longest move", "warm-up < 60 s", [_longest(run) for run in runs], " s", at_most=60, source_value=60),
+    ]
+
+
+def _scenario3(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
+    text = (
+        "Scenario 3: a rate that changes\n"
+        "KNN on two instances while its rate goes up and down in steps and ramps, between 0.75 and 2.5 times what the "
+        "task manager carries. The input rate is estimated in two ways: from the broker's end offsets, by which cycles "
+        "are decided here, and as the thesis does, from consumed rows and the change of the lag; the truth is what the "
+        "injector had acknowledged. " + _criteria(runs)
+    )
+
+    def estimate(whose: str, what: str) -> list[float | None]:
+        return [run["rate"][whose][what] for run in runs]
+
+    return text, [
+        Row("input rate, mean error", "0.4 %", [abs(v or 0) for v in estimate("ours", "mean")], " %", 0.2, None, 0.4),
+        Row("input rate, spread", "6.2 %", estimate("ours", "spread"), " %", 2.0, None, 6.2),
+        Row("input rate, P90", "2.8 %", estimate("ours", "p90"), " %", 1.0, None, 2.8),
+        Row("the thesis' method here, mean error", "0.4 %", [abs(v or 0) for v in estimate("thesis", "mean")], " %"),
+        Row("the thesis' method here, spread", "6.2 %", estimate("thesis", "spread"), " %"),
+        Row("the thesis' method here, P90", "2.8 %", estimate("thesis", "p90"), " %"),
+        Row("Pearson(accuracy, 1 / rate)", "0.95", [run["correlation_inverse"] for run in runs], "", None, 0.9, 0.95),
+        Row(
+            "longest lag of a source, in periods of input", "near 0, with spikes", [r["most_lag_periods"] for r in runs]
+        ),
+        Row("worst measured accuracy less the minimum", "0", _worst(runs), at_least=-0.05),
+    ]
+
+
+def _moves(run: Figures) -> str:
+    said = [f"{m['instance']} to {m['to']} in {m['took_s']:.1f} s" for m in run["moves"]]
+    return ", ".join(said) or "none"
+
+
+def _longest(run: Figures) -> float | None:
+    return max((float(m["took_s"]) for m in run["moves"]), default=None)
+
+
+def _accuracies(found: Mapping[str, float]) -> str:
+    return ", ".join(f"{query} {value:.2f}" for query, value in found.items()) or "unknown"
+
+
+_SECTIONS: Mapping[str, Callable[[Sequence[Figures]], tuple[str, list[Row]]]] = {
+    "scenario1": _scenario1,
+    "scenario2": _scenario2,
+    "scenario3": _scenario3,
+}

@@ -1,0 +1,205 @@
+"""Scenarios 1 to 3 of the source's evaluation, run live; each gives figures and a recording."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.evaluation import readings
+from benchmarks.evaluation.applications import TOPICS, points, start_knn, start_taxi_drives, trips
+from benchmarks.evaluation.cluster import Run, running
+from qod_magics.controller import read
+from qod_magics.phases import Lines, is_repeated, period_s
+from qod_magics.verdict import queries, verdict
+
+CALM = 250.0  #: rows/s of both topics together while costs are measured
+LONG_S = 3600.0  #: longer than any run
+#: What of the verdict on a recording holds of any scenario.
+HOLD = ("every plan", "every query keeps", "lag stays", "every row")
+
+
+def same_priority(out: Path, scale: float) -> dict[str, Any]:
+    """Scenario 1: load rises on one task manager, both queries shed, none below its minimum; a second task manager
+    is added, and under a heavier load both instances of TDSnk1 move there.
+
+    `scale` shortens what is held, fraction of 1.
+    """
+    record = out / "scenario1.jsonl"
+    with running(record, dict.fromkeys(TOPICS, 1)) as run:
+        start_taxi_drives(run.session, {"TDSnk1": (1, 0.4), "TDSnk2": (1, 0.6)})
+        _taxi_course(run, scale, over=1.45, heavy=2.2)
+    return {**_figures(record), **_taxi_figures(record)}
+
+
+def two_priorities(out: Path, scale: float) -> dict[str, Any]:
+    """Scenario 2: KNN joins, with a priority below TDSnk1's, which is below TDSnk2's; as the load rises KNN gives way
+    first, then TDSnk1; then instances move."""
+    record = out / "scenario2.jsonl"
+    with running(record, {**dict.fromkeys(TOPICS, 1), "points": 2}) as run:
+        start_taxi_drives(run.session, {"TDSnk1": (2, 0.2), "TDSnk2": (3, 0.4)})
+        load = run.calibrate(trips(CALM / 2, LONG_S), CALM)
+        run.phase("second-task-manager")
+        run.session.add_task_manager(cpus=[run.last_core])
+        start_knn(run.session, "KNN", 1, 0.1)
+        run.inject(points(60, LONG_S))
+        run.until_settled(30 * scale)
+        steps: list[float] = []
+        for name, times in (("rising-1", 1.2), ("rising-2", 1.9), ("rising-3", 2.6)):
+            run.phase(name)
+            more = run.rows_for(times) - CALM - sum(steps)
+            if more > 0:
+                run.inject(trips(more / 2, LONG_S, seed=2 + len(steps)))
+                steps.append(more)
+            run.until_settled(40 * scale)
+        run.phase(None)
+        load.stop()
+    lines = tuple(read(record))
+    by_phase = {name: readings.mean_accuracy(lines, name) for name in ("rising-1", "rising-2", "rising-3")}
+    return {**_figures(record), "accuracy": by_phase, "gives_way": _order(lines)}
+
+
+def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
+    """Scenario 3: KNN on two instances while its rate goes up and down in steps and ramps: accuracy follows, lag stays
+    near 0, and the input rate is estimated."""
+    record = out / "scenario3.jsonl"
+    with running(record, {"points": 2}) as run:
+        start_knn(run.session, "KNN", 1, 0.1)
+        load = run.calibrate(points(200, LONG_S), 200)
+        load.stop()
+        top = run.rows_for(2.5)
+        unit = 20 * scale
+        rates = [
+            *((0, 0.3), (2, 0.3), (2, 1.0), (4, 1.0), (4, 0.5), (6, 0.5)),
+            *((9, 1.0), (11, 0.3), (11, 0.8), (13, 0.8), (13, 0.3), (15, 0.3)),
+        ]
+        run.phase("changing")
+        changing = run.inject(points([[unit * at, top * share] for at, share in rates], unit * rates[-1][0]))
+        changing.wait(unit * rates[-1][0] + 60)
+        run.phase(None)
+        run.wait(10)
+        loads = run.injected
+    lines = tuple(line for line in read(record) if not is_repeated(line))
+    changes = [line for line in lines if line.get("phase") == "changing"]
+    pairs = [
+        (line["measured"]["accuracy"]["KNN"], 1 / line["measured"]["input_rate"]["KNN"])
+        for line in changes
+        if line["measured"]["accuracy"].get("KNN") is not None and line["measured"]["input_rate"].get("KNN")
+    ]
+    return {
+        **_figures(record),
+        "correlation": readings.correlation([(accuracy, 1 / inverse) for accuracy, inverse in pairs]),
+        "correlation_inverse": readings.correlation(pairs),
+        "rate": _rate_estimates(changes, loads[-1], "KNN"),
+    }
+
+
+def _taxi_course(run: Run, scale: float, over: float, heavy: float) -> None:
+    """Calm, then a load of `over` times one task manager, a second one, `heavy` times, and calm again."""
+    run.calibrate(trips(CALM / 2, LONG_S), CALM)
+    first = max(run.rows_for(over) - CALM, CALM)
+    second = max(run.rows_for(heavy) - first - CALM, 0.4 * first)
+    loads = []
+    run.phase("overload")
+    loads.append(run.inject(trips([[0, 0], [20 * scale, first / 2]], LONG_S, seed=2)))
+    run.until_settled(55 * scale)
+    run.phase("second-task-manager")
+    run.session.add_task_manager(cpus=[run.last_core])
+    run.until_settled(20 * scale)
+    run.phase("heavier")
+    loads.append(run.inject(trips(second / 2, LONG_S, seed=3)))
+    run.until_settled(60 * scale)
+    run.phase("calm-again")
+    for load in loads:
+        load.stop()
+    run.until_settled(35 * scale)
+    run.phase(None)
+
+
+def _figures(record: Path) -> dict[str, Any]:
+    """What is asked of every scenario."""
+    lines = tuple(read(record))
+    criteria = [c for c in verdict(lines) if c.name.startswith(HOLD)]
+    return {
+        "criteria": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in criteria],
+        "worst_margin": readings.worst_margin(lines),
+        "moves": readings.moves(lines),
+        "homes": readings.homes(lines[-1]),
+        "most_lag_periods": readings.most_lag_periods(lines),
+        "period_s": period_s(lines[-1]),
+        "series": readings.series(lines),
+    }
+
+
+def _taxi_figures(record: Path) -> dict[str, Any]:
+    lines = tuple(read(record))
+    return {
+        "accuracy_error": readings.accuracy_errors(lines),
+        "reaction_up_s": readings.reaction_s(lines, "overload"),
+        "reaction_down_s": readings.reaction_s(lines, "calm-again"),
+        "accuracy": {
+            name: readings.mean_accuracy(lines, name)
+            for name in ("overload", "second-task-manager", "heavier", "calm-again")
+        },
+        "homes_heavier": readings.homes([line for line in lines if line.get("phase") == "heavier"][-1]),
+    }
+
+
+def _order(lines: Lines) -> list[str]:
+    """The queries in the order in which the plan first took a tenth of their input, once the load rose."""
+    found: list[str] = []
+    for line in lines:
+        if str(line.get("phase") or "").startswith("rising"):
+            desired = (line.get("plan") or {}).get("desired", {})
+            given = [q for q in queries(line) if desired.get(q, 1.0) < 0.9 and q not in found]
+            found += sorted(given, key=lambda query: desired[query])
+    return found
+
+
+def _rate_estimates(lines: Lines, load: Path, source: str) -> dict[str, Any]:
+    """The input rate that cycles were decided by, and that of the thesis (consumed rate, and the change of the lag),
+    against what the injector had sent over the same seconds."""
+    sent = _sent(load)
+    ours, theirs = [], []
+    before: Mapping[str, Any] | None = None
+    for line in lines:
+        end = datetime.fromisoformat(line["at"]).timestamp()
+        truth = _rows(sent, end - period_s(line), end) / period_s(line)
+        count = line["measured"]["counts"][source]
+        if truth > 0:
+            ours.append((line["measured"]["input_rate"][source], truth))
+        if before is not None:
+            then = before["measured"]["counts"][source]
+            took_s = end - datetime.fromisoformat(before["at"]).timestamp()
+            consumed = (count["processed"] + count["dropped"] - then["processed"] - then["dropped"]) / took_s
+            growth = (line["measured"]["lag"][source] - before["measured"]["lag"][source]) / took_s
+            if truth > 0:
+                theirs.append((consumed + growth, truth))
+        before = line
+    return {"ours": readings.errors_of(ours), "thesis": readings.errors_of(theirs)}
+
+
+def _sent(load: Path) -> list[tuple[float, int]]:
+    """(second of the wall clock, rows acknowledged so far), all topics together."""
+    found = [(0.0, 0)]
+    with load.open() as file:
+        for text in file:
+            line = json.loads(text)
+            if line["kind"] == "counts":
+                found.append((float(datetime.fromisoformat(line["at"]).timestamp()), int(line["acknowledged"])))
+    return sorted(found)
+
+
+def _rows(sent: list[tuple[float, int]], start: float, end: float) -> float:
+    """Rows from `start` to `end`, linear between the injector's lines."""
+
+    def until(second: float) -> float:
+        for (t0, n0), (t1, n1) in pairwise(sent):
+            if t0 <= second <= t1:
+                return n0 + (n1 - n0) * (second - t0) / max(t1 - t0, 1e-9) if t0 else 0.0
+        return float(sent[-1][1]) if second > sent[-1][0] else 0.0
+
+    return until(end) - until(start)
