@@ -1,7 +1,8 @@
 """What task managers can give and what their tasks need, for explanations. Pure.
 
-The figures are those of Stream Economics' model (card, sections 2 and 3). They are measurements and an extrapolation
-from them, so they say something about a snapshot whichever policy decided on it.
+The figures are those of Stream Economics' model (card, sections 2 and 3), with the costs of tasks that a snapshot
+knows, if it does. They are measurements and an extrapolation from them, so they say something about a snapshot
+whichever policy decided on it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 
 from qod_magics.controller.dag import Dag
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stream_economics.accuracy import current_accuracy, required_cpu
 from qod_magics.policies.stream_economics.load import Load
+from qod_magics.policies.stream_economics.requirements import learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,15 @@ def needs(snapshot: Snapshot) -> Mapping[str, Need]:
     """What each task manager of the snapshot has and needs, by id."""
     topology = Dag.of(snapshot).topology
     load = Load.of(snapshot, topology)
-    current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
+    required = learned(snapshot, topology, load)
     at_minimum = [0.0] * len(snapshot.task_managers)
     at_full = [0.0] * len(snapshot.task_managers)
-    least = [required_cpu(*each) for each in zip(topology.min_accuracy, load.cpu, current, strict=True)]
-    full = [required_cpu(1.0, *each) for each in zip(load.cpu, current, strict=True)]
+    least = required.all_of(topology.min_accuracy)
+    full = required.all_of([1.0] * len(least))
     for task, manager in zip(load.task_of, load.manager_of, strict=True):
         at_minimum[manager] += least[task]
         at_full[manager] += full[task]
     return {
-        manager.id: Need(load.available[i], at_minimum[i], at_full[i])
+        manager.id: Need(required.available[i], at_minimum[i], at_full[i])
         for i, manager in enumerate(snapshot.task_managers)
     }

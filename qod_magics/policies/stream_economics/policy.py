@@ -75,7 +75,7 @@ class StreamEconomics:
         topology = application.topology
         load = Load.of(snapshot, topology)
         required = self.requirements(snapshot, topology, load)
-        min_required = [required.of(t, accuracy) for t, accuracy in enumerate(topology.min_accuracy)]
+        min_required = required.all_of(topology.min_accuracy)
         situation = Situation(snapshot, topology, application.reach, load, required, min_required, _by_id(snapshot))
         minimums = self.ensure_minimums(situation)
         left_out = set(minimums.failed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qod_magics.core.optional import FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
@@ -24,6 +25,12 @@ class Requirements:
     def of(self, t: int, accuracy: float) -> float:
         """What an instance of the task needs for an accuracy, % of one core."""
         return min(self.base[t] + required_cpu(accuracy, self.cpu[t], self.at[t]), FULL_CORE)
+
+    def all_of(self, accuracies: Sequence[float]) -> list[float]:
+        """What an instance of each task needs for the task's accuracy, % of one core."""
+        if any(self.base):
+            return [self.of(t, accuracy) for t, accuracy in enumerate(accuracies)]
+        return [required_cpu(*each) for each in zip(accuracies, self.cpu, self.at, strict=True)]
 
     def cost(self, t: int) -> float:
         """What accuracy 1 needs more than accuracy 0, % of one core."""

@@ -1,0 +1,184 @@
+"""What giving out CPU by levels promises: it fits, it is fair, and it knows priorities; with costs learned or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from qod_magics.core.plan import Plan
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.policies import policy
+from qod_magics.policies.stream_economics.load import Load
+from qod_magics.policies.stream_economics.requirements import Requirements, learned
+from qod_magics.policies.stream_economics.topology import Topology
+from tests.policies.snapshots import snapshots
+
+NAME = "stream-economics-filled"
+ROUNDING = 1e-6
+
+
+@st.composite
+def taught(draw: st.DrawFn, wild: bool = False) -> Snapshot:
+    """A snapshot in which nobody warms up; of some tasks the costs are known, of all that send what they send."""
+    given = draw(snapshots(wild=wild, warming=False))
+    measure = st.floats(0.0, 1e6) if wild else st.integers(0, 500).map(float)
+    ratio = st.floats(0.0, 10.0) if wild else st.sampled_from([0.0, 0.5, 1.0, 2.0])
+    tasks = []
+    for task in given.tasks:
+        known = {"fixed_cpu": draw(measure) / 50.0, "read_us": draw(measure), "work_us": draw(measure)}
+        rate = None if task.upstream else 4.0 * draw(measure)
+        extra = {"selectivity": draw(ratio), **(known if draw(st.booleans()) else {})}
+        tasks.append(replace(task, external_rate=rate, extra=extra))
+    return replace(given, tasks=tuple(tasks))
+
+
+def decide(given: Snapshot) -> Plan:
+    return policy(NAME).decide(given, None)[0]
+
+
+def model(given: Snapshot) -> tuple[Topology, Load, Requirements]:
+    topology = Topology.of(given.tasks)
+    load = Load.of(given, topology)
+    return topology, load, learned(given, topology, load)
+
+
+def upwards(topology: Topology, desired: Mapping[int, float]) -> list[float]:
+    """By task, what these accuracies of the queries make it run at."""
+    found = [desired.get(t, 0.0) for t in range(len(topology.downstream))]
+    for t in reversed(topology.order):
+        found[t] = max([found[t], *(found[consumer] for consumer in topology.downstream[t])])
+    return found
+
+
+def short(given: Snapshot, accuracy: list[float], by: float = 0.0) -> list[int]:
+    """The task managers that lack more than `by` % of a core for these accuracies; -1: a task fills its core."""
+    topology, load, required = model(given)
+    used = [0.0] * len(given.task_managers)
+    full = False
+    for t, manager in zip(load.task_of, load.manager_of, strict=True):
+        least = required.of(t, topology.min_accuracy[t])
+        needed = least + required.cost(t) * (accuracy[t] - topology.min_accuracy[t])
+        full = full or (needed > 100.0 + by and accuracy[t] > topology.min_accuracy[t])
+        used[manager] += needed
+    return [m for m, cpu in enumerate(used) if cpu > required.available[m] + by] + [-1] * full
+
+
+def as_planned(given: Snapshot, plan: Plan) -> list[float]:
+    return [plan.desired[task.id] for task in given.tasks]
+
+
+@given(taught(wild=True))
+def test_any_valid_snapshot_has_a_plan_within_bounds(given: Snapshot) -> None:
+    plan = decide(given)
+    assert all(0 <= d <= 1 for d in plan.non_drop.values())
+    assert all(0 <= accuracy <= 1 for accuracy in plan.current_accuracy.values())
+    for task in given.tasks:
+        assert isfinite(plan.desired[task.id])
+        assert plan.desired[task.id] >= (task.min_accuracy or 0)
+
+
+@given(taught())
+def test_what_is_planned_fits_where_the_minimums_do(given: Snapshot) -> None:
+    topology, _, _ = model(given)
+    assume(not short(given, topology.min_accuracy))
+    plan = decide(given)
+    assert not plan.fail
+    assert not plan.starved
+    assert not short(given, as_planned(given, plan), by=ROUNDING * 1000)
+
+
+@given(taught())
+def test_nobody_could_have_more_without_taking_from_one_that_has_no_more(given: Snapshot) -> None:
+    topology, _, _ = model(given)
+    assume(not short(given, topology.min_accuracy))
+    plan = decide(given)
+    queries = {t: plan.desired[given.tasks[t].id] for t, below in enumerate(topology.downstream) if not below}
+    for q, mine in queries.items():
+        if mine >= 1.0:
+            continue
+        poorer = {
+            t: other
+            if topology.priority[t] > topology.priority[q]
+            or (topology.priority[t] == topology.priority[q] and other <= mine + ROUNDING)
+            else topology.min_accuracy[t]
+            for t, other in queries.items()
+        }
+        more = min(mine + 0.01, 1.0)
+        # those poorer or before it keep theirs and all others fall to their minimums: even so there is no room for more
+        assert short(given, upwards(topology, {**poorer, q: more})) or _free(given, q, mine, more)
+
+
+def _free(given: Snapshot, q: int, mine: float, more: float) -> bool:
+    """Whether the rise costs too little to be told from rounding."""
+    topology, _, required = model(given)
+    above = [q]
+    cost = 0.0
+    while above:
+        t = above.pop()
+        cost += required.cost(t) * (more - mine)
+        above += topology.upstream[t]
+    return cost < ROUNDING * 1000
+
+
+@given(taught(), st.floats(0.1, 50.0))
+def test_more_cpu_takes_nothing_from_the_highest_priority(given: Snapshot, more: float) -> None:
+    topology, _, _ = model(given)
+    assume(not short(given, topology.min_accuracy))
+    larger = replace(given, task_managers=tuple(replace(m, cores=m.cores + more) for m in given.task_managers))
+    first = max(task.priority for task in given.tasks if task.priority is not None)
+    before, after = decide(given), decide(larger)
+    queries = [task.id for task in given.tasks if task.priority == first]
+    assert min(after.desired[q] for q in queries) >= min(before.desired[q] for q in queries) - ROUNDING
+
+
+def two_queries(*managers: TaskManager, priority: int = 1) -> Snapshot:
+    """A source and two queries that need 20 % of a core, and 40 % and 80 % at full accuracy."""
+    costs = {"fixed_cpu": 0.0, "read_us": 0.0, "selectivity": 1.0}
+    return Snapshot(
+        managers,
+        (
+            Task("src", (), 1000.0, None, None, {**costs, "work_us": 200.0}),
+            Task("cheap", ("src",), None, 1, 0.1, {**costs, "work_us": 400.0}),
+            Task("dear", ("src",), None, priority, 0.1, {**costs, "work_us": 800.0}),
+        ),
+        (Stream("src", "cheap", 500.0), Stream("src", "dear", 500.0)),
+        tuple(
+            Instance(f"{task}.1", task, managers[0].id, 500.0, cpu, False)
+            for task, cpu in (("src", 10.0), ("cheap", 20.0), ("dear", 40.0))
+        ),
+    )
+
+
+def test_queries_of_one_priority_have_the_same_accuracy_where_they_share_all() -> None:
+    plan = decide(two_queries(TaskManager("tm1", 0.7, 70.0)))
+    assert plan.desired["cheap"] == pytest.approx(0.5)
+    assert plan.desired["dear"] == pytest.approx(0.5)
+
+
+def test_a_higher_priority_has_all_it_can_use_first() -> None:
+    plan = decide(two_queries(TaskManager("tm1", 1.2, 70.0), priority=2))
+    assert plan.desired["dear"] == pytest.approx(1.0)
+    assert plan.desired["cheap"] == pytest.approx(0.5)
+
+
+def test_an_instance_moves_only_where_its_minimum_fits() -> None:
+    tight = TaskManager("tm1", 0.1, 70.0)
+    assert decide(two_queries(tight, TaskManager("tm2", 1.0, 0.0))).place
+    nowhere = decide(two_queries(tight, TaskManager("tm2", 1.0, 99.0)))
+    assert not nowhere.fail
+    assert nowhere.starved == ("tm1",)
+
+
+def test_without_an_input_rate_it_is_taken_as_the_paper_takes_it() -> None:
+    known = two_queries(TaskManager("tm1", 0.7, 70.0))
+    source, *queries = known.tasks
+    unknown = replace(known, tasks=(replace(source, external_rate=None), *queries))
+    topology, load, required = model(unknown)
+    assert required.current[topology.position["src"]] == 1.0
+    assert required.base == [0.0] * 3
+    assert required.cpu == load.cpu

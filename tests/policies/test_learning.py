@@ -1,0 +1,130 @@
+"""What a policy that learns puts into a snapshot, from which readings, and that plans need nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qod_magics.controller.recording import read
+from qod_magics.core.optional import FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
+from qod_magics.core.plan_json import plan_from_json
+from qod_magics.core.policy import LearningPolicy
+from qod_magics.core.runtime import Count, Measured
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.policies import policy, policy_names
+from qod_magics.policies.stream_economics.learning import Lessons, learn
+from qod_magics.simulator import Simulation, simulate
+
+CLIMB = Path(__file__).parents[1] / "scenarios" / "climb.json"
+LEARNING = [name for name in policy_names() if isinstance(policy(name), LearningPolicy)]
+
+
+def seen(window: int = 0, kept: float = 500.0, cpu: float = 30.0, **marks: Any) -> Snapshot:
+    """A source of which half is dropped, and a query that gets two rows for each that is kept."""
+    extra = {"window": [window, window + 5], **{k: v for k, v in marks.items() if k != "warming_up"}}
+    warming = bool(marks.get("warming_up"))
+    return Snapshot(
+        (TaskManager("tm1", 1.0, 50.0),),
+        (Task("src", (), 1000.0, None, None), Task("q", ("src",), None, 1, 0.1)),
+        (Stream("src", "q", 2 * kept),),
+        (
+            Instance("src.1", "src", "tm1", kept, cpu, warming, extra),
+            Instance("q.1", "q", "tm1", 2 * kept, 10.0, False, {"window": [window, window + 5]}),
+        ),
+    )
+
+
+def books(cycle: int) -> Measured:
+    """Half of what the source reads is dropped, nothing of what the query reads."""
+    return Measured(counts={"src": Count(5000, 2500 * cycle, 2500 * cycle, 0), "src>q": Count(0, 5000 * cycle, 0, 0)})
+
+
+def costs(snapshot: Snapshot, task: str = "src") -> tuple[float | None, float | None, float | None]:
+    row = next(each for each in snapshot.tasks if each.id == task)
+    return FIXED_CPU.of(row), READ_COST.of(row), WORK_COST.of(row)
+
+
+def test_nothing_is_known_without_a_reading_of_a_running_instance() -> None:
+    for marks in ({"stale": True}, {"missing": ["cpu"]}, {"warming_up": True}):
+        found, _ = learn(seen(**marks), books(1), None)
+        assert costs(found) == (None, None, None)
+        assert costs(found, "q") != (None, None, None)
+
+
+def test_costs_are_those_of_the_rows_read_and_kept() -> None:
+    found, _ = learn(seen(), books(1), None)
+    fixed, read_us, work_us = costs(found)
+    assert fixed is not None
+    assert read_us is not None
+    assert work_us is not None
+    assert fixed + 1e-4 * (1000 * read_us + 500 * work_us) == pytest.approx(30.0)
+
+
+def test_a_window_counts_once() -> None:
+    _, memory = learn(seen(1), books(1), None)
+    again, held = learn(seen(1, cpu=90.0), books(1), memory)
+    assert held.tasks["src"].fit == memory.tasks["src"].fit
+    later, _ = learn(seen(2, cpu=90.0), books(2), memory)
+    assert costs(again) != costs(later)
+
+
+def test_rows_out_for_each_row_kept_are_known_when_all_instances_are_measured() -> None:
+    found, memory = learn(seen(), books(1), None)
+    assert [SELECTIVITY.of(task) for task in found.tasks] == [pytest.approx(2.0), None]
+    unseen, _ = learn(seen(2, kept=1.0, stale=True), books(2), memory)
+    assert SELECTIVITY.of(unseen.tasks[0]) == pytest.approx(2.0)
+
+
+def test_a_task_manager_where_all_costs_more_is_told_apart() -> None:
+    memory: Lessons | None = None
+    for cycle in range(1, 30):
+        one = seen(cycle)
+        twice = [
+            replace(each, id=each.id.replace(".1", ".2"), task_manager="tm2", cpu=2 * each.cpu)
+            for each in one.instances
+        ]
+        both = replace(
+            one, task_managers=(*one.task_managers, TaskManager("tm2", 1.0, 80.0)), instances=(*one.instances, *twice)
+        )
+        found, memory = learn(both, books(cycle), memory)
+    cheap, dear = (NODE_COST.of(manager) for manager in found.task_managers)
+    assert cheap is not None
+    assert dear is not None
+    assert dear / cheap == pytest.approx(2.0, rel=0.1)
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    _, memory = learn(seen(), books(1), None)
+    left = replace(seen(2), tasks=(Task("src", (), 1000.0, 1, 0.1),), streams=(), instances=seen(2).instances[:1])
+    _, after = learn(left, books(2), memory)
+    assert set(after.tasks) == {"src"}
+    assert set(after.windows) == {"src.1"}
+
+
+def test_the_same_input_teaches_the_same() -> None:
+    _, memory = learn(seen(), books(1), None)
+    one, other = learn(seen(2), books(2), memory), learn(seen(2), books(2), memory)
+    assert [task.extra for task in one[0].tasks] == [task.extra for task in other[0].tasks]
+    assert one[1] == other[1]
+
+
+def test_the_paper_does_not_see_what_was_learned() -> None:
+    found, _ = learn(seen(), books(1), None)
+    assert policy("stream-economics").decide(found, None)[0] == policy("stream-economics").decide(seen(), None)[0]
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_each_line_of_a_recording_gives_its_plan_again(name: str, tmp_path: Path) -> None:
+    """Also by itself, without those before: what was learned is in it."""
+    simulation = replace(Simulation.read(CLIMB), policy=name)
+    simulate(simulation, record=tmp_path / "run.jsonl", keep=False)
+    lines = list(read(tmp_path / "run.jsonl"))
+    assert sum("fixed_cpu" in task for task in lines[-1]["snapshot"]["tasks"]) == len(simulation.tasks)
+    for line in lines:
+        plan, _ = policy(name).decide(snapshot_from_json(line["snapshot"]), None)
+        assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan_from_json(line["plan"])
