@@ -19,6 +19,7 @@ from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
+from qod_magics.core.optional import DRAIN
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.policy import LearningPolicy, Policy
 from qod_magics.core.runtime import Dials, Measured, Observation, Runtime
@@ -284,7 +285,7 @@ class Controller:
         return Decision(snapshot, observation.measured, plan, settings, policy.name, policy_ms)
 
     def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
-        found = backlogs(snapshot, measured, self.period_s)
+        found = {} if DRAIN.name in plan.extra else backlogs(snapshot, measured, self.period_s)
         self._drains = self._drains.advance(found, now, self.drain_periods * self.period_s, self.period_s)
         left_s = self._drains.left_s(now, self.period_s)
         new = dials(plan, snapshot, measured, period_s=self.period_s, left_s=left_s, waiting=found)

@@ -55,7 +55,7 @@ class Request:
     meaning: str
 
 
-_FITTED = "stream-economics-fitted"
+_FITTED, _DRAINED = "stream-economics-fitted", "stream-economics-drained"
 
 NODE_MEMORY = Field("task_managers", "memory_mb", "MB", "d-storm", "memory that the scheduler may give out, Wm(k)")
 TASK_MEMORY = Field("instances", "memory_mb", "MB", "d-storm", "memory that the instance uses, wm(i)")
@@ -73,12 +73,15 @@ FIXED_CPU = Field("tasks", "fixed_cpu", "% of one core", _FITTED, "CPU of each i
 READ_COST = Field("tasks", "read_us", "microseconds", _FITTED, "CPU for each row read, as learned")
 WORK_COST = Field("tasks", "work_us", "microseconds", _FITTED, "CPU for each row kept beyond reading it, as learned")
 SELECTIVITY = Field("tasks", "selectivity", "a ratio", _FITTED, "rows out for each row kept, as learned")
+SOURCE_LAG = Field("tasks", "lag_s", "s", _DRAINED, "input of now that waits in a source's topic and is to be drained")
+STREAM_LAG = Field("streams", "lag_s", "s", _DRAINED, "input of now that waits on the stream and is to be drained")
 
 FIELDS = (
     *(NODE_MEMORY, TASK_MEMORY, TRAFFIC),
     *(TASK_LATENCY, CHANNEL_LATENCY, BUFFER_SIZE, BUFFER_LIFETIME),
     *(CAPACITY, LATENCY_SLO, JUICE_SLO, UTILITY),
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
+    *(SOURCE_LAG, STREAM_LAG),
 )
 
 PARALLELISM = Request("parallelism", "{task: instances}", "stela", "scale these tasks out or in")
@@ -87,5 +90,6 @@ RELEASE = Request("release_task_managers", "[task manager]", "d-storm", "empty t
 FUSE = Request("fuse", "[[task, task, ...]]", "nephele-streaming", "run each of these chains as one task")
 BUFFERS = Request("buffer_bytes", '{"from>to": bytes}', "nephele-streaming", "output buffer sizes")
 BATCH = Request("batch_s", "{task: seconds}", "nephele-streaming", "length of the task's batches")
+DRAIN = Request("drain_s", "seconds", _DRAINED, "backlogs are part of the plan and gone by then; thin no more for them")
 
-REQUESTS = (PARALLELISM, ADD, RELEASE, FUSE, BUFFERS, BATCH)
+REQUESTS = (PARALLELISM, ADD, RELEASE, FUSE, BUFFERS, BATCH, DRAIN)

@@ -13,6 +13,7 @@ DEFAULT_POLICY = "stream-economics"
 _POLICIES = {
     "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
     "stream-economics-fitted": "qod_magics.policies.stream_economics.fitted:FittedStreamEconomics",
+    "stream-economics-drained": "qod_magics.policies.stream_economics.fitted:DrainedStreamEconomics",
     "stream-economics-filled": "qod_magics.policies.stream_economics.fitted:FilledStreamEconomics",
 }
 

@@ -19,7 +19,8 @@ from tests.closed_loop.runs import Watched, watch
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 LAST = 8
 
-LITERAL, FITTED, FILLED = "stream-economics", "stream-economics-fitted", "stream-economics-filled"
+LITERAL, FITTED = "stream-economics", "stream-economics-fitted"
+FILLED, DRAINED = "stream-economics-filled", "stream-economics-drained"
 
 
 def beyond(*policies: str) -> pytest.MarkDecorator:
@@ -76,7 +77,7 @@ def test_nothing_moves_where_no_move_can_help(policy):
     assert not verdicts.back_and_forth(run)
 
 
-@beyond(LITERAL, FITTED, FILLED)
+@beyond(LITERAL, FITTED, FILLED, DRAINED)
 def test_a_minimum_that_fits_elsewhere_does_not_wait_for_a_warm_up_to_time_out(policy):
     run = replayed("stalled", policy)
     sure(run.truth.some_placement_fits(run.truth.minimum(), run.looks[-1].at_s, margin=0.9))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
+from typing import Any
 
+from qod_magics.core.optional import DRAIN
+from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies.stream_economics.draining import DRAIN_S, with_lag
 from qod_magics.policies.stream_economics.filling import fill
 from qod_magics.policies.stream_economics.helpful_moves import only_helpful
 from qod_magics.policies.stream_economics.learning import Lessons, learn
@@ -49,3 +54,30 @@ class FilledStreamEconomics(FittedStreamEconomics):
         held = reached(topology, {load.task_of[i] for i in left_out}) if left_out else None
         sharing = [i for i in situation.by_id if i not in left_out]
         return fill(sharing, load, topology, situation.required, available, held)
+
+
+class DrainedStreamEconomics(FilledStreamEconomics):
+    """The same, and what waits is part of what there is to do: it is gone within `drain_s` seconds.
+
+    The controller would thin the input of a task behind which it lies, whoever has CPU to spare beside it. Here the CPU
+    for a backlog is asked for like any other: those of lower priority give it first.
+    """
+
+    name = "stream-economics-drained"
+    drain_s = DRAIN_S
+
+    def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
+        """See `core.policy.LearningPolicy`; `memory` is what the last call returned."""
+        lessons, draining = memory if memory is not None else (None, frozenset())
+        snapshot, lessons = super().learn(snapshot, measured, lessons)
+        snapshot, draining = with_lag(snapshot, measured, draining)
+        return snapshot, (lessons, draining)
+
+    def requirements(self, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
+        """What each task needs for which accuracy, what waits included."""
+        return learned(snapshot, topology, load, self.drain_s)
+
+    def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
+        """The plan; it says that it drains."""
+        plan, state = super().decide(snapshot, state)
+        return replace(plan, extra={**plan.extra, DRAIN.name: self.drain_s}), state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qod_magics.core.optional import FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
+from qod_magics.core.optional import FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, SOURCE_LAG, STREAM_LAG, WORK_COST
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE, current_accuracy, required_cpu
 from qod_magics.policies.stream_economics.load import Load
@@ -51,7 +51,7 @@ def proportional(snapshot: Snapshot, topology: Topology, load: Load) -> Requirem
     return Requirements(current, [0.0] * len(current), load.cpu, current, load.available)
 
 
-def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
+def learned(snapshot: Snapshot, topology: Topology, load: Load, drain_s: float | None = None) -> Requirements:
     """CPU as it was learned: fixed + read * rows read + work * rows kept, for the rows that come at full accuracy.
 
     A source reads all that the outside world produces, whatever its accuracy; another task only what is sent to it.
@@ -59,11 +59,14 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     plan does to the measurements does not come back into the next plan. A task of which the costs, or what reaches it,
     are not known is taken as the paper takes it. A task manager on which tasks take more than their costs say, be it
     slower or the costs wrong, has that much less for them.
+
+    With `drain_s`, what waits (`lag_s` in the snapshot) comes in addition, spread over so many seconds.
     """
     current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
     full = full_rates(snapshot, topology, load)
+    more = [1.0] * len(current) if drain_s is None else with_backlogs(snapshot, topology, full, drain_s)
     base = [0.0] * len(current)
-    cpu = list(load.cpu)
+    cpu = [needed * factor for needed, factor in zip(load.cpu, more, strict=True)]
     at = list(current)
     for t, task in enumerate(snapshot.tasks):
         rate = full[t]
@@ -75,7 +78,7 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         if fixed is None or read is None or work is None:
             at[t] = current[t]
             continue
-        each = 1e-4 * rate / load.width[t]  # rows/s times microseconds, as % of one core
+        each = 1e-4 * rate * more[t] / load.width[t]  # rows/s times microseconds, as % of one core
         base[t] = min(fixed if task.upstream else fixed + read * each, FULL_CORE)
         cpu[t] = (read + work if task.upstream else work) * each
         at[t] = 1.0
@@ -100,4 +103,28 @@ def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float
             total += rate * ratio
         else:
             found[t] = total
+    return found
+
+
+def with_backlogs(snapshot: Snapshot, topology: Topology, full: Sequence[float | None], drain_s: float) -> list[float]:
+    """By task, how many times as many rows there are to do until the backlogs before it, and above, are drained."""
+    streams: dict[tuple[str, str], float] = {}
+    for stream in snapshot.streams:
+        if (lag_s := STREAM_LAG.of(stream)) is not None:
+            streams[stream.source, stream.target] = lag_s
+    found = [1.0] * len(snapshot.tasks)
+    for t in topology.order:
+        task = snapshot.tasks[t]
+        if not task.upstream:
+            found[t] = 1.0 + (SOURCE_LAG.of(task) or 0.0) / drain_s
+            continue
+        parts = []
+        for name, source in zip(task.upstream, topology.upstream[t], strict=True):
+            rows = (full[source] or 0.0) * (SELECTIVITY.of(snapshot.tasks[source]) or 1.0)
+            parts.append((rows, found[source] + streams.get((name, task.id), 0.0) / drain_s))
+        whole = sum(rows for rows, _ in parts)
+        if whole > 0.0:
+            found[t] = sum(rows * factor for rows, factor in parts) / whole
+        else:
+            found[t] = max(factor for _, factor in parts)
     return found

@@ -1,0 +1,73 @@
+"""A policy that learns, in the loop: what it learned is in the snapshots, goes with it, and spares it the thinning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from qod_magics.controller import Controller, InlineWorker, ManualClock
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Measured
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies import policy
+from tests.controller.toy import Toy
+
+
+@dataclass
+class Counting:
+    """Stream Economics, and the number of the cycle in each snapshot."""
+
+    name: str = "counting"
+    drains: bool = False
+
+    def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
+        count = 1 + (memory or 0)
+        return replace(snapshot, tasks=tuple(replace(t, extra={"count": count}) for t in snapshot.tasks)), count
+
+    def decide(self, snapshot: Snapshot, state: Any) -> tuple[Plan, Any]:
+        plan, state = policy("stream-economics").decide(snapshot, state)
+        return (replace(plan, extra={"drain_s": 10.0}) if self.drains else plan), state
+
+
+def looped(chosen: Any) -> tuple[Controller, Toy, ManualClock]:
+    clock = ManualClock()
+    toy = Toy(clock, lambda _: 1500.0, 0.1, heavy="Src")
+    return Controller(toy, chosen, clock=clock, worker=InlineWorker), toy, clock
+
+
+def counts(controller: Controller) -> list[Any]:
+    cycle = controller.step()
+    assert cycle.snapshot is not None
+    return [task.extra.get("count") for task in cycle.snapshot.tasks]
+
+
+def test_what_was_learned_is_in_the_snapshot_of_the_cycle() -> None:
+    controller, toy, _ = looped(Counting())
+    for number in range(1, 4):
+        toy.run(5)
+        assert counts(controller) == [number, number]
+
+
+def test_another_policy_begins_without_what_was_learned() -> None:
+    controller, toy, _ = looped(Counting())
+    toy.run(5)
+    counts(controller)
+    controller.policy = policy("stream-economics")
+    assert counts(controller) == [None, None]
+    controller.policy = Counting()
+    assert counts(controller) == [1, 1]
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_a_backlog_is_thinned_unless_the_plan_has_it(drains: bool) -> None:
+    controller, toy, _ = looped(Counting(drains=drains))
+    toy.run(5)
+    controller.step()
+    toy.src_queue += 6000.0
+    toy.run(0.5)
+    decision = controller.step().decision
+    assert decision is not None
+    assert decision.measured.lag["Src"] > 3000
+    assert (decision.dials.keep[None, "Src"] < decision.plan.non_drop[None, "Src"]) is not drains
