@@ -63,8 +63,9 @@ def test_another_policy_begins_without_what_was_learned() -> None:
 @pytest.mark.parametrize("drains", [False, True])
 def test_a_backlog_is_thinned_unless_the_plan_has_it(drains: bool) -> None:
     controller, toy, _ = looped(Counting(drains=drains))
-    toy.run(5)
-    controller.step()
+    for _ in range(4):  # until nobody warms up
+        toy.run(5)
+        controller.step()
     toy.src_queue += 6000.0
     toy.run(0.5)
     decision = controller.step().decision
