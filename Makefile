@@ -94,12 +94,17 @@ format: $(stamp) ## let ruff lay out the code and mend what it can
 	$(python) -m ruff format
 
 .PHONY: bench
-bench: jars ## run the benchmarks, one after the other
+bench: jars ## run the benchmarks and the evaluation, one after the other; EVALUATION.md tells what came out
 	@set -e; found=; for script in benchmarks/[!_]*.py; do \
 		[ -e "$$script" ] || continue; found=yes; \
 		echo "--- $$script"; $(python) "$$script"; \
 	done; \
 	[ -n "$$found" ] || { echo "error: no script in benchmarks/" >&2; exit 1; }
+	$(python) -m benchmarks.evaluation --repeats 3
+
+.PHONY: bench-smoke
+bench-smoke: jars ## the evaluation in short, so that its code can't rot; figures go to build/
+	$(python) -m benchmarks.evaluation --scale 0.3 --results build/evaluation/results --document build/evaluation/EVALUATION.md
 
 .PHONY: clean
 clean: ## remove what builds, tests and runs left; .venv stays

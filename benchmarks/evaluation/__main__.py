@@ -19,7 +19,9 @@ from typing import Any
 import psutil
 
 from benchmarks.evaluation import document, scenarios
-from benchmarks.evaluation.drawing import draw
+from benchmarks.evaluation.drawing import draw, draw_goodput
+from benchmarks.evaluation.engines import engines
+from benchmarks.evaluation.goodput import goodput
 
 RESULTS = Path("benchmarks/results")
 BUILD = Path("build/evaluation")
@@ -29,6 +31,8 @@ PARTS: Mapping[str, Callable[[Path, float], dict[str, Any]]] = {
     "scenario1": scenarios.same_priority,
     "scenario2": scenarios.two_priorities,
     "scenario3": scenarios.kafka_lag,
+    "engines": engines,
+    "goodput": goodput,
 }
 
 
@@ -57,6 +61,8 @@ def main() -> int:
                 runs.setdefault(part, []).append({"took_s": round(time.monotonic() - begun, 1), **figures})
                 kept = {"part": part, "scale": given.scale, **_machine(), "runs": runs[part]}
                 draw(out / f"{part}.jsonl", given.results, part)
+                if part == "goodput":
+                    draw_goodput(figures, given.results / "goodput-rows.svg")
                 (given.results / f"{part}.json").write_text(json.dumps(_rounded(kept), indent=1) + "\n", "utf-8")
     document.write(given.results, given.document)
     print(f"written: {given.document}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -86,6 +86,55 @@ def start_taxi_drives(session: Session, restrictions: Mapping[str, tuple[int, fl
     for name, recipe, instances in (("TDSnk1", by_zone, 2), ("TDSnk2", by_stand, 1)):
         priority, minimum = restrictions[name]
         session.stream(name, recipe, priority=priority, min_accuracy=minimum, parallelism=instances)
+
+
+def start_timed_taxi_drives(session: Session, restrictions: Mapping[str, tuple[int, float]]) -> None:
+    """The same, but what the queries tell of each ten seconds is how old the rows were when they came to be counted:
+    `end_to_end`, since the broker took the trip in, and `inside`, since its source read it. Percentiles 50, 95 and 99,
+    ms; `rows` is how many."""
+    row = trip_schema(COLUMNS)
+    now = "CAST(reflect('java.lang.System', 'currentTimeMillis') AS LONG)"
+
+    def parsed(source: DataFrame) -> DataFrame:
+        return _clean(
+            source.select(
+                F.from_json(F.col("value").cast("string"), row).alias("trip"),
+                F.unix_millis("timestamp").alias("sent_ms"),
+                F.expr(now).alias("read_ms"),
+                "_weight",
+            ).select("trip.*", "sent_ms", "read_ms", "_weight")
+        )
+
+    def ages(work: Mapping[str, str]) -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def query(TDSrc1: DataFrame, TDSrc2: DataFrame) -> DataFrame:
+            stamped = (
+                TDSrc1.union(TDSrc2)
+                .withColumns({name: F.expr(text) for name, text in work.items()})
+                .withColumn("now_ms", F.expr(now))
+                .withColumn("at", F.timestamp_millis("now_ms"))
+            )
+            age = "percentile_approx(now_ms - {}, array(0.5D, 0.95D, 0.99D), 1000)"
+            return (
+                stamped.withWatermark("at", "10 seconds")
+                .groupBy(F.window("at", "10 seconds"))
+                .agg(
+                    F.count("*").alias("rows"),
+                    F.expr(age.format("sent_ms")).alias("end_to_end"),
+                    F.expr(age.format("read_ms")).alias("inside"),
+                    *(F.expr(f"sum(_weight * {name}.km)").alias(name) for name in work),
+                )
+            )
+
+        return query
+
+    from_stand, to_stand = _nearest_stand("pickup"), _nearest_stand("dropoff")
+    for name, topic in zip(("TDSrc1", "TDSrc2"), TOPICS, strict=True):
+        session.stream(name, parsed, topic=topic)
+    for name, work in (("TDSnk1", {"start": from_stand}), ("TDSnk2", {"start": from_stand, "end": to_stand})):
+        priority, minimum = restrictions[name]
+        session.stream(
+            name, ages(work), from_=["TDSrc1", "TDSrc2"], priority=priority, min_accuracy=minimum, sink="memory"
+        )
 
 
 def start_knn(session: Session, name: str, priority: int, min_accuracy: float) -> None:

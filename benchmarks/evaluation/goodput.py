@@ -1,0 +1,84 @@
+"""Goodput against offered load, by priority, in virtual time: three equal queries of different priority on one core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from qod_magics.policies import policy_names
+from qod_magics.simulator import Simulation, simulate
+
+TIMES = (0.5, 1.0, 2.0, 5.0, 10.0)  #: of what the core carries
+QUERIES = {"top": 3, "middle": 2, "least": 1}
+MINIMUM = 0.001
+#: of a row, microseconds: read, and processed by the source; processed by each query
+READ_US, SOURCE_US, WORK_US = 10.0, 20.0, 300.0
+FIXED, OVERHEAD, PLANNED = 0.02, 0.02, 0.9  #: cores
+LENGTH_S, WARM_S = 300.0, 120.0
+ENGINE = "none"  #: nobody decides
+
+
+def goodput(_out: Path, scale: float) -> dict[str, Any]:
+    """For each policy, and for none: rows/s that each query processed, and what the top one gets without the others."""
+    length_s = max(LENGTH_S * scale, WARM_S + 60.0)
+    return {
+        "rows_per_s": {f"{times:g}": _rate(times) for times in TIMES},
+        "policies": {
+            name: {
+                f"{times:g}": {
+                    **_run(tuple(QUERIES), times, name, length_s),
+                    "alone": _run(("top",), times, name, length_s)["top"],
+                }
+                for times in TIMES
+            }
+            for name in (*policy_names(), ENGINE)
+        },
+    }
+
+
+def _rate(times: float) -> float:
+    """Rows/s of the input at which all three queries in full need `times` what may be planned with."""
+    tasks = 1 + len(QUERIES)
+    row_us = READ_US + SOURCE_US + len(QUERIES) * WORK_US
+    return times * (PLANNED - tasks * (FIXED + OVERHEAD)) / (row_us * 1e-6)
+
+
+def _run(queries: Sequence[str], times: float, policy: str, length_s: float) -> dict[str, float]:
+    """Rows/s processed by each of these queries once warm."""
+    costs = {"fixed": FIXED, "overhead": OVERHEAD}
+    tasks: list[dict[str, Any]] = [{"id": "source", "topic": "in", **costs, "read_us": READ_US, "work_us": SOURCE_US}]
+    for name in queries:
+        restrictions = {"priority": QUERIES[name], "min_accuracy": MINIMUM}
+        tasks.append({"id": name, "upstream": ["source"], **restrictions, **costs, "read_us": 0.0, "work_us": WORK_US})
+    run = simulate(
+        Simulation.from_json(
+            {
+                "seed": 1,
+                "duration_s": length_s,
+                "step_s": 0.25,
+                "policy": policy if policy != ENGINE else policy_names()[0],
+                "controlled": policy != ENGINE,
+                "topics": [{"topic": "in", "rate": _rate(times)}],
+                "task_managers": [{"id": "tm1", "cores": 1, "planned_cores": PLANNED}],
+                "tasks": tasks,
+                "metrics": {"report_s": 2.5, "cpu_noise": 0.03},
+            }
+        )
+    )
+    first = next(cycle for cycle in run.cycles if cycle.snapshot is not None and _second(run.cycles, cycle) >= WARM_S)
+    last = run.cycles[-1]
+    seconds = _second(run.cycles, last) - _second(run.cycles, first)
+    return {name: _growth(first, last, f"source>{name}") / seconds for name in queries}
+
+
+def _second(cycles: Sequence[Any], cycle: Any) -> float:
+    return float((cycle.at - cycles[0].at).total_seconds())
+
+
+def _growth(first: Any, last: Any, edge: str) -> float:
+    def processed(cycle: Any) -> int:
+        counts: Mapping[str, Any] = cycle.measured.counts
+        return int(counts[edge].processed)
+
+    return float(processed(last) - processed(first))
