@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qod_magics.controller.dag import Dag
+from qod_magics.core.keyed import Keyed
 from qod_magics.core.runtime import Measured
-from qod_magics.core.snapshot import Snapshot, Task
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.table import column
 
 #: a backlog of so many periods of input is the ordinary rest between two reads: it is left where it is
 ALLOWANCE_PERIODS = 0.2
@@ -30,16 +32,20 @@ def backlogs(snapshot: Snapshot, measured: Measured, period_s: float) -> Mapping
 
     Lags and rates are those of `measured`; a source without a measured rate counts with its `external_rate`.
     """
-    reader, rates = Dag.of(snapshot).reader, measured.input_rate
+    dag, lag, rates = Dag.of(snapshot), measured.lag, measured.input_rate
     allowance_s = ALLOWANCE_PERIODS * period_s
-    beyond = [name for name, rows in measured.lag.items() if rows > allowance_s * rates.get(name, 0.0)]
-    waiting = {reader[name] for name in beyond if name in reader}
+    if isinstance(lag, Keyed) and isinstance(rates, Keyed) and lag.order is rates.order:
+        each = zip(lag.order.all, lag.column, rates.column, strict=True)
+        beyond = [name for name, rows, rate in each if rows > allowance_s * rate]
+    else:
+        beyond = [name for name, rows in lag.items() if rows > allowance_s * rates.get(name, 0.0)]
+    waiting = {dag.reader[name] for name in beyond if name in dag.reader}
+    external = column(snapshot.tasks, "external_rate")
     found = {}
     for position in sorted(waiting):
-        task = snapshot.tasks[position]
-        backlog = _before(task, measured, period_s)
+        backlog = _before(position, dag, external[position], measured, period_s)
         if backlog.rows > 0:
-            found[task.id] = backlog
+            found[dag.names[position]] = backlog
     return found
 
 
@@ -73,11 +79,12 @@ class Drains:
         return {task: max(draining.until - now, period_s) for task, draining in self.by_task.items()}
 
 
-def _before(task: Task, measured: Measured, period_s: float) -> Backlog:
-    if not task.upstream:
-        rate = measured.input_rate.get(task.id, task.external_rate)
-        return Backlog(_beyond(measured.lag.get(task.id, 0), rate, period_s), rate)
-    names = [f"{source}>{task.id}" for source in task.upstream]
+def _before(position: int, dag: Dag, external_rate: float | None, measured: Measured, period_s: float) -> Backlog:
+    task, upstream = dag.names[position], dag.topology.upstream[position]
+    if not upstream:
+        rate = measured.input_rate.get(task, external_rate)
+        return Backlog(_beyond(measured.lag.get(task, 0), rate, period_s), rate)
+    names = [f"{dag.names[source]}>{task}" for source in upstream]
     rates = [measured.input_rate.get(name) for name in names]
     known = [rate for rate in rates if rate is not None]
     rows = [_beyond(measured.lag.get(name, 0), rate, period_s) for name, rate in zip(names, rates, strict=True)]

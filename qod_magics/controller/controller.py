@@ -81,6 +81,7 @@ class Controller:
         self._applying: Errand[None] = Errand(worker("qod-apply"))
         self._being_applied: tuple[int, Plan, Dials] | None = None
         self._in_force: Dials | None = None
+        self._passed: Snapshot | None = None  #: the last one that was valid
         self._warm = warm_up.WarmUp()
         self._drains = Drains()
         self._chronicle = Chronicle(self.log, recording, self.clock)
@@ -248,9 +249,10 @@ class Controller:
         self._chronicle.recovered("observe-failed", "observe() works again")
         self._chronicle.happened(*outcome.value.events)
         try:
-            check_snapshot(outcome.value.snapshot)
+            check_snapshot(outcome.value.snapshot, self._passed)
         except Exception as error:
             return self._skip("snapshot-invalid", f"the runtime's snapshot is invalid: {describe(error)}")
+        self._passed = outcome.value.snapshot
         self._chronicle.recovered("snapshot-invalid", "the runtime's snapshot is valid again")
         return outcome.value
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from qod_magics.core.keyed import Keys
 from qod_magics.core.plan import Edge
 from qod_magics.core.snapshot import Snapshot, Task
-from qod_magics.policies.stream_economics.topology import Topology
-
-_Declared = list[tuple[str, tuple[str, ...], int | None, float | None]]
+from qod_magics.policies.stream_economics.topology import Declared, Topology, declared
 
 
 @dataclass(frozen=True)
@@ -18,8 +17,8 @@ class Dag:
     """What follows from the declarations of the tasks alone. Positions are those in the snapshot."""
 
     topology: Topology
-    names: Sequence[str]  #: the tasks, by position
-    edges: Sequence[Edge]  #: inputs of sources (from None) and streams: those of each task after those of its inputs
+    tasks: Keys[str]  #: by position
+    edges: Keys[Edge]  #: inputs of sources (from None) and streams: those of each task after those of its inputs
     reader: Mapping[str, int]  #: who reads what lags and rates are measured of: a source's id, or "from>to"
 
     @classmethod
@@ -30,9 +29,9 @@ class Dag:
         tasks, last = snapshot.tasks, _last
         if last is not None and last[0] is tasks:
             return last[2]
-        declared = [(task.id, task.upstream, task.priority, task.min_accuracy) for task in tasks]
-        dag = last[2] if last is not None and last[1] == declared else cls._built(tasks)
-        _last = (tasks, declared, dag)
+        found = declared(tasks)
+        dag = last[2] if last is not None and last[1] == found else cls._built(tasks)
+        _last = (tasks, found, dag)
         return dag
 
     @classmethod
@@ -44,13 +43,18 @@ class Dag:
                 reader[f"{source}>{task.id}"] = position
             if not task.upstream:
                 reader[task.id] = position
-        edges = [(source, tasks[t].id) for t in topology.order for source in tasks[t].upstream or (None,)]
-        return cls(topology, [task.id for task in tasks], edges, reader)
+        edges = Keys[Edge]((source, tasks[t].id) for t in topology.order for source in tasks[t].upstream or (None,))
+        return cls(topology, Keys(task.id for task in tasks), edges, reader)
 
     @cached_property
-    def upstream_first(self) -> Sequence[str]:
+    def names(self) -> Sequence[str]:
+        """The tasks, by position."""
+        return self.tasks.all
+
+    @cached_property
+    def upstream_first(self) -> Keys[str]:
         """The tasks, each one after all that it reads from."""
-        return [self.names[t] for t in self.topology.order]
+        return Keys(self.names[t] for t in self.topology.order)
 
     @cached_property
     def minimums(self) -> Mapping[str, float]:
@@ -67,7 +71,7 @@ class Dag:
         return sorted(reachable(below, self.topology.upstream), key=self._rank.__getitem__)
 
 
-_last: tuple[tuple[Task, ...], _Declared, Dag] | None = None
+_last: tuple[Sequence[Task], Declared, Dag] | None = None
 
 
 def reachable(starts: Iterable[int], neighbours: Sequence[Sequence[int]]) -> set[int]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from qod_magics.controller.backlog import Backlog, backlogs
 from qod_magics.controller.dag import Dag
+from qod_magics.core.keyed import Keyed, Keys, differing, in_order
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Snapshot
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 #: a dial that would move by less stays where it is
 DEAD_BAND = 0.005
@@ -69,31 +73,31 @@ def dials(
     if waiting is None:
         waiting = backlogs(snapshot, measured, period_s)
     dag = Dag.of(snapshot)
-    keep = {edge: plan.non_drop[edge] for edge in dag.edges}
-    accept = {name: plan.desired[name] for name in dag.upstream_first}
+    keep, accept = list(in_order(plan.non_drop, dag.edges)), list(in_order(plan.desired, dag.upstream_first))
+    edge, rank, names = dag.edges.position, dag.upstream_first.position, dag.names
     draining = {name: each for name, each in waiting.items() if left_s is None or name in left_s}
     planned: dict[str, float] = {}  # least probability that a row reaches the task, by the plan
     actual: dict[str, float] = {}  # the same, by these dials
-    for position in dag.around(dag.topology.position[name] for name in draining):
-        task = snapshot.tasks[position]
-        minimum = dag.topology.min_accuracy[position]
-        backlog = draining.get(task.id, NO_BACKLOG)
-        seconds = drain_s if left_s is None else left_s.get(task.id, drain_s)
-        if not task.upstream:
-            planned[task.id] = given = plan.non_drop[None, task.id]
-            keep[None, task.id] = thinned(given, minimum, backlog.rows, backlog.rate, seconds)
-            actual[task.id] = keep[None, task.id]
+    for t in dag.around(dag.topology.position[name] for name in draining):
+        task, minimum = names[t], dag.topology.min_accuracy[t]
+        upstream = [names[source] for source in dag.topology.upstream[t]]
+        backlog = draining.get(task, NO_BACKLOG)
+        seconds = drain_s if left_s is None else left_s.get(task, drain_s)
+        if not upstream:
+            planned[task] = given = plan.non_drop[None, task]
+            actual[task] = keep[edge[None, task]] = thinned(given, minimum, backlog.rows, backlog.rate, seconds)
             continue
-        accept[task.id] = thinned(plan.desired[task.id], minimum, backlog.rows, backlog.rate, seconds)
-        for source in task.upstream:
-            given = plan.non_drop[source, task.id]
-            opened = given
+        accepted = accept[rank[task]] = thinned(plan.desired[task], minimum, backlog.rows, backlog.rate, seconds)
+        reaching = []
+        for source in upstream:
+            opened = given = plan.non_drop[source, task]
             if actual[source] < planned[source]:  # where nothing comes, the stream is open
                 opened = given * planned[source] / actual[source] if actual[source] > 0.0 else 1.0
-            keep[source, task.id] = min(opened, 1.0)
-        planned[task.id] = min(planned[source] * plan.non_drop[source, task.id] for source in task.upstream)
-        actual[task.id] = min(accept[task.id], *(actual[source] * keep[source, task.id] for source in task.upstream))
-    return Dials(keep, accept)
+            keep[edge[source, task]] = kept = min(opened, 1.0)
+            reaching.append(actual[source] * kept)
+        planned[task] = min(planned[source] * plan.non_drop[source, task] for source in upstream)
+        actual[task] = min(accepted, *reaching)
+    return Dials(Keyed(dag.edges, keep), Keyed(dag.upstream_first, accept))
 
 
 def overridden(settings: Dials, by_hand: Mapping[Edge, float], snapshot: Snapshot) -> Dials:
@@ -115,19 +119,21 @@ def reached(settings: Dials, snapshot: Snapshot) -> Mapping[str, float]:
 
     Where paths join, rows that came another way may be kept with more, but never with more than `accept`.
     """
-    return _reached(settings, snapshot, Dag.of(snapshot).topology.order)
+    dag = Dag.of(snapshot)
+    return _reached(settings, dag, dag.topology.order)
 
 
-def _reached(settings: Dials, snapshot: Snapshot, positions: Iterable[int]) -> dict[str, float]:
+def _reached(settings: Dials, dag: Dag, positions: Iterable[int]) -> dict[str, float]:
     """The same of some tasks, given each one after all that it reads from."""
+    names, upstream = dag.names, dag.topology.upstream
     found: dict[str, float] = {}
-    for position in positions:
-        task = snapshot.tasks[position]
-        if task.upstream:
-            arriving = (found[source] * settings.keep[source, task.id] for source in task.upstream)
-            found[task.id] = min(settings.accept[task.id], *arriving)
+    for t in positions:
+        task = names[t]
+        if upstream[t]:
+            arriving = (found[source] * settings.keep[source, task] for source in [names[s] for s in upstream[t]])
+            found[task] = min(settings.accept[task], *arriving)
         else:
-            found[task.id] = settings.keep[None, task.id]
+            found[task] = settings.keep[None, task]
     return found
 
 
@@ -141,13 +147,16 @@ def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
     if last is None:
         return new
     held = _merge(new, last, rising=True)
-    if held == new:
-        return held
     dag = Dag.of(snapshot)
-    touched = dag.around(_different(new, held, dag))  # elsewhere `held` is `new`
-    wanted, got = _reached(new, snapshot, touched), _reached(held, snapshot, touched)
-    for task in (snapshot.tasks[position] for position in touched):
-        if task.min_accuracy is not None and got[task.id] < min(task.min_accuracy, wanted[task.id]) - EPSILON:
+    different = _different(new, held, dag)
+    if not different:
+        return held
+    touched = dag.around(different)  # elsewhere `held` is `new`
+    wanted, got = _reached(new, dag, touched), _reached(held, dag, touched)
+    for t in touched:
+        task = dag.names[t]
+        is_query = not dag.topology.downstream[t]
+        if is_query and got[task] < min(dag.topology.min_accuracy[t], wanted[task]) - EPSILON:
             return _merge(new, last, rising=False)
     return held
 
@@ -155,16 +164,28 @@ def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
 def _different(new: Dials, held: Dials, dag: Dag) -> set[int]:
     """The tasks at whose input or reading end the two differ."""
     position = dag.topology.position
-    found = {position[edge[1]] for edge, value in new.keep.items() if held.keep[edge] != value}
-    return found | {position[task] for task, value in new.accept.items() if held.accept[task] != value}
+    keep = in_order(new.keep, dag.edges), in_order(held.keep, dag.edges)
+    accept = in_order(new.accept, dag.tasks), in_order(held.accept, dag.tasks)
+    edges = dag.edges.all
+    return {*differing(*accept), *(position[edges[e][1]] for e in differing(*keep))}
 
 
 def _merge(new: Dials, last: Dials, *, rising: bool) -> Dials:
-    keep, accept = last.keep, last.accept
-    return Dials(
-        {edge: d if d == keep.get(edge) else _held(d, keep.get(edge), rising) for edge, d in new.keep.items()},
-        {task: a if a == accept.get(task) else _held(a, accept.get(task), rising) for task, a in new.accept.items()},
-    )
+    return Dials(_merged(new.keep, last.keep, rising), _merged(new.accept, last.accept, rising))
+
+
+def _merged(new: Mapping[_Key, float], last: Mapping[_Key, float], rising: bool) -> Keyed[_Key, float]:
+    """In the order of `new`."""
+    order = new.order if isinstance(new, Keyed) else Keys(new)
+    before: Sequence[float | None]
+    if isinstance(last, Keyed) and last.order is order:
+        before = last.column
+    else:
+        before = [last.get(key) for key in order.all]
+    merged = list(new.values())
+    for i in differing(merged, before):
+        merged[i] = _held(merged[i], before[i], rising)
+    return Keyed(order, merged)
 
 
 def _held(new: float, last: float | None, rising: bool) -> float:

@@ -11,6 +11,7 @@ from qod_magics.controller.dag import Dag, above, queries_of
 from qod_magics.controller.needs import Need, needs
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Instance, Snapshot, Task
+from qod_magics.core.table import column
 from qod_magics.policies.stream_economics import restrictions
 
 if TYPE_CHECKING:
@@ -61,17 +62,19 @@ def limits(snapshot: Snapshot, found: Mapping[str, Need], tasks: Iterable[str]) 
     scarce = {name for name, need in found.items() if need.is_tight} | warming_up(snapshot).keys()
     dag = Dag.of(snapshot)
     topology = dag.topology
-    none: tuple[str, ...] = ()
-    hosts = [none] * len(snapshot.tasks)
-    for instance in snapshot.instances:
-        if instance.task_manager in scarce:
-            hosts[topology.position[instance.task]] += (instance.task_manager,)
-    concerned = dag.around(topology.position[task] for task in tasks)
-    for t in concerned:
-        above = [hosts[source] for source in topology.upstream[t]]
-        if hosts[t] or any(above):
-            hosts[t] = tuple(dict.fromkeys(chain(hosts[t], *above)))
-    return {dag.names[t]: hosts[t] for t in concerned}
+    hosts: dict[str, tuple[str, ...]] = {
+        dag.names[t]: () for t in dag.around(topology.position[task] for task in tasks)
+    }
+    for task, host in zip(column(snapshot.instances, "task"), column(snapshot.instances, "task_manager"), strict=True):
+        if task in hosts and host in scarce:
+            hosts[task] += (host,)
+    for task, mine in hosts.items():  # inputs come before their readers
+        above = [hosts[dag.names[source]] for source in topology.upstream[topology.position[task]]]
+        if any(above):
+            hosts[task] = tuple(dict.fromkeys(chain(mine, *above)))
+        elif len(mine) > 1:
+            hosts[task] = tuple(dict.fromkeys(mine))
+    return hosts
 
 
 def limiting(snapshot: Snapshot, plan: Plan, task: str, limited: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -95,6 +98,8 @@ def supply(name: str, need: Need) -> str:
 def warming_up(snapshot: Snapshot) -> Mapping[str, list[str]]:
     """The instances that warm up, by task manager."""
     found: dict[str, list[str]] = {}
+    if True not in column(snapshot.instances, "warming_up"):
+        return found
     for instance in snapshot.instances:
         if instance.warming_up:
             found.setdefault(instance.task_manager, []).append(instance.id)

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from qod_magics.controller.cycle import Cycle, Decision
+from qod_magics.controller.dag import Dag
 from qod_magics.controller.explain import limiting, limits, pressure, shortage, supply, warming_up
 from qod_magics.controller.log import Entry
 from qod_magics.controller.needs import Need, needs
+from qod_magics.core.keyed import Keyed, Keys, differing, in_order
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance
 
@@ -31,9 +33,10 @@ class Said:
 def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, ...], Said]:
     """The entries for a cycle's decision, and what has been said then."""
     plan = decision.plan
-    wanted = {task.id: plan.desired[task.id] for task in decision.snapshot.tasks}
-    desired = {task: said.desired.get(task, 1.0) for task in wanted}
-    changed = [task for task, after in wanted.items() if abs(after - desired[task]) > WORTH_SAYING]
+    tasks = Dag.of(decision.snapshot).tasks
+    wanted = in_order(plan.desired, tasks)
+    desired = _last_said(said, tasks)
+    changed = [t for t in differing(desired, wanted) if abs(wanted[t] - desired[t]) > WORTH_SAYING]
     told = {name: plan.place.get(name, "") for name in (*plan.fail, *plan.place)}
     rows = {each.id: each for each in decision.snapshot.instances} if told else {}
     moving = {name: target for name, target in told.items() if target != rows[name].task_manager}
@@ -42,16 +45,28 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     entries: list[Entry] = []
     if changed or moved or starved != said.starved:
         found = needs(decision.snapshot)
-        limited = limits(decision.snapshot, found, changed)
+        limited = limits(decision.snapshot, found, [tasks.all[t] for t in changed])
         warming = warming_up(decision.snapshot)
-        words = {host: pressure(host, found[host], warming.get(host, [])) for host in found} if changed else {}
-        for task in changed:
+        words: dict[str, str] = {}
+        for t in changed:
+            task = tasks.all[t]
             hosts = limiting(decision.snapshot, plan, task, limited)
-            entries.append(_shedding(cycle, task, desired[task], wanted[task], [words[host] for host in hosts]))
-            desired[task] = wanted[task]
+            for host in hosts:
+                if host not in words:
+                    words[host] = pressure(host, found[host], warming.get(host, []))
+            entries.append(_shedding(cycle, task, desired[t], wanted[t], [words[host] for host in hosts]))
+            desired[t] = wanted[t]
         entries += [_move(cycle, rows[name], moving[name], found) for name in moved]
         entries += _starving(cycle, starved, said.starved, found)
-    return tuple(entries), Said(desired, moving, starved)
+    return tuple(entries), Said(Keyed(tasks, desired), moving, starved)
+
+
+def _last_said(said: Said, tasks: Keys[str]) -> list[float]:
+    """The desired accuracies that the log knows, of these tasks; 1 where it was told none."""
+    known = said.desired
+    if isinstance(known, Keyed) and known.order is tasks:
+        return list(known.column)
+    return [known.get(task, 1.0) for task in tasks.all]
 
 
 def narrate_event(event: Event, cycle: Cycle) -> Entry:

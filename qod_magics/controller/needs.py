@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from qod_magics.controller.dag import Dag
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stream_economics.load import Load
-from qod_magics.policies.stream_economics.requirements import learned
+from qod_magics.policies.stream_economics.measures import known_requirements, load_of, minimums
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,10 @@ class Need:
 def needs(snapshot: Snapshot) -> Mapping[str, Need]:
     """What each task manager of the snapshot has and needs, by id."""
     topology = Dag.of(snapshot).topology
-    load = Load.of(snapshot, topology)
-    required = learned(snapshot, topology, load)
+    load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
     at_minimum = [0.0] * len(snapshot.task_managers)
     at_full = [0.0] * len(snapshot.task_managers)
-    least = required.all_of(topology.min_accuracy)
+    least = minimums(snapshot, topology, required)
     full = required.all_of([1.0] * len(least))
     for task, manager in zip(load.task_of, load.manager_of, strict=True):
         at_minimum[manager] += least[task]

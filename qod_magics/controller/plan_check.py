@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from qod_magics.controller.dag import Dag
+from qod_magics.core.keyed import in_order
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import QodError, nearest
@@ -23,12 +24,20 @@ def check_plan(plan: Plan, snapshot: Snapshot) -> None:
     _check_fractions(plan)
     dag = Dag.of(snapshot)
     tasks = dag.topology.position
-    if plan.desired.keys() != tasks.keys() or not all(map(plan.non_drop.__contains__, dag.edges)):
+    try:
+        in_order(plan.desired, dag.tasks)
+        in_order(plan.non_drop, dag.edges)
+    except KeyError:
         _check_complete(plan, snapshot)
-    for unknown in sorted(plan.desired.keys() - tasks.keys()):
-        raise PlanError(f"desired names {unknown!r}, which is no task.{nearest(unknown, tasks)}")
+    if len(plan.desired) != len(tasks):
+        _check_known(plan, tasks)
     if plan.fail or plan.place:
         _check_moves(plan, snapshot)
+
+
+def _check_known(plan: Plan, tasks: Mapping[str, int]) -> None:
+    for unknown in sorted(plan.desired.keys() - tasks.keys()):
+        raise PlanError(f"desired names {unknown!r}, which is no task.{nearest(unknown, tasks)}")
 
 
 def _check_fractions(plan: Plan) -> None:

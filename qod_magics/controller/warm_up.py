@@ -13,6 +13,7 @@ from qod_magics.controller.dag import minimums
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Event, Observation
 from qod_magics.core.snapshot import Instance, Snapshot
+from qod_magics.core.table import Table, column
 
 #: events that name an instance which starts again where it is
 RESTARTS = frozenset({"query-restarted"})
@@ -80,9 +81,14 @@ class WarmUp:
 def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
     """`snapshot` with `warming_up` set on exactly the instances named."""
     names = frozenset(warming)
-    wrong = [i for i, each in enumerate(snapshot.instances) if each.warming_up != (each.id in names)]
+    ids, marked = column(snapshot.instances, "id"), column(snapshot.instances, "warming_up")
+    if not names and True not in marked:
+        return snapshot
+    wrong = [i for i, (id, is_marked) in enumerate(zip(ids, marked, strict=True)) if is_marked != (id in names)]
     if not wrong:
         return snapshot
+    if isinstance(snapshot.instances, Table):
+        return replace(snapshot, instances=snapshot.instances.but("warming_up", tuple(id in names for id in ids)))
     instances = list(snapshot.instances)
     for i in wrong:
         instances[i] = replace(instances[i], warming_up=not instances[i].warming_up)
@@ -95,9 +101,12 @@ def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, 
     failed = {e.detail.get("instance") for e in observation.events if e.kind in FAILURES}
     warming: dict[str, Warming] = {}
     begun = []
-    known, where = state.where, {each.id: each.task_manager for each in observation.snapshot.instances}
+    instances = observation.snapshot.instances
+    known, where = state.where, dict(zip(column(instances, "id"), column(instances, "task_manager"), strict=True))
     concerned = restarted | state.warming.keys()
-    for instance in observation.snapshot.instances:
+    if not concerned and known == where:
+        return WarmUp(where), ()
+    for instance in instances:
         if known.get(instance.id) == instance.task_manager and instance.id not in concerned:
             continue
         why = _why(instance, known.get(instance.id), instance.id in restarted)

@@ -7,14 +7,14 @@ a later policy (memory, traffic, latency, SLOs) adds optional keys, each with on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-_Row = TypeVar("_Row")
+_Value = TypeVar("_Value")
 
 
 def nothing() -> Mapping[str, Any]:
@@ -69,12 +69,15 @@ class Instance:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of the cluster as the controller measured it at one instant."""
+    """The state of the cluster as the controller measured it at one instant.
 
-    task_managers: tuple[TaskManager, ...]
-    tasks: tuple[Task, ...]
-    streams: tuple[Stream, ...]
-    instances: tuple[Instance, ...]
+    The tables are tuples, or `table.Table`s where there are many rows.
+    """
+
+    task_managers: Sequence[TaskManager]
+    tasks: Sequence[Task]
+    streams: Sequence[Stream]
+    instances: Sequence[Instance]
     extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
 
     @cached_property
@@ -86,16 +89,14 @@ class Snapshot:
                 down[upstream].append(task.id)
         return {task: tuple(consumers) for task, consumers in down.items()}
 
+    @cached_property
+    def _derived(self) -> dict[str, Any]:
+        return {}
 
-def rows(kind: type[_Row], ids: Sequence[Any], *columns: Iterable[Any]) -> tuple[_Row, ...]:
-    """A table of `kind` from its columns: all fields in their order, the first one as a sequence.
-
-    As `kind(...)` for each row; but frozen objects are slow to make, and a large cluster has tens of thousands.
-    """
-    found = [object.__new__(kind) for _ in ids]
-    names: tuple[str, ...] = kind.__slots__  # type: ignore[attr-defined]
-    for name, column in zip(names, (ids, *columns), strict=True):
-        put = getattr(kind, name).__set__
-        for row, value in zip(found, column, strict=False):  # a column may go on for ever
-            put(row, value)
-    return tuple(found)
+    def derived(self, key: str, make: Callable[[], _Value]) -> _Value:
+        """What follows from this snapshot alone and is wanted in several places: made once. `key` names it."""
+        found = self._derived
+        if key not in found:
+            found[key] = make()
+        value: _Value = found[key]
+        return value

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import inf, isfinite
+from math import isfinite
 from typing import Any, Protocol
 
 from qod_magics.core.snapshot import Snapshot, Task
+from qod_magics.core.table import column
 from qod_magics.core.wording import hint, show
 from qod_magics.errors import SnapshotError
 
@@ -16,11 +17,16 @@ class _Named(Protocol):
     def id(self) -> str: ...
 
 
-def check_snapshot(snapshot: Snapshot) -> None:
+def check_snapshot(snapshot: Snapshot, passed: Snapshot | None = None) -> None:
     """Raise SnapshotError, naming the field as in the JSON form, unless `snapshot` obeys every rule of the format.
 
-    A snapshot that passes can be given to any policy.
+    A snapshot that passes can be given to any policy. `passed`: one that did before, such as that of the last cycle;
+    what both have in common is not looked at again.
     """
+    if passed is not None and _is_same(snapshot, passed):
+        _check_values(snapshot)
+        _check_external_rates(snapshot)
+        return
     _check_ids("task_managers", snapshot.task_managers)
     _check_ids("tasks", snapshot.tasks)
     _check_ids("instances", snapshot.instances)
@@ -29,8 +35,27 @@ def check_snapshot(snapshot: Snapshot) -> None:
     _check_upstream(snapshot.tasks, position)
     _check_acyclic(snapshot.tasks, position)
     _check_restrictions(snapshot)
+    _check_external_rates(snapshot)
     _check_streams(snapshot, position)
     _check_instances(snapshot, position)
+
+
+#: everything but what is measured
+_DECLARED = {
+    "task_managers": ("id",),
+    "tasks": ("id", "upstream", "priority", "min_accuracy"),
+    "streams": ("source", "target"),
+    "instances": ("id", "task", "task_manager"),
+}
+
+
+def _is_same(snapshot: Snapshot, passed: Snapshot) -> bool:
+    """Whether the two differ in nothing but what is measured."""
+    return all(
+        column(getattr(snapshot, table), name) == column(getattr(passed, table), name)
+        for table, names in _DECLARED.items()
+        for name in names
+    )
 
 
 def _check_ids(table: str, rows: Sequence[_Named]) -> None:
@@ -61,19 +86,20 @@ def _check_values(snapshot: Snapshot) -> None:
                 "give the cores that may be planned with"
             )
         _check_measure(f"task_managers[{i}].cpu", manager.cpu, "% of one core")
-    for i, task in enumerate(snapshot.tasks):
-        if task.external_rate is not None and not 0 <= task.external_rate < inf:
-            _check_measure(f"tasks[{i}].external_rate", task.external_rate, "rows/s, or null for unknown")
-        if task.min_accuracy is not None and not 0 <= task.min_accuracy <= 1:
+    rates, minimums = column(snapshot.tasks, "external_rate"), column(snapshot.tasks, "min_accuracy")
+    if not _are_measures([rate for rate in rates if rate is not None]):
+        for i, rate in enumerate(rates):
+            if rate is not None:
+                _check_measure(f"tasks[{i}].external_rate", rate, "rows/s, or null for unknown")
+    for i, minimum in enumerate(minimums):
+        if minimum is not None and not 0 <= minimum <= 1:
             raise SnapshotError(
-                f"tasks[{i}].min_accuracy: {show(task.min_accuracy)} is not between 0 and 1; "
-                "give a fraction of 1 (60 % is 0.6)"
+                f"tasks[{i}].min_accuracy: {show(minimum)} is not between 0 and 1; give a fraction of 1 (60 % is 0.6)"
             )
-    if not _are_measures([stream.out_rate for stream in snapshot.streams]):
+    if not _are_measures(column(snapshot.streams, "out_rate")):
         for i, stream in enumerate(snapshot.streams):
             _check_measure(f"streams[{i}].out_rate", stream.out_rate, "rows/s")
-    rates, cpu = [each.in_rate for each in snapshot.instances], [each.cpu for each in snapshot.instances]
-    if _are_measures(rates) and _are_measures(cpu):
+    if all(_are_measures(column(snapshot.instances, name)) for name in ("in_rate", "cpu")):
         return
     for i, instance in enumerate(snapshot.instances):
         _check_measure(f"instances[{i}].in_rate", instance.in_rate, "rows/s")
@@ -131,8 +157,7 @@ def _check_restrictions(snapshot: Snapshot) -> None:
     feeding = {name for task in snapshot.tasks for name in task.upstream}
     queries = [task.id for task in snapshot.tasks if task.priority is not None and task.min_accuracy is not None]
     others = [task.id for task in snapshot.tasks if task.priority is None and task.min_accuracy is None]
-    wrong = [task for task in snapshot.tasks if task.external_rate is not None and task.upstream]
-    if feeding == set(others) and len(queries) + len(others) == len(snapshot.tasks) and not wrong:
+    if feeding == set(others) and len(queries) + len(others) == len(snapshot.tasks):
         return
     downstream = snapshot.downstream
     for i, task in enumerate(snapshot.tasks):
@@ -151,11 +176,16 @@ def _check_restrictions(snapshot: Snapshot) -> None:
                 raise SnapshotError(
                     f"tasks[{i}].{key}: null on {show(task.id)}, which nothing consumes; give {meaning}"
                 )
-        if task.upstream and task.external_rate is not None:
-            raise SnapshotError(
-                f"tasks[{i}].external_rate: {show(task.external_rate)} on {show(task.id)}, which reads from "
-                f"{show(task.upstream[0])}; only sources have one: write null"
-            )
+
+
+def _check_external_rates(snapshot: Snapshot) -> None:
+    rates, upstream = column(snapshot.tasks, "external_rate"), column(snapshot.tasks, "upstream")
+    each = enumerate(zip(rates, upstream, strict=True))
+    for i in [i for i, (rate, sources) in each if rate is not None and sources]:
+        raise SnapshotError(
+            f"tasks[{i}].external_rate: {show(rates[i])} on {show(snapshot.tasks[i].id)}, which reads from "
+            f"{show(upstream[i][0])}; only sources have one: write null"
+        )
 
 
 def _check_streams(snapshot: Snapshot, position: dict[str, int]) -> None:

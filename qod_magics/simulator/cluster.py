@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from qod_magics.controller.clock import ManualClock
 from qod_magics.core import snapshot as core
-from qod_magics.core.plan import Plan
+from qod_magics.core.keyed import Keyed, Keys
+from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Event, Observation
 from qod_magics.errors import QodError, TaskManagerError, nearest
 from qod_magics.placement import Homeless, placed
@@ -58,7 +59,8 @@ class SimulatedCluster:
         self._machine = {machine.id: m for m, machine in enumerate(simulation.machines)}
         self._instance = {name: i for i, name in enumerate(self.wiring.instances)}
         self._task = {task.id: t for t, task in enumerate(simulation.tasks)}
-        self._edge = {edge: e for e, edge in enumerate(self.wiring.edges)}
+        self._keep = _Turner[Edge](self.wiring.edges)
+        self._accept, self._desired = _Turner(self._task), _Turner(self._task)
         self._active = np.zeros(len(simulation.tasks), bool)
         self._events: list[Event] = []
         self._agenda: list[tuple[float, int, Any]] = []  #: (second, order, call), a heap
@@ -261,9 +263,11 @@ class SimulatedCluster:
 
     def _turn(self, plan: Plan, dials: Dials) -> None:
         engine = self.engine
-        engine.keep = _turned(engine.keep, self._edge, dials.keep)
-        engine.accept = _turned(engine.accept, self._task, dials.accept)
-        engine.desired = _turned(engine.desired, self._task, plan.desired)
+        engine.turn(
+            self._keep.turned(engine.keep, dials.keep),
+            self._accept.turned(engine.accept, dials.accept),
+            self._desired.turned(engine.desired, plan.desired),
+        )
 
     def _placed(self) -> list[int]:
         """Instances that have, or had, a task manager."""
@@ -426,6 +430,23 @@ class SimulatedCluster:
                 self._restart(instance)
 
 
-def _turned(last: Array, names: Iterable[_Name], values: Mapping[_Name, float]) -> Array:
-    """`values` in the order of `names`; as it was where there is none."""
-    return np.array([values.get(name, was) for name, was in zip(names, last.tolist(), strict=True)])
+class _Turner(Generic[_Name]):
+    """Puts dials in the order of the engine."""
+
+    def __init__(self, names: Iterable[_Name]) -> None:
+        self._names = tuple(names)
+        self._order: Keys[_Name] | None = None  #: that of the last dials
+        self._known = self._places = np.zeros(0, int)
+
+    def turned(self, last: Array, dials: Mapping[_Name, float]) -> Array:
+        """The dials in the order of the names; as it was in `last` where there is none."""
+        if not isinstance(dials, Keyed):
+            return np.array([dials.get(name, was) for name, was in zip(self._names, last.tolist(), strict=True)])
+        if dials.order is not self._order:
+            position = dials.order.position
+            self._order = dials.order
+            self._known = np.array([i for i, name in enumerate(self._names) if name in position], int)
+            self._places = np.array([position[self._names[i]] for i in self._known.tolist()], int)
+        found: Array = last.copy()
+        found[self._known] = np.array(dials.column, float)[self._places]
+        return found

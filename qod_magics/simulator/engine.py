@@ -86,10 +86,10 @@ class Engine:
         self.broker_down = False
         #: each edge has one channel, so that all of its rows go there
         self._undivided = np.array_equal(np.sort(wiring.channel_edge), np.arange(edges))
-        # the dials
-        self.keep = np.ones(edges)
-        self.accept = np.ones(len(wiring.tasks))
-        self.desired = np.ones(len(wiring.tasks))
+        self._from_outside = wiring.channel_edge < wiring.sources  #: by channel
+        self._any_loses = bool(wiring.loses_weight.any())
+        tasks = np.ones(len(wiring.tasks))
+        self.turn(np.ones(edges), tasks, tasks)
 
     @property
     def now(self) -> float:
@@ -100,6 +100,14 @@ class Engine:
     def waiting(self) -> Array:
         """Rows not yet read, by edge."""
         return self.wiring.by_edge(self.queues.waiting) + self.pool
+
+    def turn(self, keep: Array, accept: Array, desired: Array) -> None:
+        """Set the dials: `keep` by edge, `accept` and `desired` by task."""
+        wiring = self.wiring
+        self.keep, self.accept, self.desired = keep, accept, desired
+        edge = wiring.channel_edge
+        self._passing = np.where(self._from_outside, keep[edge], accept[wiring.edge_target[edge]])  #: by channel
+        self._sending = keep[wiring.outlet_edge]
 
     def start(self, instance: int, machine: int, fresh: bool) -> None:
         """An instance begins to work on a task manager; `fresh`: it never ran on it in its present form."""
@@ -189,12 +197,9 @@ class Engine:
         """Read, shed, process and send. The CPU used, by instance."""
         wiring, dt = self.wiring, self.step_s
         of = wiring.channel_instance
-        accept = np.where(
-            wiring.channel_edge < wiring.sources,
-            self.keep[wiring.channel_edge],
-            self.accept[wiring.edge_target[wiring.channel_edge]],
-        )
+        accept = self._passing
         active = np.zeros_like(self.running) if self.broker_down else self.running
+        all_active, all_running = bool(active.all()), bool(self.running.all())
         read_s, work_s = self._costs()
         fixed_s = wiring.fixed * dt if self._alike else wiring.fixed * self.cost[self.where] * dt
         most = self._batches(active, read_s, work_s) if wiring.micro.size else None
@@ -202,20 +207,30 @@ class Engine:
         if most is not None:
             share = most / np.maximum(self.queues.waiting, 1)
             by_channel = by_channel * np.minimum(share, 1.0)
-        by_channel = np.where(active[of], by_channel, 0.0)
+        if not all_active:
+            by_channel = np.where(active[of], by_channel, 0.0)
         rows_s = wiring.by_instance(by_channel)
-        base = np.where(self.running, fixed_s + self._owed, 0.0)
+        base = fixed_s + self._owed
+        if not all_running:
+            base = np.where(self.running, base, 0.0)
         wants = np.minimum(base + np.maximum(rows_s - self._credit, 0.0), dt)
-        wants = np.where(self.running, wants, 0.0)
+        if not all_running:
+            wants = np.where(self.running, wants, 0.0)
         used = max_min_fair(wants, np.maximum(self.where, 0), self._capacity())
-        self._owed = np.maximum(self._owed - np.maximum(used - fixed_s, 0.0), 0.0)
+        if self._owed.any():
+            self._owed = np.maximum(self._owed - np.maximum(used - fixed_s, 0.0), 0.0)
         budget = np.maximum(used - base, 0.0) + self._credit
         enough = rows_s <= budget * (1 + 1e-12)
-        share = np.where(enough, np.inf, budget / np.maximum(rows_s, 1e-12))
-        each = np.where(active[of] & (by_channel > 0), by_channel * np.minimum(share[of], 1e12), 0.0)
-        each = np.where(active[of] & enough[of], np.inf, each)
+        all_enough = bool(enough.all())
+        if all_enough:
+            each = np.full(len(of), np.inf) if all_active else np.where(active[of], np.inf, 0.0)
+        else:
+            share = budget / np.maximum(rows_s, 1e-12)
+            each = np.where(enough[of], np.inf, by_channel * np.minimum(share[of], 1e12))
+            if not all_active:
+                each = np.where(active[of], each, 0.0)
         taken = self.queues.take(each, accept, read_s, work_s, most)
-        if enough.all():
+        if all_enough:
             self._credit = np.zeros(len(enough))
         else:
             left = wiring.by_instance(np.where(np.isfinite(taken.rest_s), taken.rest_s, 0.0))
@@ -233,7 +248,8 @@ class Engine:
         """CPU seconds for each row read, and for each kept, by channel: more while an instance warms up."""
         wiring = self.wiring
         age = (self.now - self.started_at) / max(self.moves.warm_up_s, 1e-9)
-        young = np.flatnonzero((age < WARM)[wiring.channel_instance])
+        is_young = age < WARM
+        young = np.flatnonzero(is_young[wiring.channel_instance]) if is_young.any() else np.zeros(0, int)
         if not young.size and self._alike:
             return wiring.read_s, wiring.work_s
         here = self.cost[self.where[wiring.channel_instance]]
@@ -279,7 +295,8 @@ class Engine:
         wiring = self.wiring
         kept, weight = wiring.by_instance(kept), wiring.by_instance(weight)
         probability = np.where(kept > 0, kept / np.maximum(weight, SAME), self._weight_out)
-        probability = np.where(wiring.loses_weight, self.desired[wiring.instance_task], probability)
+        if self._any_loses:
+            probability = np.where(wiring.loses_weight, self.desired[wiring.instance_task], probability)
         self._weight_out = np.clip(probability, SAME, 1.0)
         exact = kept * wiring.selectivity + self._carry_out
         out = np.floor(exact + 1e-9).astype(np.int64)
@@ -287,8 +304,10 @@ class Engine:
         self.out += out
         if not wiring.outlet_edge.size:
             return
-        d = self.keep[wiring.outlet_edge]
-        offered = np.where(self.listening[wiring.outlet_edge], out[wiring.outlet_instance], 0)
+        d = self._sending
+        offered = out[wiring.outlet_instance]
+        if not self.listening.all():
+            offered = np.where(self.listening[wiring.outlet_edge], offered, 0)
         exact = offered * d + self._carry_sent
         sent = np.minimum(np.floor(exact + 1e-9).astype(np.int64), offered)
         self._carry_sent = np.clip(exact - sent, 0.0, 1.0)

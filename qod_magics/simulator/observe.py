@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
 
+from qod_magics.core.keyed import Keyed, Keys
 from qod_magics.core.runtime import Count, Event, Measured, Observation
-from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager, rows
+from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.table import Table
 from qod_magics.simulator.engine import Engine
 from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Simulation
@@ -35,19 +36,23 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What observations of some tasks have in common: positions and names."""
+    """What observations of some tasks have in common: positions, and columns of the tables."""
 
     active: Array  #: by task
-    tasks: tuple[Task, ...]  #: without rates
-    external: Array  #: positions in `tasks` of those that read from outside
+    task_keys: Keys[str]
+    upstream: tuple[tuple[str, ...], ...]
+    priorities: tuple[int | None, ...]
+    minimums: tuple[float | None, ...]
+    external: Array  #: positions of the tasks that read from outside
     external_edges: Array
     edges: Array
-    edge_names: list[str]
+    edge_keys: Keys[str]
     streams: Array  #: edges between tasks
-    stream_ends: tuple[list[str | None], list[str]]
+    stream_ends: tuple[tuple[str | None, ...], tuple[str, ...]]
     instances: Array
-    instance_ids: list[str]
-    instance_tasks: list[str]
+    instance_keys: Keys[str]
+    instance_tasks: tuple[str, ...]
+    cold: tuple[bool, ...]  #: no instance is said to warm up
 
     @classmethod
     def of(cls, wiring: Wiring, active: Array) -> _Layout:
@@ -61,16 +66,20 @@ class _Layout:
         ends = [wiring.edges[e] for e in streams.tolist()]
         return cls(
             active=active.copy(),
-            tasks=tuple(Task(task.id, task.upstream, None, task.priority, task.min_accuracy) for task in specs),
+            task_keys=Keys(task.id for task in specs),
+            upstream=tuple(task.upstream for task in specs),
+            priorities=tuple(task.priority for task in specs),
+            minimums=tuple(task.min_accuracy for task in specs),
             external=np.searchsorted(there, wiring.edge_target[outer]),
             external_edges=outer,
             edges=edges,
-            edge_names=[wiring.edge_names[e] for e in edges.tolist()],
+            edge_keys=Keys(wiring.edge_names[e] for e in edges.tolist()),
             streams=streams,
-            stream_ends=([source for source, _ in ends], [target for _, target in ends]),
+            stream_ends=(tuple(source for source, _ in ends), tuple(target for _, target in ends)),
             instances=instances,
-            instance_ids=[wiring.instances[i] for i in instances.tolist()],
-            instance_tasks=[wiring.tasks[t].id for t in wiring.instance_task[instances].tolist()],
+            instance_keys=Keys(wiring.instances[i] for i in instances.tolist()),
+            instance_tasks=tuple(wiring.tasks[t].id for t in wiring.instance_task[instances].tolist()),
+            cold=(False,) * len(instances),
         )
 
 
@@ -95,6 +104,31 @@ class _Later(Mapping[str, _Value]):
 
     def __repr__(self) -> str:
         return repr(self._made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What is said of each instance beside its readings."""
+
+    since: Array  #: the window of its report, seconds since 1970
+    until: Array
+    age: Array  #: of its report, seconds
+    fresh: Array
+    ever: Array  #: whether it ever reported
+    lost: Array  #: those whose CPU is lost
+    unread: Array  #: those that reported, but not of what comes now
+
+    def of(self, instances: Array) -> list[Any]:
+        """Of these instances, as a row's `extra`."""
+        windows = zip(self.since.tolist(), self.until.tolist(), strict=True)
+        extra: list[Any] = [{"window": [a, b]} for a, b in windows]
+        for i in np.flatnonzero(~self.fresh).tolist():
+            extra[i] = {"stale": True, "age_s": round(float(self.age[i]), 1)} if self.ever[i] else MISSING
+        for i in self.lost.tolist():
+            extra[i] = {**extra[i], "missing": ["cpu"]}
+        for i in self.unread.tolist():
+            extra[i] = {**extra[i], "missing": ["in_rate", *extra[i].get("missing", ())]}
+        return [extra[i] for i in instances.tolist()]
 
 
 class Observer:
@@ -137,44 +171,44 @@ class Observer:
                 if up
             ),
             tasks=self._snapshot_tasks(layout),
-            streams=rows(
-                Stream, *layout.stream_ends, task_out[wiring.edge_source[layout.streams]].tolist(), repeat(NOTHING)
+            streams=Table(
+                Stream,
+                *layout.stream_ends,
+                tuple(task_out[wiring.edge_source[layout.streams]].tolist()),
+                lambda: (NOTHING,) * len(layout.streams),
             ),
-            instances=rows(
+            instances=Table(
                 Instance,
-                layout.instance_ids,
+                layout.instance_keys.all,
                 layout.instance_tasks,
-                [names[w] for w in where.tolist()],
-                in_rate[there].tolist(),
-                cpu[there].tolist(),
-                repeat(False),
-                [extra[i] for i in there.tolist()],
+                tuple([names[w] for w in where.tolist()]),
+                tuple(in_rate[there].tolist()),
+                tuple(cpu[there].tolist()),
+                layout.cold,
+                lambda: extra(there),
             ),
         )
         return Observation(
             snapshot,
             self._measured(layout),
             tuple(events),
-            dict(zip(layout.instance_ids, fresh[there].tolist(), strict=True)),
+            Keyed(layout.instance_keys, fresh[there].tolist()),
         )
 
-    def _snapshot_tasks(self, layout: _Layout) -> tuple[Task, ...]:
-        if not self._last.at > 0:  # a rate takes two looks
-            return layout.tasks
-        found = list(layout.tasks)
-        sources = [found[t] for t in layout.external.tolist()]
-        measured = rows(
+    def _snapshot_tasks(self, layout: _Layout) -> Table[Task]:
+        rates: list[float | None] = [None] * len(layout.task_keys.all)
+        if self._last.at > 0:  # a rate takes two looks
+            for t, rate in zip(layout.external.tolist(), self._rates[layout.external_edges].tolist(), strict=True):
+                rates[t] = rate
+        return Table(
             Task,
-            [task.id for task in sources],
-            repeat(()),
-            self._rates[layout.external_edges].tolist(),
-            [task.priority for task in sources],
-            [task.min_accuracy for task in sources],
-            repeat(NOTHING),
+            layout.task_keys.all,
+            layout.upstream,
+            tuple(rates),
+            layout.priorities,
+            layout.minimums,
+            lambda: (NOTHING,) * len(rates),
         )
-        for t, task in zip(layout.external.tolist(), measured, strict=True):
-            found[t] = task
-        return tuple(found)
 
     def _manager_cpu(self, cpu: Array, looked: bool) -> Array:
         """CPU of each task manager, % of one core: what its tasks report, and the mean of the rest, as it is live."""
@@ -188,7 +222,7 @@ class Observer:
         found: Array = np.minimum(tasks + np.nansum(rest, axis=0) / known, 100.0 * engine.cores)
         return found
 
-    def _readings(self, active: Array) -> tuple[Array, Array, Array, list[Any], Array]:
+    def _readings(self, active: Array) -> tuple[Array, Array, Array, Callable[[Array], list[Any]], Array]:
         """By instance: in and out rate, rows/s; CPU, % of one core; what else is said of it; whether it is fresh."""
         engine, wiring, reports = self._engine, self._engine.wiring, self._reports
         metrics = self._simulation.metrics
@@ -206,23 +240,17 @@ class Observer:
         old = age > 2.5 * max(self._simulation.period_s, metrics.report_s)
         telling = self._telling(seconds)
         fresh = reports.seen & ~old & telling
-        windows = zip((self._epoch + start.at).tolist(), (self._epoch + end.at).tolist(), strict=True)
-        extra: list[Any] = [{"window": [a, b]} for a, b in windows]
-        for i in np.flatnonzero(~fresh).tolist():
-            extra[i] = {"stale": True, "age_s": round(float(age[i]), 1)} if reports.ever[i] else MISSING
-        if metrics.lost_cpu:
-            lost = np.flatnonzero(reports.ever & ~reports.seen)
-            cpu[lost] = 0.0
-            for i in lost.tolist():
-                extra[i] = {**extra[i], "missing": ["cpu"]}
         missing = np.flatnonzero(active[wiring.instance_task] & ~telling)
+        lost = np.flatnonzero(reports.ever & ~reports.seen) if metrics.lost_cpu else missing[:0]
+        if lost.size:
+            cpu[lost] = 0.0
         if missing.size:
             in_rate, out_rate, cpu = in_rate.copy(), out_rate.copy(), cpu.copy()
             self._expect(in_rate, out_rate, missing)
             cpu[~reports.ever] = 0.0
-            for i in missing[reports.ever[missing]].tolist():
-                extra[i] = {**extra[i], "missing": ["in_rate", *extra[i].get("missing", ())]}
-        return in_rate, out_rate, cpu, extra, fresh
+        unread = missing[reports.ever[missing]]
+        said = _Said(self._epoch + start.at, self._epoch + end.at, age, fresh, reports.ever.copy(), lost, unread)
+        return in_rate, out_rate, cpu, said.of, fresh
 
     def _telling(self, seconds: Array) -> Array:
         """Instances whose last report says how much they read of what comes now. A report of before that came does
@@ -265,7 +293,7 @@ class Observer:
 
     def _measured(self, layout: _Layout) -> Measured:
         engine, wiring, edges = self._engine, self._engine.wiring, layout.edges
-        names = layout.edge_names
+        names = layout.edge_keys.all
         done = self._reports.committed
         read, kept = wiring.by_edge(done.read), wiring.by_edge(done.kept)
         dropped = read - kept
@@ -277,9 +305,9 @@ class Observer:
             return {name: Count(*row) for name, *row in found}
 
         return Measured(
-            lag=dict(zip(names, engine.waiting[edges].tolist(), strict=True)),
-            input_rate=dict(zip(names, self._rates[edges].tolist(), strict=True)) if self._last.at > 0 else {},
-            accuracy=dict(zip((task.id for task in layout.tasks), self._accuracy(layout.active), strict=True)),
+            lag=Keyed(layout.edge_keys, engine.waiting[edges].tolist()),
+            input_rate=Keyed(layout.edge_keys, self._rates[edges].tolist()) if self._last.at > 0 else {},
+            accuracy=Keyed(layout.task_keys, self._accuracy(layout.active)),
             dropped=_Later(lambda: dict(zip(names, (dropped + unsent)[edges].tolist(), strict=True))),
             counts=_Later(counts),
         )

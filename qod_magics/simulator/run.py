@@ -89,8 +89,8 @@ def simulate(
         controller.pause()
         cluster.apply(*_open(cluster))
     cycles = []
-    sums: dict[str, tuple[float, int]] = {}
     queries = [task.id for task in simulation.tasks if task.min_accuracy is not None]
+    sums, seen = [0.0] * len(queries), [0] * len(queries)
     scenario = simulation.scenario
     collecting = gc.isenabled()
     gc.disable()  # cycles leave no circles, and to look for some among all rows of a large cluster takes long
@@ -99,12 +99,13 @@ def simulate(
             cluster.advance(simulation.period_s)
             controller.annotate(phase=scenario.phase(min(cluster.now, scenario.duration_s) - 1e-6))
             cycle = controller.step()
-            accuracy = {} if cycle.measured is None else cycle.measured.accuracy
-            for name in queries:
-                share = accuracy.get(name)
-                if share is not None:
-                    total, seen = sums.get(name, (0.0, 0))
-                    sums[name] = (total + share, seen + 1)
+            if cycle.measured is not None:
+                accuracy = dict(cycle.measured.accuracy.items())
+                for k, name in enumerate(queries):
+                    share = accuracy.get(name)
+                    if share is not None:
+                        sums[k] += share
+                        seen[k] += 1
             if keep:
                 cycles.append(cycle)
             if inspect is not None:
@@ -115,7 +116,8 @@ def simulate(
         if collecting:
             gc.enable()
         controller.close()
-    means = {name: sums[name][0] / sums[name][1] if name in sums else None for name in queries}
+    each = zip(queries, sums, seen, strict=True)
+    means = {name: total / count if count else None for name, total, count in each}
     return Run(tuple(cycles), cluster, timed.seconds, process_time() - begun, means)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.policy import LOADS, SHAPES, snapshot
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
+from qod_magics.core.table import Table, column
 from qod_magics.policies.stream_economics import StreamEconomics, actual_accuracy, reach, restrictions
 from tests.policies import reference
 from tests.policies.snapshots import chain_of, one_manager, snapshots
@@ -21,6 +22,23 @@ from tests.policies.snapshots import chain_of, one_manager, snapshots
 
 def decide(given: Snapshot) -> Plan:
     return StreamEconomics().decide(given)[0]
+
+
+def tabled(given: Snapshot) -> Snapshot:
+    """The same snapshot, its tables held as columns."""
+    tables = {name: getattr(given, name) for name in ("task_managers", "tasks", "streams", "instances")}
+    columns = {
+        name: Table(type(rows[0]), *(tuple(column(rows, field)) for field in type(rows[0]).__slots__))
+        for name, rows in tables.items()
+        if rows
+    }
+    return replace(given, **columns)
+
+
+@given(snapshots())
+def test_plans_are_the_same_for_rows_and_for_columns(given: Snapshot) -> None:
+    assert tabled(given) == given
+    assert decide(tabled(given)) == decide(given)
 
 
 def same(plan: Plan, expected: dict[str, object]) -> None:

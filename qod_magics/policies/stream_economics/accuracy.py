@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.table import column
 from qod_magics.policies.stream_economics.topology import Topology
 
 FULL_CORE = 100.0  #: an instance is one thread: it can't use more than one core, in % of one core
@@ -15,10 +16,10 @@ def current_accuracy(
 
     `least_in_rate[t]` is the least input rate of its instances in rows/s, `width[t]` their number.
     """
-    arriving = [task.external_rate or 0.0 for task in snapshot.tasks]
+    arriving = [rate or 0.0 for rate in column(snapshot.tasks, "external_rate")]
     position = topology.position
-    for stream in snapshot.streams:
-        arriving[position[stream.target]] += stream.out_rate
+    for target, rate in zip(column(snapshot.streams, "target"), column(snapshot.streams, "out_rate"), strict=True):
+        arriving[position[target]] += rate
     upstream = topology.upstream
     current = [1.0] * len(arriving)
     for t in topology.order:

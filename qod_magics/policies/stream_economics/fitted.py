@@ -15,6 +15,7 @@ from qod_magics.policies.stream_economics.filling import fill
 from qod_magics.policies.stream_economics.helpful_moves import only_helpful
 from qod_magics.policies.stream_economics.learning import Lessons, learn
 from qod_magics.policies.stream_economics.load import Load
+from qod_magics.policies.stream_economics.measures import known_requirements
 from qod_magics.policies.stream_economics.policy import Minimums, Situation, StreamEconomics
 from qod_magics.policies.stream_economics.reach import reached
 from qod_magics.policies.stream_economics.requirements import Requirements, learned
@@ -36,7 +37,7 @@ class FittedStreamEconomics(StreamEconomics):
 
     def requirements(self, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         """What each task needs for which accuracy, as far as it was learned."""
-        return learned(snapshot, topology, load)
+        return known_requirements(snapshot, topology)
 
 
 class FilledStreamEconomics(FittedStreamEconomics):

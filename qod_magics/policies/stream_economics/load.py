@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import fsum
 
 from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.table import column
 from qod_magics.policies.stream_economics.topology import Topology
 
 
@@ -35,22 +36,22 @@ class Load:
         width = [0] * tasks
         warming = [False] * len(managers)
         used: list[list[float]] = [[] for _ in managers]
-        for instance in snapshot.instances:
-            t = position[instance.task]
-            manager = managers[instance.task_manager]
-            in_rate = instance.in_rate
-            load = instance.cpu
+        columns = [column(snapshot.instances, name) for name in ("task", "task_manager", "in_rate", "cpu")]
+        for task, host_id, in_rate, load in zip(*columns, strict=True):
+            t = position[task]
+            manager = managers[host_id]
             task_of.append(t)
             manager_of.append(manager)
             used[manager].append(load)
-            if instance.warming_up:
-                warming[manager] = True
             if not width[t] or in_rate < least_in_rate[t]:
                 least_in_rate[t] = in_rate
                 cpu[t] = load
             elif in_rate == least_in_rate[t] and load > cpu[t]:
                 cpu[t] = load
             width[t] += 1
+        for manager, is_warming in zip(manager_of, column(snapshot.instances, "warming_up"), strict=True):
+            if is_warming:
+                warming[manager] = True
         available = []
         for host, loads in zip(snapshot.task_managers, used, strict=True):
             capacity = whole_cpu(host.cores)

@@ -6,35 +6,40 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from qod_magics.core.keyed import Keyed, Keys
 from qod_magics.core.plan import Plan
-from qod_magics.core.snapshot import Snapshot, Task
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.table import column
 from qod_magics.policies.stream_economics.killing import kill, tolerance
 from qod_magics.policies.stream_economics.load import Load, total
-from qod_magics.policies.stream_economics.propagation import non_drop, propagate
+from qod_magics.policies.stream_economics.measures import load_of, minimums, paper_requirements
+from qod_magics.policies.stream_economics.propagation import Edges, kept_shares, propagate
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
 from qod_magics.policies.stream_economics.reach import Reach
-from qod_magics.policies.stream_economics.requirements import Requirements, proportional
+from qod_magics.policies.stream_economics.requirements import Requirements
 from qod_magics.policies.stream_economics.scheduler import Request, available_cpu, place
 from qod_magics.policies.stream_economics.sharing import Needs, groups_by_priority, share
-from qod_magics.policies.stream_economics.topology import Topology
+from qod_magics.policies.stream_economics.topology import Declared, Topology, declared
 
 
 @dataclass(frozen=True, slots=True)
 class _Application:
     """What follows from the declarations alone. Kept from cycle to cycle, so that a cycle computes only with loads."""
 
-    declared: list[tuple[str, tuple[str, ...], int | None, float | None]]
+    declared: Declared
     topology: Topology
     reach: Reach
+    tasks: Keys[str]
+    edges: Edges
 
     @classmethod
-    def of(cls, tasks: Sequence[Task], last: Any) -> _Application:
-        """`last` itself if these tasks are declared as those were."""
-        declared = [(task.id, task.upstream, task.priority, task.min_accuracy) for task in tasks]
-        if isinstance(last, cls) and last.declared == declared:
+    def of(cls, snapshot: Snapshot, last: Any) -> _Application:
+        """`last` itself if the tasks and streams are declared as those were."""
+        found = [*declared(snapshot.tasks), *(column(snapshot.streams, end) for end in ("source", "target"))]
+        if isinstance(last, cls) and last.declared == found:
             return last
-        topology = Topology.of(tasks)
-        return cls(declared, topology, Reach.of(topology))
+        topology = Topology.of(snapshot.tasks)
+        return cls(found, topology, Reach.of(topology), Keys(topology.position), Edges.of(snapshot, topology))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +76,31 @@ class StreamEconomics:
         `state` (what the last call returned, or None) saves time while the application stays the same; it never
         changes the plan.
         """
-        application = _Application.of(snapshot.tasks, state)
+        application = _Application.of(snapshot, state)
         topology = application.topology
-        load = Load.of(snapshot, topology)
+        load = load_of(snapshot, topology)
         required = self.requirements(snapshot, topology, load)
-        min_required = required.all_of(topology.min_accuracy)
+        min_required = minimums(snapshot, topology, required)
         situation = Situation(snapshot, topology, application.reach, load, required, min_required, _by_id(snapshot))
-        minimums = self.ensure_minimums(situation)
-        left_out = set(minimums.failed)
+        ensured = self.ensure_minimums(situation)
+        left_out = set(ensured.failed)
         if any(load.warming):
             left_out.update(i for i in situation.by_id if load.warming[load.manager_of[i]])
-        by_task = self.give_out(situation, minimums.available, left_out)
+        by_task = self.give_out(situation, ensured.available, left_out)
         propagate(by_task, topology)
-        desired = dict(zip(topology.position, by_task, strict=True))
         plan = Plan(
-            current_accuracy=dict(zip(topology.position, required.current, strict=True)),
-            desired=desired,
-            non_drop=non_drop(snapshot, desired),
-            fail=tuple(snapshot.instances[i].id for i in minimums.failed),
-            place=minimums.place,
-            starved=tuple(snapshot.task_managers[manager].id for manager in minimums.starved),
+            current_accuracy=Keyed(application.tasks, required.current),
+            desired=Keyed(application.tasks, by_task),
+            non_drop=kept_shares(by_task, application.edges),
+            fail=tuple(snapshot.instances[i].id for i in ensured.failed),
+            place=ensured.place,
+            starved=tuple(snapshot.task_managers[manager].id for manager in ensured.starved),
         )
         return plan, application
 
     def requirements(self, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         """What each task needs for which accuracy."""
-        return proportional(snapshot, topology, load)
+        return paper_requirements(snapshot, topology)
 
     def ensure_minimums(self, situation: Situation) -> Minimums:
         """Which instances have to leave for the minimum accuracies, and where they go."""
@@ -124,7 +128,7 @@ class StreamEconomics:
 
 def _by_id(snapshot: Snapshot) -> list[int]:
     """Positions of the instances in the order of their ids, which settles ties."""
-    ids = [instance.id for instance in snapshot.instances]
+    ids = column(snapshot.instances, "id")
     return sorted(range(len(ids)), key=ids.__getitem__)
 
 

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from qod_magics.core.snapshot import Snapshot, Task
+from qod_magics.core.table import column
+
+Declared = list[Sequence[Any]]  #: what a topology follows from
+
+
+def declared(tasks: Sequence[Task]) -> Declared:
+    """What the tasks are declared as, whatever is measured of them; quick to compare, where they come in a table."""
+    return [column(tasks, name) for name in ("id", "upstream", "priority", "min_accuracy")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,106 @@
+"""Mappings whose keys stay the same from cycle to cycle: a list of values beside keys that are shared. Pure.
+
+A plan for 20,000 tasks has a value for each of them, and for each stream. To put them into dicts, every cycle, takes
+longer than to compute them; and who wants all of them wants them in an order of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from functools import cached_property
+from itertools import compress, count
+from operator import ne
+from typing import Generic, TypeVar
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class Keys(Generic[_Key]):
+    """Keys in an order, each of them once."""
+
+    def __init__(self, keys: Iterable[_Key]) -> None:
+        self.all = tuple(keys)
+        self._places: tuple[Keys[_Key], list[int]] | None = None
+
+    @cached_property
+    def position(self) -> Mapping[_Key, int]:
+        """Where each is."""
+        return {key: i for i, key in enumerate(self.all)}
+
+    def places(self, of: Keys[_Key]) -> list[int]:
+        """Where those of `of` are among these; remembered, as who asks asks again. Raises KeyError for one that is
+        not."""
+        found = self._places
+        if found is None or found[0] is not of:
+            self._places = found = (of, [self.position[key] for key in of.all])
+        return found[1]
+
+
+class Keyed(Mapping[_Key, _Value]):
+    """A mapping from `order` to `column`, a value for each key in their order; none of it is ever changed."""
+
+    __slots__ = ("column", "order")
+
+    def __init__(self, order: Keys[_Key], column: Sequence[_Value]) -> None:
+        if len(order.all) != len(column):
+            raise ValueError(f"{len(order.all)} keys and {len(column)} values; give each key its value")
+        self.order = order
+        self.column = column
+
+    def __getitem__(self, key: _Key) -> _Value:
+        return self.column[self.order.position[key]]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.order.position
+
+    def __iter__(self) -> Iterator[_Key]:
+        return iter(self.order.all)
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Keyed) and other.order is self.order:
+            return list(self.column) == list(other.column)
+        return super().__eq__(other)
+
+    def values(self) -> ValuesView[_Value]:
+        """As of any mapping; quick to walk."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[_Key, _Value]:
+        """As of any mapping; quick to walk."""
+        return _Items(self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
+
+class _Values(ValuesView[_Value]):
+    _mapping: Keyed[object, _Value]
+
+    def __iter__(self) -> Iterator[_Value]:
+        return iter(self._mapping.column)
+
+
+class _Items(ItemsView[_Key, _Value]):
+    _mapping: Keyed[_Key, _Value]
+
+    def __iter__(self) -> Iterator[tuple[_Key, _Value]]:
+        return zip(self._mapping.order.all, self._mapping.column, strict=True)
+
+
+def differing(these: Sequence[object], those: Sequence[object]) -> list[int]:
+    """Where two sequences of one length differ."""
+    return list(compress(count(), map(ne, these, those)))
+
+
+def in_order(mapping: Mapping[_Key, _Value], order: Keys[_Key]) -> Sequence[_Value]:
+    """The values of these keys, in their order. Raises KeyError for one that `mapping` has not."""
+    if not isinstance(mapping, Keyed):
+        return [mapping[key] for key in order.all]
+    if mapping.order is order:
+        return mapping.column
+    column = mapping.column
+    return [column[i] for i in mapping.order.places(order)]

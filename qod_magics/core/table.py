@@ -1,0 +1,81 @@
+"""The tables of a snapshot: rows, or the columns that rows are made from when somebody looks at one. Pure.
+
+A cluster of 20,000 tasks has tens of thousands of rows in every snapshot, and those who work with all of them want
+single fields. `column` gives these, of plain rows as of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, Generic, TypeVar, overload
+
+_Row = TypeVar("_Row")
+
+Column = tuple[Any, ...] | Callable[[], Sequence[Any]]  #: or how to make it, asked once and only where it is wanted
+
+
+class Table(Sequence[_Row], Generic[_Row]):
+    """Rows of one kind, given by their columns; equal to any sequence of equal rows."""
+
+    __slots__ = ("_columns", "_kind", "_length", "_rows")
+
+    def __init__(self, kind: type[_Row], *columns: Column) -> None:
+        """`columns`: all fields of `kind` in their order, the first one in full."""
+        names: tuple[str, ...] = kind.__slots__  # type: ignore[attr-defined]
+        self._kind = kind
+        self._columns: dict[str, Column] = dict(zip(names, columns, strict=True))
+        first = self.column(names[0])
+        self._length = len(first)
+        self._rows: tuple[_Row, ...] | None = None
+
+    def column(self, name: str) -> tuple[Any, ...]:
+        """The values of one field, row by row."""
+        found = self._columns[name]
+        if not isinstance(found, tuple):
+            found = self._columns[name] = tuple(found())
+        return found
+
+    def but(self, name: str, values: tuple[Any, ...]) -> Table[_Row]:
+        """The same rows with other values in one field."""
+        return Table(self._kind, *({**self._columns, name: values}.values()))
+
+    def rows(self) -> tuple[_Row, ...]:
+        """All rows: frozen objects are slow to make, so they are made together and once."""
+        if self._rows is None:
+            found = [object.__new__(self._kind) for _ in range(self._length)]
+            for name in self._columns:
+                put = getattr(self._kind, name).__set__
+                for row, value in zip(found, self.column(name), strict=True):
+                    put(row, value)
+            self._rows = tuple(found)
+        return self._rows
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> _Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[_Row, ...]: ...
+    def __getitem__(self, index: int | slice) -> _Row | tuple[_Row, ...]:
+        return self.rows()[index]
+
+    def __iter__(self) -> Iterator[_Row]:
+        return iter(self.rows())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Table):
+            return self.rows() == other.rows()
+        return self.rows() == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.rows())
+
+    def __repr__(self) -> str:
+        return repr(self.rows())
+
+
+def column(rows: Sequence[Any], name: str) -> Sequence[Any]:
+    """The values of one field, row by row: of a table without making a row."""
+    return rows.column(name) if isinstance(rows, Table) else list(map(attrgetter(name), rows))

@@ -1,0 +1,35 @@
+"""What follows from a snapshot before anything is decided, made once a snapshot: explanations speak of it, too. Pure.
+
+`topology` is always that of the snapshot's tasks. What comes back is shared: it is only read.
+"""
+
+from __future__ import annotations
+
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.table import column
+from qod_magics.policies.stream_economics.load import Load
+from qod_magics.policies.stream_economics.requirements import Requirements, learned, proportional
+from qod_magics.policies.stream_economics.topology import Topology
+
+
+def load_of(snapshot: Snapshot, topology: Topology) -> Load:
+    """The load of a valid snapshot as arrays."""
+    return snapshot.derived("load", lambda: Load.of(snapshot, topology))
+
+
+def paper_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
+    """What each task needs for which accuracy, by the paper's model."""
+    return snapshot.derived("paper", lambda: proportional(snapshot, topology, load_of(snapshot, topology)))
+
+
+def known_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
+    """The same by what was learned of the tasks, as far as it was; without any of that the paper's."""
+    if not any(column(snapshot.tasks, "extra")) and not any(column(snapshot.task_managers, "extra")):
+        return paper_requirements(snapshot, topology)
+    return snapshot.derived("known", lambda: learned(snapshot, topology, load_of(snapshot, topology)))
+
+
+def minimums(snapshot: Snapshot, topology: Topology, required: Requirements) -> list[float]:
+    """minReq(t) by task position, % of one core."""
+    first = snapshot.derived("minimums", lambda: (required, required.all_of(topology.min_accuracy)))
+    return first[1] if first[0] is required else required.all_of(topology.min_accuracy)
