@@ -55,6 +55,10 @@ class Cluster:
         except KeyError:
             raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, self.task_managers)}") from None
 
+    def is_up(self, manager: TaskManager | None) -> bool:
+        """Whether it is one of the task managers, and stays."""
+        return manager is not None and self.task_managers.get(manager.id) is manager and manager.id not in self.leaving
+
     def dials_of(self, instance: Instance) -> dict[str, float]:
         """What the dials in this instance's plan should be, fractions of 1, by key."""
         task = instance.job.task

@@ -27,6 +27,8 @@ from qod_magics.spark.reason import reason
 from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager
 
+#: How often a task manager that is removed is looked at anew: what comes to it meanwhile moves on as well.
+REMOVAL_ROUNDS = 5
 #: How often offsets are sampled and the living are counted, seconds.
 WATCH_S = 1.0
 
@@ -52,6 +54,7 @@ class SparkRuntime:
         self.supervisor = Supervisor(self.cluster)
         self.metrics = Metrics(self.cluster)
         self._generation: dict[str, int] = {}
+        self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance, the last: where to
         self._deploying = threading.Lock()
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
@@ -118,18 +121,25 @@ class SparkRuntime:
                 )
             self.cluster.leaving.add(id)
         try:
-            targets = self.cluster.targets({i.id: {id} for i in here})
-            moves = [self.move(i.id, targets[i.id], f"{id} is removed") for i in here if i.id in targets]
-            for moved in moves:
-                moved.result()
+            for _ in range(REMOVAL_ROUNDS):
+                for target, moved in list(self._moves.values()):
+                    if target is manager:  # it was on its way before
+                        moved.exception()
+                here = [i for i in self.instances.values() if i.task_manager is manager]
+                if not here:
+                    break
+                targets = self.cluster.targets({i.id: {id} for i in here})
+                moves = [self.move(i.id, targets[i.id], f"{id} is removed") for i in here if i.id in targets]
+                for moved in moves:
+                    moved.result()
+            with self.cluster.lock:
+                self.cluster.task_managers.pop(id, None)
+                self.cluster.cpu.pop(id, None)
+                self.cluster.event("task-manager-removed", task_manager=id)
         finally:
             with self.cluster.lock:
                 self.cluster.leaving.discard(id)
-        with self.cluster.lock:
-            self.cluster.task_managers.pop(id, None)
-            self.cluster.cpu.pop(id, None)
-            self.cluster.event("task-manager-removed", task_manager=id)
-        manager.close()
+        manager.close()  # what is still there is a stray, which the supervisor starts elsewhere
 
     def workshop(self, manager: TaskManager | None = None) -> Workshop:
         """For building plans on a task manager, by default the first that is alive."""
@@ -219,7 +229,7 @@ class SparkRuntime:
                     if before is not None:
                         instance.meter, instance.held = before.meter, before.held
                         instance.no_realtime = "" if spec.id in anew else before.no_realtime
-                        instance.task_manager = before.task_manager
+                        instance.task_manager = before.task_manager if self.cluster.is_up(before.task_manager) else None
                         if spec.id not in anew:
                             instance.checkpoint, instance.begun = before.checkpoint, before.begun
                     self.cluster.instances[instance.id] = instance
@@ -321,7 +331,8 @@ class SparkRuntime:
         for id in plan.fail:
             target = plan.place.get(id)
             moving = self.instances.get(id)
-            if target is not None and moving is not None and moving.state is State.RUNNING:
+            there = target in self.task_managers and target not in self.cluster.leaving  # still
+            if target is not None and there and moving is not None and moving.state is State.RUNNING:
                 self.move(
                     id,
                     target,
@@ -336,15 +347,20 @@ class SparkRuntime:
         """Begin to move an instance: stop at a batch's end, start from the same checkpoint on `target`.
 
         Raises:
-            TaskManagerError: there is no such instance or task manager.
+            TaskManagerError: there is no such instance or task manager, or the task manager is being removed.
 
         """
-        if id not in self.instances:
-            raise TaskManagerError(f"There is no instance {id!r}.{nearest(id, self.instances)}")
-        manager = self.cluster.manager(target)
-        instance = self.instances[id]
-        instance.state = State.MOVING
-        return begin(lambda: self.supervisor.move(instance, manager, why), f"move-{id}")
+        with self.cluster.lock:
+            if id not in self.instances:
+                raise TaskManagerError(f"There is no instance {id!r}.{nearest(id, self.instances)}")
+            manager = self.cluster.manager(target)
+            if target in self.cluster.leaving:
+                raise TaskManagerError(f"{target} is being removed: name another task manager.")
+            instance = self.instances[id]
+            instance.state = State.MOVING
+            moved = begin(lambda: self.supervisor.move(instance, manager, why), f"move-{id}")
+            self._moves[id] = manager, moved
+            return moved
 
     def close(self) -> None:
         """Stop all queries, end all task managers of ours, delete the topics of streams."""

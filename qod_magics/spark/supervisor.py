@@ -216,7 +216,8 @@ class Supervisor:
             instance.retry_at = 0.0
 
     def bury(self) -> None:
-        """Find task managers that are gone, and start their instances on the others."""
+        """Find task managers that are gone, and start their instances on the others; also what came to one that was
+        just removed."""
         now = time.monotonic()
         for manager in list(self.cluster.task_managers.values()):
             silent = manager.kind != "local" and now - (manager.silent_since or now) > SILENCE_S
@@ -238,6 +239,11 @@ class Supervisor:
             for instance in orphans:
                 instance.forsake()
             begin(manager.close, f"burying-{manager.id}")
+        for instance in list(self.cluster.instances.values()):
+            home = instance.task_manager
+            if instance.state is State.RUNNING and home is not None and home.id not in self.cluster.task_managers:
+                instance.move = Move(home.id, "", f"{home.id} was removed", time.time())
+                instance.forsake()
         self.place_waiting()
 
     def place_waiting(self) -> None:

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from qod_magics.application.tasks import tasks
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark import metrics as module
 from qod_magics.spark.books import Account
-from qod_magics.spark.bounded import gather
+from qod_magics.spark.bounded import begin, gather
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import Reading
+from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.meter import Meter
 from qod_magics.spark.observation import InstanceView
+from qod_magics.spark.pipeline import Job
 from qod_magics.spark.runtime import SparkRuntime
 from tests.application.frames import application, stream
 from tests.spark.batches import batch
@@ -126,6 +130,89 @@ def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime, monkeyp
     runtime.add_task_manager(Silent())  # type: ignore[arg-type]
     runtime.deploy(specs)
     assert started == [("ticks.1", "tm1")]
+
+
+class Named(Silent):
+    """A task manager of that name."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+
+
+def instance_on(runtime: SparkRuntime, id: str, manager: Any) -> Instance:
+    job = Job(id, f"{id}.1", 0, (), lambda spark, inputs: None, (), (), None, None, None)  # type: ignore[arg-type, return-value]
+    made = Instance(job, "/nowhere", state=State.RUNNING, task_manager=manager)
+    runtime.cluster.instances[made.id] = made
+    return made
+
+
+@pytest.fixture
+def slow_moves(runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Moves to tm2 end when this is set; those to others at once."""
+    go = threading.Event()
+
+    def move(instance: Instance, target: Any, why: str) -> None:
+        assert target.id != "tm2" or go.wait(10.0)
+        instance.task_manager, instance.state = target, State.RUNNING
+
+    monkeypatch.setattr(runtime.supervisor, "move", move)
+    monkeypatch.setattr(runtime.cluster, "place", lambda homeless, *_: {one.instance: "tm1" for one in homeless})
+    yield go
+    go.set()
+    runtime.cluster.instances.clear()
+
+
+def test_what_is_on_its_way_to_a_task_manager_that_is_removed_moves_on(
+    runtime: SparkRuntime, slow_moves: threading.Event
+) -> None:
+    one, two = Named("tm1"), Named("tm2")
+    for manager in (one, two):
+        runtime.add_task_manager(manager)  # type: ignore[arg-type]
+    late, there = instance_on(runtime, "late", one), instance_on(runtime, "there", two)
+    under_way = runtime.move("late.1", "tm2", "planned before")
+    removal = begin(lambda: runtime.remove_task_manager("tm2"), "removing")
+    while "tm2" not in runtime.cluster.leaving:
+        time.sleep(0.01)
+    with pytest.raises(TaskManagerError, match="tm2 is being removed"):
+        runtime.move("late.1", "tm2", "too late")
+    slow_moves.set()
+    removal.result(10.0)
+    assert under_way.exception(0) is None
+    assert (late.task_manager, there.task_manager) == (one, one)
+    assert list(runtime.task_managers) == ["tm1"]
+    assert not runtime.cluster.leaving
+
+
+def test_a_plan_sends_nobody_to_a_task_manager_that_is_being_removed(
+    runtime: SparkRuntime, slow_moves: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, moved = Named("tm1"), []
+    for manager in (one, Named("tm2"), Named("tm3")):
+        monkeypatch.setattr(manager, "turn", lambda _: None, raising=False)
+        runtime.add_task_manager(manager)  # type: ignore[arg-type]
+    instance_on(runtime, "a", one)
+    monkeypatch.setattr(runtime, "move", lambda id, target, why: moved.append((id, target)))
+    runtime.cluster.leaving.add("tm2")
+    for target in ("tm2", "gone", "tm3"):
+        runtime.apply(Plan({}, {}, {}, fail=("a.1",), place={"a.1": target}), Dials({}, {}))
+    assert moved == [("a.1", "tm3")]
+
+
+def test_what_came_to_a_task_manager_after_its_removal_starts_elsewhere(
+    runtime: SparkRuntime, slow_moves: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        runtime.supervisor, "start", lambda instance, manager: started.append((instance.id, manager.id))
+    )
+    runtime.add_task_manager(Named("tm1"))  # type: ignore[arg-type]
+    stray = instance_on(runtime, "stray", Named("tm2"))
+    runtime.supervisor.bury()
+    while not started:
+        time.sleep(0.01)
+    assert started[0] == ("stray.1", "tm1")
+    assert stray.move is not None
+    assert (stray.move.source, stray.move.why) == ("tm2", "tm2 was removed")
 
 
 def test_what_came_is_counted_over_the_time_of_the_reading(runtime: SparkRuntime) -> None:
