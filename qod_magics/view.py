@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from qod_magics.session import Session
 
 
+class Picture:
+    """What stays in a saved notebook, where the dashboard is not seen: a page's piece of HTML, and words for a text."""
+
+    def __init__(self, html: str = "", words: str = "the picture of the run comes here when the session ends") -> None:
+        self._html, self._words = html, words
+
+    def __repr__(self) -> str:
+        return self._words
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+
 class View:
     """One dashboard and one panel for a session, made when somebody first looks, and the frames from then on."""
 
@@ -34,6 +47,9 @@ class View:
             self._follow(self.frames[-1])
         self._unsubscribe = session.controller.subscribe(self._take)
 
+    def __repr__(self) -> str:
+        return f"dashboard and controls of session {self._session.id}: {len(self.frames)} cycles"
+
     def widget(self) -> Any:
         """The dashboard with the controls under it."""
         import ipywidgets as ipw
@@ -42,10 +58,10 @@ class View:
 
     def show(self) -> None:
         """Show it in the cell that runs, with room for the picture that is left when the session ends."""
-        from IPython.display import HTML, display
+        from IPython.display import display
 
         display(self._session)
-        handle = display(HTML(""), display_id=True)
+        handle = display(Picture(), display_id=True)
         if handle is not None:
             self._pictures.append(handle)
 
@@ -58,6 +74,7 @@ class View:
             for handle in self._pictures:
                 handle.update(picture)
         self._commands.close()
+        self.panel.end()
         self.dashboard.end()
 
     def _take(self, cycle: Cycle) -> None:
@@ -69,20 +86,21 @@ class View:
         self._follow(made)
 
     def _follow(self, made: Frame) -> None:
-        self.panel.update(made, self._session.controller.period_s, self._session.controller.paused)
+        controller = self._session.controller
+        by_hand = {f"{of}>{to}" if of is not None else to: d for (of, to), d in controller.overrides.items()}
+        self.panel.update(made, controller.period_s, controller.paused, by_hand)
 
-    def _picture(self) -> Any:
+    def _picture(self) -> Picture:
         """Accuracies and CPU of the recording so far, as SVG."""
-        from IPython.display import HTML
-
         from qod_widgets.charts import accuracy_chart, cpu_chart, svg
 
         try:
             lines = load(self._session.recording_path)[-MOST_FRAMES:]
             drawn = "".join(svg(chart(lines)) for chart in (accuracy_chart, cpu_chart))
         except (OSError, QodError, ValueError) as error:
-            return HTML(f"<p>no picture: {html.escape(str(error))}</p>")
-        return HTML(f'<div style="background: white; max-width: 1000px">{drawn}</div>')
+            return Picture(f"<p>no picture: {html.escape(str(error))}</p>", f"no picture: {error}")
+        words = f"accuracies and CPU in the last {len(lines)} cycles of qod session {self._session.id}, as a picture"
+        return Picture(f'<div style="background: white; max-width: 1000px">{drawn}</div>', words)
 
     def _recorded(self) -> list[Frame]:
         """What happened before somebody looked, from the recording."""

@@ -43,6 +43,9 @@ class Commands:
         )
         self._thread: threading.Thread | None = None
 
+    def __repr__(self) -> str:
+        return f"commands of a panel: {self._queue.qsize()} wait"
+
     def give(self, command: Callable[[], object], told: Callable[[str, str], object]) -> None:
         """Have `command` carried out; `told` hears "pending" now, then "done" or "refused" with the reason."""
         told(PENDING, "")
@@ -102,128 +105,242 @@ class Controlled(Protocol):
         ...
 
 
+class Followed:
+    """A control whose value follows what holds, of which no command is made; what a user chose is given as one.
+
+    What was chosen stays on show until something else holds, so that it does not jump back while it is pending.
+    """
+
+    def __init__(self, control: ipw.ValueWidget, give: Callable[[Any, Callable[[], object]], object]) -> None:
+        """`give` is told what a user chose, and what to call if that is refused."""
+        self.control, self.holds = control, control.value
+        self._give = give
+        self._following = threading.local()
+        control.observe(self._chosen, "value")
+
+    def follow(self, holds: Any) -> None:
+        """Show what holds now, if it is something else than before."""
+        if holds != self.holds:
+            self.holds = holds
+            self.back()
+
+    def back(self) -> None:
+        """Show what holds."""
+        self._following.on = True
+        try:
+            self.control.value = self.holds
+        finally:
+            self._following.on = False
+
+    def _chosen(self, change: Mapping[str, Any]) -> None:
+        if not getattr(self._following, "on", False):
+            self._give(change["new"], self.back)
+
+
+class Shedder:
+    """Controls of one shedder: held by hand at a probability, or left to the plan."""
+
+    def __init__(self, name: str, column: Iterable[str], panel: Panel) -> None:
+        shown = _arrow(name)
+        self.planned = 1.0  #: where the plan has it; where it is held at first
+        self._name, self._shown, self._panel = name, shown, panel
+        slider = _share(1.0, labelled(shown, column), readout_format=".2f", disabled=True)
+        manual = ipw.Checkbox(
+            False, description="by hand", indent=False, tooltip=f"hold d of {shown}", layout={"width": "auto"}
+        )
+        self.d, self.by_hand = Followed(slider, self._turn), Followed(manual, self._take)
+        self.view = row(slider, manual)
+
+    def follow(self, held: float | None) -> None:
+        """Show that it is held so, or not at all."""
+        self.by_hand.follow(held is not None)
+        if held is not None:
+            self.d.follow(held)
+        self.d.control.disabled = not self.by_hand.control.value
+
+    def _take(self, by_hand: bool, back: Callable[[], object]) -> None:
+        self.d.control.disabled = not by_hand
+        if not by_hand:
+            self._panel.give(f"{self._shown}: automatic", lambda: self._panel.session.override(self._name, None), back)
+        elif self.d.control.value == self.planned:
+            self._turn(self.planned, back)
+        else:
+            self.d.control.value = self.planned  # which is held, then
+
+    def _turn(self, d: float, back: Callable[[], object]) -> None:
+        if self.by_hand.control.value:
+            words = f"{self._shown}: d = {d:.2f} by hand"
+            self._panel.give(words, lambda: self._panel.session.override(self._name, d), back)
+
+
 class Panel:
     """The controls of a session. `update` follows what a frame shows; call it from any thread."""
 
+    TABS = ("Queries", "Shedders", "Task managers", "Controller")
+
     def __init__(self, session: Controlled, commands: Commands) -> None:
-        self._session, self._commands = session, commands
-        self._known: tuple[Any, ...] = ()
+        self.session, self._commands = session, commands
+        self._queries: dict[str, tuple[Followed, Followed]] = {}
+        self._shedders: dict[str, Shedder] = {}
+        self._cluster: tuple[tuple[str, ...], ...] | None = None
+        self._loop: tuple[Followed, Followed] | None = None
+        self._tabs = ipw.Tab([ipw.VBox() for _ in self.TABS], titles=self.TABS)
         self.said = ipw.HTML()
         self.body = ipw.VBox()
         self.view = ipw.VBox([self.body, self.said])
         self._tell("", "")
 
-    def update(self, frame: Mapping[str, Any], period_s: float, paused: bool) -> None:
-        """Build the controls anew when tasks, streams or task managers changed."""
-        queries = tuple((t["id"], t["minimum"], t["priority"]) for t in frame["tasks"] if t["kind"] == "query")
-        edges = tuple(edge["name"] for edge in frame["edges"])
+    def __repr__(self) -> str:
+        return f"controls of {', '.join(self._queries) or 'no query'}"
+
+    def update(
+        self, frame: Mapping[str, Any], period_s: float, paused: bool, by_hand: Mapping[str, float] | None = None
+    ) -> None:
+        """Show what holds; build those controls anew whose tasks, streams or task managers are others.
+
+        `by_hand` are the non-drop probabilities that are held by hand, by source or stream.
+        """
+        self._update_queries([task for task in frame["tasks"] if task["minimum"] is not None])
+        self._update_shedders({edge["name"]: edge["d"] for edge in frame["edges"]}, by_hand or {})
         managers = tuple(manager["id"] for manager in frame["managers"])
         instances = tuple(sorted(name for task in frame["tasks"] for name in task["instances"]))
-        known = (tuple(q[0] for q in queries), edges, managers, instances)
-        if known == self._known:
-            return
-        self._known = known
-        names = [f"{query[0]}: at least" for query in queries]
-        shown = [_arrow(name) for name in edges]
-        self.body.children = [
-            ipw.Tab(
-                [
-                    ipw.VBox([self._query(*query, names) for query in queries]),
-                    ipw.VBox([self._override(name, shown) for name in edges]),
-                    self._cluster(managers, instances),
-                    self._loop(period_s, paused),
-                ],
-                titles=["Queries", "Shedders", "Task managers", "Controller"],
-            )
-        ]
+        if self._cluster != (managers, instances):
+            self._cluster = managers, instances
+            self._fill(2, self._make_cluster(managers, instances))
+        if self._loop is None:
+            self._loop = self._make_loop(period_s, paused)
+            self._fill(3, [row(each.control) for each in self._loop])
+        for each, holds in zip(self._loop, (period_s, paused), strict=True):
+            each.follow(holds)
+        if not self.body.children:
+            self.body.children = [self._tabs]
 
-    def _give(self, what: str, command: Callable[[], object]) -> None:
-        self._commands.give(command, lambda state, reason: self._tell(what, state, reason))
+    def end(self) -> None:
+        """The session is over: nothing can be steered any more."""
+        self.body.children = []
+        self.said.value = '<span role="status">The session has ended.</span>'
+
+    def give(self, what: str, command: Callable[[], object], back: Callable[[], object] = lambda: None) -> None:
+        """Have a command carried out, and say what becomes of it; `back` is called if it is refused."""
+
+        def told(state: str, reason: str) -> None:
+            self._tell(what, state, reason)
+            if state == REFUSED:
+                back()
+
+        self._commands.give(command, told)
 
     def _tell(self, what: str, state: str, reason: str = "") -> None:
         words = f"{what}: {state}" + (f", {reason}" if reason else "") if what else "&nbsp;"
         self.said.value = f'<span role="status">{words if not what else html.escape(words)}</span>'
 
-    def _query(self, id: str, minimum: float, priority: int, column: Iterable[str]) -> ipw.HBox:
-        accuracy = _share(minimum, labelled(f"{id}: at least", column))
-        rank = ipw.BoundedIntText(priority, min=-1000, max=1000, **labelled("priority", width_px=80))
-        accuracy.observe(
-            lambda change: self._give(
-                f"{id} at least {change['new']:.0%}", lambda: self._session.set(id, min_accuracy=change["new"])
+    def _fill(self, tab: int, controls: Iterable[ipw.Widget]) -> None:
+        """Put controls into a tab; those that were there are gone for good."""
+        before = self._tabs.children[tab].children
+        self._tabs.children[tab].children = tuple(controls)
+        for each in before:
+            _close(each)
+
+    # -- queries and shedders ------------------------------------------------------------------------------------------
+
+    def _update_queries(self, queries: list[Mapping[str, Any]]) -> None:
+        if list(self._queries) != [query["id"] for query in queries]:
+            column = [_at_least(query["id"]) for query in queries]
+            self._queries = {query["id"]: self._make_query(query, column) for query in queries}
+            self._fill(0, [row(*(each.control for each in pair)) for pair in self._queries.values()])
+        for query in queries:
+            accuracy, priority = self._queries[query["id"]]
+            accuracy.follow(query["minimum"])
+            priority.follow(query["priority"])
+
+    def _make_query(self, query: Mapping[str, Any], column: Iterable[str]) -> tuple[Followed, Followed]:
+        id = query["id"]
+        accuracy = _share(query["minimum"], labelled(_at_least(id), column))
+        rank = ipw.BoundedIntText(query["priority"], min=-1000, max=1000, **labelled("priority", width_px=80))
+        return (
+            Followed(
+                accuracy,
+                lambda new, back: self.give(
+                    f"{id} at least {new:.0%}", lambda: self.session.set(id, min_accuracy=new), back
+                ),
             ),
-            "value",
-        )
-        rank.observe(
-            lambda change: self._give(
-                f"{id} priority {change['new']}", lambda: self._session.set(id, priority=change["new"])
+            Followed(
+                rank,
+                lambda new, back: self.give(f"{id} priority {new}", lambda: self.session.set(id, priority=new), back),
             ),
-            "value",
-        )
-        return row(accuracy, rank)
-
-    def _override(self, name: str, column: Iterable[str]) -> ipw.HBox:
-        shown = _arrow(name)
-        slider = _share(1.0, labelled(shown, column), readout_format=".2f", disabled=True)
-        manual = ipw.Checkbox(
-            False, description="by hand", indent=False, tooltip=f"hold d of {shown}", layout={"width": "auto"}
         )
 
-        def turn(_: Any = None) -> None:
-            slider.disabled = not manual.value
-            d = slider.value if manual.value else None
-            words = f"{shown}: d = {d:.2f} by hand" if d is not None else f"{shown}: automatic"
-            self._give(words, lambda: self._session.override(name, d))
+    def _update_shedders(self, planned: Mapping[str, float | None], by_hand: Mapping[str, float]) -> None:
+        if self._shedders.keys() != planned.keys():
+            column = list(map(_arrow, planned))
+            self._shedders = {name: Shedder(name, column, self) for name in planned}
+            self._fill(1, [each.view for each in self._shedders.values()])
+        for name, shedder in self._shedders.items():
+            if name not in by_hand and (d := planned[name]) is not None:
+                shedder.planned = round(d, 2)
+            shedder.follow(by_hand.get(name))
 
-        manual.observe(turn, "value")
-        slider.observe(lambda _: turn() if manual.value else None, "value")
-        return row(slider, manual)
+    # -- the cluster and the loop --------------------------------------------------------------------------------------
 
-    def _cluster(self, managers: tuple[str, ...], instances: tuple[str, ...]) -> ipw.VBox:
+    def _make_cluster(self, managers: tuple[str, ...], instances: tuple[str, ...]) -> list[ipw.Widget]:
         column = ("remove", "move")
         wide = max((len(name) for name in (*managers, *instances)), default=0) * 8 + 50
         alone = len(managers) < 2
         add = ipw.Button(description="add a task manager", icon="plus", layout={"width": "auto"})
-        add.on_click(lambda _: self._give("another task manager", self._session.add_task_manager))
+        add.on_click(lambda _: self.give("another task manager", self.session.add_task_manager))
         which = ipw.Dropdown(options=managers, **labelled("remove", column, wide))
         remove = ipw.Button(description="remove it", disabled=alone, layout={"width": "110px"})
-        remove.on_click(
-            lambda _: self._give(f"{which.value} goes", lambda: self._session.remove_task_manager(which.value))
-        )
         instance = ipw.Dropdown(options=instances, **labelled("move", column, wide))
-        target = ipw.Dropdown(options=managers, **labelled("to", (), wide))
+        target = ipw.Dropdown(options=managers, index=len(managers) - 1, **labelled("to", (), wide))
         move = ipw.Button(description="move it", disabled=alone, layout={"width": "110px"})
-        move.on_click(
-            lambda _: self._give(
-                f"{instance.value} to {target.value}", lambda: self._session.move(instance.value, target.value)
-            )
-        )
-        return ipw.VBox([row(add), row(which, remove), row(instance, target, move)])
 
-    def _loop(self, period_s: float, paused: bool) -> ipw.VBox:
+        def go(_: Any) -> None:
+            id = which.value  # as it is now, not when the command's turn comes
+            self.give(f"{id} goes", lambda: self.session.remove_task_manager(id))
+
+        def send(_: Any) -> None:
+            id, where = instance.value, target.value
+            self.give(f"{id} to {where}", lambda: self.session.move(id, where))
+
+        remove.on_click(go)
+        move.on_click(send)
+        return [row(add), row(which, remove), row(instance, target, move)]
+
+    def _make_loop(self, period_s: float, paused: bool) -> tuple[Followed, Followed]:
         period = ipw.FloatSlider(
             period_s, min=1.0, max=30.0, step=0.5, continuous_update=False, **labelled("decide every, s")
-        )
-        period.observe(
-            lambda change: self._give(
-                f"a period of {change['new']:g} s", lambda: self._session.set_period(change["new"])
-            ),
-            "value",
         )
         stop = ipw.ToggleButton(
             paused, description="recommend only", tooltip="make plans, apply none", layout={"width": "auto"}
         )
-        stop.observe(
-            lambda change: self._give(
-                "plans are only recommended" if change["new"] else "plans are applied",
-                self._session.pause if change["new"] else self._session.resume,
+        return (
+            Followed(
+                period,
+                lambda new, back: self.give(f"a period of {new:g} s", lambda: self.session.set_period(new), back),
             ),
-            "value",
+            Followed(
+                stop,
+                lambda new, back: self.give(
+                    "plans are only recommended" if new else "plans are applied",
+                    self.session.pause if new else self.session.resume,
+                    back,
+                ),
+            ),
         )
-        return ipw.VBox([row(period), row(stop)])
 
 
 def _arrow(edge: str) -> str:
     return edge.replace(">", " → ")
+
+
+def _at_least(query: str) -> str:
+    return f"{query}: at least"
+
+
+def _close(widget: ipw.Widget) -> None:
+    for child in getattr(widget, "children", ()):
+        _close(child)
+    widget.close()
 
 
 def _share(value: float, look: Mapping[str, Any], **more: Any) -> ipw.FloatSlider:
@@ -269,7 +386,7 @@ def replay_controls(replay: Any) -> ipw.VBox:
 
 def what_if(replay: Any) -> ipw.VBox:
     """Other restrictions for a query, and the plan that the policy would have made with them at this position."""
-    queries = {task["id"]: task for task in replay.frames[-1]["tasks"] if task["kind"] == "query"}
+    queries = {task["id"]: task for task in replay.frames[-1]["tasks"] if task["minimum"] is not None}
     if not queries:
         return ipw.VBox()
     wide = max(len(name) for name in queries) * 8 + 50

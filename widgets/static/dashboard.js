@@ -36,6 +36,8 @@ function shape(tag, attributes = {}, text = null) {
   return made;
 }
 
+const isSource = (frame, id) => frame.tasks.some((task) => task.id === id && task.kind === "source");
+
 // -- rows of the charts -------------------------------------------------------------------------------------------
 
 const ROWS = {
@@ -45,15 +47,15 @@ const ROWS = {
     ),
   accuracy: (f) =>
     f.tasks
-      .filter((task) => task.kind === "query")
+      .filter((task) => task.minimum != null) // a query, which may be a source as well
       .flatMap((task) =>
         [["measured", task.accuracy], ["planned", task.planned], ["minimum", task.minimum]]
           .filter(([, accuracy]) => accuracy != null)
           .map(([kind, accuracy]) => ({ t: f.t, query: task.id, kind, accuracy })),
       ),
-  throughput: (f) =>
+  throughput: (f, last) =>
     f.tasks
-      .filter((task) => task.kind === "source")
+      .filter((task) => task.kind === "source" && isSource(last, task.id)) // not one that reads another stream by now
       .flatMap((task) =>
         [["arriving", task.arriving], ["processed", task.in_rate]]
           .filter(([, rate]) => rate != null)
@@ -274,8 +276,8 @@ class Charts {
   rows(name) {
     const last = this.frames.at(-1);
     if (!last) return [];
-    const nth = Math.max(1, Math.ceil((this.frames.length * ROWS[name](last).length) / MOST_ROWS));
-    return this.frames.filter((frame) => frame.nth % nth === 0 || frame === last).flatMap(ROWS[name]);
+    const nth = Math.max(1, Math.ceil((this.frames.length * ROWS[name](last, last).length) / MOST_ROWS));
+    return this.frames.filter((frame) => frame.nth % nth === 0 || frame === last).flatMap((frame) => ROWS[name](frame, last));
   }
 
   close() {
@@ -311,6 +313,7 @@ function render({ model, el }) {
   const view = Math.random().toString(36).slice(2);
   const frames = [];
   let count = 0;
+  let gone = false;
 
   const title = element("strong", {}, model.get("title"));
   const facts = element("span", { class: "qod-facts" });
@@ -348,7 +351,7 @@ function render({ model, el }) {
       frame.cycle == null ? null : `cycle ${frame.cycle}`,
       frame.phase ? `phase ${frame.phase}` : null,
       frame.applied ? null : "plans are not applied",
-      model.get("ended") ? "ended" : null,
+      model.get("ended") ? "ended" : gone ? "its kernel is gone" : null,
     ].filter(Boolean).join(" · ");
     const now = chips(frame);
     if (now.map((each) => each.textContent).join() !== [...states.children].map((each) => each.textContent).join()) {
@@ -361,6 +364,7 @@ function render({ model, el }) {
 
   function heard(message) {
     if (message.kind !== "frames") return;
+    gone = false;
     if (message.fresh) {
       frames.length = 0;
       entries.replaceChildren();
@@ -375,11 +379,16 @@ function render({ model, el }) {
   }
 
   const again = () => frames.length && show(frames.at(-1));
+  const left = () => {
+    gone = true; // until something comes again
+    again();
+  };
   const themed = new MutationObserver(() => SETTLING_MS.forEach((pause) => setTimeout(() => charts.draw(), pause)));
   themed.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
   numbers.addEventListener("toggle", again);
   model.on("msg:custom", heard);
   model.on("change:ended", again);
+  model.on("comm_live_update", left); // said by the widgets' manager when the kernel began anew, or ended
   model.send({ kind: "open", view });
   const close = () => model.send({ kind: "close", view });
   window.addEventListener("pagehide", close);
@@ -389,6 +398,7 @@ function render({ model, el }) {
     themed.disconnect();
     model.off("msg:custom", heard);
     model.off("change:ended", again);
+    model.off("comm_live_update", left);
     charts.close();
   };
 }

@@ -1,0 +1,161 @@
+"""The controls without a browser: one command for what a user chose, none for what they only show."""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from datetime import datetime
+
+import pytest
+
+from qod_widgets.controls import Commands, Panel
+from qod_widgets.state import frame
+from tests.widgets.recordings import taxi_drives
+
+LINE = taxi_drives()[0]
+
+
+class Session:
+    """Keeps what it is told; refuses what it has a reason against."""
+
+    def __init__(self):
+        self.told = []
+        self.against = ""
+
+    def __getattr__(self, name):
+        def told(*given, **named):
+            if self.against:
+                raise ValueError(self.against)
+            self.told.append((name, *given, *named.items()))
+
+        return told
+
+
+class Shown(Panel):
+    """A panel whose commands are awaited, with the texts that it showed."""
+
+    def __init__(self):
+        self.commands = Commands()
+        self.texts = []
+        super().__init__(Session(), self.commands)
+        self.said.observe(lambda change: self.texts.append(change["new"]), "value")
+
+    def until(self, words):
+        deadline = time.monotonic() + 20
+        while not any(words in text for text in self.texts):
+            assert time.monotonic() < deadline, (words, self.texts)
+            time.sleep(0.01)
+
+    def show(self, line=LINE, period_s=5.0, paused=False, by_hand=None):
+        self.update(frame(line, datetime.fromisoformat(line["at"])), period_s, paused, by_hand)
+
+    def tab(self, title):
+        return self._tabs.children[self.TABS.index(title)].children
+
+
+@pytest.fixture
+def panel():
+    made = Shown()
+    made.show()
+    yield made
+    made.commands.close()
+
+
+def restricted(**values):
+    """LINE with other restrictions of TDSnk1."""
+    line = deepcopy(LINE)
+    for task in line["snapshot"]["tasks"]:
+        if task["id"] == "TDSnk1":
+            task |= values
+    return line
+
+
+def minimum(panel):
+    return panel.tab("Queries")[0].children[0]
+
+
+def test_a_choice_is_one_command_that_is_pending_and_then_done(panel):
+    minimum(panel).value = 0.5
+    panel.until("done")
+    assert panel.session.told == [("set", "TDSnk1", ("min_accuracy", 0.5))]
+    assert [text.partition("50%: ")[2].removesuffix("</span>") for text in panel.texts] == ["pending", "done"]
+
+
+def test_what_is_refused_is_said_with_its_reason_and_taken_back(panel):
+    before = minimum(panel).value
+    panel.session.against = "there is no such query"
+    minimum(panel).value = 0.5
+    panel.until("refused, there is no such query")
+    assert minimum(panel).value == before
+    assert len(panel.texts) == 2, "taking it back is no command"
+
+
+def test_what_was_set_elsewhere_is_shown_and_no_command(panel):
+    panel.show(restricted(min_accuracy=0.77, priority=9), period_s=2.0, paused=True, by_hand={"TDSrc1": 0.4})
+    assert minimum(panel).value == 0.77
+    assert panel.tab("Queries")[0].children[1].value == 9
+    slider, by_hand = panel.tab("Shedders")[0].children
+    assert (slider.value, slider.disabled, by_hand.value) == (0.4, False, True)
+    period, paused = (row.children[0] for row in panel.tab("Controller"))
+    assert (period.value, paused.value) == (2.0, True)
+    panel.show()
+    assert by_hand.value is False
+    assert slider.disabled
+    assert panel.texts == []
+    assert panel.session.told == []
+
+
+def test_a_choice_stays_on_show_until_something_else_holds(panel):
+    minimum(panel).value = 0.5
+    panel.until("done")
+    panel.show()  # a cycle that began before
+    assert minimum(panel).value == 0.5
+    panel.show(restricted(min_accuracy=0.5))
+    panel.show(restricted(min_accuracy=0.6))
+    assert minimum(panel).value == 0.6
+
+
+def test_a_shedder_is_held_where_the_plan_has_it_then_where_the_slider_is_and_let_go(panel):
+    planned = LINE["plan"]["non_drop"]
+    edge = next(e for e in frame(LINE, datetime.fromisoformat(LINE["at"]))["edges"])
+    slider, by_hand = panel.tab("Shedders")[0].children
+    assert slider.disabled
+    by_hand.value = True
+    slider.value = 0.25
+    by_hand.value = False
+    panel.until("automatic: done")
+    assert planned
+    assert panel.session.told == [
+        ("override", edge["name"], pytest.approx(edge["d"], abs=0.005)),
+        ("override", edge["name"], 0.25),
+        ("override", edge["name"], None),
+    ]
+
+
+def test_another_task_manager_leaves_the_open_tab_and_what_is_held(panel):
+    by_hand = panel.tab("Shedders")[0].children[1]
+    panel.show(by_hand={"TDSrc1": 0.4})
+    panel._tabs.selected_index = 2
+    more = deepcopy(LINE)
+    more["snapshot"]["task_managers"].append({**more["snapshot"]["task_managers"][0], "id": "tm9"})
+    before = panel.tab("Task managers")[1].children[0]
+    panel.show(more, by_hand={"TDSrc1": 0.4})
+    assert panel._tabs.selected_index == 2
+    assert by_hand.value
+    assert panel.tab("Task managers")[1].children[0].options[-1] == "tm9"
+    assert before.comm is None, "what was replaced is closed"
+
+
+def test_a_query_that_is_its_own_source_has_its_minimum_too(panel):
+    line = deepcopy(LINE)
+    line["snapshot"]["tasks"].append(
+        {"id": "alone", "upstream": [], "external_rate": 1.0, "priority": 3, "min_accuracy": 0.25}
+    )
+    panel.show(line)
+    assert [row.children[0].description for row in panel.tab("Queries")][-1] == "alone: at least"
+
+
+def test_after_the_end_nothing_is_left_to_turn(panel):
+    panel.end()
+    assert panel.body.children == ()
+    assert "ended" in panel.said.value
