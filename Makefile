@@ -76,10 +76,10 @@ test-all: jars ## run all tests, those too that take minutes together
 
 .PHONY: test-pure
 test-pure: $(stamp) ## run the tests that need neither Java nor a browser; about two minutes
-	$(python) -m pytest -m "not live and not browser and not closed_loop"
+	$(python) -m pytest -m "not live and not browser and not closed_loop and not slow"
 
 .PHONY: test-browser
-test-browser: $(stamp) ## run the tests in JupyterLab and Chromium; pictures of each view go to build/screens/
+test-browser: jars ## run the tests in JupyterLab and Chromium; pictures of each view go to build/screens/
 	QOD_NEEDS_BROWSER=1 $(python) -m pytest -m browser
 
 .PHONY: check

@@ -1,9 +1,16 @@
-"""The dashboard in a real kernel without a browser: what it sends from its thread arrives while a cell runs."""
+"""Dashboard and controls in a real kernel without a browser: what happens on threads while a cell computes.
+
+With the ipykernel that is installed, and on demand with the oldest and the newest that setup.cfg allows.
+"""
 
 from __future__ import annotations
 
+import configparser
 import os
 import queue
+import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -32,6 +39,25 @@ def feed():
 feeder = threading.Thread(target=feed, daemon=True)
 feeder.start()
 """
+#: A panel of controls whose session keeps what it is told, and by which thread.
+PANEL = """
+import threading, time
+from datetime import datetime
+from qod_widgets.controls import Commands, Panel
+from qod_widgets.state import frame
+from tests.widgets.recordings import taxi_drives
+
+class Session:
+    told = []
+    def set(self, name, **restrictions):
+        self.told.append((name, restrictions, threading.current_thread().name))
+
+line = taxi_drives()[0]
+panel = Panel(Session(), Commands())
+panel.update(frame(line, datetime.fromisoformat(line["at"])), 5.0, False)
+print(panel._queries["TDSnk1"][0].control.comm.comm_id)
+"""
+TOLD = [("TDSnk1", {"min_accuracy": 0.5}, "qod-commands")]
 BUSY_S = 3.0
 #: What a cell says when it begins to compute, and when it is done.
 BUSY = f"""
@@ -42,13 +68,19 @@ while time.monotonic() < until:
     sum(range(1000))
 print("ends"); sys.stdout.flush()
 """
+AWAITS = f"""
+import asyncio, sys
+print("begins"); sys.stdout.flush()
+await asyncio.sleep({BUSY_S})
+print("ends"); sys.stdout.flush()
+"""
 
 
 class Client:
     """A kernel's client that keeps what the dashboard sends."""
 
-    def __init__(self, client):
-        self.client = client
+    def __init__(self, client, version):
+        self.client, self.version = client, version
 
     def heard(self, until, timeout_s=60):
         """The messages up to the first of which `until` is true."""
@@ -72,8 +104,14 @@ class Client:
 
     def tell(self, comm, content):
         """What the view's `model.send` does."""
-        message = {"comm_id": comm, "data": {"method": "custom", "content": content}}
-        self.client.shell_channel.send(self.client.session.msg("comm_msg", message))
+        self.send(comm, {"method": "custom", "content": content})
+
+    def turn(self, comm, value):
+        """What the browser says of a slider that was dragged."""
+        self.send(comm, {"method": "update", "state": {"value": value}, "buffer_paths": []})
+
+    def send(self, comm, data):
+        self.client.shell_channel.send(self.client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
 
 
 def is_idle(message):
@@ -86,18 +124,59 @@ def frames(messages):
     return [data["content"] for data in found if data.get("method") == "custom"]
 
 
-@pytest.fixture
-def client(tmp_path):
+def printed(messages):
+    return "".join(m["content"]["text"] for m in messages if m["msg_type"] == "stream")
+
+
+def allowed():
+    """What setup.cfg says of ipykernel."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    (line,) = re.findall(r"^ipykernel(.*)$", setup["options"]["install_requires"], re.MULTILINE)
+    return line
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    """Installs an ipykernel, with what it needs, into a folder of its own; the folder."""
+    made = {}
+
+    def install(version):
+        if version not in made:
+            folder = tmp_path_factory.mktemp("packages")
+            others = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if "ipykernel" not in line]
+            (folder / "constraints.txt").write_text("\n".join(others))
+            options = ["--quiet", "--disable-pip-version-check", "--target", folder, "-c", folder / "constraints.txt"]
+            subprocess.run([sys.executable, "-m", "pip", "install", *options, f"ipykernel{version}"], check=True)
+            made[version] = folder
+        return made[version]
+
+    return install
+
+
+@pytest.fixture(
+    params=["installed", pytest.param("oldest", marks=pytest.mark.slow), pytest.param("newest", marks=pytest.mark.slow)]
+)
+def client(request, tmp_path):
+    paths = [str(ROOT)]
+    if request.param != "installed":
+        (oldest,) = re.findall(r">=([\d.]+)", allowed())
+        wanted = f"=={oldest}" if request.param == "oldest" else allowed()
+        paths.insert(0, str(request.getfixturevalue("versions")(wanted)))
     manager = KernelManager(connection_file=str(tmp_path / "kernel.json"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path / "ipython")}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": str(tmp_path / "ipython")}
     manager.start_kernel(env=environment, cwd=str(tmp_path))
-    made = manager.blocking_client()
-    made.start_channels()
+    plain = manager.blocking_client()
+    plain.start_channels()
     try:
-        made.wait_for_ready(timeout=60)
-        yield Client(made)
+        plain.wait_for_ready(timeout=60)
+        made = Client(plain, request.param)
+        version = printed(made.run("import ipykernel; print(ipykernel.__version__, ipykernel.__file__)"))
+        assert request.param != "oldest" or version.startswith(f"{oldest}.")
+        assert request.param == "installed" or paths[0] in version
+        yield made
     finally:
-        made.stop_channels()
+        plain.stop_channels()
         manager.shutdown_kernel(now=True)
         manager.cleanup_resources()
 
@@ -122,3 +201,25 @@ def test_frames_arrive_while_a_cell_computes_and_none_before_a_view_opens(client
     client.run("time.sleep(1)")
     assert frames(client.run("time.sleep(1)")) == []
     client.run("ended.set(); feeder.join(); dashboard.end()")
+
+
+def texts(messages):
+    """What the line under the controls said."""
+    states = [m["content"]["data"].get("state", {}) for m in messages if m["msg_type"] == "comm_msg"]
+    return [re.sub("<[^>]*>", "", state["value"]) for state in states if isinstance(state.get("value"), str)]
+
+
+@pytest.mark.parametrize("cell", [BUSY, AWAITS], ids=["computes", "awaits"])
+def test_a_slider_that_is_dragged_while_a_cell_runs_is_one_command_of_another_thread(client, cell):
+    comm = printed(client.run(PANEL)).strip()
+    asked = client.client.execute(cell)
+    client.heard(lambda m: printed([m]).startswith("begins"))
+    client.turn(comm, 0.5)
+    said = client.heard(lambda m: is_idle(m) and m["parent_header"].get("msg_id") == asked)
+    assert printed(said) == "ends\n"
+    during = texts(said)
+    if client.version == "newest":  # older ones keep it for the end of the cell
+        assert bool(during) == (cell == AWAITS)
+    later = during if during else texts(client.heard(lambda m: any(": done" in text for text in texts([m]))))
+    assert later == ["TDSnk1 at least 50%: pending", "TDSnk1 at least 50%: done"]
+    assert printed(client.run("print(Session.told)")).strip() == repr(TOLD)
