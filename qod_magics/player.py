@@ -44,6 +44,9 @@ class Player:
         self._thread = threading.Thread(target=self._run, name="qod-player", daemon=True)
         self._thread.start()
 
+    def __repr__(self) -> str:
+        return f"player of a scenario: {len(self.done)} of {len(self.injector.scenario.events)} events are done"
+
     def stop(self) -> None:
         """Do nothing more of the scenario; the injector goes on."""
         self._ended.set()

@@ -69,6 +69,9 @@ class Dashboard(anywidget.AnyWidget):
         self._thread: threading.Thread | None = None
         self.on_msg(self._heard)
 
+    def __repr__(self) -> str:
+        return f"dashboard {self.title!r}: {len(self._frames)} cycles, {'ended' if self.ended else 'goes on'}"
+
     @property
     def watched(self) -> bool:
         """Whether a view of it is open."""

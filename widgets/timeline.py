@@ -32,6 +32,9 @@ class Timeline:
         self._bands = self.scaled(frames.phase_bands(lines), "start", "end")
         self._events = self.scaled(frames.events(lines))
 
+    def __repr__(self) -> str:
+        return f"time axis of {self.end:.1f} {self.unit}"
+
     def scaled(self, frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
         """The frame with its times (column `t`, or those named) in the unit of the axis."""
         return frame.assign(**{column: frame[column] * self.factor for column in columns or ("t",)})

@@ -89,6 +89,11 @@ class Controller:
         self._by_hand: Mapping[Edge, float] = {}
         self._subscribers: tuple[Subscriber, ...] = ()
 
+    def __repr__(self) -> str:
+        does = "recommends" if self._paused else "decides"
+        when = "not yet" if self._last is None else f"last in cycle {self._last.number}"
+        return f"controller: {self._policy.name} {does} every {self._period_s:g} s, {when}"
+
     @property
     def period_s(self) -> float:
         """Length of a cycle, seconds; can be changed while the loop runs. Raises UsageProblem unless above 0."""

@@ -42,6 +42,10 @@ class DecisionLog:
         self._decided: Cycle | None = None
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        entries = self.entries()
+        return f"decision log: {len(entries)} entries" + (f", the last: {entries[-1].words}" if entries else "")
+
     def append(self, entries: Iterable[Entry]) -> None:
         """Add entries, oldest first."""
         with self._lock:

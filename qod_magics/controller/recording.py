@@ -28,6 +28,9 @@ class Recording:
         self.path = Path(path)
         self._file: int | None = None
 
+    def __repr__(self) -> str:
+        return f"recording that is appended to {self.path}"
+
     def append(self, line: Mapping[str, Any]) -> None:
         """Write one line. Floats keep their full precision; what is not finite becomes null.
 

@@ -55,6 +55,9 @@ class ControllerThread:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        return f"{self.controller!r}, on a thread that {'runs' if self.alive else 'does not run'}"
+
     def start(self) -> None:
         """Begin: the first cycle comes at once. Does nothing while the loop runs.
 

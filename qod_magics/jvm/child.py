@@ -96,6 +96,9 @@ class Child:
         self._reader = threading.Thread(target=self._listen, name=f"child-{self.pid}", daemon=True)
         self._reader.start()
 
+    def __repr__(self) -> str:
+        return f"process {self.pid} of {self.command[0]}: {'runs' if self.alive() else 'has ended'}"
+
     def alive(self) -> bool:
         """True while the process runs."""
         return not self._ended.is_set()

@@ -67,6 +67,13 @@ class EmbeddedBroker:
         self._port = 0
         self._owner = os.getpid()
 
+    def __repr__(self) -> str:
+        return (
+            f"embedded Kafka at {self.bootstrap}, process {self.pid}"
+            if self.pid is not None
+            else "embedded Kafka: it is down"
+        )
+
     @property
     def bootstrap(self) -> str:
         """`127.0.0.1:port`; raises KafkaError before the first start."""

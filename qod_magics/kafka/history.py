@@ -55,6 +55,9 @@ class OffsetHistory:
         self._newest: float | None = None
         self._topics: dict[str, dict[int, _Samples]] = {}
 
+    def __repr__(self) -> str:
+        return f"end offsets of {len(self._topics)} topics over the last {self.window_s:g} s"
+
     @property
     def newest(self) -> float | None:
         """The time of the last sample, or None before the first."""

@@ -57,6 +57,11 @@ class Injector:
         self._directory: Path | None = None
         self._lines = _Lines()
 
+    def __repr__(self) -> str:
+        topics = ", ".join(topic.topic for topic in self.scenario.topics)
+        does = f"at {self.position():.0f} of {self.scenario.duration_s:g} s" if self.alive() else "does not run"
+        return f"injector of {topics} into Kafka at {self.bootstrap}: {does}"
+
     @property
     def pid(self) -> int | None:
         """Process id of the injector while it runs."""

@@ -40,6 +40,9 @@ class Arrivals:
         self._first = 0
         self._table = np.zeros((0, len(self._curves)), np.int64)
 
+    def __repr__(self) -> str:
+        return f"arrivals on {len(self._of)} topics until {self._end_s:g} s"
+
     def step(self, number: int) -> Array:
         """Rows by topic in step `number` (0 is the first), to be asked in order."""
         if not self._first <= number < self._first + len(self._table):

@@ -74,6 +74,10 @@ class SimulatedCluster:
         self._run = np.zeros(len(self.wiring.instances), int)  #: numbers the runs: what was meant for one ends with it
         self._schedule()
 
+    def __repr__(self) -> str:
+        managers, instances = len(self._machine), len(self._instance)
+        return f"simulated cluster of {managers} task managers and {instances} instances at {self.now:.1f} s"
+
     # -- the protocol --------------------------------------------------------------------------------------------------
 
     def observe(self) -> Observation:

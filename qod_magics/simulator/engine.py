@@ -91,6 +91,9 @@ class Engine:
         tasks = np.ones(len(wiring.tasks))
         self.turn(np.ones(edges), tasks, tasks)
 
+    def __repr__(self) -> str:
+        return f"engine of {len(self.where)} instances at {self.steps * self.step_s:.1f} s"
+
     @property
     def now(self) -> float:
         """Seconds since the start."""

@@ -34,6 +34,9 @@ class Queues:
         self.depth = np.zeros(count, np.int64)  #: stretches in use
         self._carry = np.zeros(count)  #: fraction of a row that was kept, from one reading to the next
 
+    def __repr__(self) -> str:
+        return f"{len(self.depth)} queues, {self.waiting.sum():,} rows wait"
+
     @property
     def waiting(self) -> Array:
         """Rows in each queue."""

@@ -56,6 +56,9 @@ class Reports:
         self.muted = np.zeros(len(engine.machines), bool)  #: task managers whose metrics do not come
         self._on_the_way: deque[_Report] = deque()
 
+    def __repr__(self) -> str:
+        return f"reports of {len(self.seen)} instances, {self.seen.sum()} of them seen"
+
     def begin(self, instances: Array, offsets_s: Array) -> None:
         """Runs begin: nothing of them has been reported. `offsets_s`: by how much each one's first report is late."""
         parts = Parts.of(instances, self._engine.wiring)

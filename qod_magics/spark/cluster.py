@@ -31,7 +31,7 @@ class Cluster:
 
     deployment: Deployment
     board: DialBoard
-    kafka_options: Mapping[str, str]  #: of Spark's Kafka source and sink
+    kafka_options: Mapping[str, str] = field(repr=False)  #: of Spark's Kafka source and sink; passwords too
     place: Placer
     period_s: float
     task_managers: dict[str, TaskManager] = field(default_factory=dict)

@@ -28,6 +28,9 @@ class Metrics:
         self._others: dict[str, deque[float]] = {}  #: by task manager, CPU of its cores that is not its tasks'
         self._sampling = threading.Lock()
 
+    def __repr__(self) -> str:
+        return f"offsets and CPU of {len(self.cluster.task_managers)} task managers"
+
     def sample(self) -> None:
         """Read the CPU of all cores and the ends of all topics now. Raises KafkaError."""
         for manager in list(self.cluster.task_managers.values()):

@@ -60,6 +60,10 @@ class SparkRuntime:
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
         self._watcher.start()
 
+    def __repr__(self) -> str:
+        managers, instances = ", ".join(self.task_managers) or "none", ", ".join(self.instances) or "none"
+        return f"Spark: task managers {managers}; instances {instances}"
+
     @property
     def task_managers(self) -> Mapping[str, TaskManager]:
         """The task managers that are up, by id."""

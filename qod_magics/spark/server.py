@@ -181,6 +181,9 @@ class LocalServer:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
 
+    def __repr__(self) -> str:
+        return f"Spark Connect server {self.name} at port {self.port}: {self.child!r}"
+
     @property
     def url(self) -> str:
         """Where Connect clients go. The name must be localhost: with an address a token would force TLS."""

@@ -28,6 +28,9 @@ class Supervisor:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
+    def __repr__(self) -> str:
+        return f"supervisor of {len(self.cluster.instances)} instances"
+
     def start(self, instance: Instance, manager: TaskManager) -> None:
         """Start an instance on a task manager. Raises QodError."""
         instance.start(

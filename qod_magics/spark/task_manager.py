@@ -89,6 +89,9 @@ class TaskManager:
         self.core_meter = CoreMeter(tuple(sorted(cpus)) if cpus else whole_machine) if here else None
         self.python_meter = PythonMeter(server.child.pid) if server is not None else None
 
+    def __repr__(self) -> str:
+        return self.describe
+
     @property
     def describe(self) -> str:
         """One line for `status`."""

@@ -70,6 +70,9 @@ class StreamEconomics:
 
     name = "stream-economics"
 
+    def __repr__(self) -> str:
+        return f"policy {self.name}"
+
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
         """The plan for a valid snapshot, on which it never raises.
 
