@@ -11,6 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from nbconvert import HTMLExporter
 
 from tests.live.kernel import Household, Traces, lingering, surroundings
 
@@ -91,6 +92,7 @@ CELLS = (
     ("resume", "%qod resume"),
     ("resumed", "await until(lambda: qod.last.applied)"),
     ("watch", "%qod watch 3\nawait asyncio.sleep(1)"),
+    ("dashboard", "%qod watch"),
     ("silent", "number = qod.last.number\nawait until(lambda: qod.last.number > number + 1)\n'cycles went by'"),
     ("add_tm", "%qod add-tm --cores 1"),
     ("move", "%qod move busy.1 tm2"),
@@ -149,6 +151,7 @@ class Shown:
     printed: str = ""
     value: str = ""
     display: list[str] = field(default_factory=list)
+    page: list[str] = field(default_factory=list)  #: the HTML of displays that have some
     error: list[str] = field(default_factory=list)  #: the lines that stand for the traceback
 
 
@@ -163,6 +166,7 @@ def shown(cell: Any) -> Shown:
             found.value += output.data["text/plain"]
         else:
             found.display.append(output.data["text/plain"])
+            found.page += [output.data["text/html"]] if "text/html" in output.data else []
     return found
 
 
@@ -190,6 +194,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
                 left[f"left_by_{name}"] = Shown(printed="\n".join(lines))
     found = {name: shown(cell) for name, cell in cells.items()} | left
     assert (out / "run.jsonl").stat().st_size > 0
+    found["saved"] = Shown(printed=HTMLExporter().from_notebook_node(book)[0])
     found["report_file"] = Shown(printed=(out / "report.html").read_text(encoding="utf-8"))
     return found
 
@@ -287,6 +292,19 @@ def test_a_watch_shows_in_its_own_cell_and_no_cycle_in_any_other(seen: dict[str,
     assert "\nbusy " in status
     assert seen["silent"] == Shown(value="'cycles went by'")
     assert seen["resumed"] == seen["measured"] == Shown()
+
+
+def test_a_saved_notebook_shows_the_last_state_without_a_kernel(seen: dict[str, Shown]) -> None:
+    session, words = seen["dashboard"].display
+    assert session.startswith("qod session ")
+    assert re.fullmatch(r"accuracies and CPU in the last \d+ cycles of qod session \w+, as a picture", words)
+    (picture,) = seen["dashboard"].page
+    assert picture.count("<svg") == 2
+    for name in ("busy", "dear", "tm1"):
+        assert f">{name}</text>" in picture
+    page = seen["saved"].printed  # it writes the attributes of elements in another order
+    assert page.count("<svg") == 2
+    assert ">busy</text>" in page
 
 
 def test_task_managers_come_and_go(seen: dict[str, Shown]) -> None:
