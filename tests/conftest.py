@@ -17,7 +17,7 @@ LIVE_TIMEOUT_S = 600
 BROWSER = Path(__file__).parent / "browser"
 BROWSER_TIMEOUT_S = 240
 #: Live tests that take minutes together: `make test-all` runs them, `make test` does not.
-LONG = frozenset({"test_contract.py", "test_notebooks.py", "test_standalone.py"})
+LONG = frozenset({"test_contract.py", "test_standalone.py"})
 
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), max_examples=100, derandomize=True, print_blob=True)
@@ -55,7 +55,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what is in tests/live/ and tests/browser/ as soon as it is known, so that `-m` can leave it out."""
     if BROWSER in item.path.parents:
         item.add_marker("browser")
-        item.add_marker(pytest.mark.timeout(BROWSER_TIMEOUT_S))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(BROWSER_TIMEOUT_S))
     if LIVE in item.path.parents:
         item.add_marker("live")
         if item.path.name in LONG:
@@ -66,8 +67,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests in a browser after the pure ones, and the live ones last, whatever order was drawn."""
-    items.sort(key=lambda item: [item.get_closest_marker(name) is not None for name in ("live", "browser")])
+    """Put the tests in a browser after the pure ones, and the live ones last, whatever order was drawn; what is both
+    comes between them, before the cluster is up that the live ones share."""
+
+    def order(item: pytest.Item) -> tuple[bool, bool]:
+        live, browser = (item.get_closest_marker(name) is not None for name in ("live", "browser"))
+        return live, live != browser
+
+    items.sort(key=order)
 
 
 _SCOPES = ("function", "class", "module", "package", "session")

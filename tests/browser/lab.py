@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,11 @@ def chromium() -> str | None:
 
 
 @contextmanager
-def jupyterlab(work: Path) -> Iterator[str]:
-    """Serve a copy of notebooks/ from below `work`; the address of its files, %s for a file's name."""
+def jupyterlab(work: Path, more: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Serve a copy of notebooks/ from below `work`; the address of its files, %s for a file's name.
+
+    `more` goes into the environment of the server and of its kernels.
+    """
     shutil.copytree(ROOT / "notebooks", work / "notebooks", symlinks=False)
     for name, values in SETTINGS.items():
         file = work / "settings" / f"{name}.jupyterlab-settings"
@@ -64,6 +67,7 @@ def jupyterlab(work: Path) -> Iterator[str]:
         "IPYTHONDIR": str(work / "ipython"),
         "JUPYTER_TOKEN": token,
         "PYTHONPATH": str(ROOT),
+        **(more or {}),
     }
     with (work / "lab.log").open("w") as log:
         server = subprocess.Popen(
@@ -145,9 +149,22 @@ class Notebook:
         else:
             self.page.evaluate("() => { jupyterapp.commands.execute('notebook:run-cell') }")
 
+    def run_all(self) -> None:
+        """Begin to run all cells."""
+        self.page.evaluate("() => { jupyterapp.commands.execute('notebook:run-all-cells') }")
+
+    def look_at(self, part: str) -> None:
+        """Scroll to a part of the page, once it is there."""
+        self.page.wait_for_selector(part, state="attached", timeout=180_000)
+        self.page.evaluate("part => document.querySelector(part).scrollIntoView()", part)
+
     def restart(self) -> None:
-        """What the button does: begin anew with another kernel."""
-        self.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+        """Begin anew with another kernel: what the button does, and what it asks answered with yes."""
+        self.page.evaluate("() => { jupyterapp.commands.execute('notebook:restart-kernel') }")
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
+        self.page.wait_for_selector(".jp-Dialog", state="detached")
+        idle = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"
+        self.page.wait_for_function(idle, timeout=60_000)
 
     def until_drawn(self, charts: int = 5) -> None:
         """Wait until so many charts are on show."""

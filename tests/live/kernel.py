@@ -7,7 +7,7 @@ import signal
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,13 +111,23 @@ class Household:
     def look(self) -> Traces:
         """What is there of it now."""
         processes, ports = set(), set()
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):  # gone meanwhile, or another user's
-                if process.environ().get(MARK) == self._mark:
-                    processes.add((process.pid, process.create_time()))
-                    ports |= _ports(process)
+        for process in self._members():
+            with suppress(psutil.Error):  # gone meanwhile
+                processes.add((process.pid, process.create_time()))
+                ports |= _ports(process)
         files = {str(path) for path in self._directory.iterdir()}
         return Traces(frozenset(processes), frozenset(ports), frozenset(files))
+
+    def kernel(self) -> int:
+        """The process id of its only kernel."""
+        (found,) = (process.pid for process in self._members() if "ipykernel_launcher" in process.cmdline())
+        return found
+
+    def _members(self) -> Iterator[psutil.Process]:
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):  # gone meanwhile, or another user's
+                if process.environ().get(MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+                    yield process
 
     def close(self) -> None:
         """Remove the directory."""

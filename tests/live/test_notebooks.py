@@ -1,4 +1,4 @@
-"""The notebooks, run as they are in kernels of their own, with short phases."""
+"""The notebooks, run as they are in kernels of their own, with short phases. (Those without Spark: test_labs.py.)"""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ def _find(shown: dict[str, str], words: str) -> str:
     return found
 
 
-@pytest.mark.slow
 def test_k_nearest_neighbours(tmp_path: Path) -> None:
     shown = run("knn.ipynb", tmp_path, CLASSIFY_AGAIN)
     assert re.match(r"KNN runs on tm1 in real-time mode\n", _find(shown, "%%qod_stream KNN"))
@@ -76,7 +75,7 @@ def test_k_nearest_neighbours(tmp_path: Path) -> None:
     assert shown["%qod down"].startswith("down: ")
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # tests/browser/ runs its cells, too
 def test_lab_1(tmp_path: Path) -> None:
     shown = run("lab1_first_stream.ipynb", tmp_path)
     assert _find(shown, "%%qod_stream rides") == "rides is declared; it starts when a query reads it\n"
