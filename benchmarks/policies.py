@@ -259,10 +259,9 @@ def main() -> None:
         "random": list(sample(given.clusters)),
         "paused": [paused(each) for each in sample(given.clusters, 1.1)],
     }
-    print(
-        "| scenario | policy | most lag, s | drained, s | lag at the end, s | before | accuracy, of the most | moved |"
-    )
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
+    lag, accuracy = "most lag, s | drained, s | lag at the end, s", "accuracy before | after | at the end"
+    print(f"| scenario | policy | {lag} | {accuracy} | moved |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, simulations in scenarios.items():
         for policy in given.policy or policy_names():
             results = [judged(watch(replace(each, policy=policy))) for each in simulations]

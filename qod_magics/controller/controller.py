@@ -17,12 +17,13 @@ from qod_magics.controller.dials import dials, hold, overridden
 from qod_magics.controller.errand import Errand
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan
+from qod_magics.controller.reaction import GLANCES, Watch, planned_rates
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
-from qod_magics.core.optional import DRAIN
+from qod_magics.core.optional import DRAIN, REACT
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.policy import LearningPolicy, Policy
-from qod_magics.core.runtime import Dials, Measured, Observation, Runtime
+from qod_magics.core.runtime import Dials, GlancingRuntime, Measured, Observation, Runtime
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_to_json
 from qod_magics.core.validation import check_snapshot
@@ -82,6 +83,7 @@ class Controller:
         self._being_applied: tuple[int, Plan, Dials] | None = None
         self._in_force: Dials | None = None
         self._passed: Snapshot | None = None  #: the last one that was valid
+        self._watch = Watch()
         self._warm = warm_up.WarmUp()
         self._drains = Drains()
         self._chronicle = Chronicle(self.log, recording, self.clock)
@@ -213,13 +215,43 @@ class Controller:
         self._chronicle.close()
         self._interrupted = False
 
-    def step(self) -> Cycle:
-        """Make one cycle and return it. Raises nothing that the runtime, the policy or a subscriber raised."""
+    @property
+    def glance_s(self) -> float | None:
+        """Seconds between two calls of `glance` that the last plan asks for; None: it asks for none."""
+        if self._last is None or self._last.plan is None or REACT.name not in self._last.plan.extra:
+            return None
+        return self.period_s / GLANCES if isinstance(self.runtime, GlancingRuntime) else None
+
+    def glance(self) -> Mapping[str, float]:
+        """What comes now, rows/s by source, if that is so much more than the last plan was made for that the next
+        cycle should not wait: give it to `step`. Else nothing. Raises nothing that the runtime raises."""
+        last = self._last
+        if self.glance_s is None or last is None or last.plan is None or last.snapshot is None:
+            return {}
+        assert isinstance(self.runtime, GlancingRuntime)
+        try:
+            arrivals = self.runtime.arrivals(self.glance_s)
+        except Exception as error:
+            self._chronicle.fault("glance-failed", f"arrivals() failed: {describe(error)}")
+            return {}
+        self._watch = self._watch.after(arrivals, planned_rates(last.snapshot), float(last.plan.extra[REACT.name]))
+        return arrivals if self._watch.stepped else {}
+
+    def step(self, arrivals: Mapping[str, float] | None = None) -> Cycle:
+        """Make one cycle and return it. Raises nothing that the runtime, the policy or a subscriber raised.
+
+        `arrivals`: rows/s by source that the plan is to be made for, in place of means over a period. What a step
+        leads to is seen before it is over.
+        """
+        self._watch = Watch()
         chronicle = self._chronicle
         chronicle.cycle += 1
         cycle = Cycle(chronicle.cycle, self.clock.wall(), self.period_s, annotations=self._annotations)
         self._look_at_late_apply()
         seen = self._observe()
+        if arrivals and not isinstance(seen, str):
+            seen = _expecting(seen, arrivals)
+            self._chronicle.note("reaction", "more comes than was planned with: decided at once", rates=dict(arrivals))
         found = seen if isinstance(seen, str) else self._decide(seen)
         if isinstance(found, str):
             cycle = replace(cycle, paused=self._paused, skipped=found)
@@ -344,3 +376,16 @@ class Controller:
     def _skip(self, kind: str, words: str, **detail: Any) -> str:
         self._chronicle.fault(kind, words, **detail)
         return words
+
+
+def _expecting(seen: Observation, arrivals: Mapping[str, float]) -> Observation:
+    """The observation with these rates of sources, rows/s, in place of those that were measured."""
+    rates = {task.id: arrivals[task.id] for task in seen.snapshot.tasks if not task.upstream and task.id in arrivals}
+    tasks = tuple(
+        replace(task, external_rate=rates[task.id]) if task.id in rates else task for task in seen.snapshot.tasks
+    )
+    return replace(
+        seen,
+        snapshot=replace(seen.snapshot, tasks=tasks),
+        measured=replace(seen.measured, input_rate={**seen.measured.input_rate, **rates}),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
@@ -154,6 +154,8 @@ class ControllerThread:
     def _loop(self) -> None:
         clock = self.controller.clock
         begun, deadline, period_s = -math.inf, clock.monotonic(), self.controller.period_s
+        arrivals: Mapping[str, float] = {}  # what the cycle to come is early for
+        early = arrivals  # what this one was
         while True:
             self._wake.clear()  # before the queue is looked at: what comes after wakes the wait
             self._run_commands()
@@ -162,12 +164,16 @@ class ControllerThread:
             if self.controller.period_s != period_s:
                 period_s = self.controller.period_s
                 deadline = max(begun + period_s, clock.monotonic())
-            rest = deadline - clock.monotonic()
+            rest, glance_s = deadline - clock.monotonic(), self.controller.glance_s
             if rest > 0:
-                clock.wait(rest, self._wake)
+                if glance_s is None or early:  # one early cycle, then one in time
+                    clock.wait(rest, self._wake)
+                elif not clock.wait(min(glance_s, rest), self._wake) and (early := self.controller.glance()):
+                    deadline, arrivals = clock.monotonic(), early
                 continue
             begun = deadline
-            self._step()
+            self._step(arrivals)
+            early, arrivals = arrivals, {}
             now = clock.monotonic()
             deadline, skipped = next_deadline(begun, now, period_s)
             if skipped:
@@ -175,9 +181,9 @@ class ControllerThread:
                     "cycle-late", f"the cycle took {now - begun:.1f} s, so {skipped} were skipped", skipped=skipped
                 )
 
-    def _step(self) -> None:
+    def _step(self, arrivals: Mapping[str, float]) -> None:
         try:
-            self.controller.step()
+            self.controller.step(arrivals)
         except Exception as error:  # a fault of ours must not leave the streams without a controller
             self.controller.note("controller-failed", f"a cycle broke off: {describe(error)}")
 

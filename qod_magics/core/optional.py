@@ -91,5 +91,9 @@ FUSE = Request("fuse", "[[task, task, ...]]", "nephele-streaming", "run each of 
 BUFFERS = Request("buffer_bytes", '{"from>to": bytes}', "nephele-streaming", "output buffer sizes")
 BATCH = Request("batch_s", "{task: seconds}", "nephele-streaming", "length of the task's batches")
 DRAIN = Request("drain_s", "seconds", _DRAINED, "backlogs are part of the plan and gone by then; thin no more for them")
+REACT = Request(
+    *("react_above", "a ratio", "stream-economics-reactive"),
+    "decide at once when a source brings more than so many times the rate planned with",
+)
 
-REQUESTS = (PARALLELISM, ADD, RELEASE, FUSE, BUFFERS, BATCH, DRAIN)
+REQUESTS = (PARALLELISM, ADD, RELEASE, FUSE, BUFFERS, BATCH, DRAIN, REACT)

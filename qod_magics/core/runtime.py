@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.snapshot import Snapshot, nothing
@@ -100,4 +100,13 @@ class Runtime(Protocol):
     def apply(self, plan: Plan, dials: Dials) -> None:
         """Turn the dials and begin the moves of `plan.fail` / `plan.place`. Moves go on in the background and
         report themselves as events. May raise QodError; the controller goes on."""
+        ...
+
+
+@runtime_checkable
+class GlancingRuntime(Runtime, Protocol):
+    """A runtime that can tell what comes without being observed."""
+
+    def arrivals(self, over_s: float) -> Mapping[str, float]:
+        """Rows/s that reached each source in the last `over_s` seconds or so, where known. Cheap; changes nothing."""
         ...

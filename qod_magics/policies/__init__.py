@@ -15,6 +15,7 @@ _POLICIES = {
     "stream-economics-fitted": "qod_magics.policies.stream_economics.fitted:FittedStreamEconomics",
     "stream-economics-drained": "qod_magics.policies.stream_economics.fitted:DrainedStreamEconomics",
     "stream-economics-filled": "qod_magics.policies.stream_economics.fitted:FilledStreamEconomics",
+    "stream-economics-reactive": "qod_magics.policies.stream_economics.fitted:ReactiveStreamEconomics",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -31,6 +32,10 @@ BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 FAULT = "a fault of the scenario"
 #: A query that ran for so long has recovered: its failures are forgotten.
 RECOVERED_AFTER_S = 60.0
+
+
+#: So many looks back at what came are kept.
+SEEN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class SimulatedCluster:
         self._accept, self._desired = _Turner(self._task), _Turner(self._task)
         self._active = np.zeros(len(simulation.tasks), bool)
         self._events: list[Event] = []
+        self._seen = deque([(0.0, self.engine.came[: self.wiring.sources].copy())], maxlen=SEEN)  #: rows by second
         self._agenda: list[tuple[float, int, Any]] = []  #: (second, order, call), a heap
         self._order = count()
         self._failures = np.zeros(len(self.wiring.instances), int)
@@ -100,6 +106,19 @@ class SimulatedCluster:
                 instance, self._up(target), f"{self._home(instance)} can't give its tasks their minimum accuracies"
             )
 
+    def arrivals(self, over_s: float) -> Mapping[str, float]:
+        """Rows/s that reached each source in the last `over_s` seconds; as far back as time passed in one go."""
+        then, before = next(
+            (seen for seen in reversed(self._seen) if seen[0] <= self.now - over_s + 1e-9), self._seen[0]
+        )
+        sources = self.wiring.sources
+        came = (self.engine.came[:sources] - before) / max(self.now - then, 1e-9)
+        return (
+            {self.wiring.edge_names[e]: float(came[e]) for e in range(sources) if self.engine.listening[e]}
+            if self.now > then
+            else {}
+        )
+
     # -- time ----------------------------------------------------------------------------------------------------------
 
     @property
@@ -116,6 +135,7 @@ class SimulatedCluster:
             self.engine.step()
             self.reports.collect(self.engine.batches_over())
         self.clock.advance(seconds)
+        self._seen.append((self.now, self.engine.came[: self.wiring.sources].copy()))
 
     # -- what a user does ----------------------------------------------------------------------------------------------
 

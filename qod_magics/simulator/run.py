@@ -18,6 +18,8 @@ from qod_magics.policies import policy as policy_named
 from qod_magics.simulator.cluster import SimulatedCluster
 from qod_magics.simulator.simulation import Simulation
 
+_NOTHING: Mapping[str, float] = {}
+
 Progress = Callable[[float], object]
 
 
@@ -95,10 +97,13 @@ def simulate(
     collecting = gc.isenabled()
     gc.disable()  # cycles leave no circles, and to look for some among all rows of a large cluster takes long
     try:
-        for number in range(1, round(scenario.duration_s / simulation.period_s) + 1):
-            cluster.advance(simulation.period_s)
+        left_s, arrivals = round(scenario.duration_s / simulation.period_s) * simulation.period_s, _NOTHING
+        while left_s > 1e-6:
+            before = cluster.now
+            arrivals = _pass(cluster, controller, min(simulation.period_s, left_s), glance=not arrivals)
+            left_s -= cluster.now - before
             controller.annotate(phase=scenario.phase(min(cluster.now, scenario.duration_s) - 1e-6))
-            cycle = controller.step()
+            cycle = controller.step(arrivals)
             if cycle.measured is not None:
                 accuracy = dict(cycle.measured.accuracy.items())
                 for k, name in enumerate(queries):
@@ -111,7 +116,7 @@ def simulate(
             if inspect is not None:
                 inspect(cluster, cycle)
             if progress is not None:
-                progress(number * simulation.period_s)
+                progress(cluster.now)
     finally:
         if collecting:
             gc.enable()
@@ -119,6 +124,21 @@ def simulate(
     each = zip(queries, sums, seen, strict=True)
     means = {name: total / count if count else None for name, total, count in each}
     return Run(tuple(cycles), cluster, timed.seconds, process_time() - begun, means)
+
+
+def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, glance: bool) -> Mapping[str, float]:
+    """Let time pass until the next cycle is due, `seconds` at most; what it is early for, if it is."""
+    every_s = controller.glance_s if glance else None
+    if every_s is None:
+        cluster.advance(seconds)
+        return _NOTHING
+    passed = 0.0
+    while passed < seconds - 1e-6:
+        cluster.advance(min(every_s, seconds - passed))
+        passed += every_s
+        if passed < seconds - 1e-6 and (arrivals := controller.glance()):
+            return arrivals
+    return _NOTHING
 
 
 def _open(cluster: SimulatedCluster) -> tuple[Plan, Dials]:

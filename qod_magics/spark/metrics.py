@@ -125,6 +125,17 @@ class Metrics:
             events=events,
         )
 
+    def arrivals(self, over_s: float) -> dict[str, float]:
+        """Rows/s by source with a topic, over the last `over_s` seconds that were sampled, or the last two samples."""
+        found = {}
+        for spec in self.cluster.deployment.specs.values():
+            if not spec.upstream:
+                rates = [self.history.rate(topic, over_s) for topic in self._feeds(spec.id).values()]
+                known = [rate for rate in rates if rate is not None]
+                if known and len(known) == len(rates):
+                    found[spec.id] = sum(known)
+        return found
+
     def _feeds(self, task: str) -> dict[str, str]:
         """The topics that a task reads, by feed."""
         return {n: a.topic for n, a in self.cluster.deployment.accounts.items() if n.rpartition(">")[2] == task}

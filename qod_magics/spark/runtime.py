@@ -293,6 +293,11 @@ class SparkRuntime:
         with self.cluster.lock:
             return self.metrics.observation()
 
+    def arrivals(self, over_s: float) -> Mapping[str, float]:
+        """Rows/s that reached each source with a topic of late, from what the watcher sampled once a second."""
+        with self.cluster.lock:
+            return self.metrics.arrivals(max(over_s, 1.5 * WATCH_S))
+
     def apply(self, plan: Plan, dials: Dials) -> None:
         """Turn all dials, one call a task manager; begin the moves.
 

@@ -165,11 +165,11 @@ def test_a_fault_of_a_cycle_itself_does_not_end_the_loop(monkeypatch):
     b = bench()
     step, calls = b.controller.step, []
 
-    def broken():
+    def broken(*given):
         calls.append(1)
         if len(calls) == 2:
             raise AssertionError("a bug")
-        return step()
+        return step(*given)
 
     monkeypatch.setattr(b.controller, "step", broken)
     assert len(until(ControllerThread(b.controller), 3)) == 3

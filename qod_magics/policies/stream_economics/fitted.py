@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
-from qod_magics.core.optional import DRAIN
+from qod_magics.core.optional import DRAIN, REACT
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
@@ -55,6 +55,21 @@ class FilledStreamEconomics(FittedStreamEconomics):
         held = reached(topology, {load.task_of[i] for i in left_out}) if left_out else None
         sharing = [i for i in situation.by_id if i not in left_out]
         return fill(sharing, load, topology, situation.required, available, held)
+
+
+class ReactiveStreamEconomics(FilledStreamEconomics):
+    """The same, and it is asked again before the period is over when much more comes than it planned with.
+
+    What a rate costs is known (`learn`), so that a plan for it need not wait until the rows have been read.
+    """
+
+    name = "stream-economics-reactive"
+    react_above = 1.4  #: times the rate planned with
+
+    def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
+        """The plan; it says from when on it is not to be relied on."""
+        plan, state = super().decide(snapshot, state)
+        return replace(plan, extra={**plan.extra, REACT.name: self.react_above}), state
 
 
 class DrainedStreamEconomics(FilledStreamEconomics):

@@ -9,6 +9,10 @@ from qod_magics.policies.stream_economics.load import total
 from qod_magics.policies.stream_economics.policy import Minimums, Situation
 from qod_magics.policies.stream_economics.scheduler import Request, place
 
+#: Room that a task manager must have, of what an instance needs at its minimum: it takes CPU beside the instance, too,
+#: and the next measurement, a little higher, is not to send it on.
+MARGIN = 1.2
+
 
 def only_helpful(failed: Sequence[int], situation: Situation) -> Minimums:
     """The failed instances go where there is room for their minimums, beside the minimums of what is there.
@@ -28,7 +32,7 @@ def only_helpful(failed: Sequence[int], situation: Situation) -> Minimums:
         open_to_it = {name: room[m] for m, name in enumerate(names) if not load.warming[m]}
         placed = place([Request(instance.id, need, forbidden=(instance.task_manager,))], open_to_it)
         target = placed.get(instance.id)
-        if target is None or open_to_it[target] + tolerance(need) < need:
+        if target is None or open_to_it[target] < MARGIN * need:
             continue
         leaving.append(i)
         targets[instance.id] = target

@@ -1,0 +1,47 @@
+"""When to decide before the period is over: more comes than was planned with. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from qod_magics.core.snapshot import Snapshot
+
+#: glances a period
+GLANCES = 5
+
+#: a step is believed after so many glances in a row, so that a burst makes no plan
+SUSTAINED = 2
+
+#: rows/s more than was planned with, below which nothing is a step
+LEAST_STEP = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The sources whose input has stepped up, and for how many glances in a row.
+
+    Only rises count: of a fall nothing is lost but some accuracy, for less than a period.
+    """
+
+    rising: Mapping[str, int] = field(default_factory=dict)
+
+    def after(self, arrivals: Mapping[str, float], planned: Mapping[str, float], above: float) -> Watch:
+        """With one more glance: what comes, what the last plan was made for (rows/s), and the ratio that is a step."""
+        return Watch(
+            {
+                name: self.rising.get(name, 0) + 1
+                for name, rate in arrivals.items()
+                if name in planned and rate > above * planned[name] and rate > planned[name] + LEAST_STEP
+            }
+        )
+
+    @property
+    def stepped(self) -> bool:
+        """Whether some source has for long enough."""
+        return any(times >= SUSTAINED for times in self.rising.values())
+
+
+def planned_rates(snapshot: Snapshot) -> Mapping[str, float]:
+    """Rows/s of each source that a plan for the snapshot is made for."""
+    return {task.id: task.external_rate for task in snapshot.tasks if task.external_rate is not None}
