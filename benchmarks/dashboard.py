@@ -25,13 +25,15 @@ from qod_widgets.live_charts import specs
 ROOT = Path(__file__).parents[1]
 STYLE = ROOT / "widgets" / "static" / "dashboard.css"
 
-#: In the kernel: frames of so many tasks at 1 Hz; the objects are made beforehand, as a controller's cycle would.
+#: In the kernel: frames of so many tasks at 1 Hz, each with other probabilities for all shedders, to the dashboard and
+#: to the controls; the frames are made beforehand, as a controller's cycle would.
 FEED = """
 import sys, threading, time
 sys.path.insert(0, {here!r})
 from dashboard import frame
+from qod_widgets.controls import Commands, Panel
 from qod_widgets.dashboard import Dashboard
-dashboard = Dashboard("fed")
+dashboard, panel = Dashboard("fed"), Panel(None, Commands())
 frames = [frame(float(second), {tasks}) for second in range(600)]
 for each in frames[:-60]:
     dashboard.feed(each)
@@ -39,6 +41,7 @@ def feed():
     for each in frames[-60:]:
         time.sleep(1.0)
         dashboard.feed(each)
+        panel.update(each, 1.0, False)
 def begin():
     threading.Thread(target=feed, daemon=True).start()
 """

@@ -138,11 +138,10 @@ class Followed:
 
 
 class Shedder:
-    """Controls of one shedder: held by hand at a probability, or left to the plan."""
+    """Controls of one shedder: held by hand at a probability, or left to the plan, whose probability it shows then."""
 
     def __init__(self, name: str, column: Iterable[str], panel: Panel) -> None:
         shown = _arrow(name)
-        self.planned = 1.0  #: where the plan has it; where it is held at first
         self._name, self._shown, self._panel = name, shown, panel
         slider = _share(1.0, labelled(shown, column), readout_format=".2f", disabled=True)
         manual = ipw.Checkbox(
@@ -151,21 +150,20 @@ class Shedder:
         self.d, self.by_hand = Followed(slider, self._turn), Followed(manual, self._take)
         self.view = row(slider, manual)
 
-    def follow(self, held: float | None) -> None:
-        """Show that it is held so, or not at all."""
+    def follow(self, planned: float | None, held: float | None) -> None:
+        """Show where it is held by hand, or else where the plan has it."""
         self.by_hand.follow(held is not None)
-        if held is not None:
-            self.d.follow(held)
+        d = held if self.by_hand.control.value else planned
+        if d is not None:
+            self.d.follow(round(d, 2) if held is None else held)
         self.d.control.disabled = not self.by_hand.control.value
 
     def _take(self, by_hand: bool, back: Callable[[], object]) -> None:
         self.d.control.disabled = not by_hand
-        if not by_hand:
-            self._panel.give(f"{self._shown}: automatic", lambda: self._panel.session.override(self._name, None), back)
-        elif self.d.control.value == self.planned:
-            self._turn(self.planned, back)
+        if by_hand:
+            self._turn(self.d.control.value, back)
         else:
-            self.d.control.value = self.planned  # which is held, then
+            self._panel.give(f"{self._shown}: automatic", lambda: self._panel.session.override(self._name, None), back)
 
     def _turn(self, d: float, back: Callable[[], object]) -> None:
         if self.by_hand.control.value:
@@ -276,9 +274,7 @@ class Panel:
             self._shedders = {name: Shedder(name, column, self) for name in planned}
             self._fill(1, [each.view for each in self._shedders.values()])
         for name, shedder in self._shedders.items():
-            if name not in by_hand and (d := planned[name]) is not None:
-                shedder.planned = round(d, 2)
-            shedder.follow(by_hand.get(name))
+            shedder.follow(planned[name], by_hand.get(name))
 
     # -- the cluster and the loop --------------------------------------------------------------------------------------
 

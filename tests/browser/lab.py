@@ -160,9 +160,10 @@ class Notebook:
 
     def restart(self) -> None:
         """Begin anew with another kernel: what the button does, and what it asks answered with yes."""
-        self.page.evaluate("() => { jupyterapp.commands.execute('notebook:restart-kernel') }")
+        restart = "jupyterapp.commands.execute('notebook:restart-kernel').then(() => null)"
+        self.page.evaluate(f"() => {{ window.restarted = {restart} }}")
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
-        self.page.wait_for_selector(".jp-Dialog", state="detached")
+        self.page.evaluate("window.restarted")
         idle = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"
         self.page.wait_for_function(idle, timeout=60_000)
 
