@@ -18,6 +18,7 @@ from qod_magics.kafka.scenario import Scenario
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 _LOOK_S = 0.05
+_END_S = 30.0  #: it waits for acknowledgements for some seconds, and a busy machine makes more of them
 
 
 class Injector:
@@ -137,7 +138,7 @@ class Injector:
     def stop(self) -> dict[str, dict[str, Any]]:
         """Send no more and end the process; the final counts. Does nothing when it has ended before."""
         if self._child is not None:
-            self._child.end(10.0)
+            self._child.end(_END_S)
             self._read()
         self._close()
         return self.counts()

@@ -26,7 +26,7 @@ _SCHEMA = "id LONG, zone INT, amount DOUBLE, at TIMESTAMP"
 
 
 def warm_up(
-    manager: TaskManager, kafka: Kafka, board: DialBoard, checkpoints: str | None, timeout_s: float = 60.0
+    manager: TaskManager, kafka: Kafka, board: DialBoard, checkpoints: str | None, timeout_s: float = 180.0
 ) -> float:
     """Run one small query of the usual shape (read, shed, parse, window, aggregate, send) until its first batch is
     done; returns the seconds it took.
