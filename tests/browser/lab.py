@@ -10,19 +10,22 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from qod_magics.jvm.ports import free_ports
+
 ROOT = Path(__file__).parents[2]
 SCREENS = ROOT / "build" / "screens"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 #: Names of Chromium on Debian and elsewhere; the environment variable CHROMIUM comes before them.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-UP_S = 60.0
+UP_S = 120.0
+PATIENCE_S = 60.0  #: what is drawn is waited for; no longer than it takes
 
 #: No news, no question about news, and outputs that are not scrolled within the cell.
 SETTINGS = {
@@ -48,7 +51,7 @@ def jupyterlab(work: Path, more: Mapping[str, str] | None = None) -> Iterator[st
         file = work / "settings" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values), "utf-8")
-    port, token = _free_port(), secrets.token_hex(16)
+    (port,), token = free_ports(1), secrets.token_hex(16)
     options = [
         "--no-browser",
         "--allow-root",
@@ -83,13 +86,6 @@ def jupyterlab(work: Path, more: Mapping[str, str] | None = None) -> Iterator[st
             yield f"http://127.0.0.1:{port}/lab/tree/%s?token={token}&reset"
         finally:
             _end(server)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def _wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -127,7 +123,7 @@ class Notebook:
     def __init__(self, page: Any, address: str) -> None:
         self.page = page
         self.errors: list[str] = []
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(1000 * PATIENCE_S)
         page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: self.errors.append(f"uncaught: {error}"))
         page.goto(address, wait_until="domcontentloaded")
@@ -171,6 +167,15 @@ class Notebook:
         """Wait until so many charts are on show."""
         count = f"document.querySelectorAll('.qod-chart canvas').length >= {charts}"
         self.page.wait_for_function(count, timeout=60_000)
+
+    def until(self, true: Callable[[], object]) -> bool:
+        """Whether it becomes true; the page goes on meanwhile."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not true():
+            if time.monotonic() > deadline:
+                return False
+            self.page.wait_for_timeout(200)
+        return True
 
     def pixels(self) -> list[str]:
         """What each chart looks like."""
