@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from tests import leaks
 
 LIVE = Path(__file__).parent / "live"
-LIVE_TIMEOUT_S = 600
+LIVE_TIMEOUT_S = 900
 BROWSER = Path(__file__).parent / "browser"
 BROWSER_TIMEOUT_S = 240
 #: Live tests that take minutes together: `make test-all` runs them, `make test` does not.

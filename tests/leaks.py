@@ -28,7 +28,7 @@ from shutil import rmtree
 import psutil
 
 MARK = "QOD_TEST_RUN"
-GRACE_S = 10.0  #: time that what was told to stop has to be gone
+GRACE_S = 30.0  #: time that what was told to stop has to be gone
 
 #: Helpers of the interpreter that live until it ends.
 _OF_THE_INTERPRETER = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")

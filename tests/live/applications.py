@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from qod_magics.application.options import parse_stream_line
-from qod_magics.core.plan import Plan
-from qod_magics.core.runtime import Count, Dials
+from qod_magics.core.plan import Edge, Plan
+from qod_magics.core.runtime import Count, Dials, Observation
+from qod_magics.errors import KafkaError
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session import Session, StreamHandle
 from qod_magics.spark.instance import Instance, State
-from tests.live.conftest import eventually
+from tests.live.conftest import eventually, heard
 
 
 def cell(session: Session, line: str, body: str = "", **namespace: Any) -> StreamHandle:
@@ -44,9 +45,25 @@ def rows_in(session: Session, topic: str) -> int:
     return sum(end_offsets(session.kafka, [topic], timeout_s=10.0)[topic].values())
 
 
+def observed(session: Session) -> Observation:
+    """What the runtime sees now. A broker that is too busy to answer soon is asked again."""
+    unheard: list[KafkaError] = []
+
+    def looked() -> Observation | None:
+        try:
+            return session.runtime.observe()
+        except KafkaError as error:
+            unheard.append(error)
+            return None
+
+    found = eventually(looked, what=lambda: f"an observation: {unheard}")
+    assert found is not None
+    return found
+
+
 def count(session: Session, feed: str) -> Count:
     """The books of a source (its task) or a stream ("from>to") now."""
-    return session.runtime.observe().measured.counts.get(feed, Count(0, 0, 0, 0))
+    return observed(session).measured.counts.get(feed, Count(0, 0, 0, 0))
 
 
 def all_read(session: Session, feed: str, arrived: int) -> bool:
@@ -75,6 +92,6 @@ def held(session: Session) -> tuple[Counter[str], set[str], set[str], tuple[str,
     )
 
 
-def turn(session: Session, keep: Mapping[tuple[str | None, str], float]) -> None:
-    """Turn these shedders by hand; leaves what waits alone."""
-    session.runtime.apply(Plan({}, {}, dict(keep)), Dials(dict(keep), {}))
+def turn(session: Session, keep: Mapping[Edge, float], **accept: float) -> None:
+    """Turn these shedders by hand, also of streams that do not run yet; leaves what waits alone."""
+    heard(lambda: session.runtime.apply(Plan({}, {}, dict(keep)), Dials(dict(keep), accept)))

@@ -15,13 +15,11 @@ import psutil
 from IPython.core.interactiveshell import InteractiveShell
 from pyspark.sql import SparkSession
 
-from qod_magics.core.plan import Plan
-from qod_magics.core.runtime import Dials
 from qod_magics.errors import QodError
 from qod_magics.session import Session
 from qod_magics.spark import instance
 from qod_magics.spark.server import JIT_OPTIONS
-from tests.live.applications import count
+from tests.live.applications import count, observed, turn
 from tests.live.conftest import eventually, produce
 from tests.live.standalone import LEAST_BATCH
 
@@ -99,9 +97,9 @@ def use(shell: InteractiveShell, qod: Session, topic: str, classic: bool) -> dic
         return [after - then for after, then in zip(read(), before, strict=True)]
 
     seen["open"] = feed(2000)
-    qod.runtime.apply(Plan({}, {}, {(None, "counts"): 0.25}), Dials({(None, "counts"): 0.25}, {}))
+    turn(qod, {(None, "counts"): 0.25})
     seen["quarter"] = feed(4000)
-    seen["cpu"] = eventually(lambda: qod.runtime.observe() and (r := query.reading(2.0)) and r.cpu, what="CPU by REST")
+    seen["cpu"] = eventually(lambda: observed(qod) and (r := query.reading(2.0)) and r.cpu, what="CPU by REST")
 
     def counted() -> int:
         return sum(row[1] for row in qod.results("counts").groupBy("key").max("count").collect())

@@ -4,19 +4,53 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import Producer
 
+from qod_magics.errors import TaskManagerError
+from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session import Session
+from qod_magics.spark.bounded import bounded
 from tests.live.standalone import LEAST_BATCH
+
+#: What may be waited for: the tests wait no longer than it takes, and a machine may be busy with something else.
+PATIENCE_S = 120.0
 
 T = TypeVar("T")
 _numbers = itertools.count(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What failed on a session is told with the session's state: a machine of others' can't be looked at afterwards."""
+    report = yield
+    if report.failed:
+        given: Iterable[object] = getattr(item, "funcargs", {}).values()
+        for session in {id(each): each for each in given if isinstance(each, Session)}.values():
+            report.sections.append((f"session {session.id}", state(session)))
+    return report
+
+
+def state(session: Session) -> str:
+    """The session's status, the last warnings of its task managers, and those of its broker."""
+    try:
+        lines = [bounded(session.status, 10.0, "its status")]
+    except Exception as error:
+        lines = [f"its status can't be told: {error}"]
+    for manager in session.runtime.task_managers.values():
+        if manager.server is not None:
+            logged = manager.server.child.tail(400).splitlines()
+            telling = [line[:300] for line in logged if re.search(r" (WARN|ERROR) |^\S*(Exception|Error)\b", line)]
+            lines += [f"-- {manager.id}", *telling[-10:]]
+    if isinstance(session.kafka, EmbeddedBroker):
+        lines += ["-- Kafka", *(line[:300] for line in session.kafka.log(10).splitlines())]
+    return "\n".join(lines)
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +72,7 @@ def qod(cluster: Session) -> Iterator[Session]:
 @pytest.fixture
 def recommending(qod: Session) -> Session:
     """The same with the controller only recommending, all dials at 1: the test turns dials itself."""
-    qod.pause(open_shedders=True)
+    pause(qod)
     return qod
 
 
@@ -75,17 +109,38 @@ def produce(session: Session, topic: str, rows: Iterable[Mapping[str, Any]], par
         nonlocal sent
         sent += error is None
 
-    producer = Producer({**session.kafka.client_config(), "linger.ms": 5})
+    # idempotent: a request that is sent again brings no row twice
+    producer = Producer({**session.kafka.client_config(), "linger.ms": 5, "enable.idempotence": True})
     for i, row in enumerate(rows):
         producer.produce(topic, json.dumps(row).encode(), partition=i % partitions, on_delivery=acknowledged)
         if i % 1000 == 0:
             producer.poll(0)
-    producer.flush(30)
+    assert producer.flush(PATIENCE_S) == 0, "rows that the broker did not take"
     return sent
 
 
+def heard(turn: Callable[[], None]) -> None:
+    """Turn dials; a task manager that is too busy to hear it within a period is told again."""
+    unheard: list[TaskManagerError] = []
+
+    def turned() -> bool:
+        try:
+            turn()
+        except TaskManagerError as error:
+            unheard.append(error)
+            return False
+        return True
+
+    eventually(turned, what=lambda: f"dials turned: {unheard}")
+
+
+def pause(session: Session) -> None:
+    """Nothing is decided any more, and all dials are at 1."""
+    heard(lambda: session.pause(open_shedders=True))
+
+
 def eventually(
-    condition: Callable[[], T], timeout_s: float = 60.0, every_s: float = 0.25, what: str | Callable[[], str] = ""
+    condition: Callable[[], T], timeout_s: float = PATIENCE_S, every_s: float = 0.25, what: str | Callable[[], str] = ""
 ) -> T:
     """The first true value of `condition`; fails the test when there is none within `timeout_s` seconds, and says
     `what` is missing: a function is asked then."""

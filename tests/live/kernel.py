@@ -21,7 +21,8 @@ from tests import leaks
 
 MARK = "QOD_TEST_KERNEL"  #: in the environment of a kernel and of what it starts
 
-GONE_S = 20.0  #: some seconds, on a machine that is busy with something else
+GONE_S = 60.0  #: some seconds, on a machine that is busy with something else
+START_S, CELL_S = 180.0, 300.0  #: the same for a kernel's start and for a cell, which may start servers
 
 Holding = tuple[int, float]  #: a process: its id and when it began
 
@@ -48,7 +49,7 @@ class Kernel:
     def _connect(self) -> BlockingKernelClient:
         client = self._manager.blocking_client()
         client.start_channels()
-        client.wait_for_ready(timeout=60)
+        client.wait_for_ready(timeout=START_S)
         return client
 
     @property
@@ -56,7 +57,7 @@ class Kernel:
         pid: int = self._manager.provisioner.pid
         return pid
 
-    def run(self, code: str, timeout_s: float = 120.0) -> str:
+    def run(self, code: str, timeout_s: float = CELL_S) -> str:
         """Run a cell; what it printed. Raises CellError."""
         printed: list[str] = []
 

@@ -28,7 +28,7 @@ class Steady:
         self._flowing = threading.Event()
         self._sending = threading.Lock()  #: held while rows are handed to the producer
         self._flowing.set()
-        self._sent = 0
+        self.sent = 0
         self.acknowledged = 0
         self.errors: list[str] = []
         self._thread = threading.Thread(target=self._run, name="steady", daemon=True)
@@ -40,8 +40,8 @@ class Steady:
         with self._sending:
             self._producer.flush(120)
             assert self.errors == []
-            assert self.acknowledged == self._sent
-            return self._sent
+            assert self.acknowledged == self.sent
+            return self.sent
 
     def go(self) -> None:
         """Send again, at the same rate."""
@@ -53,8 +53,8 @@ class Steady:
         self._thread.join(120.0)
         assert not self._thread.is_alive()
         assert self.errors == []
-        assert self.acknowledged == self._sent
-        return self._sent
+        assert self.acknowledged == self.sent
+        return self.sent
 
     def __enter__(self) -> Steady:
         return self
@@ -75,14 +75,14 @@ class Steady:
         self._producer.flush(120)
 
     def _send(self, due: int) -> None:
-        while self._sent < due:
-            n = self._sent
+        while self.sent < due:
+            n = self.sent
             row = {"n": n, "k": n % 10, "at": time.strftime("%FT%TZ", time.gmtime(_BEGIN + n // 100))}
             try:
                 self._producer.produce(self._topic, json.dumps(row), partition=0, on_delivery=self._delivered)
             except BufferError:
                 break
-            self._sent += 1
+            self.sent += 1
         self._producer.poll(0)
 
     def _delivered(self, error: Any, _: Any) -> None:

@@ -33,7 +33,7 @@ def notebook(directory: Path, session: Session, url: str = "", jars: str = "") -
     env = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
     env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(directory)}
     words = [sys.executable, attached_notebook.__file__, session.kafka.bootstrap, new_topic(session), url, jars]
-    done = subprocess.run(words, env=env, cwd=directory, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, env=env, cwd=directory, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return seen

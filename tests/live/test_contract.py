@@ -17,7 +17,7 @@ from qod_magics.session import Session
 from qod_magics.spark.bounded import begin
 from tests.contract.cases import BREAKING, RuntimeContract
 from tests.contract.harness import LEFT, MIN_ACCURACY, PRIORITY, RIGHT, SOURCE, Watch
-from tests.live.conftest import new_topic
+from tests.live.conftest import PATIENCE_S, new_topic
 
 BROKEN = "qod.test.contract.broken"
 FAILS = f"reflect('java.lang.System', 'getProperty', '{BROKEN}') = 'yes'"
@@ -44,7 +44,7 @@ class Feed:
             self._rate, self._since = rate, now
         if rate == 0.0:
             self._send()
-            assert self._producer.flush(30) == 0
+            assert self._producer.flush(PATIENCE_S) == 0
 
     def close(self) -> None:
         """Send no more."""
@@ -68,7 +68,7 @@ class Feed:
 class LiveHarness:
     """Two task managers of one core each; a topic and a feed for each test."""
 
-    look_s, start_s, rate = 1.0, 60.0, 300.0
+    look_s, start_s, rate = 1.0, PATIENCE_S, 300.0
 
     def __init__(self, session: Session) -> None:
         self.session, self.runtime = session, session.runtime
@@ -124,7 +124,7 @@ class LiveHarness:
         spark, run = query.task_manager.spark, query.run_id
         set_ = f"SELECT reflect('java.lang.System', 'setProperty', '{BROKEN}', '%s')"
         spark.sql(set_ % "yes").collect()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while query.run_id == run and query.failed() is None:
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -16,7 +16,8 @@ from qod_magics.errors import QodError, TaskManagerError, UsageProblem
 from qod_magics.jvm.ports import free_ports
 from qod_magics.session import Session
 from qod_magics.spark import task_manager
-from tests.live.kernel import Kernel, Traces, lingering, look
+from tests.live.conftest import PATIENCE_S
+from tests.live.kernel import GONE_S, Kernel, Traces, lingering, look
 
 LOAD = "import os\n%load_ext qod_magics"
 SCENARIO = """{
@@ -63,7 +64,7 @@ def work(kernel: Kernel) -> None:
         "%%qod_stream Zones --priority 1 --min-accuracy 0.2 --sink memory --no-fuse\n"
         "Trips.groupBy('PULocationID').agg(F.count('*').alias('n'))"
     )
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE_S
     while kernel.run("print(len(Zones.to_pandas()) > 0)").strip() != "True":
         assert time.monotonic() < deadline, kernel.run("%qod status")
         time.sleep(0.5)
@@ -89,8 +90,16 @@ def test_a_kernel_that_is_killed(two: list[Busy]) -> None:
 
 
 def beside_the_cluster(before: Traces) -> list[str]:
-    """What is left. Ports do not count: the shared cluster opens one now and then, and those of the dead are gone."""
-    return [line for line in look().left(before) if not line.startswith("port")]
+    """What is left and does not go: a process that was killed may take a moment. Ports do not count: the shared cluster
+    opens one now and then, and those of the dead are gone."""
+
+    def left() -> list[str]:
+        return [line for line in look().left(before) if not line.startswith("port")]
+
+    deadline = time.monotonic() + GONE_S
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left()
 
 
 def refused(up: Callable[[], Session], kind: type[QodError], match: str) -> None:

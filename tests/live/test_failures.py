@@ -20,7 +20,7 @@ from qod_magics.spark import supervisor
 from qod_magics.spark.dial import Reading, read_sql
 from qod_magics.spark.instance import State
 from qod_magics.spark.task_manager import TaskManager
-from tests.live.conftest import eventually, new_topic
+from tests.live.conftest import eventually, heard, new_topic, pause
 from tests.live.steady import SCHEMA, Steady
 from tests.live.watching import Events, books, counted, declare_counts, home, running, settled
 
@@ -40,11 +40,11 @@ class Counting:
 def counting(cluster: Session) -> Iterator[Counting]:
     """`src` and `counts` on the shared cluster, and their input, for all tests here that leave both task managers."""
     topic, slow = new_topic(cluster), cluster.runtime.period_s
-    cluster.pause(open_shedders=True)
+    pause(cluster)
     cluster.runtime.period_s = cluster.thread.period_s = PERIOD_S
     with Steady(cluster, topic) as steady:
         declare_counts(cluster, topic)
-        eventually(lambda: counted(cluster) > 0, 90, every_s=0.5, what=cluster.status)
+        eventually(lambda: counted(cluster) > 0, every_s=0.5, what=cluster.status)
         steady.rest()
         yield Counting(cluster, topic, steady)
     cluster.stop_all()
@@ -55,8 +55,8 @@ def counting(cluster: Session) -> Iterator[Counting]:
 @pytest.fixture
 def flowing(counting: Counting) -> Iterator[Counting]:
     """The same with rows coming in, and both queries at work."""
-    counting.session.pause(open_shedders=True)
-    eventually(lambda: running(counting.session), 60, what=counting.session.status)
+    pause(counting.session)
+    eventually(lambda: running(counting.session), what=counting.session.status)
     counting.steady.go()
     yield counting
     counting.steady.rest()
@@ -65,10 +65,10 @@ def flowing(counting: Counting) -> Iterator[Counting]:
 @pytest.fixture
 def resting(counting: Counting) -> Iterator[Session]:
     """The same without rows, so that dials may be turned and nothing is shed."""
-    counting.session.pause(open_shedders=True)
-    eventually(lambda: running(counting.session), 60, what=counting.session.status)
+    pause(counting.session)
+    eventually(lambda: running(counting.session), what=counting.session.status)
     yield counting.session
-    counting.session.pause(open_shedders=True)
+    pause(counting.session)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def check_nothing_is_lost(session: Session, rows: int) -> None:
     assert source.unreported >= 0
     assert stream.arrived >= rows  # at least once
     assert stream.processed + stream.unreported == stream.arrived
-    eventually(lambda: counted(session) >= stream.arrived, 60, every_s=0.5, what="the last results")
+    eventually(lambda: counted(session) >= stream.arrived, every_s=0.5, what="the last results")
     assert counted(session) == stream.arrived
 
 
@@ -159,14 +159,14 @@ def check_moved_away(session: Session, events: Events, lost: str, orphans: set[s
         assert moved["from"] == lost
         assert moved["to"] != lost
         assert moved["why"] == f"{lost} was lost"
-    eventually(lambda: running(session), 30, what=session.status)
+    eventually(lambda: running(session), what=session.status)
     assert lost not in session.runtime.task_managers
 
 
 def check_waiting(session: Session, topic: str) -> None:
     """No task manager is left: what was declared waits for one, and it is said."""
-    eventually(lambda: not session.runtime.task_managers, 30, what="all are missed")
-    eventually(lambda: {i.state for i in session.runtime.instances.values()} == {State.WAITING}, 30, what="all wait")
+    eventually(lambda: not session.runtime.task_managers, what="all are missed")
+    eventually(lambda: {i.state for i in session.runtime.instances.values()} == {State.WAITING}, what="all wait")
     assert "no task manager is up: what was declared waits for one" in session.status()
     assert "waiting" in session.status()
     with pytest.raises(TaskManagerError, match="add-tm"):
@@ -177,11 +177,11 @@ def check_waiting(session: Session, topic: str) -> None:
 def test_instances_of_killed_task_managers_go_on_elsewhere_or_wait(cluster: Session) -> None:
     """On two of the test's own, beside the shared broker: the one with the state is killed, then the one left."""
     with Session.up(task_managers=2, cores=1, period_s=PERIOD_S, kafka=cluster.kafka.bootstrap) as session:
-        session.pause(open_shedders=True)
+        pause(session)
         topic = new_topic(session)
         with Steady(session, topic) as steady, Events(session) as events:
             declare_counts(session, topic)
-            eventually(lambda: counted(session) > 0, 90, every_s=0.5, what=session.status)
+            eventually(lambda: counted(session) > 0, every_s=0.5, what=session.status)
             lost = home(session, "counts.1")
             orphans = {id for id in session.runtime.instances if home(session, id) == lost}
             kill(session, lost)
@@ -193,7 +193,7 @@ def test_instances_of_killed_task_managers_go_on_elsewhere_or_wait(cluster: Sess
             server = manager(cluster, "tm1").server
             assert server is not None
             added = session.add_task_manager(server.url, ui=server.ui)
-            eventually(lambda: running(session), 60, what=session.status)
+            eventually(lambda: running(session), what=session.status)
             assert {home(session, id) for id in session.runtime.instances} == {added}
             assert set(events.first("task-manager-lost", task_manager=last)["instances"]) == {"src.1", "counts.1"}
             check_nothing_is_lost(session, steady.stop())
@@ -206,14 +206,14 @@ def test_a_query_that_fails_is_given_up_loudly_and_alone(
     monkeypatch.setattr(supervisor, "BACK_OFF_S", (0.5, 1.0))
     with Events(session) as events:
         poisoned()
-        final = events.first("query-failed", 120, instance="poisoned.1", gave_up=True)
+        final = events.first("query-failed", instance="poisoned.1", gave_up=True)
         tries = events.of("query-failed", instance="poisoned.1")
         assert [event.get("retry_in_s") for event in tries] == [0.5, 1.0, None]
         assert all("a poisoned row" in event["why"] for event in tries)
         assert final["failures"] == 2
         assert "poisoned.1 is given up" in session.status()
         assert "a poisoned row" in session.status()
-        assert running(session, "src.1", "counts.1")
+        eventually(lambda: running(session, "src.1", "counts.1"), what=session.status)
         check_nothing_is_lost(session, flowing.steady.rest())
         assert events.of("query-failed", instance="counts.1") == events.of("query-failed", instance="src.1") == []
 
@@ -227,7 +227,7 @@ def test_a_query_that_can_go_on_goes_on_where_it_was(
     healed = f"qod.test.healed.{flowing.topic}"
     with Events(session) as events:
         poisoned(f"reflect('java.lang.System', 'getProperty', '{healed}') <> 'yes'")
-        events.first("query-failed", 90, instance="poisoned.1")
+        events.first("query-failed", instance="poisoned.1")
         for id in session.runtime.task_managers:
             manager(session, id).spark.sql(
                 f"SELECT reflect('java.lang.System', 'setProperty', '{healed}', 'yes')"
@@ -248,9 +248,9 @@ def test_a_broker_that_restarts_under_load_loses_nothing(
         before = steady.acknowledged
         with handing_on():  # the new process is the cluster's
             session.kafka.restart()  # type: ignore[attr-defined]
-        eventually(lambda: steady.acknowledged > before + 400, 60, what="the producer goes on")
+        eventually(lambda: steady.acknowledged > before + 400, what="the producer goes on")
         check_nothing_is_lost(session, steady.rest())
-        eventually(lambda: running(session), 60, what=lambda: f"all run: {events.all}")
+        eventually(lambda: running(session), what=lambda: f"all run: {events.all}")
         assert not events.of("query-failed", gave_up=True)
 
 
@@ -262,7 +262,6 @@ def test_a_frozen_task_manager_holds_nobody_up(flowing: Counting) -> None:
             lambda: (
                 ordinal(session) > began + 1 and fresh(session, "counts.1") and seen(session, "counts.1").in_rate > 0
             ),
-            60,
             what="its report of these rows",
         )
         with frozen(session, cold):
@@ -270,19 +269,19 @@ def test_a_frozen_task_manager_holds_nobody_up(flowing: Counting) -> None:
             missing = events.first("metrics-missing", task_manager=cold)
             assert "has not answered" in missing["why"] or "did not answer" in missing["why"]
             eventually(
-                lambda: (i := seen(session, "counts.1")) is not None and i.extra.get("stale"), 60, what="it is stale"
+                lambda: (i := seen(session, "counts.1")) is not None and i.extra.get("stale"), what="it is stale"
             )
             stale = seen(session, "counts.1")
             assert stale.in_rate > 0  # the last known, not a made-up 0
             assert stale.extra["age_s"] > 0
-            eventually(lambda: ordinal(session) >= began + 3, 60, what="the loop goes on")
+            eventually(lambda: ordinal(session) >= began + 3, what="the loop goes on")
             books(session)
             assert cold in session.runtime.task_managers  # frozen is not dead
-        eventually(lambda: fresh(session, "counts.1"), 60, what="fresh again")
+        eventually(lambda: fresh(session, "counts.1"), what="fresh again")
         events.first("metrics-back", task_manager=cold)
         check_nothing_is_lost(session, flowing.steady.rest())
         assert events.of("task-manager-lost") == []
-        assert running(session)
+        eventually(lambda: running(session), what=session.status)
 
 
 def test_dials_that_a_frozen_task_manager_missed_are_turned_later(resting: Session) -> None:
@@ -303,33 +302,27 @@ def test_dials_that_a_frozen_task_manager_missed_are_turned_later(resting: Sessi
         value: float = spark.sql(f"SELECT {read_sql(key, Reading.BATCH)} AS value").collect()[0]["value"]
         return value
 
-    told(0.75)
+    heard(lambda: told(0.75))
     assert held(cold, key) == 0.75
     with frozen(session, cold):
         with pytest.raises(TaskManagerError, match=cold):
             told(0.5)
-        assert held(warm, session.runtime.board.accept("counts")) == 0.5  # the other heard it
+        accept = session.runtime.board.accept("counts")
+        eventually(lambda: held(warm, accept) == 0.5, what="the other heard it")
         with pytest.raises(TaskManagerError, match=cold):
             told(0.75)  # what it held before: the 0.5 may be under way still
 
-    def applied() -> bool:
-        try:
-            told(0.75)
-        except TaskManagerError:
-            return False
-        return True
-
-    eventually(applied, 60, what="it listens again")
+    heard(lambda: told(0.75))  # it listens again
     assert held(cold, key) == 0.75
-    assert held(warm, session.runtime.board.accept("counts")) == 0.75
-    told(1.0)
+    assert held(warm, accept) == 0.75
+    heard(lambda: told(1.0))
 
 
 def test_the_loop_survives_an_apply_that_fails(resting: Session) -> None:
     """The controller itself decides here, and its call to a frozen task manager fails or is slow."""
     session = resting
     with Events(session) as events:
-        eventually(lambda: seen(session, "counts.1") is not None, 60, what="it is seen")
+        eventually(lambda: seen(session, "counts.1") is not None, what="it is seen")
         cold = home(session, "counts.1")
         with frozen(session, cold):
             for dials in manager(session, cold).dials, session.runtime.cluster.dials:
@@ -338,9 +331,8 @@ def test_the_loop_survives_an_apply_that_fails(resting: Session) -> None:
             began = ordinal(session)
             eventually(
                 lambda: events.of("apply-failed") or events.of("apply-slow"),
-                60,
                 what=lambda: f"it is said: {events.all}",
             )
-            eventually(lambda: ordinal(session) >= began + 3, 60, what="the loop goes on")
-        eventually(lambda: session.last is not None and session.last.applied, 60, what="plans are applied again")
-        eventually(lambda: running(session), 60, what=session.status)  # the plan may have moved one
+            eventually(lambda: ordinal(session) >= began + 3, what="the loop goes on")
+        eventually(lambda: session.last is not None and session.last.applied, what="plans are applied again")
+        eventually(lambda: running(session), what=session.status)  # the plan may have moved one

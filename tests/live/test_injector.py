@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -100,15 +99,11 @@ def test_sends_what_the_scenario_says_to_the_row(broker: EmbeddedBroker, tmp_pat
     assert [line["kind"] for line in (lines[0], lines[-1])] == ["start", "end"]
     assert lines[-1]["complete"]
     counts = [line for line in lines if line["kind"] == "counts" and line["position_s"] < 6]
-    assert len(counts) >= 4
-    for line in counts:  # the schedule is the scenario's; a tick may lie between it and the line
-        assert rate.due(line["position_s"] - 0.5) <= line["scheduled"] <= rate.due(line["position_s"])
-        assert line["acknowledged"] + line["errors"] <= line["sent"] <= line["scheduled"]
-    ratios = [
-        (after["sent"] - before["sent"]) / rate.rows(before["position_s"], after["position_s"])
-        for before, after in pairwise(counts)
-    ]
-    assert median(ratios) == pytest.approx(1, rel=0.05)
+    assert len(counts) >= 2
+    for line in counts:  # the schedule is the scenario's whatever the machine does; positions are told in milliseconds
+        assert rate.due(line["position_s"] - 0.001) <= line["scheduled"] <= rate.due(line["position_s"] + 0.001)
+        assert line["acknowledged"] + line["errors"] <= line["sent"] == line["scheduled"] - line["late"]
+    assert median(line["sent"] / line["scheduled"] for line in counts) > 0.9  # when it was due, not at the end
 
 
 def test_rows_are_trips_of_now(broker: EmbeddedBroker) -> None:
@@ -174,9 +169,14 @@ def test_dies_when_its_parent_is_killed(broker: EmbeddedBroker, tmp_path: Path) 
         assert process.is_running()
         parent.send_signal(signal.SIGKILL)
     process.wait(PATIENCE_S)
-    sent = rows_in(broker, "orphan")
-    time.sleep(0.5)
-    assert rows_in(broker, "orphan") == sent
+
+    def at_rest() -> bool:
+        """Whether what it had sent has arrived, and no more comes; it sent 1000 rows/s."""
+        sent = rows_in(broker, "orphan")
+        time.sleep(0.5)
+        return rows_in(broker, "orphan") == sent
+
+    until(at_rest)
 
 
 def test_survives_a_restart_of_the_broker_without_losing_or_doubling_a_row() -> None:

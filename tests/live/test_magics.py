@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
 
-from tests.live.kernel import Household, Traces, lingering, surroundings
+from tests.live.kernel import CELL_S, START_S, Household, Traces, lingering, surroundings
 
 #: (name, source) in the order in which they run. `until` waits inside the kernel, as a user's cell would.
 CELLS = (
@@ -89,17 +89,18 @@ CELLS = (
     ("set_seen", "await until(lambda: task('busy').min_accuracy == 0.7)\ntask('busy').priority"),
     ("pause", "%qod pause"),
     ("paused", "await until(lambda: qod.last.paused)\n%qod status"),
-    ("resume", "%qod resume"),
-    ("resumed", "await until(lambda: qod.last.applied)"),
-    ("watch", "%qod watch 3\nawait asyncio.sleep(1)"),
-    ("dashboard", "%qod watch"),
-    ("silent", "number = qod.last.number\nawait until(lambda: qod.last.number > number + 1)\n'cycles went by'"),
+    # while it is paused nothing else moves
     ("add_tm", "%qod add-tm --cores 1"),
     ("move", "%qod move busy.1 tm2"),
     ("move_typo", "%qod move busy.1 tm3"),
     ("moved", "busy"),
     ("remove_tm", "%qod remove-tm tm2"),
     ("removed", "busy"),
+    ("resume", "%qod resume"),
+    ("resumed", "await until(lambda: qod.last.applied)"),
+    ("watch", "%qod watch 3\nawait asyncio.sleep(1)"),
+    ("dashboard", "%qod watch"),
+    ("silent", "number = qod.last.number\nawait until(lambda: qod.last.number > number + 1)\n'cycles went by'"),
     ("replace", "%%qod_stream dear --sql --priority 1\nSELECT zone, fare FROM trips WHERE fare > 200"),
     ("results", "await until(lambda: len(dear.to_pandas()) > 0)\ndear.to_pandas()['fare'].min() > 200"),
     ("report", "%qod report $out/report.html"),
@@ -119,7 +120,7 @@ CELLS = (
             threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("qod-")]
             return processes + threads
 
-        await until(lambda: not held(), 20)
+        await until(lambda: not held())
         held(), [name for name in ("qod",) if name in globals()]
         """,
     ),
@@ -178,7 +179,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
     first = nbformat.v4.new_code_cell(f"out = {str(out)!r}")
     cells = {name: nbformat.v4.new_code_cell("\n".join(_dedented(source))) for name, source in CELLS}
     book.cells = [first, *cells.values()]
-    client = NotebookClient(book, timeout=200, resources={"metadata": {"path": str(out)}})
+    client = NotebookClient(book, timeout=CELL_S, startup_timeout=START_S, resources={"metadata": {"path": str(out)}})
     household = Household()
     traces: dict[str, Traces] = {}
     left: dict[str, Shown] = {}

@@ -22,6 +22,7 @@ from qod_magics.errors import ApplicationError
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import connect
 from tests.application.frames import application
+from tests.live.conftest import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,7 +136,7 @@ def test_a_chain_of_python_sql_and_a_udf_runs_after_its_views_are_gone(spark: Sp
         query = rows.writeStream.format("memory").queryName("out_rows").trigger(processingTime="0 seconds").start()
     try:
         assert views(spark) == {"out_rows"}
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE_S
         while not (found := spark.sql("SELECT y, rest FROM out_rows ORDER BY y LIMIT 3").collect()) or len(found) < 3:
             assert query.isActive, query.exception()
             assert time.monotonic() < deadline

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from qod_magics.core.plan import Plan
-from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
 from qod_magics.jvm.ports import free_ports
 from qod_magics.session import Session
@@ -16,7 +14,7 @@ from qod_magics.spark.dial import Reading
 from qod_magics.spark.instance import Instance
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import TaskManager
-from tests.live.applications import count
+from tests.live.applications import count, observed, turn
 from tests.live.conftest import eventually, produce
 from tests.live.standalone import LEAST_BATCH, SLOTS, Standalone
 
@@ -121,7 +119,7 @@ def test_dials_turn_on_its_executors_and_metrics_come_back(brief: Session, topic
 
     def keep(value: float) -> None:
         """The dial acts from the next batch on: wait until one begins after it was turned."""
-        session.runtime.apply(Plan({}, {}, {(None, "dialled"): value}), Dials({(None, "dialled"): value}, {}))
+        turn(session, {(None, "dialled"): value})
         turned = time.time()
         eventually(lambda: feed(1) and query.meter.spans[-1][1].start > turned, what="a batch under the new dial")
 
@@ -136,7 +134,7 @@ def test_dials_turn_on_its_executors_and_metrics_come_back(brief: Session, topic
     assert feed(1000) == (1000, 0)
 
     reading = eventually(
-        lambda: session.runtime.observe() and (r := query.reading(5.0)) and r.cpu and r, what="CPU of its executors"
+        lambda: observed(session) and (r := query.reading(5.0)) and r.cpu and r, what="CPU of its executors"
     )
     assert reading.kept
     seen = eventually(
@@ -176,9 +174,7 @@ def test_what_is_no_url_is_one_line(cluster: Session, url: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_server_behind_a_url_that_is_gone_is_missed(
-    brief: Session, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_behind_a_url_that_is_gone_is_missed(brief: Session, topic: str) -> None:
     """What ran there goes on elsewhere; it is also missed where it ran nothing."""
     session = brief
     server = LocalServer("theirs", ServerOptions(conf={LEAST_BATCH: "1000"}))
@@ -192,12 +188,10 @@ def test_a_server_behind_a_url_that_is_gone_is_missed(
         server.child.kill()
 
         def missed() -> bool:
-            session.runtime.observe()
+            observed(session)
             return not {id, idle} & set(session.runtime.task_managers)
 
-        with monkeypatch.context() as patience:
-            patience.setattr("qod_magics.spark.supervisor.SILENCE_S", 5.0)
-            eventually(missed, what="both losses noticed")
+        eventually(missed, what="both losses noticed")
         eventually(lambda: query.task_manager is not None and query.query is not None, what="the query elsewhere")
         sent += produce(session, topic, rows(sent, sent + 500))
         eventually(lambda: counted(session, "orphan") >= sent, what="all rows counted elsewhere")

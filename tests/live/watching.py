@@ -36,10 +36,9 @@ class Events:
             if event.kind == kind and all(event.detail.get(key) == value for key, value in detail.items())
         ]
 
-    def first(self, kind: str, timeout_s: float = 60.0, **detail: Any) -> dict[str, Any]:
+    def first(self, kind: str, **detail: Any) -> dict[str, Any]:
         """The first such event, waiting for it."""
-        found = eventually(lambda: self.of(kind, **detail), timeout_s, what=lambda: f"{kind} {detail} in {self.all}")
-        return found[0]
+        return eventually(lambda: self.of(kind, **detail), what=lambda: f"{kind} {detail} in {self.all}")[0]
 
 
 def by_window(src: DataFrame) -> DataFrame:
@@ -88,7 +87,7 @@ def books(session: Session) -> dict[str, Count]:
     return dict(cycle.measured.counts)
 
 
-def settled(session: Session, source: str, rows: int, *streams: str, timeout_s: float = 90.0) -> dict[str, Count]:
+def settled(session: Session, source: str, rows: int, *streams: str) -> dict[str, Count]:
     """The books once all of `rows` rows have gone through the source and none waits there or on these streams."""
 
     def done() -> dict[str, Count]:
@@ -96,6 +95,4 @@ def settled(session: Session, source: str, rows: int, *streams: str, timeout_s: 
         there = source in found and found[source].arrived == rows
         return found if there and all(found[name].waiting == 0 for name in (source, *streams)) else {}
 
-    return eventually(
-        done, timeout_s, what=lambda: f"{rows} rows through {source}: {books(session)}\n{session.status()}"
-    )
+    return eventually(done, what=lambda: f"{rows} rows through {source}: {books(session)}\n{session.status()}")
