@@ -17,7 +17,9 @@ BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: A query that ran for so long has recovered: its failures are forgotten.
 RECOVERED_AFTER_S = 60.0
 #: So long a query may take from its start to its first tasks; one that is still planning then is taken for settled.
-SETTLED_S = 8.0
+SETTLED_S = 60.0
+#: The same where its task manager does not tell whether it has tasks.
+UNTOLD_S = 8.0
 #: A remote task manager that did not answer for so long is lost.
 SILENCE_S = 15.0
 
@@ -49,15 +51,17 @@ class Supervisor:
             TaskManagerError: real-time mode was asked for, and is refused.
 
         """
-        deadline = time.monotonic() + SETTLED_S
-        while instance.mode == "real-time" and instance.state is State.RUNNING and time.monotonic() < deadline:
+        begun, told = time.monotonic(), False
+        while instance.mode == "real-time" and instance.state is State.RUNNING:
             with instance.lock:
                 manager, run_id = instance.task_manager, instance.run_id
                 why = instance.failed()
                 if manager is None or run_id is None:
                     return
                 if why is None:
-                    if manager.works_on(run_id):
+                    works = manager.works_on(run_id)
+                    told = told or works is not None
+                    if works or time.monotonic() - begun >= (SETTLED_S if told else UNTOLD_S):
                         return
                 elif not refuses_realtime(why):
                     return  # a failure like any other: found at the next poll

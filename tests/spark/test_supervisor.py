@@ -169,6 +169,48 @@ def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     assert started == ["tm1"]
 
 
+# -- real-time mode that is refused late -----------------------------------------------------------------------------
+
+
+def starting(answers: list[bool | None]) -> tuple[Instance, Supervisor]:
+    """A query that has just begun in real-time mode, and that Spark refuses once its task manager has given these
+    answers as to whether it has tasks."""
+    query, home = Query(), manager()
+    one = instance(home, query)
+    one.mode, one.mode_wanted = "real-time", "realtime"
+
+    def works_on(run_id: str) -> bool | None:
+        answer = answers.pop(0)
+        if not answers:
+            query.isActive, query.why = False, Exception("[STREAMING_REAL_TIME_MODE.X] it has a limitation")
+        return answer
+
+    home.works_on = works_on  # type: ignore[method-assign]
+    return one, Supervisor(cluster(home, instances=(one,)))
+
+
+def test_while_a_query_has_no_tasks_a_refusal_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "UNTOLD_S", 0.0)
+    one, supervises = starting([False, None, False])
+    with pytest.raises(TaskManagerError, match=r"T\.1 can't run in real-time mode"):
+        supervises.settle(one)
+
+
+def test_where_nobody_tells_of_tasks_a_refusal_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "UNTOLD_S", 0.0)
+    answers: list[bool | None] = [None, False]
+    one, supervises = starting(answers)
+    supervises.settle(one)
+    assert answers == [False]
+
+
+def test_a_query_with_tasks_is_settled() -> None:
+    answers: list[bool | None] = [False, True, False]
+    one, supervises = starting(answers)
+    supervises.settle(one)
+    assert answers == [False]
+
+
 # -- calls that hang ---------------------------------------------------------------------------------------------------
 
 
