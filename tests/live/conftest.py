@@ -46,10 +46,10 @@ def state(session: Session) -> str:
     for manager in session.runtime.task_managers.values():
         if manager.server is not None:
             logged = manager.server.child.tail(400).splitlines()
-            telling = [line[:300] for line in logged if re.search(r" (WARN|ERROR) |^\S*(Exception|Error)\b", line)]
-            lines += [f"-- {manager.id}", *telling[-10:]]
+            telling = [line for line in logged if re.search(r" (WARN (?!StringUtils)|ERROR )|^\S*Exception\b", line)]
+            lines += [f"-- {manager.id}", *(line[:200] for line in telling[-8:])]
     if isinstance(session.kafka, EmbeddedBroker):
-        lines += ["-- Kafka", *(line[:300] for line in session.kafka.log(10).splitlines())]
+        lines += ["-- Kafka", *(line[:200] for line in session.kafka.log(4).splitlines())]
     return "\n".join(lines)
 
 
