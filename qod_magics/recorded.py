@@ -103,15 +103,19 @@ class Replay:
         *,
         priority: int | None = None,
         min_accuracy: float | None = None,
-        policy_name: str = DEFAULT_POLICY,
+        policy_name: str | None = None,
     ) -> Plan:
         """The plan that the policy would have made at the present position, had this query had these restrictions.
 
+        It is the policy that decided there, unless `policy_name` names another. What one learns is known to it only
+        where it was recorded.
+
         Raises:
-            UsageProblem: there is no such query, or the accuracy is out of range.
+            UsageProblem: there is no such query or policy, or the accuracy is out of range.
 
         """
-        return policy(policy_name).decide(restricted(self.snapshot, name, priority, min_accuracy), None)[0]
+        name_of = policy_name or str(self.line.get("policy") or DEFAULT_POLICY)
+        return policy(name_of).decide(restricted(self.snapshot, name, priority, min_accuracy), None)[0]
 
     def dashboard(self) -> Dashboard:
         """The live view of this recording."""

@@ -13,7 +13,6 @@ from qod_magics.controller.recording import RecordingError, read
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.errors import QodError
 from qod_magics.phases import DEFAULT_SETTLE_S, Lines
-from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.verdict import format_verdict, verdict
 from qod_magics.words import Parser
 
@@ -138,7 +137,7 @@ def _parser() -> Parser:
     parser.add_argument("run", type=Path, metavar="RUN.jsonl", help="recording of the controlled run")
     parser.add_argument("--off", type=Path, metavar="OFF.jsonl", help="the same load with the controller off")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the report (default: RUN.html)")
-    parser.add_argument("--policy", default=DEFAULT_POLICY, help="that made the plans (default: %(default)s)")
+    parser.add_argument("--policy", metavar="NAME", help="that must have made the plans (default: as recorded)")
     parser.add_argument("--title", help="of the report")
     parser.add_argument(
         "--settle",

@@ -15,6 +15,7 @@ from typing import Any
 
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.phases import DEFAULT_SETTLE_S, Line, Lines, Phase, is_repeated, period_s, phases, seconds, settled
+from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.policies import policy as policy_named
 
 OVERLOAD = "overload"  #: name of the phase that asks for more than the first task manager has
@@ -64,15 +65,16 @@ class _Run:
 def verdict(
     run_lines: Lines,
     off_lines: Lines | None = None,
-    policy: str = "stream-economics",
+    policy: str | None = None,
     settle_s: float = DEFAULT_SETTLE_S,
 ) -> tuple[Criterion, ...]:
     """Judge a controlled run, and compare it with the run of the same load with the controller off.
 
     `run_lines` is the recording; `off_lines` has a phase "overload" with the same load, and without it that comparison
-    is left out. `policy` names the policy that must have made the plans. `settle_s` is how long after a phase's start
-    or a disturbance (seconds) the cluster must have settled. Raises SnapshotError for a snapshot that breaks the
-    format, UsageProblem for an unknown policy, ValueError for a recording without lines.
+    is left out. `policy` names the policy that must have made the plans (None: the one that each line names).
+    `settle_s` is how long after a phase's start or a disturbance (seconds) the cluster must have settled. Raises
+    SnapshotError for a snapshot that breaks the format, UsageProblem for an unknown policy, ValueError for a recording
+    without lines.
     """
     if not run_lines:
         raise ValueError("the recording has no lines: nothing to judge")
@@ -139,15 +141,15 @@ def _never_settled(parts: Sequence[Phase]) -> str:
 # -- the plans ---------------------------------------------------------------------------------------------------------
 
 
-def _plans(run: _Run, policy: str) -> Criterion:
+def _plans(run: _Run, policy: str | None) -> Criterion:
     """Replay: the recorded plan is what the policy gives for the recorded snapshot."""
     name = "every plan is what the policy gives for its snapshot"
-    chosen = policy_named(policy)
-    state: Any = None
+    states: dict[str, Any] = {}
     worst, wrong, first = 0.0, 0, ""
     replayed = [(index, line) for index, line in enumerate(run.lines) if not is_repeated(line)]
     for index, line in replayed:
-        plan, state = chosen.decide(snapshot_from_json(line["snapshot"]), state)
+        made_by = policy or str(line.get("policy") or DEFAULT_POLICY)
+        plan, states[made_by] = policy_named(made_by).decide(snapshot_from_json(line["snapshot"]), states.get(made_by))
         difference, key = _plan_difference(plan.to_json(), line.get("plan") or {})
         if difference > PLAN_TOLERANCE:
             wrong += 1
@@ -155,7 +157,9 @@ def _plans(run: _Run, policy: str) -> Criterion:
         worst = max(worst, difference)
     shown = "not the same decision" if worst == float("inf") else f"largest difference {worst:.1e}"
     shown = "no difference" if worst == 0 else shown
-    return Criterion(name, wrong == 0, f"{len(replayed) - wrong} of {len(replayed)} plans of {policy}, {shown}{first}")
+    return Criterion(
+        name, wrong == 0, f"{len(replayed) - wrong} of {len(replayed)} plans of {' and '.join(states)}, {shown}{first}"
+    )
 
 
 def _plan_difference(expected: Mapping[str, Any], recorded: Mapping[str, Any]) -> tuple[float, str]:

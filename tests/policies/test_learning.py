@@ -18,7 +18,9 @@ from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManag
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.policies import policy, policy_names
 from qod_magics.policies.stream_economics.learning import Lessons, learn
+from qod_magics.recorded import Replay
 from qod_magics.simulator import Simulation, simulate
+from qod_magics.verdict import verdict
 
 CLIMB = Path(__file__).parents[1] / "scenarios" / "climb.json"
 LEARNING = [name for name in policy_names() if isinstance(policy(name), LearningPolicy)]
@@ -116,6 +118,21 @@ def test_the_same_input_teaches_the_same() -> None:
 def test_the_paper_does_not_see_what_was_learned() -> None:
     found, _ = learn(seen(), books(1), None)
     assert policy("stream-economics").decide(found, None)[0] == policy("stream-economics").decide(seen(), None)[0]
+
+
+def test_a_replay_and_a_verdict_ask_the_policy_that_decided(tmp_path: Path) -> None:
+    simulate(
+        replace(Simulation.read(CLIMB), policy="stream-economics-filled"), record=tmp_path / "run.jsonl", keep=False
+    )
+    replay = Replay(tmp_path / "run.jsonl")
+    recorded = replay.line["plan"]
+    assert replay.what_if("t2").desired == recorded["desired"]
+    assert replay.what_if("t2", policy_name="stream-economics").desired != recorded["desired"]
+    lines = tuple(replay.lines)
+    (plans, *_), (others, *_) = verdict(lines), verdict(lines, policy="stream-economics")
+    assert plans.passed
+    assert "plans of stream-economics-filled" in plans.detail
+    assert not others.passed
 
 
 @pytest.mark.parametrize("name", LEARNING)
