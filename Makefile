@@ -75,8 +75,8 @@ test-all: jars ## run all tests, those too that take minutes together
 	$(python) -m pytest
 
 .PHONY: test-pure
-test-pure: $(stamp) ## run the tests that need neither Java nor a browser; about two minutes
-	$(python) -m pytest -m "not live and not browser and not closed_loop and not slow"
+test-pure: $(stamp) ## run the tests that need neither Java nor a browser, on all cores
+	$(python) -m pytest -n auto -m "not live and not browser and not closed_loop and not slow"
 
 .PHONY: test-browser
 test-browser: jars ## run the tests in JupyterLab and Chromium; pictures of each view go to build/screens/
