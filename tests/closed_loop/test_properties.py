@@ -1,4 +1,4 @@
-"""What holds of the controller with the policy of the paper around any cluster, on simulated ones.
+"""What holds of the controller around any cluster, on simulated ones: with the policy of the paper, and with the best.
 
 Each property says for which simulations it is claimed. What the policy can't do beyond them is in `test_findings.py`
 and told in `tests/scenarios/README.md`: minimums are at least 0.1 (`nothing`), fit where the instances ended up
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from qod_magics.simulator import Simulation
 from tests.closed_loop import verdicts
-from tests.closed_loop.examples import EXAMPLES, for_all
+from tests.closed_loop.examples import BEST, EXAMPLES, EXAMPLES_OF_BEST, for_all
 from tests.closed_loop.runs import watch
 from tests.closed_loop.scenarios import PERIOD_S, dags, faulty, few, simulations, twins
 
@@ -26,15 +26,17 @@ ROUGH = [(0.0, 0.3), (20.0, 1.0), (40.0, 0.5), (40.0, 0.9), (60.0, 0.0), (70.0, 
 
 
 @EXAMPLES
-def test_rows_and_cpu_are_conserved(examples):
+def test_rows_and_cpu_are_conserved(examples, policy):
     def check(simulation: Simulation) -> list[str]:
         return verdicts.books(watch(simulation))
 
-    for_all(simulations(ROUGH, 100.0, few(0.3, 3.0), late=(20.0, 45.0), fitting=False), examples, check, "books")
+    for_all(
+        simulations(ROUGH, 100.0, few(0.3, 3.0), late=(20.0, 45.0), fitting=False), examples, check, "books", policy
+    )
 
 
 @EXAMPLES
-def test_every_query_has_its_minimum_and_instances_rest_where_the_minimums_fit(examples):
+def test_every_query_has_its_minimum_and_instances_rest_where_the_minimums_fit(examples, policy):
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
         assume(verdicts.minimums_fit(run) and not verdicts.stalled(run))
@@ -44,11 +46,13 @@ def test_every_query_has_its_minimum_and_instances_rest_where_the_minimums_fit(e
             *verdicts.back_and_forth(run),
         ]
 
-    for_all(simulations(CONSTANT, 120.0, few(0.3, 3.0), late=(20.0,), slowdown=QUICK), examples, check, "minimums")
+    for_all(
+        simulations(CONSTANT, 120.0, few(0.3, 3.0), late=(20.0,), slowdown=QUICK), examples, check, "minimums", policy
+    )
 
 
 @EXAMPLES
-def test_a_plan_settles_under_constant_load_where_cpu_is_proportional_to_accuracy(examples):
+def test_a_plan_settles_under_constant_load_where_cpu_is_proportional_to_accuracy(examples, policy):
     """On one task manager, with two reports a period and without joins; `climb`, `interleaved`, `apart`, `tied` and
     `joined` show what else happens."""
 
@@ -66,11 +70,24 @@ def test_a_plan_settles_under_constant_load_where_cpu_is_proportional_to_accurac
         slowdown=QUICK,
         report_s=PERIOD_S / 2,
     )
-    for_all(proportional, examples, check, "settled")
+    for_all(proportional, examples, check, "settled", policy)
+
+
+@EXAMPLES_OF_BEST
+def test_a_plan_that_knows_the_costs_settles_under_any_constant_load(examples):
+    """With fixed costs, with joins, on several task managers and with one report a period."""
+
+    def check(simulation: Simulation) -> list[str]:
+        run = watch(simulation)
+        assume(verdicts.minimums_fit(run) and not verdicts.stalled(run))
+        return verdicts.unsettled(run, SETTLED)
+
+    any_load = simulations(CONSTANT, 130.0, few(0.3, 3.0), late=(20.0,), slowdown=QUICK)
+    for_all(any_load, examples, check, "settled-best", BEST)
 
 
 @EXAMPLES
-def test_a_higher_priority_is_served_no_worse(examples):
+def test_a_higher_priority_is_served_no_worse(examples, policy):
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
         assume(verdicts.minimums_fit(run) and any(verdicts.comparable(run)) and not verdicts.stalled(run))
@@ -83,22 +100,23 @@ def test_a_higher_priority_is_served_no_worse(examples):
         examples,
         check,
         "priorities",
+        policy,
     )
 
 
 @EXAMPLES
-def test_accuracy_is_full_again_after_an_overload(examples):
+def test_accuracy_is_full_again_after_an_overload(examples, policy):
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
         assume(verdicts.all_fits(run) and verdicts.minimums_fit(run, at_s=60.0) and not verdicts.stalled(run))
         return verdicts.still_shedding(run, SETTLED)
 
     curve = [(0.0, 0.2), (30.0, 0.2), (30.0, 1.0), (70.0, 1.0), (70.0, 0.2)]
-    for_all(simulations(curve, 150.0, few(0.8, 3.0), slowdown=QUICK), examples, check, "recovery")
+    for_all(simulations(curve, 150.0, few(0.8, 3.0), slowdown=QUICK), examples, check, "recovery", policy)
 
 
 @EXAMPLES
-def test_lag_is_bounded_with_the_controller_and_grows_without(examples):
+def test_lag_is_bounded_with_the_controller_and_grows_without(examples, policy):
     def check(simulation: Simulation) -> list[str]:
         assume(verdicts.overloaded(simulation))
         run = watch(simulation)
@@ -106,11 +124,11 @@ def test_lag_is_bounded_with_the_controller_and_grows_without(examples):
         free = watch(replace(simulation, controlled=False))
         return [*verdicts.late(run, SETTLED), *verdicts.not_growing(free, SETTLED)]
 
-    for_all(simulations(CONSTANT, 110.0, few(1.3, 3.0), slowdown=QUICK), examples, check, "lag")
+    for_all(simulations(CONSTANT, 110.0, few(1.3, 3.0), slowdown=QUICK), examples, check, "lag", policy)
 
 
 @EXAMPLES
-def test_faults_are_survived_and_accuracy_recovers(examples):
+def test_faults_are_survived_and_accuracy_recovers(examples, policy):
     """With two reports a period: `apart` shows how long it can take with one."""
 
     def check(simulation: Simulation) -> list[str]:
@@ -125,4 +143,4 @@ def test_faults_are_survived_and_accuracy_recovers(examples):
         return found
 
     twice_a_period = simulations(CONSTANT, 240.0, st.just(0.5), report_s=PERIOD_S / 2)
-    for_all(faulty(twice_a_period), examples, check, "faults")
+    for_all(faulty(twice_a_period), examples, check, "faults", policy)
