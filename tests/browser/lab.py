@@ -69,7 +69,7 @@ def jupyterlab(work: Path, more: Mapping[str, str] | None = None) -> Iterator[st
         **{f"JUPYTER_{kind}_DIR": str(work / folder) for kind, folder in own.items()},
         "IPYTHONDIR": str(work / "ipython"),
         "JUPYTER_TOKEN": token,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         **(more or {}),
     }
     with (work / "lab.log").open("w") as log:
@@ -192,5 +192,5 @@ class Notebook:
         """Save a picture of the page or of a part of it."""
         SCREENS.mkdir(parents=True, exist_ok=True)
         path = SCREENS / f"{name}.png"
-        (of or self.page).screenshot(path=str(path))
+        path.write_bytes((of or self.page).screenshot())  # given a path, Playwright leaves threads behind
         return path
