@@ -75,6 +75,14 @@ def test_a_window_counts_once() -> None:
     assert costs(again) != costs(later)
 
 
+def test_a_reading_of_a_warm_up_does_not_count_when_that_is_over() -> None:
+    _, memory = learn(seen(1, cpu=90.0, warming_up=True), books(1), None)
+    over, memory = learn(seen(1, cpu=90.0), books(1), memory)
+    assert costs(over) == (None, None, None)
+    later, _ = learn(seen(2), books(2), memory)
+    assert costs(later) != (None, None, None)
+
+
 def test_rows_out_for_each_row_kept_are_known_when_all_instances_are_measured() -> None:
     found, memory = learn(seen(), books(1), None)
     assert [SELECTIVITY.of(task) for task in found.tasks] == [pytest.approx(2.0), None]

@@ -62,7 +62,7 @@ class Lessons:
     """What is known of all tasks, and which readings it is from."""
 
     tasks: Mapping[str, Lesson] = field(default_factory=dict)
-    windows: Mapping[str, Any] = field(default_factory=dict)  #: by instance: that of its last reading
+    windows: Mapping[str, Any] = field(default_factory=dict)  #: by instance: that of the last reading it showed
     managers: Mapping[str, Ratio] = field(default_factory=dict)  #: CPU of their tasks by what the fits say
 
 
@@ -83,11 +83,12 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     for task in snapshot.tasks:
         instances = hosted[task.id]
         lesson = _balanced(before.tasks.get(task.id, Lesson()), task, counts)
-        new = [each for each in instances if is_new(each, before.windows.get(each.id))]
+        new = []
         for each in instances:
-            window = each.extra.get("window") if each in new else before.windows.get(each.id)
-            if window is not None:
-                windows[each.id] = window
+            window = before.windows.get(each.id)
+            if is_new(each, window):
+                new.append(each)
+            windows[each.id] = each.extra.get("window", window)  # of a warm-up, too: it is not to count afterwards
         for each in new:
             lesson = _fitted(lesson, each)
             if lesson.fit is not None and each.in_rate > 0.0:
