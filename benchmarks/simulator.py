@@ -185,7 +185,9 @@ def run(tasks: int, managers: int, duration_s: float, until_s: float) -> None:
     done = simulate(
         given,
         keep=False,
-        inspect=lambda _, cycle: shedding.append(sum(d < 1 for d in cycle.plan.desired.values()) if cycle.plan else 0),
+        inspect=lambda _, cycle: shedding.append(
+            len([d for d in cycle.plan.desired.values() if d < 1]) if cycle.plan else 0
+        ),
     )
     beside = done.cpu_s - done.policy_s
     count = len(shedding)

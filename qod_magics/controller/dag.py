@@ -62,13 +62,25 @@ class Dag:
         return dict(zip(self.names, self.topology.min_accuracy, strict=True))
 
     @cached_property
+    def inputs(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """What each task reads, by position: (position of the task that sends it, or -1 outside; place in `edges`)."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.names]
+        position = self.topology.position
+        for e, (source, target) in enumerate(self.edges.all):
+            found[position[target]].append((-1 if source is None else position[source], e))
+        return found
+
+    @cached_property
     def _rank(self) -> Mapping[int, int]:
         return {t: rank for rank, t in enumerate(self.topology.order)}
 
     def around(self, positions: Iterable[int]) -> list[int]:
         """These tasks, all that depend on them, and all that those read from: each one after what it reads from."""
         below = reachable(positions, self.topology.downstream)
-        return sorted(reachable(below, self.topology.upstream), key=self._rank.__getitem__)
+        found = reachable(below, self.topology.upstream)
+        if isinstance(self.topology.order, range):
+            return sorted(found)
+        return sorted(found, key=self._rank.__getitem__)
 
 
 _last: tuple[Sequence[Task], Declared, Dag] | None = None

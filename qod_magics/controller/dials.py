@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from qod_magics.controller.backlog import Backlog, backlogs
 from qod_magics.controller.dag import Dag
@@ -120,20 +120,19 @@ def reached(settings: Dials, snapshot: Snapshot) -> Mapping[str, float]:
     Where paths join, rows that came another way may be kept with more, but never with more than `accept`.
     """
     dag = Dag.of(snapshot)
-    return _reached(settings, dag, dag.topology.order)
+    return {dag.names[t]: value for t, value in _reached(settings, dag, dag.topology.order).items()}
 
 
-def _reached(settings: Dials, dag: Dag, positions: Iterable[int]) -> dict[str, float]:
-    """The same of some tasks, given each one after all that it reads from."""
-    names, upstream = dag.names, dag.topology.upstream
-    found: dict[str, float] = {}
+def _reached(settings: Dials, dag: Dag, positions: Iterable[int]) -> dict[int, float]:
+    """The same of some tasks by position, given each one after all that it reads from."""
+    keep, accept = in_order(settings.keep, dag.edges), in_order(settings.accept, dag.tasks)
+    found: dict[int, float] = {}
     for t in positions:
-        task = names[t]
-        if upstream[t]:
-            arriving = (found[source] * settings.keep[source, task] for source in [names[s] for s in upstream[t]])
-            found[task] = min(settings.accept[task], *arriving)
-        else:
-            found[task] = settings.keep[None, task]
+        least: float | None = None
+        for source, edge in dag.inputs[t]:
+            arriving = keep[edge] if source < 0 else min(accept[t], found[source] * keep[edge])
+            least = arriving if least is None or arriving < least else least
+        found[t] = 1.0 if least is None else least
     return found
 
 
@@ -146,46 +145,46 @@ def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
     """
     if last is None:
         return new
-    held = _merge(new, last, rising=True)
+    keep, accept = _Turn(new.keep, last.keep), _Turn(new.accept, last.accept)
+    held = Dials(keep.merged(rising=True), accept.merged(rising=True))
     dag = Dag.of(snapshot)
-    different = _different(new, held, dag)
+    position = dag.topology.position
+    different = {position[edge[1]] for edge in keep.held()} | {position[task] for task in accept.held()}
     if not different:
         return held
     touched = dag.around(different)  # elsewhere `held` is `new`
     wanted, got = _reached(new, dag, touched), _reached(held, dag, touched)
     for t in touched:
-        task = dag.names[t]
         is_query = not dag.topology.downstream[t]
-        if is_query and got[task] < min(dag.topology.min_accuracy[t], wanted[task]) - EPSILON:
-            return _merge(new, last, rising=False)
+        if is_query and got[t] < min(dag.topology.min_accuracy[t], wanted[t]) - EPSILON:
+            return Dials(keep.merged(rising=False), accept.merged(rising=False))
     return held
 
 
-def _different(new: Dials, held: Dials, dag: Dag) -> set[int]:
-    """The tasks at whose input or reading end the two differ."""
-    position = dag.topology.position
-    keep = in_order(new.keep, dag.edges), in_order(held.keep, dag.edges)
-    accept = in_order(new.accept, dag.tasks), in_order(held.accept, dag.tasks)
-    edges = dag.edges.all
-    return {*differing(*accept), *(position[edges[e][1]] for e in differing(*keep))}
+class _Turn(Generic[_Key]):
+    """Dials as they are to be and as they were, in the order of the new ones."""
 
+    def __init__(self, new: Mapping[_Key, float], last: Mapping[_Key, float]) -> None:
+        self._order = new.order if isinstance(new, Keyed) else Keys(new)
+        self._new = list(new.values())
+        self._last: Sequence[float | None]
+        if isinstance(last, Keyed) and last.order is self._order:
+            self._last = last.column
+        else:
+            self._last = [last.get(key) for key in self._order.all]
+        self._where = differing(self._new, self._last)
 
-def _merge(new: Dials, last: Dials, *, rising: bool) -> Dials:
-    return Dials(_merged(new.keep, last.keep, rising), _merged(new.accept, last.accept, rising))
+    def merged(self, *, rising: bool) -> Keyed[_Key, float]:
+        """The new ones, but for those that stay as they were."""
+        found = list(self._new)
+        for i in self._where:
+            found[i] = _held(found[i], self._last[i], rising)
+        return Keyed(self._order, found)
 
-
-def _merged(new: Mapping[_Key, float], last: Mapping[_Key, float], rising: bool) -> Keyed[_Key, float]:
-    """In the order of `new`."""
-    order = new.order if isinstance(new, Keyed) else Keys(new)
-    before: Sequence[float | None]
-    if isinstance(last, Keyed) and last.order is order:
-        before = last.column
-    else:
-        before = [last.get(key) for key in order.all]
-    merged = list(new.values())
-    for i in differing(merged, before):
-        merged[i] = _held(merged[i], before[i], rising)
-    return Keyed(order, merged)
+    def held(self) -> list[_Key]:
+        """Those that stay as they were, if rising ones may."""
+        new, last, all_of = self._new, self._last, self._order.all
+        return [all_of[i] for i in self._where if _held(new[i], last[i], True) != new[i]]
 
 
 def _held(new: float, last: float | None, rising: bool) -> float:

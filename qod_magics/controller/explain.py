@@ -81,10 +81,11 @@ def limiting(snapshot: Snapshot, plan: Plan, task: str, limited: Mapping[str, tu
     """The task managers that limit the accuracy asked of `task`: of a query its own, of another task those of the
     query that is given the most, since that is whose accuracy it runs at."""
     dag = Dag.of(snapshot)
+    downstream, names = dag.topology.downstream, dag.names
     t = dag.topology.position[task]
-    while dag.topology.downstream[t]:
-        t = max(dag.topology.downstream[t], key=lambda consumer: plan.desired[dag.names[consumer]])
-    return limited[dag.names[t]]
+    while downstream[t]:
+        t = max(downstream[t], key=lambda consumer: plan.desired[names[consumer]])
+    return limited[names[t]]
 
 
 def supply(name: str, need: Need) -> str:

@@ -47,14 +47,14 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
         found = needs(decision.snapshot)
         limited = limits(decision.snapshot, found, [tasks.all[t] for t in changed])
         warming = warming_up(decision.snapshot)
-        words: dict[str, str] = {}
+        words: dict[tuple[str, ...], str] = {}  #: by the task managers that limit a task
         for t in changed:
             task = tasks.all[t]
             hosts = limiting(decision.snapshot, plan, task, limited)
-            for host in hosts:
-                if host not in words:
-                    words[host] = pressure(host, found[host], warming.get(host, []))
-            entries.append(_shedding(cycle, task, desired[t], wanted[t], [words[host] for host in hosts]))
+            if hosts not in words:
+                each = [pressure(host, found[host], warming.get(host, [])) for host in hosts]
+                words[hosts] = "; ".join(each) or "no task manager is short of CPU"
+            entries.append(_shedding(cycle, task, desired[t], wanted[t], words[hosts]))
             desired[t] = wanted[t]
         entries += [_move(cycle, rows[name], moving[name], found) for name in moved]
         entries += _starving(cycle, starved, said.starved, found)
@@ -97,9 +97,8 @@ def _short(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
-def _shedding(cycle: Cycle, task: str, before: float, after: float, hosts: list[str]) -> Entry:
+def _shedding(cycle: Cycle, task: str, before: float, after: float, because: str) -> Entry:
     verb = ("sheds more" if after < before else "sheds less") if after < 1 else "sheds nothing any more"
-    because = "; ".join(hosts) or "no task manager is short of CPU"
     words = f"{task} {verb}: from {before:.2f} to {after:.2f} of its input; {because}"
     return Entry(cycle.number, cycle.at, "shedding", (task,), words, {"before": before, "after": after})
 

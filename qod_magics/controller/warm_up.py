@@ -6,7 +6,7 @@ accuracy, `curAc(t) >= minAc(t)`, or until a time-out (Stream Economics, section
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from qod_magics.controller.dag import minimums
@@ -76,6 +76,7 @@ class WarmUp:
 
     where: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager, as last seen
     warming: Mapping[str, Warming] = field(default_factory=dict)  #: by instance
+    columns: tuple[Sequence[str], Sequence[str]] = ((), ())  #: `where` as it came: instances, and their task managers
 
 
 def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
@@ -102,10 +103,11 @@ def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, 
     warming: dict[str, Warming] = {}
     begun = []
     instances = observation.snapshot.instances
-    known, where = state.where, dict(zip(column(instances, "id"), column(instances, "task_manager"), strict=True))
+    columns = column(instances, "id"), column(instances, "task_manager")
     concerned = restarted | state.warming.keys()
-    if not concerned and known == where:
-        return WarmUp(where), ()
+    if not concerned and columns == state.columns:
+        return state, ()
+    known, where = state.where, dict(zip(*columns, strict=True))
     for instance in instances:
         if known.get(instance.id) == instance.task_manager and instance.id not in concerned:
             continue
@@ -116,7 +118,7 @@ def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, 
         elif instance.id in state.warming:
             warm = state.warming[instance.id]
             warming[instance.id] = replace(warm, bound_for=None) if instance.id in failed else warm
-    return WarmUp(where, warming), tuple(begun)
+    return WarmUp(where, warming, columns), tuple(begun)
 
 
 def settle(

@@ -69,8 +69,9 @@ def _check_ids(table: str, rows: Sequence[_Named]) -> None:
 
 
 def _are_measures(values: Sequence[float]) -> bool:
-    """Whether all are finite numbers >= 0: the quick answer, where there is nothing to say."""
-    return all(map(isfinite, values)) and min(values, default=0.0) >= 0
+    """Whether all are finite numbers >= 0: the quick answer, where there is nothing to say. False where the sum is too
+    large, too."""
+    return isfinite(sum(values)) and min(values, default=0.0) >= 0
 
 
 def _check_measure(field: str, value: float, unit: str) -> None:

@@ -86,6 +86,7 @@ class Engine:
         self.broker_down = False
         #: each edge has one channel, so that all of its rows go there
         self._undivided = np.array_equal(np.sort(wiring.channel_edge), np.arange(edges))
+        self._sole_outlets = len(np.unique(wiring.outlet_edge)) == len(wiring.outlet_edge)  #: one at most for an edge
         self._from_outside = wiring.channel_edge < wiring.sources  #: by channel
         self._any_loses = bool(wiring.loses_weight.any())
         tasks = np.ones(len(wiring.tasks))
@@ -316,9 +317,14 @@ class Engine:
         self._carry_sent = np.clip(exact - sent, 0.0, 1.0)
         self.sent += sent
         self.unsent += offered - sent
+        p = self._weight_out[wiring.outlet_instance] * np.maximum(d, SAME)
+        if self._sole_outlets:
+            self._pool_weight[wiring.outlet_edge] += sent / p
+            self.pool[wiring.outlet_edge] += sent
+            self.came[wiring.outlet_edge] += sent
+            return
         edges = len(wiring.edges)
         total = np.bincount(wiring.outlet_edge, sent, edges).astype(np.int64)
-        p = self._weight_out[wiring.outlet_instance] * np.maximum(d, SAME)
         self._pool_weight += np.bincount(wiring.outlet_edge, sent / p, edges)
         self.pool += total
         self.came += total

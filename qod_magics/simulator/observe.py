@@ -142,6 +142,8 @@ class Observer:
         self._busy = np.zeros(len(engine.machines))  #: % of one core, over the last look back
         self._others: deque[Array] = deque(maxlen=max(round(simulation.metrics.others_periods), 1))
         self._layout: _Layout | None = None
+        self._where: Array | None = None
+        self._names: tuple[str, ...] = ()
         self._rates = np.zeros(len(engine.wiring.edges))
         self._number = {task.id: t for t, task in enumerate(simulation.tasks)}
 
@@ -160,7 +162,6 @@ class Observer:
         if layout is None or not np.array_equal(layout.active, active):
             layout = self._layout = _Layout.of(wiring, active)
         there = layout.instances
-        names = [machine.id for machine in engine.machines]
         first_up = int(np.argmax(engine.up))
         where = np.where(engine.up[engine.where] & (engine.where >= 0), engine.where, first_up)[there]
         task_out = np.bincount(wiring.instance_task, out_rate, len(wiring.tasks))
@@ -181,7 +182,7 @@ class Observer:
                 Instance,
                 layout.instance_keys.all,
                 layout.instance_tasks,
-                tuple([names[w] for w in where.tolist()]),
+                self._managers(where),
                 tuple(in_rate[there].tolist()),
                 tuple(cpu[there].tolist()),
                 layout.cold,
@@ -194,6 +195,13 @@ class Observer:
             tuple(events),
             Keyed(layout.instance_keys, fresh[there].tolist()),
         )
+
+    def _managers(self, where: Array) -> tuple[str, ...]:
+        """Names of the task managers of instances; the same object while none moves."""
+        if self._where is None or not np.array_equal(self._where, where):
+            machines = self._engine.machines
+            self._where, self._names = where, tuple([machines[w].id for w in where.tolist()])
+        return self._names
 
     def _snapshot_tasks(self, layout: _Layout) -> Table[Task]:
         rates: list[float | None] = [None] * len(layout.task_keys.all)
