@@ -11,8 +11,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.live.kernel import CELL_S, START_S
+
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-SCALE = "0.5"
+SCALE = "0.8"  #: phases of several periods, so that each is reported and decided on where others use the cores, too
 
 #: Classifies in the notebook, once more and without Spark, what the query classified: the share of equal answers.
 CLASSIFY_AGAIN = """
@@ -40,7 +42,8 @@ def run(name: str, folder: Path, extra: str = "", before: str = "%qod down") -> 
     sources = [cell.source for cell in book.cells]
     if extra:
         book.cells.insert(sources.index(before), nbformat.v4.new_code_cell(extra))
-    client = NotebookClient(book, timeout=300, resources={"metadata": {"path": str(folder)}})
+    where = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(book, timeout=CELL_S, startup_timeout=START_S, resources=where)
     client.execute(env={**os.environ, "QOD_DEMO_SCALE": SCALE, "QOD_DEMO_BUILD": str(folder)})
     return {cell.source: "".join(map(_text, cell.outputs)) for cell in book.cells if cell.cell_type == "code"}
 
