@@ -246,9 +246,11 @@ def test_a_fork_does_not_end_what_is_not_its_own(kernel: Kernel) -> None:
 
 @linux
 def test_it_dies_with_a_killed_watchdog(kernel: Kernel) -> None:
+    below = {process.pid for process in psutil.Process(kernel.child).children(recursive=True)}
     os.kill(kernel.watchdog, signal.SIGKILL)
     assert eventually(lambda: not runs(kernel.child))
-    os.kill(kernel.grandchild, signal.SIGKILL)
+    os.kill(kernel.grandchild, signal.SIGKILL)  # in a group of its own; what is in the child's, the kernel kills
+    assert eventually(lambda: not any(runs(pid) for pid in below))
     for file in kernel.directory.iterdir():
         file.unlink()
     kernel.directory.rmdir()
