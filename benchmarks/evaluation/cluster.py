@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 
 class NotCalm(RuntimeError):
-    """The load that was to be calm was shed for too long: something else takes the machine."""
+    """The load that was to be calm fell behind for too long: something else takes the machine."""
 
 
 @dataclass
@@ -66,13 +66,15 @@ class Run:
 
     def calibrate(self, calm: Mapping[str, Any], rows_per_s: float) -> Injector:
         """Measure the tasks idle, then under a calm load of `rows_per_s` of all inputs together, which goes on.
+        Nothing is shed meanwhile.
 
         Raises:
-            NotCalm: rows of the calm load were shed for 100 s.
+            NotCalm: the calm load fell behind for 100 s.
 
         """
         self._cycles(2)
         self.idle_cpu = self._tasks_cpu()
+        self.session.pause(open_shedders=True)
         load = self.inject(calm)
         self.phase("calm")
         found: list[tuple[float, float]] = []
@@ -82,13 +84,15 @@ class Run:
             assert last is not None
             assert last.measured is not None
             accuracy = last.measured.accuracy
-            full = bool(accuracy) and all(share is not None and share > 0.99 for share in accuracy.values())
-            found = [*found, (self._tasks_cpu(), self._cpu_for_tasks())] if full else []
+            full = bool(accuracy) and all(share is not None and share > 0.9 for share in accuracy.values())
+            waits = max(last.measured.lag.values(), default=0) > last.period_s * rows_per_s
+            found = [*found, (self._tasks_cpu(), self._cpu_for_tasks())] if full and not waits else []
             if len(found) == CALM_CYCLES:
+                self.session.resume()
                 used, self.for_tasks = (median(values) for values in zip(*found, strict=True))
                 self.cpu_per_row = max(used - self.idle_cpu, 0.1) / rows_per_s
                 return load
-        raise NotCalm("the calm load was shed for 100 s: is something else at work on this machine?")
+        raise NotCalm("the calm load fell behind for 100 s: is something else at work on this machine?")
 
     def rows_for(self, times: float) -> float:
         """Rows/s of all inputs together for which the tasks would need `times` what the first task manager has."""
