@@ -1,4 +1,4 @@
-"""What is shown as text of all that needs no Spark: never only a class and an address."""
+"""What is shown as text of all that needs no Spark: never only a class and an address. (With Spark: tests/live/.)"""
 
 from __future__ import annotations
 
