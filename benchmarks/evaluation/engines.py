@@ -15,11 +15,14 @@ from benchmarks.evaluation.cluster import Run, running
 from benchmarks.evaluation.scenarios import CALM, LONG_S
 from qod_magics.controller import read
 from qod_magics.phases import Lines, is_repeated, phases
+from qod_magics.policies import policy
 from qod_magics.session import Session
 
 #: Phases of the load: name, how many times what the task manager carries, seconds at full length.
 COURSE = (("0.6x", 0.6, 30.0), ("1.5x", 1.5, 50.0), ("3x", 3.0, 50.0), ("back", 0.6, 60.0))
 RESTRICTIONS = {"TDSnk1": (1, 0.1), "TDSnk2": (2, 0.2)}
+#: The paper's, and the best of the others.
+POLICIES = ("stream-economics", "stream-economics-reactive")
 SHEDDERS = ("TDSrc1", "TDSrc2", "TDSrc1>TDSnk1", "TDSrc2>TDSnk1", "TDSrc1>TDSnk2", "TDSrc2>TDSnk2")
 
 
@@ -31,13 +34,24 @@ def engines(out: Path, scale: float) -> dict[str, Any]:
         start_timed_taxi_drives(run.session, RESTRICTIONS)
         run.calibrate(trips(CALM / 2, LONG_S), CALM).stop()
         rates = {times: run.rows_for(times) for _, times, _ in COURSE}
-        found["controller"] = _course(run, out, "controller", rates, scale)
+        for name in POLICIES:
+            _decide_by(run.session, name)
+            found[name] = _course(run, out, name, rates, scale)
         with _alone(run.session):
             found["spark alone"] = _course(run, out, "spark-alone", rates, scale)
-        held = fmean(found["controller"]["3x"]["accuracy"].values())
+        held = fmean(found[POLICIES[0]]["3x"]["accuracy"].values())
         with _held(run.session, held):
             found["fixed drop"] = _course(run, out, "fixed-drop", rates, scale)
     return {"engines": found, "fixed_drop_keeps": held, "rows_per_s": {f"{t:g}x": rate for t, rate in rates.items()}}
+
+
+def _decide_by(session: Session, name: str) -> None:
+    """From the next cycle on."""
+
+    def change() -> None:
+        session.controller.policy = policy(name)
+
+    session.thread.submit(change).result(30.0)
 
 
 @contextmanager
