@@ -15,7 +15,7 @@ from tests import leaks
 LIVE = Path(__file__).parent / "live"
 LIVE_TIMEOUT_S = 900
 BROWSER = Path(__file__).parent / "browser"
-BROWSER_TIMEOUT_S = 240
+BROWSER_TIMEOUT_S = 600
 #: Live tests that take minutes together: `make test-all` runs them, `make test` does not.
 LONG = frozenset({"test_contract.py", "test_standalone.py"})
 

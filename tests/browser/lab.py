@@ -25,7 +25,7 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 #: Names of Chromium on Debian and elsewhere; the environment variable CHROMIUM comes before them.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 UP_S = 120.0
-PATIENCE_S = 60.0  #: what is drawn is waited for; no longer than it takes
+PATIENCE_S = 120.0  #: what is drawn is waited for; no longer than it takes
 
 #: No news, no question about news, and outputs that are not scrolled within the cell.
 SETTINGS = {
@@ -127,7 +127,7 @@ class Notebook:
         page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: self.errors.append(f"uncaught: {error}"))
         page.goto(address, wait_until="domcontentloaded")
-        page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
+        page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=180_000)
         page.wait_for_function("window.jupyterapp && jupyterapp.shell.currentWidget?.sessionContext?.isReady")
         page.evaluate("document.querySelector('#jp-left-stack') && jupyterapp.shell.collapseLeft()")
 
@@ -161,12 +161,12 @@ class Notebook:
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
         self.page.evaluate("window.restarted")
         idle = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"
-        self.page.wait_for_function(idle, timeout=60_000)
+        self.page.wait_for_function(idle, timeout=180_000)
 
     def until_drawn(self, charts: int = 5) -> None:
         """Wait until so many charts are on show."""
         count = f"document.querySelectorAll('.qod-chart canvas').length >= {charts}"
-        self.page.wait_for_function(count, timeout=60_000)
+        self.page.wait_for_function(count, timeout=180_000)
 
     def until(self, true: Callable[[], object]) -> bool:
         """Whether it becomes true; the page goes on meanwhile."""
