@@ -31,14 +31,14 @@ EXAMPLES = pytest.mark.parametrize(
     [
         pytest.param(15, LITERAL, id="few"),
         pytest.param(500, LITERAL, id="many", marks=_MANY),
-        pytest.param(100, BEST, id="some-best", marks=_MANY),
+        pytest.param(40, BEST, id="some-best", marks=_MANY),
         pytest.param(500, BEST, id="many-best", marks=_SLOW),
     ],
 )
 #: The same of what only the best is claimed to do.
 EXAMPLES_OF_BEST = pytest.mark.parametrize(
     "examples",
-    [pytest.param(15, id="few"), pytest.param(100, id="some", marks=_MANY), pytest.param(500, id="many", marks=_SLOW)],
+    [pytest.param(15, id="few"), pytest.param(40, id="some", marks=_MANY), pytest.param(500, id="many", marks=_SLOW)],
 )
 
 
