@@ -70,6 +70,10 @@ lab: jars ## open JupyterLab on the notebooks
 test: jars ## run the tests: the pure ones, those in a browser, then those on real Kafka and Spark
 	$(python) -m pytest -m "not slow"
 
+.PHONY: test-again
+test-again: jars ## run again what failed last
+	$(python) -m pytest --last-failed --last-failed-no-failures none
+
 .PHONY: test-all
 test-all: jars ## run all tests, those too that take minutes together
 	$(python) -m pytest
