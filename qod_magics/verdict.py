@@ -241,16 +241,29 @@ def _lag(run: _Run) -> Criterion:
 
 
 def _estimate(run: _Run) -> Criterion:
-    """Mean |curAc - ac| over the sources: the accuracy that came, and the one that was planned for that time.
+    """Mean |curAc - ac| over the sources."""
+    name = "sources run at the accuracy that was planned"
+    settled_indices = {index for indices in run.settled.values() for index in indices}
+    errors = accuracy_errors(run.lines)
+    inside = [error for index, _, error in errors if index in settled_indices]
+    gaps = _never_settled(run.unsettled)
+    if not inside:
+        return Criterion(name, False, f"no planned accuracy to compare with in a settled cycle{gaps}")
+    overall = fmean(error for _, _, error in errors)
+    mean = fmean(inside)
+    detail = f"mean difference {mean:.4f} settled (at most {ACCURACY_TOLERANCE}), {overall:.4f} over the whole run"
+    return Criterion(name, mean <= ACCURACY_TOLERANCE and not gaps, detail + gaps)
+
+
+def accuracy_errors(lines: Lines) -> list[tuple[int, str, float]]:
+    """(index of the line, source, |curAc - ac|): the accuracy that came, and the one that was planned for that time.
 
     A current accuracy is measured over the `window` that its instances name (seconds since the epoch); planned for it
     is the mean, over that window, of the plans in force; where a recording names no windows, the last applied plan.
     """
-    name = "sources run at the accuracy that was planned"
-    settled_indices = {index for indices in run.settled.values() for index in indices}
-    errors: list[tuple[int, float]] = []
+    errors: list[tuple[int, str, float]] = []
     in_force: list[tuple[float, Mapping[str, float]]] = []  #: (since, desired accuracies), in order
-    for index, line in enumerate(run.lines):
+    for index, line in enumerate(lines):
         plan = line.get("plan") or {}
         current = plan.get("current_accuracy", {})
         if is_repeated(line):
@@ -258,17 +271,10 @@ def _estimate(run: _Run) -> Criterion:
         for source in sources(line):
             planned = _planned(source, in_force, _window(line, source))
             if source in current and planned is not None:
-                errors.append((index, abs(current[source] - planned)))
+                errors.append((index, source, abs(current[source] - planned)))
         if line.get("applied"):
             in_force.append((datetime.fromisoformat(line["at"]).timestamp(), plan.get("desired", {})))
-    inside = [error for index, error in errors if index in settled_indices]
-    gaps = _never_settled(run.unsettled)
-    if not inside:
-        return Criterion(name, False, f"no planned accuracy to compare with in a settled cycle{gaps}")
-    overall = fmean(error for _, error in errors)
-    mean = fmean(inside)
-    detail = f"mean difference {mean:.4f} settled (at most {ACCURACY_TOLERANCE}), {overall:.4f} over the whole run"
-    return Criterion(name, mean <= ACCURACY_TOLERANCE and not gaps, detail + gaps)
+    return errors
 
 
 def _window(line: Line, task: str) -> tuple[float, float] | None:

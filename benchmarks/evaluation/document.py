@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.evaluation.goodput import NOBODY, QUERIES
+
 COMMAND = "python -m benchmarks.evaluation"
 Figures = Mapping[str, Any]
 
@@ -272,16 +274,13 @@ def _goodput(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
             share = got["top"] / max(got["alone"], 1e-9)
             cells.append(f"{got['top']:,.0f} / {got['middle']:,.0f} / {got['least']:,.0f} ({share:.0%})")
         lines.append(f"| {policy} | {' | '.join(cells)} |")
-        if policy != "none":
+        if policy != NOBODY:
             last, first = by_load[loads[-1]], by_load["1"]
             alone = [last["top"] / max(last["alone"], 1e-9)]
-            work = [sum(last[q] for q in _QUERIES) / sum(first[q] for q in _QUERIES)]
+            work = [sum(last[q] for q in QUERIES) / sum(first[q] for q in QUERIES)]
             rows.append(Row(f"{policy}: top query at 10x, by what it gets alone", "", alone, at_least=0.95))
             rows.append(Row(f"{policy}: work at 10x, by that at 1x", "", work, at_least=0.9))
     return "\n".join(lines), rows
-
-
-_QUERIES = ("top", "middle", "least")
 
 
 def _moves(run: Figures) -> str:

@@ -23,7 +23,6 @@ COURSE = (("0.6x", 0.6, 30.0), ("1.5x", 1.5, 50.0), ("3x", 3.0, 50.0), ("back", 
 RESTRICTIONS = {"TDSnk1": (1, 0.1), "TDSnk2": (2, 0.2)}
 #: The paper's, and the best of the others.
 POLICIES = ("stream-economics", "stream-economics-reactive")
-SHEDDERS = ("TDSrc1", "TDSrc2", "TDSrc1>TDSnk1", "TDSrc2>TDSnk1", "TDSrc1>TDSnk2", "TDSrc2>TDSnk2")
 
 
 def engines(out: Path, scale: float) -> dict[str, Any]:
@@ -66,12 +65,13 @@ def _alone(session: Session) -> Iterator[None]:
 @contextmanager
 def _held(session: Session, keep: float) -> Iterator[None]:
     """A random drop at the sources, and nowhere else, that nothing changes."""
-    for name in SHEDDERS:
+    shedders = session.shedders
+    for name in shedders:
         session.override(name, keep if ">" not in name else 1.0)
     try:
         yield
     finally:
-        for name in SHEDDERS:
+        for name in shedders:
             session.override(name, None)
 
 

@@ -16,7 +16,7 @@ MINIMUM = 0.001
 READ_US, SOURCE_US, WORK_US = 10.0, 20.0, 300.0
 FIXED, OVERHEAD, PLANNED = 0.02, 0.02, 0.9  #: cores
 LENGTH_S, WARM_S = 300.0, 120.0
-ENGINE = "none"  #: nobody decides
+NOBODY = "none"  #: nobody decides
 
 
 def goodput(_out: Path, scale: float) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def goodput(_out: Path, scale: float) -> dict[str, Any]:
                 }
                 for times in TIMES
             }
-            for name in (*policy_names(), ENGINE)
+            for name in (*policy_names(), NOBODY)
         },
     }
 
@@ -57,8 +57,8 @@ def _run(queries: Sequence[str], times: float, policy: str, length_s: float) -> 
                 "seed": 1,
                 "duration_s": length_s,
                 "step_s": 0.25,
-                "policy": policy if policy != ENGINE else policy_names()[0],
-                "controlled": policy != ENGINE,
+                "policy": policy if policy != NOBODY else policy_names()[0],
+                "controlled": policy != NOBODY,
                 "topics": [{"topic": "in", "rate": _rate(times)}],
                 "task_managers": [{"id": "tm1", "cores": 1, "planned_cores": PLANNED}],
                 "tasks": tasks,

@@ -11,7 +11,7 @@ from statistics import fmean, pstdev, quantiles
 from typing import Any
 
 from qod_magics.phases import Line, Lines, Phase, is_repeated, period_s, phases, seconds
-from qod_magics.verdict import queries, sources
+from qod_magics.verdict import accuracy_errors, queries
 
 NEAR = 0.05  #: measured and planned accuracy that are so near are said to be the same, fraction of 1
 LAG_PERIODS = 1.0
@@ -86,20 +86,11 @@ def homes(line: Line) -> dict[str, str]:
     return {i["id"]: i["task_manager"] for i in line["snapshot"]["instances"]}
 
 
-def accuracy_errors(lines: Lines) -> dict[str, float]:
-    """Mean |curAc - ac| of each source, over the cycles after the first in which an application plan was in force."""
+def source_errors(lines: Lines) -> dict[str, float]:
+    """Mean |curAc - ac| of each source over the run, as the verdict has it."""
     found: dict[str, list[float]] = {}
-    planned: Mapping[str, float] = {}
-    for line in lines:
-        if is_repeated(line):
-            continue
-        plan = line.get("plan") or {}
-        for source in sources(line):
-            current = plan.get("current_accuracy", {}).get(source)
-            if current is not None and source in planned:
-                found.setdefault(source, []).append(abs(current - planned[source]))
-        if line.get("applied"):
-            planned = plan.get("desired", {})
+    for _, source, error in accuracy_errors(lines):
+        found.setdefault(source, []).append(error)
     return {source: fmean(values) for source, values in found.items()}
 
 
@@ -143,16 +134,6 @@ def errors_of(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
         "p90": quantiles(sizes, n=10)[8] if len(sizes) > 1 else sizes[0],
         "count": float(len(relative)),
     }
-
-
-def correlation(pairs: Sequence[tuple[float, float]]) -> float:
-    """Pearson's, of (x, y) pairs; 0 where one of them does not change."""
-    xs, ys = zip(*pairs, strict=True)
-    mx, my = fmean(xs), fmean(ys)
-    sx, sy = pstdev(xs), pstdev(ys)
-    if not sx or not sy:
-        return 0.0
-    return float(fmean((x - mx) * (y - my) for x, y in pairs) / (sx * sy))
 
 
 def _named(lines: Lines, name: str) -> Phase | None:

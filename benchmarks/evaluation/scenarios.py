@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
+from statistics import correlation
 from typing import Any
 
 from benchmarks.evaluation import readings
 from benchmarks.evaluation.applications import TOPICS, points, start_knn, start_taxi_drives, trips
 from benchmarks.evaluation.cluster import Run, running
 from qod_magics.controller import read
+from qod_magics.kafka.history import OffsetHistory
 from qod_magics.phases import Lines, is_repeated, period_s
 from qod_magics.verdict import queries, verdict
 
@@ -84,15 +85,14 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
         loads = run.injected
     lines = tuple(line for line in read(record) if not is_repeated(line))
     changes = [line for line in lines if line.get("phase") == "changing"]
-    pairs = [
-        (line["measured"]["accuracy"]["KNN"], 1 / line["measured"]["input_rate"]["KNN"])
-        for line in changes
-        if line["measured"]["accuracy"].get("KNN") is not None and line["measured"]["input_rate"].get("KNN")
-    ]
+    measured = [line["measured"] for line in changes]
+    known = [each for each in measured if each["accuracy"].get("KNN") is not None and each["input_rate"].get("KNN")]
+    accuracies = [float(each["accuracy"]["KNN"]) for each in known]
+    rates = [float(each["input_rate"]["KNN"]) for each in known]
     return {
         **_figures(record),
-        "correlation": readings.correlation([(accuracy, 1 / inverse) for accuracy, inverse in pairs]),
-        "correlation_inverse": readings.correlation(pairs),
+        "correlation": correlation(accuracies, rates),
+        "correlation_inverse": correlation(accuracies, [1 / rate for rate in rates]),
         "rate": _rate_estimates(changes, loads[-1], "KNN"),
     }
 
@@ -137,7 +137,7 @@ def _figures(record: Path) -> dict[str, Any]:
 def _taxi_figures(record: Path) -> dict[str, Any]:
     lines = tuple(read(record))
     return {
-        "accuracy_error": readings.accuracy_errors(lines),
+        "accuracy_error": readings.source_errors(lines),
         "reaction_up_s": readings.reaction_s(lines, "overload"),
         "reaction_down_s": readings.reaction_s(lines, "calm-again"),
         "accuracy": {
@@ -167,7 +167,7 @@ def _rate_estimates(lines: Lines, load: Path, source: str) -> dict[str, Any]:
     before: Mapping[str, Any] | None = None
     for line in lines:
         end = datetime.fromisoformat(line["at"]).timestamp()
-        truth = _rows(sent, end - period_s(line), end) / period_s(line)
+        truth = sum(sent.rows(topic, end - period_s(line), end) for topic in sent.topics()) / period_s(line)
         count = line["measured"]["counts"][source]
         if truth > 0:
             ours.append((line["measured"]["input_rate"][source], truth))
@@ -182,24 +182,14 @@ def _rate_estimates(lines: Lines, load: Path, source: str) -> dict[str, Any]:
     return {"ours": readings.errors_of(ours), "thesis": readings.errors_of(theirs)}
 
 
-def _sent(load: Path) -> list[tuple[float, int]]:
-    """(second of the wall clock, rows acknowledged so far), all topics together."""
-    found = [(0.0, 0)]
-    with load.open() as file:
-        for text in file:
-            line = json.loads(text)
-            if line["kind"] == "counts":
-                found.append((float(datetime.fromisoformat(line["at"]).timestamp()), int(line["acknowledged"])))
-    return sorted(found)
-
-
-def _rows(sent: list[tuple[float, int]], start: float, end: float) -> float:
-    """Rows from `start` to `end`, linear between the injector's lines."""
-
-    def until(second: float) -> float:
-        for (t0, n0), (t1, n1) in pairwise(sent):
-            if t0 <= second <= t1:
-                return n0 + (n1 - n0) * (second - t0) / max(t1 - t0, 1e-9) if t0 else 0.0
-        return float(sent[-1][1]) if second > sent[-1][0] else 0.0
-
-    return until(end) - until(start)
+def _sent(load: Path) -> OffsetHistory:
+    """What an injector had acknowledged, over the wall clock: rows by topic, as if of one partition."""
+    lines = [json.loads(text) for text in load.read_text("utf-8").splitlines()]
+    history = OffsetHistory(LONG_S)
+    for line in lines:
+        at = datetime.fromisoformat(line["at"]).timestamp()
+        if line["kind"] == "start":
+            history.record(at, {each["topic"]: {0: 0} for each in lines if each["kind"] == "counts"})
+        elif line["kind"] == "counts":
+            history.record(at, {line["topic"]: {0: line["acknowledged"]}})
+    return history

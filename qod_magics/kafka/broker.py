@@ -21,9 +21,9 @@ from qod_magics.errors import KafkaError
 from qod_magics.jvm.child import Child
 from qod_magics.jvm.jars import broker_jars
 from qod_magics.jvm.java import Java, find_java
-from qod_magics.jvm.ports import free_ports
+from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.kafka.cluster import QUIET, Admin
-from qod_magics.kafka.properties import HOST, Retention, log4j_properties, server_properties
+from qod_magics.kafka.properties import Retention, log4j_properties, server_properties
 
 _STARTS = 3  #: a port found free can be taken before the broker binds it
 FORMAT_HEAP, FORMAT_TIMEOUT_S = "128m", 60.0

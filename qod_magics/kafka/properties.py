@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-HOST = "127.0.0.1"
+from qod_magics.jvm.ports import HOST
 
 
 @dataclass(frozen=True, slots=True)

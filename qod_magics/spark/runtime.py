@@ -54,7 +54,7 @@ class SparkRuntime:
         self.supervisor = Supervisor(self.cluster)
         self.metrics = Metrics(self.cluster)
         self._generation: dict[str, int] = {}
-        self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance, the last: where to
+        self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance: where to
         self._deploying = threading.Lock()
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
@@ -368,7 +368,8 @@ class SparkRuntime:
             instance = self.instances[id]
             instance.state = State.MOVING
             moved = begin(lambda: self.supervisor.move(instance, manager, why), f"move-{id}")
-            self._moves[id] = manager, moved
+            under_way = {i: each for i, each in self._moves.items() if not each[1].done()}
+            self._moves = {**under_way, id: (manager, moved)}
             return moved
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ def test_a_plan_settles_under_constant_load_where_cpu_is_proportional_to_accurac
         slowdown=QUICK,
         report_s=PERIOD_S / 2,
     )
-    for_all(proportional, examples, check, "settled", policy, LIMITS)
+    for_all(proportional, examples, check, "settled", policy)
 
 
 @EXAMPLES_OF_BEST
@@ -106,7 +106,6 @@ def test_a_higher_priority_is_served_no_worse(examples, policy):
         check,
         "priorities",
         policy,
-        LIMITS,
     )
 
 
@@ -130,7 +129,7 @@ def test_lag_is_bounded_with_the_controller_and_grows_without(examples, policy):
         free = watch(replace(simulation, controlled=False))
         return [*verdicts.late(run, SETTLED), *verdicts.not_growing(free, SETTLED)]
 
-    for_all(simulations(CONSTANT, 110.0, few(1.3, 3.0), slowdown=QUICK), examples, check, "lag", policy, LIMITS)
+    for_all(simulations(CONSTANT, 110.0, few(1.3, 3.0), slowdown=QUICK), examples, check, "lag", policy)
 
 
 @EXAMPLES
@@ -148,4 +147,4 @@ def test_faults_are_survived_and_accuracy_recovers(examples, policy):
         return verdicts.below_minimum(run, SETTLED) if verdicts.minimums_fit(run) else []
 
     twice_a_period = simulations(CONSTANT, 240.0, st.just(0.5), report_s=PERIOD_S / 2)
-    for_all(faulty(twice_a_period), examples, check, "faults", policy, LIMITS)
+    for_all(faulty(twice_a_period), examples, check, "faults", policy)

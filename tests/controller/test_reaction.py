@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,11 +15,11 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies import policy
 from qod_magics.simulator import Simulation, simulate
+from tests.controller.looping import until
 from tests.controller.toy import Toy
 from tests.simulator.scenarios import scenario
 
 ABOVE = 1.5
-LONG_S = 30.0  #: longer than any of these tests may take
 
 
 def watched(*glances: Mapping[str, float]) -> list[bool]:
@@ -83,20 +83,8 @@ def looped(chosen: Any, step_at: float, cycles: int) -> list[tuple[float, float 
     """(second, rate that the plan is for) of each cycle of a thread in virtual time."""
     clock = ManualClock()
     controller = Controller(Glanced(clock, step_at), chosen, clock=clock, worker=InlineWorker)
-    loop, done = ControllerThread(controller), threading.Event()
-    found: list[tuple[float, float | None]] = []
-
-    def collect(cycle: Any) -> None:
-        found.append((clock.monotonic(), cycle.snapshot.tasks[0].external_rate))
-        if len(found) == cycles:
-            done.set()
-            loop.stop(join=False)
-
-    loop.subscribe(collect)
-    loop.start()
-    assert done.wait(LONG_S)
-    loop.stop()
-    return found
+    made, begun = until(ControllerThread(controller), cycles), clock.wall() - timedelta(seconds=clock.monotonic())
+    return [((cycle.at - begun).total_seconds(), cycle.snapshot.tasks[0].external_rate) for cycle in made]
 
 
 def test_a_step_is_decided_on_before_the_period_is_over_and_for_its_rate() -> None:

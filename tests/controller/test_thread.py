@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from qod_magics.controller import Controller, ControllerThread, InlineWorker, StoppedError, SystemClock
 from qod_magics.controller.thread import next_deadline
 from qod_magics.errors import UsageProblem
+from tests.controller.looping import LONG_S, until
 from tests.controller.scripted import FixedPolicy, ScriptedRuntime, VirtualWorkers, bench, seen
-
-LONG_S = 30.0  #: longer than any of these tests may take
 
 
 def real_controller(runtime=None, **options):
@@ -30,23 +29,6 @@ def first_cycle(loop: ControllerThread):
     loop.subscribe(lambda _: ready.set())
     loop.start()
     assert ready.wait(LONG_S)
-
-
-def until(loop: ControllerThread, count: int):
-    """Runs the loop until it has made so many cycles; they stand still after that."""
-    cycles, done = [], threading.Event()
-
-    def collect(cycle):
-        cycles.append(cycle)
-        if len(cycles) == count:
-            done.set()
-            loop.stop(join=False)
-
-    loop.subscribe(collect)
-    loop.start()
-    assert done.wait(LONG_S)
-    loop.stop()
-    return cycles
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e4), st.floats(0.01, 100))

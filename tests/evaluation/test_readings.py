@@ -75,7 +75,7 @@ def test_the_worst_margin_leaves_out_what_warms_up() -> None:
 
 def test_errors_compare_with_the_plan_in_force() -> None:
     expected = [0.0, 0.2, 0.02, 0.01, 0.01, 0.0]  # the first cycle has no plan before it
-    assert readings.accuracy_errors(STEP) == {"S": pytest.approx(sum(expected) / 6)}
+    assert readings.source_errors(STEP) == {"S": pytest.approx(sum(expected) / 6)}
 
 
 def test_relative_errors_are_in_percent() -> None:
@@ -83,12 +83,6 @@ def test_relative_errors_are_in_percent() -> None:
     assert (found["mean"], found["count"]) == (pytest.approx(0.0), 3)
     assert found["spread"] == pytest.approx((2 / 3) ** 0.5)
     assert found["p90"] == pytest.approx(1.0, abs=0.21)
-
-
-def test_correlation_is_pearsons() -> None:
-    assert readings.correlation([(1, 2), (2, 4), (3, 6)]) == pytest.approx(1.0)
-    assert readings.correlation([(1, 1), (2, -1), (3, 1), (4, -1)]) == pytest.approx(-0.447, abs=0.001)
-    assert readings.correlation([(1, 5), (2, 5)]) == 0.0
 
 
 @pytest.mark.parametrize(
