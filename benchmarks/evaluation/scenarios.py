@@ -88,11 +88,11 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
     measured = [line["measured"] for line in changes]
     known = [each for each in measured if each["accuracy"].get("KNN") is not None and each["input_rate"].get("KNN")]
     accuracies = [float(each["accuracy"]["KNN"]) for each in known]
-    rates = [float(each["input_rate"]["KNN"]) for each in known]
+    coming = [float(each["input_rate"]["KNN"]) for each in known]
     return {
         **_figures(record),
-        "correlation": correlation(accuracies, rates),
-        "correlation_inverse": correlation(accuracies, [1 / rate for rate in rates]),
+        "correlation": correlation(accuracies, coming),
+        "correlation_inverse": correlation(accuracies, [1 / rate for rate in coming]),
         "rate": _rate_estimates(changes, loads[-1], "KNN"),
     }
 
