@@ -64,9 +64,10 @@ def flowing(counting: Counting) -> Iterator[Counting]:
 
 @pytest.fixture
 def resting(counting: Counting) -> Iterator[Session]:
-    """The same without rows, so that dials may be turned and nothing is shed."""
+    """The same without rows, none of them under way any more, so that dials may be turned and nothing is shed."""
     pause(counting.session)
     eventually(lambda: running(counting.session), what=counting.session.status)
+    settled(counting.session, "src", counting.steady.rest(), "src>counts")
     yield counting.session
     pause(counting.session)
 
