@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import threading
@@ -84,10 +85,10 @@ def _play(notebook: Path, out: Path, scale: float) -> str | None:
     try:
         _show(out, done, LENGTH_S * scale)
     except KeyboardInterrupt:
-        if client.km is not None:
-            client.km.interrupt_kernel()
+        if client.km is not None:  # whose methods are coroutines
+            asyncio.run(client.km.interrupt_kernel())
             done.wait(5.0)
-            client.km.shutdown_kernel(now=True)
+            asyncio.run(client.km.shutdown_kernel(now=True))
         raise
     thread.join(30.0)
     nbformat.write(book, out / notebook.name)
