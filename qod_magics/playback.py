@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.log import DecisionLog, Entry
+from qod_magics.controller.entry import Entry
+from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.narration import Said, narrate, narrate_event
 from qod_magics.core.plan import Edge
 from qod_magics.core.plan_json import plan_from_json

@@ -5,7 +5,8 @@ from __future__ import annotations
 from qod_magics.controller.clock import Clock, ManualClock, SystemClock
 from qod_magics.controller.controller import Controller
 from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.log import DecisionLog, Entry
+from qod_magics.controller.entry import Entry
+from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.recording import Recording, RecordingError, read
 from qod_magics.controller.thread import Command, ControllerThread, StoppedError
 from qod_magics.controller.worker import InlineWorker, ThreadWorker

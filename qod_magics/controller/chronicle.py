@@ -9,8 +9,9 @@ from typing import Any
 
 from qod_magics.controller.clock import Clock
 from qod_magics.controller.cycle import Cycle, Decision, line
+from qod_magics.controller.entry import Entry
 from qod_magics.controller.faults import Faults
-from qod_magics.controller.log import DecisionLog, Entry
+from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.narration import Said, narrate, narrate_event
 from qod_magics.controller.recording import Recording
 from qod_magics.core.plan import Plan

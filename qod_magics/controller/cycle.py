@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from qod_magics.controller.entry import Entry
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Snapshot, nothing
 from qod_magics.core.snapshot_json import snapshot_to_json
-
-if TYPE_CHECKING:
-    from qod_magics.controller.log import Entry
 
 #: keys of a recording's line that annotations can't take
 RESERVED = frozenset(

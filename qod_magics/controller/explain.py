@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.dag import Dag, above, queries_of
+from qod_magics.controller.entry import Entry
 from qod_magics.controller.needs import Need, needs
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Instance, Snapshot, Task
 from qod_magics.core.table import column
 from qod_magics.policies.stream_economics import restrictions
-
-if TYPE_CHECKING:
-    from qod_magics.controller.log import Entry
 
 #: how many names a sentence lists before it says how many more there are
 LISTED = 5

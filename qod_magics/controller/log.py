@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable
 
 from qod_magics.controller.cycle import Cycle
+from qod_magics.controller.entry import Entry
 from qod_magics.controller.explain import why
-from qod_magics.core.snapshot import nothing
 from qod_magics.errors import UsageProblem, nearest
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One thing worth saying."""
-
-    cycle: int  #: number of the cycle; 0: before the first
-    at: datetime  #: UTC
-    #: shedding, move, starved, warm-up, warm-up-over, a kind of event, or a fault (observe-slow, policy-failed ...)
-    kind: str
-    names: tuple[str, ...]  #: the tasks, instances, task managers and streams ("from>to") that it is about
-    words: str
-    numbers: Mapping[str, float] = field(default_factory=nothing)  #: those in the words, by name, at full precision
-
-    def __str__(self) -> str:
-        return f"{self.at:%H:%M:%S} #{self.cycle} {self.kind}: {self.words}"
 
 
 class DecisionLog:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.dag import Dag
+from qod_magics.controller.entry import Entry
 from qod_magics.controller.explain import limiting, limits, pressure, shortage, supply, warming_up
-from qod_magics.controller.log import Entry
 from qod_magics.controller.needs import Need, needs
 from qod_magics.core.keyed import Keyed, Keys, differing, in_order
 from qod_magics.core.runtime import Event
