@@ -59,6 +59,7 @@ def _find() -> Path:
 def _play(notebook: Path, out: Path, scale: float) -> str | None:
     """Execute the notebook in a kernel of its own while the recording is shown; None, or what went wrong."""
     import nbformat
+    from jupyter_core.utils import ensure_async
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
@@ -85,10 +86,10 @@ def _play(notebook: Path, out: Path, scale: float) -> str | None:
     try:
         _show(out, done, LENGTH_S * scale)
     except KeyboardInterrupt:
-        if client.km is not None:  # whose methods are coroutines
-            asyncio.run(client.km.interrupt_kernel())
+        if client.km is not None:
+            asyncio.run(ensure_async(client.km.interrupt_kernel()))
             done.wait(5.0)
-            asyncio.run(client.km.shutdown_kernel(now=True))
+            asyncio.run(ensure_async(client.km.shutdown_kernel(now=True)))
         raise
     thread.join(30.0)
     nbformat.write(book, out / notebook.name)
