@@ -66,9 +66,17 @@ demo-short: jars ## the same in a few minutes
 lab: jars ## open JupyterLab on the notebooks
 	$(python) -m jupyterlab --ServerApp.root_dir=notebooks --LabApp.default_url=/lab/tree/index.ipynb $(if $(filter 0,$(shell id -u)),--allow-root)
 
+# The pure tests first, on all cores; then those in a browser and on real Kafka and Spark, which need the cores themselves.
+define tests
+@code=0; \
+$(python) -m pytest -n auto --dist worksteal -m "not live and not browser$(1)" || code=$$?; \
+$(python) -m pytest -m "(live or browser)$(1)" || code=$$?; \
+exit $$code
+endef
+
 .PHONY: test
 test: jars ## run the tests: the pure ones, those in a browser, then those on real Kafka and Spark
-	$(python) -m pytest -m "not slow"
+	$(call tests, and not slow)
 
 .PHONY: test-again
 test-again: jars ## run again what failed last
@@ -76,7 +84,7 @@ test-again: jars ## run again what failed last
 
 .PHONY: test-all
 test-all: jars ## run all tests, those too that take minutes together
-	$(python) -m pytest
+	$(call tests)
 
 .PHONY: test-pure
 test-pure: $(stamp) ## run the tests that need neither Java nor a browser, on all cores
