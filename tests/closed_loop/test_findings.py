@@ -85,6 +85,14 @@ def test_a_minimum_that_fits_elsewhere_does_not_wait_for_a_warm_up_to_time_out(p
 
 
 @beyond(LITERAL)
+def test_a_backlog_does_not_drive_instances_away_from_where_the_minimums_fit(policy):
+    run = replayed("exodus", policy)
+    sure(not verdicts.stalled(run))
+    sure(run.truth.some_placement_fits(run.truth.minimum(), run.looks[-1].at_s))
+    assert not verdicts.back_and_forth(run)
+
+
+@beyond(LITERAL)
 def test_a_plan_settles_where_there_are_fixed_costs(policy):
     assert not verdicts.unsettled(replayed("climb", policy), LAST)
 
@@ -111,6 +119,13 @@ def test_task_managers_with_nearly_the_same_slack_do_not_take_turns(policy):
 @beyond(LITERAL)
 def test_a_plan_settles_where_a_task_joins_sources_that_are_shed_differently(policy):
     assert not verdicts.unsettled(replayed("joined", policy), LAST)
+
+
+@beyond(LITERAL)
+def test_accuracy_is_full_again_after_an_overload_where_a_task_joins_what_joins(policy):
+    run = replayed("nested", policy)
+    sure(verdicts.all_fits(run) and verdicts.minimums_fit(run, at_s=60.0) and not verdicts.stalled(run))
+    assert not verdicts.still_shedding(run, LAST)
 
 
 def test_with_two_reports_a_period_it_sheds_nothing():

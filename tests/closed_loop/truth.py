@@ -75,17 +75,22 @@ class Truth:
     def fits(self, where: Mapping[str, str], accuracy: Accuracies, at_s: float, margin: float = MARGIN) -> bool:
         """Whether `where`, task managers by instance, has the CPU for these accuracies, with a margin."""
         need = self.need(accuracy, at_s)
-        load = dict.fromkeys((machine.id for machine in self.simulation.machines), 0.0)
-        for task in self.simulation.tasks:
-            each = need[task.id] / task.parallelism
-            if each > margin:
-                return False
-            for number in range(task.parallelism):
-                load[where[f"{task.id}.{number + 1}"]] += each + task.overhead
+        if any(need[task.id] / task.parallelism > margin for task in self.simulation.tasks):
+            return False
+        load = self.load(where, accuracy, at_s)
         return all(
             load[machine.id] <= margin * machine.planned - machine.background.rate(at_s)
             for machine in self.simulation.machines
         )
+
+    def load(self, where: Mapping[str, str], accuracy: Accuracies, at_s: float) -> dict[str, float]:
+        """Cores that the tasks take of each task manager, with `where` as there."""
+        need = self.need(accuracy, at_s)
+        found = dict.fromkeys((machine.id for machine in self.simulation.machines), 0.0)
+        for task in self.simulation.tasks:
+            for number in range(task.parallelism):
+                found[where[f"{task.id}.{number + 1}"]] += need[task.id] / task.parallelism + task.overhead
+        return found
 
     def some_placement_fits(self, accuracy: Accuracies, at_s: float, margin: float = MARGIN) -> bool:
         """Whether any placement does."""

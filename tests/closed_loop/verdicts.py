@@ -8,7 +8,7 @@ from itertools import pairwise, permutations
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.simulation import SimulatedTask
 from tests.closed_loop.runs import Watched
-from tests.closed_loop.truth import Truth
+from tests.closed_loop.truth import MARGIN, Truth
 
 #: A sample of rows, and a period's edge, move a measured accuracy by so much.
 TOLERANCE = 0.03
@@ -26,6 +26,21 @@ def books(run: Watched) -> list[str]:
 def minimums_fit(run: Watched, at_s: float | None = None) -> bool:
     """Whether the machine can give every minimum accuracy where the instances ended up; at the end, or at a second."""
     return run.truth.fits(run.where, run.truth.minimum(), run.looks[-1].at_s if at_s is None else at_s)
+
+
+def tight(run: Watched) -> list[str]:
+    """Cycles after which a task manager could give every minimum accuracy, but with less to spare than MARGIN says."""
+    truth, found = run.truth, []
+    for number, look in enumerate(run.looks, 1):
+        load = truth.load(look.where, truth.minimum(), look.at_s)
+        for machine in run.simulation.machines:
+            planned, others = machine.planned, machine.background.rate(look.at_s)
+            if MARGIN * planned < load[machine.id] + others <= planned:
+                found.append(
+                    f"after cycle {number} {machine.id} had {planned - others:.2f} cores for minimums that take "
+                    f"{load[machine.id]:.2f}"
+                )
+    return found
 
 
 def all_fits(run: Watched) -> bool:
@@ -187,6 +202,12 @@ def not_growing(run: Watched, cycles: int) -> list[str]:
     if after > before + SHORT_S / 4:
         return []
     return [f"uncontrolled, {before:.1f} s of input waited, and {cycles} cycles later {after:.1f} s"]
+
+
+def nested(simulation: Simulation) -> bool:
+    """Whether a task joins inputs of which one is a join itself."""
+    joins = {task.id for task in simulation.tasks if len(task.upstream) > 1}
+    return any(task.id in joins and not joins.isdisjoint(task.upstream) for task in simulation.tasks)
 
 
 def overloaded(simulation: Simulation) -> bool:
