@@ -73,6 +73,7 @@ class Engine:
         self.came = np.zeros(edges, np.int64)  #: rows that reached the topic
         late = wiring.latency_s / self.step_s - (np.arange(edges) >= wiring.sources)  # a stream takes a step anyway
         self._late_steps = np.maximum(late, 0.0)
+        self._any_late = bool(self._late_steps.any())
         looks = int(self._late_steps.max(initial=0.0)) + 2
         self._came_before = deque([self.came.copy() for _ in range(looks)], maxlen=looks)  #: newest first
         # of outlets
@@ -161,23 +162,27 @@ class Engine:
     def _spread(self) -> None:
         """From topics to the partitions of the instances. What the shares leave goes to who is behind its share."""
         edge = self.wiring.channel_edge
-        young = self._young()
-        pool = (self.pool - young)[edge]
+        young = self._young() if self._any_late else None
+        readable = self.pool if young is None else self.pool - young
+        pool = readable[edge]
         if not pool.any():
             return
-        rows = pool if self._undivided else self._divided(pool, self.pool - young)
+        rows = pool if self._undivided else self._divided(pool, readable)
         probability = np.minimum(self.pool / np.maximum(self._pool_weight, SAME), 1.0)
         self.queues.put(rows, probability[edge])
         self.arrived += rows
-        self._pool_weight = self._pool_weight * young / np.maximum(self.pool, 1)
-        self.pool = young
+        if young is None:
+            self.pool[:], self._pool_weight[:] = 0, 0.0
+        else:
+            self._pool_weight = self._pool_weight * young / np.maximum(self.pool, 1)
+            self.pool = young
 
     def _divided(self, pool: Array, readable: Array) -> Array:
         """Rows for each channel, of those readable on its edge (`pool` by channel, `readable` by edge)."""
         edge = self.wiring.channel_edge
         rows = np.floor(pool * self.wiring.channel_share + 1e-9).astype(np.int64)
         left = readable - self.wiring.by_edge(rows)
-        odd = np.flatnonzero(left[edge] > 0)
+        odd = (left[edge] > 0).nonzero()[0]
         if odd.size:
             behind = self.wiring.channel_share[odd] * self.came[edge[odd]] - (self.arrived[odd] + rows[odd])
             odd = odd[np.lexsort((-behind, edge[odd]))]
@@ -188,8 +193,6 @@ class Engine:
 
     def _young(self) -> Array:
         """Rows on each topic that came too short a time ago to be read."""
-        if not self._late_steps.any():
-            return np.zeros_like(self.pool)
         self._came_before.appendleft(self.came.copy())
         came, steps = np.array(self._came_before, float), self._late_steps.astype(int)
         each, part = np.arange(came.shape[1]), self._late_steps - steps
@@ -253,9 +256,9 @@ class Engine:
         wiring = self.wiring
         age = (self.now - self.started_at) / max(self.moves.warm_up_s, 1e-9)
         is_young = age < WARM
-        young = np.flatnonzero(is_young[wiring.channel_instance]) if is_young.any() else np.zeros(0, int)
-        if not young.size and self._alike:
+        if self._alike and not is_young.any():
             return wiring.read_s, wiring.work_s
+        young = is_young[wiring.channel_instance].nonzero()[0]
         here = self.cost[self.where[wiring.channel_instance]]
         read_s, work_s = wiring.read_s * here, wiring.work_s * here
         slow = 1.0 + (self.moves.slowdown - 1.0) * np.exp(-age[wiring.channel_instance[young]])
@@ -301,7 +304,7 @@ class Engine:
         probability = np.where(kept > 0, kept / np.maximum(weight, SAME), self._weight_out)
         if self._any_loses:
             probability = np.where(wiring.loses_weight, self.desired[wiring.instance_task], probability)
-        self._weight_out = np.clip(probability, SAME, 1.0)
+        self._weight_out = np.minimum(np.maximum(probability, SAME), 1.0)
         exact = kept * wiring.selectivity + self._carry_out
         out = np.floor(exact + 1e-9).astype(np.int64)
         self._carry_out = np.maximum(exact - out, 0.0)
@@ -314,7 +317,7 @@ class Engine:
             offered = np.where(self.listening[wiring.outlet_edge], offered, 0)
         exact = offered * d + self._carry_sent
         sent = np.minimum(np.floor(exact + 1e-9).astype(np.int64), offered)
-        self._carry_sent = np.clip(exact - sent, 0.0, 1.0)
+        self._carry_sent = np.minimum(np.maximum(exact - sent, 0.0), 1.0)
         self.sent += sent
         self.unsent += offered - sent
         p = self._weight_out[wiring.outlet_instance] * np.maximum(d, SAME)
@@ -335,7 +338,11 @@ class Engine:
         busy = np.where(self.running, self.wiring.overhead, 0.0)
         overhead = np.bincount(np.maximum(self.where, 0), busy, count)
         background = np.array([each.rate(self.now) for each in self._backgrounds])[self._background_of]
-        always = np.where(self.up, np.minimum(background + overhead, OTHERS_SHARE * self.cores), 0.0) * self.step_s
+        always: Array = (
+            np.where(self.up, np.minimum(background + overhead, OTHERS_SHARE * self.cores), 0.0) * self.step_s
+        )
+        if not self._starting.any():
+            return always
         due = self._starting * -np.expm1(-self.step_s / max(self.moves.warm_up_s, 1e-9))
         starting = np.minimum(due, STARTING_SHARE * (self.cores * self.step_s - always))
         self._starting -= starting

@@ -49,7 +49,7 @@ class Queues:
         np.copyto(self.rows[:, 0], rows, where=empty)
         np.copyto(self.kept[:, 0], kept, where=empty)
         self.depth[empty] = 1
-        where = np.flatnonzero((rows > 0) & ~empty)
+        where = ((rows > 0) & ~empty).nonzero()[0]
         if not where.size:
             return
         depth, p = self.depth[where], kept[where]
@@ -84,7 +84,7 @@ class Queues:
         first = np.minimum(accept / np.maximum(self.kept[:, 0], SAME), 1.0)
         seconds: Array = self.rows[:, 0] * (read_s + work_s * first)
         for k in range(1, int(self.depth.max(initial=0))):
-            deep = np.flatnonzero(self.depth > k)
+            deep = (self.depth > k).nonzero()[0]
             passing = np.minimum(accept[deep] / np.maximum(self.kept[deep, k], SAME), 1.0)
             seconds[deep] += self.rows[deep, k] * (read_s[deep] + work_s[deep] * passing)
         return seconds
@@ -96,8 +96,10 @@ class Queues:
         if most is not None:
             simple &= most >= self.rows[:, 0]
         read, kept, weight, weight_read = self._take_all(simple, accept)
+        going = ((self.depth > 0) & (rest > 0.0)).nonzero()[0]
+        if not going.size:
+            return Taken(read, kept, weight, weight_read, rest)
         emptied = np.zeros(len(self.depth), np.int64)
-        going = np.flatnonzero((self.depth > 0) & (rest > 0.0))
         for k in range(int(self.depth.max(initial=0))):
             going = going[self.depth[going] > k]
             if not going.size:
@@ -130,7 +132,7 @@ class Queues:
         passing = np.minimum(accept / before, 1.0)
         exact = rows * passing + self._carry
         kept = np.minimum(np.floor(exact + 1e-9).astype(np.int64), rows)
-        self._carry = np.clip(exact - kept, 0.0, 1.0)
+        self._carry = np.minimum(np.maximum(exact - kept, 0.0), 1.0)
         self.rows[:, 0] -= rows
         self.depth[simple] = 0
         return rows, kept, kept / np.maximum(self.kept[:, 0] * passing, SAME), rows / before

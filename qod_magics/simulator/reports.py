@@ -12,6 +12,8 @@ from qod_magics.simulator.simulation import Metrics
 from qod_magics.simulator.totals import Parts, Totals
 from qod_magics.simulator.wiring import Array, Wiring
 
+NOBODY: Array = np.zeros(0, np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class _Report:
@@ -51,6 +53,7 @@ class Reports:
         self.window_from, self.window_to = Totals.zero(engine.wiring), Totals.zero(engine.wiring)
         count = len(engine.cpu)
         self.next_at = np.full(count, np.inf)
+        self._soonest = np.inf  #: no instance reports before
         self.seen = np.zeros(count, bool)  #: whether a report of the present run can be seen
         self.ever = np.zeros(count, bool)  #: whether one of any run could
         self.muted = np.zeros(len(engine.machines), bool)  #: task managers whose metrics do not come
@@ -66,6 +69,7 @@ class Reports:
         for totals in (self.committed, self._older, self._old):
             totals.put(parts, here)
         self.next_at[instances] = self._engine.now + self._metrics.report_s + offsets_s
+        self._soonest = 0.0
         self.seen[instances] = False
 
     def end(self, instance: int) -> None:
@@ -79,9 +83,7 @@ class Reports:
         """After a step: what is reported now, and what can be seen from now."""
         engine = self._engine
         now = engine.now
-        realtime = np.flatnonzero((self.next_at <= now + 1e-9) & engine.running)
-        if engine.wiring.micro.size:
-            realtime = np.setdiff1d(realtime, engine.wiring.micro, assume_unique=True)
+        realtime = self._due(now)
         reporting = np.concatenate((realtime, batches_over)) if batches_over.size else realtime
         if reporting.size:
             self._report(reporting)
@@ -95,6 +97,15 @@ class Reports:
             self.window_from.put(report.parts, report.start)
             self.window_to.put(report.parts, report.end)
             self.seen[report.parts.instances] = self.ever[report.parts.instances] = True
+
+    def _due(self, now: float) -> Array:
+        """Instances in real-time mode that report now."""
+        if self._soonest > now + 1e-9:
+            return NOBODY
+        due = (self.next_at <= now + 1e-9) & self._engine.running
+        due[self._engine.wiring.micro] = False
+        self._soonest = float(np.where(due, now + self._metrics.report_s, self.next_at).min(initial=np.inf))
+        return due.nonzero()[0]
 
     def _report(self, instances: Array) -> None:
         engine = self._engine

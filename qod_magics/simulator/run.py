@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from time import process_time
+from time import thread_time
 from typing import Any
 
 from qod_magics.controller import Controller, Cycle, InlineWorker, ManualClock, Recording
@@ -29,22 +29,23 @@ class _Timed:
     def __init__(self, policy: Policy) -> None:
         self.policy, self.name = policy, policy.name
         self.seconds = 0.0
+        self._learner = policy if isinstance(policy, LearningPolicy) else None
 
     def decide(self, snapshot: Snapshot, state: Any) -> tuple[Plan, Any]:
-        begun = process_time()
+        begun = thread_time()
         try:
             return self.policy.decide(snapshot, state)
         finally:
-            self.seconds += process_time() - begun
+            self.seconds += thread_time() - begun
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
-        if not isinstance(self.policy, LearningPolicy):
+        if self._learner is None:
             return snapshot, None
-        begun = process_time()
+        begun = thread_time()
         try:
-            return self.policy.learn(snapshot, measured, memory)
+            return self._learner.learn(snapshot, measured, memory)
         finally:
-            self.seconds += process_time() - begun
+            self.seconds += thread_time() - begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class Run:
 
     cycles: tuple[Cycle, ...]
     cluster: SimulatedCluster
-    policy_s: float  #: that the policy took in all
-    cpu_s: float  #: that the run took in all, the policy included
+    policy_s: float  #: CPU that the policy took in all
+    cpu_s: float  #: CPU that the run took in all, the policy included
     mean_accuracy: Mapping[str, float | None]  #: by query, over the cycles that measured one
 
 
@@ -75,7 +76,7 @@ def simulate(
     - `progress`: is told the virtual second after each cycle
     - `inspect`: is shown the cluster and the cycle after each cycle
     """
-    begun = process_time()
+    begun = thread_time()
     clock = ManualClock()
     cluster = SimulatedCluster(simulation, clock)
     timed = _Timed(policy or policy_named(simulation.policy))
@@ -123,7 +124,7 @@ def simulate(
         controller.close()
     each = zip(queries, sums, seen, strict=True)
     means = {name: total / count if count else None for name, total, count in each}
-    return Run(tuple(cycles), cluster, timed.seconds, process_time() - begun, means)
+    return Run(tuple(cycles), cluster, timed.seconds, thread_time() - begun, means)
 
 
 def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, glance: bool) -> Mapping[str, float]:

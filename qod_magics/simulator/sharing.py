@@ -20,7 +20,7 @@ def max_min_fair(demand: Array, group: Array, capacity: Array) -> Array:
     if not tight.any():
         return demand
     grant = demand.copy()
-    open_ = np.flatnonzero(tight[group])
+    open_ = tight[group].nonzero()[0]
     left = capacity.copy()
     while open_.size:
         groups = group[open_]
