@@ -88,53 +88,61 @@ def start_taxi_drives(session: Session, restrictions: Mapping[str, tuple[int, fl
         session.stream(name, recipe, priority=priority, min_accuracy=minimum, parallelism=instances)
 
 
+#: What the timed queries work out of each row: of which ends of the trip they look for the nearest stand.
+TIMED = {"TDSnk1": ("pickup",), "TDSnk2": ("pickup", "dropoff")}
+
+
 def start_timed_taxi_drives(session: Session, restrictions: Mapping[str, tuple[int, float]]) -> None:
     """The same, but what the queries tell of each ten seconds is how old the rows were when they came to be counted:
     `end_to_end`, since the broker took the trip in, and `inside`, since its source read it. Percentiles 50, 95 and 99,
     ms; `rows` is how many."""
-    row = trip_schema(COLUMNS)
-    now = "CAST(reflect('java.lang.System', 'currentTimeMillis') AS LONG)"
 
-    def parsed(source: DataFrame) -> DataFrame:
-        return _clean(
-            source.select(
-                F.from_json(F.col("value").cast("string"), row).alias("trip"),
-                F.unix_millis("timestamp").alias("sent_ms"),
-                F.expr(now).alias("read_ms"),
-                "_weight",
-            ).select("trip.*", "sent_ms", "read_ms", "_weight")
-        )
+    def ages(query: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
+        def counted(TDSrc1: DataFrame, TDSrc2: DataFrame) -> DataFrame:
+            return trip_ages(TDSrc1.union(TDSrc2), query)
 
-    def ages(work: Mapping[str, str]) -> Callable[[DataFrame, DataFrame], DataFrame]:
-        def query(TDSrc1: DataFrame, TDSrc2: DataFrame) -> DataFrame:
-            stamped = (
-                TDSrc1.union(TDSrc2)
-                .withColumns({name: F.expr(text) for name, text in work.items()})
-                .withColumn("now_ms", F.expr(now))
-                .withColumn("at", F.timestamp_millis("now_ms"))
-            )
-            age = "percentile_approx(now_ms - {}, array(0.5D, 0.95D, 0.99D), 1000)"
-            return (
-                stamped.withWatermark("at", "10 seconds")
-                .groupBy(F.window("at", "10 seconds"))
-                .agg(
-                    F.count("*").alias("rows"),
-                    F.expr(age.format("sent_ms")).alias("end_to_end"),
-                    F.expr(age.format("read_ms")).alias("inside"),
-                    *(F.expr(f"sum(_weight * {name}.km)").alias(name) for name in work),
-                )
-            )
+        return counted
 
-        return query
-
-    from_stand, to_stand = _nearest_stand("pickup"), _nearest_stand("dropoff")
     for name, topic in zip(("TDSrc1", "TDSrc2"), TOPICS, strict=True):
-        session.stream(name, parsed, topic=topic)
-    for name, work in (("TDSnk1", {"start": from_stand}), ("TDSnk2", {"start": from_stand, "end": to_stand})):
+        session.stream(name, timed_trips, topic=topic)
+    for name in TIMED:
         priority, minimum = restrictions[name]
         session.stream(
-            name, ages(work), from_=["TDSrc1", "TDSrc2"], priority=priority, min_accuracy=minimum, sink="memory"
+            name, ages(name), from_=["TDSrc1", "TDSrc2"], priority=priority, min_accuracy=minimum, sink="memory"
         )
+
+
+def timed_trips(source: DataFrame) -> DataFrame:
+    """The trips in Kafka's records (with `_weight`), cleaned, and when the broker took each in and when it was read."""
+    return _clean(
+        source.select(
+            F.from_json(F.col("value").cast("string"), trip_schema(COLUMNS)).alias("trip"),
+            F.unix_millis("timestamp").alias("sent_ms"),
+            F.expr(_NOW).alias("read_ms"),
+            "_weight",
+        ).select("trip.*", "sent_ms", "read_ms", "_weight")
+    )
+
+
+def trip_ages(trips: DataFrame, query: str) -> DataFrame:
+    """What a timed query tells of `timed_trips`: by windows of ten seconds, how old they were when it had worked."""
+    age = "percentile_approx(now_ms - {}, array(0.5D, 0.95D, 0.99D), 1000)"
+    return (
+        trips.withColumns({f"{end}_stand": F.expr(_nearest_stand(end)) for end in TIMED[query]})
+        .withColumn("now_ms", F.expr(_NOW))
+        .withColumn("at", F.timestamp_millis("now_ms"))
+        .withWatermark("at", "10 seconds")
+        .groupBy(F.window("at", "10 seconds"))
+        .agg(
+            F.count("*").alias("rows"),
+            F.expr(age.format("sent_ms")).alias("end_to_end"),
+            F.expr(age.format("read_ms")).alias("inside"),
+            *(F.expr(f"sum(_weight * {end}_stand.km)").alias(end) for end in TIMED[query]),
+        )
+    )
+
+
+_NOW = "CAST(reflect('java.lang.System', 'currentTimeMillis') AS LONG)"
 
 
 def start_knn(session: Session, name: str, priority: int, min_accuracy: float) -> None:
@@ -161,6 +169,11 @@ def start_knn(session: Session, name: str, priority: int, min_accuracy: float) -
     )
 
 
+def stands() -> list[Any]:
+    """Where taxis wait: the centre of each zone, `LocationID`, `longitude` and `latitude`; the busiest first."""
+    return list(zone_centroids().to_pandas().sort_values("share", ascending=False).itertuples())
+
+
 def _clean(source: DataFrame) -> DataFrame:
     minutes = (F.unix_millis("tpep_dropoff_datetime") - F.unix_millis("tpep_pickup_datetime")) / 60000
     return source.withColumn("minutes", minutes).where("minutes > 0 AND trip_distance > 0 AND total_amount > 0")
@@ -172,13 +185,11 @@ def _total(what: str) -> Column:
 
 def _nearest_stand(end: str) -> str:
     """SQL of the stand that is nearest to an end of a trip: great-circle distance in km, smallest first."""
-    centres = zone_centroids().to_pandas().sort_values("share", ascending=False)
-    stands = ", ".join(
-        f"named_struct('id', {int(s.LocationID)}, 'x', {s.longitude:.4f}D, 'y', {s.latitude:.4f}D)"
-        for s in centres.itertuples()
+    places = ", ".join(
+        f"named_struct('id', {int(s.LocationID)}, 'x', {s.longitude:.4f}D, 'y', {s.latitude:.4f}D)" for s in stands()
     )
     km = (
         f"12742 * asin(sqrt(pow(sin(radians(s.y - {end}_latitude) / 2), 2) + cos(radians({end}_latitude)) * "
         f"cos(radians(s.y)) * pow(sin(radians(s.x - {end}_longitude) / 2), 2)))"
     )
-    return f"array_min(transform(array({stands}), s -> named_struct('km', {km}, 'id', s.id)))"
+    return f"array_min(transform(array({places}), s -> named_struct('km', {km}, 'id', s.id)))"
