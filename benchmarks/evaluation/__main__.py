@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from benchmarks.evaluation import document, scenarios
-from benchmarks.evaluation.drawing import draw, draw_goodput
+from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput
 from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
 
@@ -63,6 +63,8 @@ def main() -> int:
                 draw(out / f"{part}.jsonl", given.results, part)
                 if part == "goodput":
                     draw_goodput(figures, given.results / "goodput-rows.svg")
+                if part == "engines":
+                    draw_engines(figures, given.results / "engines-compared.svg")
                 (given.results / f"{part}.json").write_text(json.dumps(_rounded(kept), indent=1) + "\n", "utf-8")
     document.write(given.results, given.document)
     print(f"written: {given.document}")

@@ -44,6 +44,13 @@ class Run:
         """The core of broker and injector."""
         return max(os.sched_getaffinity(0))
 
+    @property
+    def first_cores(self) -> set[int]:
+        """Those of the first task manager."""
+        manager = next(iter(self.session.runtime.task_managers.values()))
+        assert manager.server is not None
+        return set(manager.server.options.cpus or ())
+
     def phase(self, name: str | None) -> None:
         """Name the recording's lines from now on."""
         self.session.annotate(phase=name)

@@ -11,10 +11,13 @@ import pandas as pd
 
 from qod_magics.controller import read
 from qod_widgets import charts
-from qod_widgets.colours import GREY, task_colours
+from qod_widgets.colours import GREY, INK, MUTED, task_colours
 
 #: What the thesis' figures 5.2 to 5.4 show.
 SHOWN = {"accuracy": charts.accuracy_chart, "cpu": charts.cpu_chart, "lag": charts.lag_chart}
+
+#: A logarithmic axis with a line for each power of ten.
+POWERS = alt.Axis(values=[10.0**power for power in range(-3, 8)], format=",~g")
 
 
 def draw(recording: Path, where: Path, name: str) -> None:
@@ -53,3 +56,43 @@ def draw_goodput(figures: Mapping[str, Any], path: Path) -> None:
         .facet(alt.Facet("policy:N", title=None, sort=list(figures["policies"])), columns=3)
     )
     path.write_text(charts.svg(line), "utf-8")
+
+
+def draw_engines(figures: Mapping[str, Any], path: Path) -> None:
+    """All engines over the course of the load: rows that wait, and how old TDSnk2's rows are when they are counted."""
+    courses = figures["courses"]
+    colours = task_colours(list(courses))
+    begins = next(iter(courses.values()))["phases"]
+    names = pd.DataFrame([{"t": t, "phase": name} for name, t in begins.items()])
+    panels = {
+        "rows waiting": [(name, t, max(rows, 1)) for name, each in courses.items() for t, rows in each["waiting"]],
+        "age of TDSnk2's rows (s), median": [
+            (name, t, age / 1000) for name, each in courses.items() for t, age in each["age_ms"]["TDSnk2"]
+        ],
+    }
+    charts_of = []
+    for title, rows in panels.items():
+        x = alt.X("t:Q", title="time since the first phase began (s)", axis=alt.Axis(grid=False))
+        line = (
+            alt.Chart(pd.DataFrame(rows, columns=["engine", "t", "value"]))
+            .mark_line(point=alt.OverlayMarkDef(size=12))
+            .encode(
+                x=x,
+                y=alt.Y("value:Q", title=title, scale=alt.Scale(type="log"), axis=POWERS),
+                color=alt.Color(
+                    "engine:N",
+                    title=None,
+                    sort=list(colours),
+                    scale=alt.Scale(domain=list(colours), range=list(colours.values())),
+                    legend=alt.Legend(orient="top", columns=4),
+                ),
+            )
+        )
+        rule = alt.Chart(names).mark_rule(color=MUTED, strokeDash=[2, 3]).encode(x="t:Q")
+        label = (
+            alt.Chart(names)
+            .mark_text(color=INK, align="left", baseline="bottom", dx=2, dy=-3)
+            .encode(x="t:Q", y=alt.value(0), text="phase:N")
+        )
+        charts_of.append((rule + line + label).properties(width=charts.WIDTH, height=220))
+    path.write_text(charts.svg(alt.vconcat(*charts_of)), "utf-8")

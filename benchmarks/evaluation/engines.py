@@ -1,4 +1,5 @@
-"""Scenario 4: the same application under the same load, by the controller, by Spark alone, and by a fixed drop."""
+"""Scenario 4: the same application under the same load, by the controller, by Spark alone, by a fixed drop, by Spark
+with a bound on its batches, and by Flink."""
 
 from __future__ import annotations
 
@@ -6,42 +7,79 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from benchmarks.evaluation import readings
 from benchmarks.evaluation.applications import TOPICS, start_timed_taxi_drives, trips
 from benchmarks.evaluation.cluster import Run, running
+from benchmarks.evaluation.course import COURSE, Seen, Window, last_told, play, watched
+from benchmarks.evaluation.flink.engine import flink
+from benchmarks.evaluation.flink.environment import FLINK_VERSION, environment
+from benchmarks.evaluation.plain import plain_spark
 from benchmarks.evaluation.scenarios import CALM, LONG_S
 from qod_magics.controller import read
-from qod_magics.phases import Lines, is_repeated, phases
+from qod_magics.errors import SetupError
+from qod_magics.phases import Lines, is_repeated
 from qod_magics.policies import policy
 from qod_magics.session import Session
 
-#: Phases of the load: name, how many times what the task manager carries, seconds at full length.
-COURSE = (("0.6x", 0.6, 30.0), ("1.5x", 1.5, 50.0), ("3x", 3.0, 50.0), ("back", 0.6, 60.0))
 RESTRICTIONS = {"TDSnk1": (1, 0.1), "TDSnk2": (2, 0.2)}
 #: The paper's, and the best of the others.
 POLICIES = ("stream-economics", "stream-economics-reactive")
+#: Bounds of a batch that are tried, in seconds of what the task manager carries, and over what part of the load.
+BATCHES_S = (1.0, 2.0, 4.0)
+TRIED = 0.4
+#: Calm load before Flink's first phase: its JVM is a new one, and compiles for half a minute.
+FLINK_WARM_S = 30.0
 
 
 def engines(out: Path, scale: float) -> dict[str, Any]:
-    """Each engine in turn on the same broker and task manager, warm and with nothing waiting."""
+    """Each engine in turn on the same broker and core, warm and with nothing waiting."""
     record = out / "engines.jsonl"
     found: dict[str, Any] = {}
+    courses: dict[str, Any] = {}
+
+    def keep(name: str, figures: Mapping[str, Any], seen: Seen) -> None:
+        found[name], courses[name] = figures, seen.course()
+
     with running(record, dict.fromkeys(TOPICS, 1)) as run:
         start_timed_taxi_drives(run.session, RESTRICTIONS)
         run.calibrate(trips(CALM / 2, LONG_S), CALM).stop()
         rates = {times: run.rows_for(times) for _, times, _ in COURSE}
         for name in POLICIES:
             _decide_by(run.session, name)
-            found[name] = _course(run, out, name, rates, scale)
+            keep(name, *_course(run, out, name, rates, scale))
         with _alone(run.session):
-            found["spark alone"] = _course(run, out, "spark-alone", rates, scale)
+            keep("spark alone", *_course(run, out, "spark-alone", rates, scale))
         held = fmean(found[POLICIES[0]]["3x"]["accuracy"].values())
         with _held(run.session, held):
-            found["fixed drop"] = _course(run, out, "fixed-drop", rates, scale)
-    return {"engines": found, "fixed_drop_keeps": held, "rows_per_s": {f"{t:g}x": rate for t, rate in rates.items()}}
+            keep("fixed drop", *_course(run, out, "fixed-drop", rates, scale))
+        run.session.stop_all()
+        limits = [round(seconds * run.rows_for(1.0)) for seconds in BATCHES_S]
+        tried = {limit: _bounded(run, limit, rates, scale * TRIED) for limit in limits}
+        best = min(tried, key=lambda limit: tried[limit].mean_waiting())
+        keep("spark, bounded batches", *_undropped(_bounded(run, best, rates, scale)))
+        left_out: dict[str, str] = {}
+        try:
+            with flink(run.session, environment(), run.first_cores, {run.last_core}) as engine:
+                keep("flink", *_undropped(watched(run, engine, rates, scale, FLINK_WARM_S)))
+        except SetupError as error:  # the others are not to be lost for it
+            print(f"Flink is left out: {error}", flush=True)
+            left_out["flink"] = f"PyFlink {FLINK_VERSION} could not be installed or started"
+    return {
+        "engines": found,
+        "left_out": left_out,
+        "courses": courses,
+        "fixed_drop_keeps": held,
+        "rows_per_s": {f"{t:g}x": rate for t, rate in rates.items()},
+        "rows_per_batch": {"best": best, "waited": {str(limit): seen.mean_waiting() for limit, seen in tried.items()}},
+    }
+
+
+def _bounded(run: Run, rows: int, rates: Mapping[float, float], scale: float) -> Seen:
+    with plain_spark(run.session, rows) as engine:
+        return watched(run, engine, rates, scale)
 
 
 def _decide_by(session: Session, name: str) -> None:
@@ -75,68 +113,67 @@ def _held(session: Session, keep: float) -> Iterator[None]:
             session.override(name, None)
 
 
-def _course(run: Run, out: Path, name: str, rates: Mapping[float, float], scale: float) -> dict[str, Any]:
-    """Run the load once, from the newest rows on, and tell of each phase what came of it."""
+def _course(run: Run, out: Path, name: str, rates: Mapping[float, float], scale: float) -> tuple[dict[str, Any], Seen]:
+    """Run the load once on a session's engine, from the newest rows on: what came of each phase, and all that was
+    seen."""
     session = run.session
     session.stop_all()
     start_timed_taxi_drives(session, RESTRICTIONS)
     path = out / f"engines-{name}.jsonl"
     session.record(path)
-    run.phase(None)
-    base = run.inject(trips(CALM / 2, LONG_S))
-    run.wait(15)
-    base.stop()
-    for phase, times, seconds in COURSE:
-        run.phase(phase)
-        load = run.inject(trips(max(rates[times], 2.0) / 2, LONG_S, seed=5))
-        run.wait(seconds * scale)
-        load.stop()
-    run.phase(None)
+    play(run, run, rates, scale)
     run.wait(2 * session.controller.period_s)
-    ages = {query: _windows(session, query) for query in RESTRICTIONS}
     lines = tuple(line for line in read(path) if not is_repeated(line))
-    return {phase: _phase(lines, phase, ages) for phase, _, _ in COURSE}
+    seen = _seen(lines, {query: _windows(session, query) for query in RESTRICTIONS})
+    return {phase: {**seen.phase(phase), **_of_a_session(lines, phase)} for phase, _, _ in COURSE}, seen
 
 
-def _windows(session: Session, query: str) -> list[dict[str, Any]]:
+def _undropped(seen: Seen) -> tuple[dict[str, Any], Seen]:
+    """The same of an engine that drops nothing."""
+    return {name: {**seen.phase(name), "accuracy": dict.fromkeys(RESTRICTIONS, 1.0)} for name in seen.spans}, seen
+
+
+def _windows(session: Session, query: str) -> list[Window]:
     """The last that a query told of each of its windows."""
-    last: dict[float, dict[str, Any]] = {}
-    for row in session.results(query).collect():
-        start = row["window"]["start"].replace(tzinfo=UTC).timestamp()
-        if start not in last or row["rows"] > last[start]["rows"]:
-            last[start] = {"start": start, **{key: row[key] for key in ("rows", "end_to_end", "inside")}}
-    return sorted(last.values(), key=lambda window: float(window["start"]))
+    return last_told(
+        [
+            {
+                "start": row["window"]["start"].replace(tzinfo=UTC).timestamp(),
+                **{key: row[key] for key in ("rows", "end_to_end", "inside")},
+            }
+            for row in session.results(query).collect()
+        ]
+    )
 
 
-def _phase(lines: Lines, name: str, ages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def _seen(lines: Lines, windows: Mapping[str, Sequence[Window]]) -> Seen:
+    """From a recording."""
+    at = [datetime.fromisoformat(line["at"]).timestamp() for line in lines]
+    seen = Seen(windows=windows)
+    for second, line in zip(at, lines, strict=True):
+        if line.get("measured") is not None:
+            seen.waiting.append((second, sum(line["measured"]["lag"].values())))
+        if (name := line.get("phase")) is not None:
+            seen.spans[name] = (seen.spans.get(name, (second, second))[0], second)
+    return seen
+
+
+def _of_a_session(lines: Lines, name: str) -> dict[str, Any]:
+    """Of a phase, what only a recording tells."""
     part = [line for line in lines if line.get("phase") == name]
     first, last = part[0], part[-1]
     begin, end = (datetime.fromisoformat(line["at"]).timestamp() for line in (first, last))
-    assert any(phase.name == name for phase in phases(lines))
-    found: dict[str, Any] = {
+    return {
         "lag_rows": sum(lag for edge, lag in last["measured"]["lag"].items() if ">" not in edge),
-        "waiting_rows": sum(last["measured"]["lag"].values()),
         "accuracy": readings.mean_accuracy(lines, name),
         "processed_per_s": {
             query: sum(
                 _growth(first, last, edge) for edge in last["measured"]["counts"] if edge.rpartition(">")[2] == query
             )
             / max(end - begin, 1e-9)
-            for query in ages
+            for query in RESTRICTIONS
         },
     }
-    for kind in ("end_to_end", "inside"):
-        seen = {query: [w[kind] for w in windows if begin <= w["start"] <= end] for query, windows in ages.items()}
-        found[f"{kind}_ms"] = {
-            query: {
-                "p50": median(ages[0] for ages in values),
-                "p95": max(ages[1] for ages in values),
-                "p99": max(ages[2] for ages in values),
-            }
-            for query, values in seen.items()
-            if values
-        }
-    return found
 
 
 def _growth(first: Mapping[str, Any], last: Mapping[str, Any], edge: str) -> int:

@@ -1,0 +1,118 @@
+"""Spark without any of this project: what a user would write who knows `maxOffsetsPerTrigger`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from benchmarks.evaluation.applications import TIMED, TOPICS, timed_trips, trip_ages
+from benchmarks.evaluation.course import Window, last_told
+from qod_magics.errors import KafkaError
+from qod_magics.kafka.offsets import Offsets, end_offsets
+from qod_magics.kafka.topics import create_topics, delete_topics
+from qod_magics.session import Session
+from qod_magics.spark.results import read_results
+
+
+class PlainSpark:
+    """The timed Taxi Drives as two plain queries on the task manager's own Spark session, one for each sink.
+
+    Each reads both topics itself, so no row takes a hop between queries; the recipes are the same. Micro-batches, one
+    as soon as the one before is done, of at most `rows` rows: Kafka's option `maxOffsetsPerTrigger`. That bounds a
+    batch, and with it how long results take, at a price in work for each batch. Nothing is dropped: what comes beyond
+    what the core carries waits. There are no stages, so ages are end to end only.
+    """
+
+    def __init__(self, session: Session, rows: int) -> None:
+        self.session = session
+        self.rows = rows
+        run = secrets.token_hex(3)  # a checkpoint and a topic of an earlier one are not to be gone on with
+        self._topics = {query: f"plain-{query}-{run}" for query in TIMED}
+        self._begun = end_offsets(session.kafka, TOPICS)
+        self._schemas: dict[str, Any] = {}
+        self._queries: dict[str, Any] = {}
+        create_topics(session.kafka, dict.fromkeys(self._topics.values(), 1))
+        for query, topic in self._topics.items():
+            self._queries[query] = self._start(query, topic)
+
+    def _start(self, query: str, topic: str) -> Any:
+        workshop = self.session.runtime.workshop()
+        records = (
+            workshop.spark.readStream.format("kafka")
+            .options(**workshop.kafka)
+            .option("subscribe", ",".join(TOPICS))
+            .option("startingOffsets", json.dumps(self._begun))
+            .option("maxOffsetsPerTrigger", self.rows)
+            .load()
+            .withColumn("_weight", F.lit(1.0))
+        )
+        told = trip_ages(timed_trips(records), query).select(
+            F.unix_timestamp("window.start").cast("double").alias("start"), "rows", "end_to_end"
+        )
+        self._schemas[query] = told.schema
+        return (
+            told.select(F.to_json(F.struct("*")).alias("value"))
+            .writeStream.format("kafka")
+            .options(**workshop.kafka)
+            .option("topic", topic)
+            .option("checkpointLocation", f"{self.session.runtime.checkpoints}/{topic}")
+            .outputMode("update")
+            .start()
+        )
+
+    def waiting(self) -> int | None:
+        """Rows in the topics that no finished batch of a query has counted, of both queries."""
+        try:
+            ends = end_offsets(self.session.kafka, TOPICS)
+        except KafkaError:  # it is busy
+            return None
+        return sum(_behind(ends, self._counted(query)) for query in self._queries.values())
+
+    def _counted(self, query: Any) -> Offsets:
+        if (error := query.exception()) is not None:
+            raise RuntimeError(f"plain Spark ended: {error}")
+        progress = query.lastProgress
+        said = progress["sources"][0]["endOffset"] if progress else None
+        return offsets(said) or self._begun
+
+    def windows(self) -> Mapping[str, Sequence[Window]]:
+        """What the queries told of each ten seconds."""
+        workshop = self.session.runtime.workshop()
+        return {
+            query: last_told([row.asDict() for row in read_results(workshop, topic, self._schemas[query]).collect()])
+            for query, topic in self._topics.items()
+        }
+
+    def stop(self) -> None:
+        """End the queries; their results go."""
+        for query in self._queries.values():
+            with suppress(Exception):
+                query.stop()
+        delete_topics(self.session.kafka, self._topics.values())
+
+
+@contextmanager
+def plain_spark(session: Session, rows: int) -> Iterator[PlainSpark]:
+    """Plain Spark from the newest rows on, on a session without streams of its own."""
+    engine = PlainSpark(session, rows)
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+def offsets(said: Any) -> Offsets:
+    """Offsets as a progress report has them: JSON, or what was in it; empty where there are none."""
+    found = json.loads(said) if isinstance(said, str) else said
+    return {topic: {int(p): int(o) for p, o in parts.items()} for topic, parts in (found or {}).items()}
+
+
+def _behind(ends: Offsets, counted: Offsets) -> int:
+    return sum(
+        end - counted.get(topic, {}).get(part, end) for topic, parts in ends.items() for part, end in parts.items()
+    )
