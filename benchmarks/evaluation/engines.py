@@ -3,6 +3,7 @@ with a bound on its batches, and by Flink."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,13 +14,14 @@ from typing import Any
 from benchmarks.evaluation import readings
 from benchmarks.evaluation.applications import TOPICS, start_timed_taxi_drives, trips
 from benchmarks.evaluation.cluster import Run, running
-from benchmarks.evaluation.course import COURSE, Seen, Window, last_told, play, watched
+from benchmarks.evaluation.course import COURSE, Engine, Seen, Window, last_told, play, watched
 from benchmarks.evaluation.flink.engine import flink
 from benchmarks.evaluation.flink.environment import FLINK_VERSION, environment
 from benchmarks.evaluation.plain import plain_spark
 from benchmarks.evaluation.scenarios import CALM, LONG_S
 from qod_magics.controller import read
 from qod_magics.errors import SetupError
+from qod_magics.kafka.offsets import end_offsets
 from qod_magics.phases import Lines, is_repeated
 from qod_magics.policies import policy
 from qod_magics.session import Session
@@ -32,6 +34,7 @@ BATCHES_S = (1.0, 2.0, 4.0)
 TRIED = 0.4
 #: Calm load before Flink's first phase: its JVM is a new one, and compiles for half a minute.
 FLINK_WARM_S = 30.0
+MORE = 40_000.0  #: rows/s that no engine here takes on one core
 
 
 def engines(out: Path, scale: float) -> dict[str, Any]:
@@ -61,9 +64,13 @@ def engines(out: Path, scale: float) -> dict[str, Any]:
         best = min(tried, key=lambda limit: tried[limit].mean_waiting())
         keep("spark, bounded batches", *_undropped(_bounded(run, best, rates, scale)))
         left_out: dict[str, str] = {}
+        carried: float | None = None
         try:
             with flink(run.session, environment(), run.first_cores, {run.last_core}) as engine:
                 keep("flink", *_undropped(watched(run, engine, rates, scale, FLINK_WARM_S)))
+                carried = _carried(run, engine)
+                more = {times: times * carried for times in rates}
+                keep("flink, own load", *_undropped(watched(run, engine, more, scale)))
         except SetupError as error:  # the others are not to be lost for it
             print(f"Flink is left out: {error}", flush=True)
             left_out["flink"] = f"PyFlink {FLINK_VERSION} could not be installed or started"
@@ -73,6 +80,7 @@ def engines(out: Path, scale: float) -> dict[str, Any]:
         "courses": courses,
         "fixed_drop_keeps": held,
         "rows_per_s": {f"{t:g}x": rate for t, rate in rates.items()},
+        "flink_carries": carried,
         "rows_per_batch": {"best": best, "waited": {str(limit): seen.mean_waiting() for limit, seen in tried.items()}},
     }
 
@@ -80,6 +88,26 @@ def engines(out: Path, scale: float) -> dict[str, Any]:
 def _bounded(run: Run, rows: int, rates: Mapping[float, float], scale: float) -> Seen:
     with plain_spark(run.session, rows) as engine:
         return watched(run, engine, rates, scale)
+
+
+def _carried(run: Run, engine: Engine) -> float:
+    """Rows/s of both topics together that an engine takes when more comes; then all that waited is gone."""
+    load = run.inject(trips(MORE / 2, LONG_S))
+    run.wait(10)
+    first, begun = _taken(run, engine), time.monotonic()
+    run.wait(15)
+    rows, took_s = _taken(run, engine) - first, time.monotonic() - begun
+    load.stop()
+    for _ in range(180):
+        if engine.waiting() == 0:
+            break
+        run.wait(1)
+    return rows / took_s
+
+
+def _taken(run: Run, engine: Engine) -> int:
+    ends = end_offsets(run.session.kafka, TOPICS, timeout_s=10.0)
+    return sum(sum(parts.values()) for parts in ends.values()) - (engine.waiting() or 0)
 
 
 def _decide_by(session: Session, name: str) -> None:
