@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -152,8 +153,10 @@ def test_the_fixtures_fail_the_test_that_leaks_and_no_other(tmp_path: Path) -> N
     here = Path(__file__).parent
     live = tmp_path / "tests" / "live"
     live.mkdir(parents=True)
-    for name in ("conftest.py", "leaks.py"):
-        (tmp_path / "tests" / name).write_text((here / name).read_text().replace("GRACE_S = 10.0", "GRACE_S = 0.2"))
+    (tmp_path / "tests" / "conftest.py").write_text((here / "conftest.py").read_text())
+    impatient, found = re.subn(r"(?m)^GRACE_S = [\d.]+", "GRACE_S = 0.2", (here / "leaks.py").read_text())
+    assert found == 1
+    (tmp_path / "tests" / "leaks.py").write_text(impatient)
     (live / "test_leaky.py").write_text(FIXTURES_AND_TESTS)
     (tmp_path / "tests" / "test_pure.py").write_text("def test_pure():\n    pass\n")
     command = [
