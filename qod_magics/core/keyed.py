@@ -15,26 +15,31 @@ from typing import Generic, TypeVar
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
+#: so many orders are remembered, beside which keys were looked for
+ASKERS = 3
+
 
 class Keys(Generic[_Key]):
     """Keys in an order, each of them once."""
 
     def __init__(self, keys: Iterable[_Key]) -> None:
         self.all = tuple(keys)
-        self._places: tuple[Keys[_Key], list[int]] | None = None
+        self._places: tuple[tuple[Keys[_Key], list[int] | None], ...] = ()  #: of those asked for last
 
     @cached_property
     def position(self) -> Mapping[_Key, int]:
         """Where each is."""
         return {key: i for i, key in enumerate(self.all)}
 
-    def places(self, of: Keys[_Key]) -> list[int]:
-        """Where those of `of` are among these; remembered, as who asks asks again. Raises KeyError for one that is
-        not."""
-        found = self._places
-        if found is None or found[0] is not of:
-            self._places = found = (of, [self.position[key] for key in of.all])
-        return found[1]
+    def places(self, of: Keys[_Key]) -> list[int] | None:
+        """Where those of `of` are among these; None: they are these, in the same order. Remembered, as those who ask
+        ask again. Raises KeyError for one that is not there."""
+        for known, places in self._places:
+            if known is of:
+                return places
+        found = None if of.all == self.all else [self.position[key] for key in of.all]
+        self._places = ((of, found), *self._places[: ASKERS - 1])
+        return found
 
 
 class Keyed(Mapping[_Key, _Value]):
@@ -100,7 +105,7 @@ def in_order(mapping: Mapping[_Key, _Value], order: Keys[_Key]) -> Sequence[_Val
     """The values of these keys, in their order. Raises KeyError for one that `mapping` has not."""
     if not isinstance(mapping, Keyed):
         return [mapping[key] for key in order.all]
-    if mapping.order is order:
-        return mapping.column
     column = mapping.column
-    return [column[i] for i in mapping.order.places(order)]
+    if mapping.order is order or (places := mapping.order.places(order)) is None:
+        return column
+    return [column[i] for i in places]

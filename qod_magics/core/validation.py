@@ -24,7 +24,7 @@ def check_snapshot(snapshot: Snapshot, passed: Snapshot | None = None) -> None:
     what both have in common is not looked at again.
     """
     if passed is not None and _is_same(snapshot, passed):
-        _check_values(snapshot)
+        _check_values(snapshot, measured_only=True)
         _check_external_rates(snapshot)
         return
     _check_ids("task_managers", snapshot.task_managers)
@@ -51,11 +51,12 @@ _DECLARED = {
 
 def _is_same(snapshot: Snapshot, passed: Snapshot) -> bool:
     """Whether the two differ in nothing but what is measured."""
-    return all(
-        column(getattr(snapshot, table), name) == column(getattr(passed, table), name)
+    pairs = (
+        (column(getattr(snapshot, table), name), column(getattr(passed, table), name))
         for table, names in _DECLARED.items()
         for name in names
     )
+    return all(now is before or now == before for now, before in pairs)
 
 
 def _check_ids(table: str, rows: Sequence[_Named]) -> None:
@@ -79,20 +80,14 @@ def _check_measure(field: str, value: float, unit: str) -> None:
         raise SnapshotError(f"{field}: {show(value)} is not a finite number >= 0; give it in {unit}")
 
 
-def _check_values(snapshot: Snapshot) -> None:
-    for i, manager in enumerate(snapshot.task_managers):
-        if not isfinite(manager.cores) or manager.cores <= 0:
-            raise SnapshotError(
-                f"task_managers[{i}].cores: {show(manager.cores)} is not a finite number > 0; "
-                "give the cores that may be planned with"
-            )
-        _check_measure(f"task_managers[{i}].cpu", manager.cpu, "% of one core")
+def _check_values(snapshot: Snapshot, measured_only: bool = False) -> None:
+    _check_task_managers(snapshot)
     rates, minimums = column(snapshot.tasks, "external_rate"), column(snapshot.tasks, "min_accuracy")
     if not _are_measures([rate for rate in rates if rate is not None]):
         for i, rate in enumerate(rates):
             if rate is not None:
                 _check_measure(f"tasks[{i}].external_rate", rate, "rows/s, or null for unknown")
-    for i, minimum in enumerate(minimums):
+    for i, minimum in enumerate(() if measured_only else minimums):
         if minimum is not None and not 0 <= minimum <= 1:
             raise SnapshotError(
                 f"tasks[{i}].min_accuracy: {show(minimum)} is not between 0 and 1; give a fraction of 1 (60 % is 0.6)"
@@ -105,6 +100,19 @@ def _check_values(snapshot: Snapshot) -> None:
     for i, instance in enumerate(snapshot.instances):
         _check_measure(f"instances[{i}].in_rate", instance.in_rate, "rows/s")
         _check_measure(f"instances[{i}].cpu", instance.cpu, "% of one core")
+
+
+def _check_task_managers(snapshot: Snapshot) -> None:
+    cores = column(snapshot.task_managers, "cores")
+    if min(cores, default=1.0) > 0 and _are_measures(cores) and _are_measures(column(snapshot.task_managers, "cpu")):
+        return
+    for i, manager in enumerate(snapshot.task_managers):
+        if not isfinite(manager.cores) or manager.cores <= 0:
+            raise SnapshotError(
+                f"task_managers[{i}].cores: {show(manager.cores)} is not a finite number > 0; "
+                "give the cores that may be planned with"
+            )
+        _check_measure(f"task_managers[{i}].cpu", manager.cpu, "% of one core")
 
 
 def _check_known(field: str, name: str, kind: str, known: Iterable[str]) -> None:
@@ -182,7 +190,7 @@ def _check_restrictions(snapshot: Snapshot) -> None:
 def _check_external_rates(snapshot: Snapshot) -> None:
     rates, upstream = column(snapshot.tasks, "external_rate"), column(snapshot.tasks, "upstream")
     each = enumerate(zip(rates, upstream, strict=True))
-    for i in [i for i, (rate, sources) in each if rate is not None and sources]:
+    for i in [i for i, (rate, sources) in each if sources and rate is not None]:
         raise SnapshotError(
             f"tasks[{i}].external_rate: {show(rates[i])} on {show(snapshot.tasks[i].id)}, which reads from "
             f"{show(upstream[i][0])}; only sources have one: write null"

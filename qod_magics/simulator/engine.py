@@ -87,7 +87,9 @@ class Engine:
         self.broker_down = False
         #: each edge has one channel, so that all of its rows go there
         self._undivided = np.array_equal(np.sort(wiring.channel_edge), np.arange(edges))
-        self._sole_outlets = len(np.unique(wiring.outlet_edge)) == len(wiring.outlet_edge)  #: one at most for an edge
+        self._sole_outlets = np.array_equal(
+            wiring.outlet_edge, np.arange(wiring.sources, edges)
+        )  #: one for each stream
         self._from_outside = wiring.channel_edge < wiring.sources  #: by channel
         self._any_loses = bool(wiring.loses_weight.any())
         tasks = np.ones(len(wiring.tasks))
@@ -322,9 +324,10 @@ class Engine:
         self.unsent += offered - sent
         p = self._weight_out[wiring.outlet_instance] * np.maximum(d, SAME)
         if self._sole_outlets:
-            self._pool_weight[wiring.outlet_edge] += sent / p
-            self.pool[wiring.outlet_edge] += sent
-            self.came[wiring.outlet_edge] += sent
+            streams = slice(wiring.sources, None)
+            self._pool_weight[streams] += sent / p
+            self.pool[streams] += sent
+            self.came[streams] += sent
             return
         edges = len(wiring.edges)
         total = np.bincount(wiring.outlet_edge, sent, edges).astype(np.int64)
