@@ -217,15 +217,16 @@ def _engines(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
         "- `fixed drop`: a random drop at the sources that never changes, chosen with hindsight: the mean accuracy "
         "that the first policy reached at 3x;",
         "- `spark, bounded batches`: Spark as one would write it, a query for each sink that reads the topics itself, "
-        f"in micro-batches under the `maxOffsetsPerTrigger` that did best: {_batches(runs)};",
+        f"in micro-batches under the `maxOffsetsPerTrigger` that did best: {_batches(runs)}. "
+        "It pays for no hop between queries;",
         "- `flink`: Apache Flink in SQL, one job for both sinks, its TaskManager on that core. It finds the nearest "
         "stand by the same arithmetic in a function in Java, where Spark interprets its function with a lambda: at the "
         f"same rows/s it has less to do. It carries {_carried(runs)} rows/s here; `flink, own load` is the same job "
         "under 0.6, 1.5 and 3 times that.",
         "",
         *(f"{name} was not run: {why}.\n" for name, why in _left_out(runs).items()),
-        "Rows wait in topics and streams at the end of a phase, once for each that has yet to read them. The last two "
-        "engines drop nothing: what comes beyond what the core carries waits. Ages are those of TDSnk2's rows "
+        "Rows wait in topics and streams at the end of a phase, once for each that has yet to read them. Plain "
+        "Spark and Flink drop nothing: what comes beyond what the core carries waits. Ages are those of TDSnk2's rows "
         "when they are counted, end to end (since the broker took the trip in) and inside (since the source read it): "
         "the median over windows of ten seconds, and the worst window's 99th percentile. Medians of the runs.",
         "",

@@ -70,9 +70,11 @@ def draw_engines(figures: Mapping[str, Any], path: Path) -> None:
             (name, t, age / 1000) for name, each in courses.items() for t, age in each["age_ms"]["TDSnk2"]
         ],
     }
+    end = max(t for rows in panels.values() for _, t, _ in rows)
     charts_of = []
     for title, rows in panels.items():
-        x = alt.X("t:Q", title="time since the first phase began (s)", axis=alt.Axis(grid=False))
+        scale = alt.Scale(domain=[0, end], nice=False)
+        x = alt.X("t:Q", title="time since the first phase began (s)", axis=alt.Axis(grid=False), scale=scale)
         line = (
             alt.Chart(pd.DataFrame(rows, columns=["engine", "t", "value"]))
             .mark_line(point=alt.OverlayMarkDef(size=12))
