@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from benchmarks.evaluation import document, scenarios
+from benchmarks.evaluation.costs import costs
 from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput
 from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
@@ -33,6 +34,7 @@ PARTS: Mapping[str, Callable[[Path, float], dict[str, Any]]] = {
     "scenario3": scenarios.kafka_lag,
     "engines": engines,
     "goodput": goodput,
+    "costs": costs,
 }
 
 

@@ -49,18 +49,36 @@ def points(
     }
 
 
-def start_taxi_drives(session: Session, restrictions: Mapping[str, tuple[int, float]]) -> None:
+#: A query over cleaned trips of all topics together, with `_weight`.
+Query = Callable[[DataFrame], DataFrame]
+
+
+def start_taxi_drives(
+    session: Session, restrictions: Mapping[str, tuple[int, float]], queries: Mapping[str, Query] | None = None
+) -> None:
     """Two sources that clean trips, TDSnk1 on two instances and the heavier TDSnk2, with (priority, minimum accuracy)
-    of each."""
+    of each; `queries` are what these two do, default `taxi_queries`."""
     columns = trip_schema(COLUMNS)
     for name, topic in zip(("TDSrc1", "TDSrc2"), TOPICS, strict=True):
-        session.stream(name, _clean, topic=topic, schema=columns)
+        session.stream(name, clean, topic=topic, schema=columns)
+    for name, query in (queries or taxi_queries()).items():
+        priority, minimum = restrictions[name]
+        instances = 2 if name == "TDSnk1" else 1
+        session.stream(name, _of_both(query), priority=priority, min_accuracy=minimum, parallelism=instances)
+
+
+def _of_both(query: Query) -> Callable[[DataFrame, DataFrame], DataFrame]:
+    return lambda TDSrc1, TDSrc2: query(TDSrc1.union(TDSrc2))
+
+
+def taxi_queries() -> dict[str, Query]:
+    """TDSnk1, totals by zone, and TDSnk2, round trips by stand: each looks for the stands that are nearest to a trip's
+    ends, the second one to both."""
     from_stand, to_stand = _nearest_stand("pickup"), _nearest_stand("dropoff")
 
-    def by_zone(TDSrc1: DataFrame, TDSrc2: DataFrame) -> DataFrame:
+    def by_zone(trips: DataFrame) -> DataFrame:
         return (
-            TDSrc1.union(TDSrc2)
-            .withColumn("stand", F.expr(from_stand))
+            trips.withColumn("stand", F.expr(from_stand))
             .withWatermark("tpep_dropoff_datetime", "10 seconds")
             .groupBy(F.window("tpep_dropoff_datetime", "10 seconds"), "PULocationID")
             .agg(
@@ -69,10 +87,9 @@ def start_taxi_drives(session: Session, restrictions: Mapping[str, tuple[int, fl
             )
         )
 
-    def by_stand(TDSrc1: DataFrame, TDSrc2: DataFrame) -> DataFrame:
+    def by_stand(trips: DataFrame) -> DataFrame:
         return (
-            TDSrc1.union(TDSrc2)
-            .withColumns({"start": F.expr(from_stand), "end": F.expr(to_stand)})
+            trips.withColumns({"start": F.expr(from_stand), "end": F.expr(to_stand)})
             .withWatermark("tpep_dropoff_datetime", "10 seconds")
             .groupBy(F.window("tpep_dropoff_datetime", "10 seconds"), F.col("start.id").alias("stand"))
             .agg(
@@ -83,9 +100,20 @@ def start_taxi_drives(session: Session, restrictions: Mapping[str, tuple[int, fl
             )
         )
 
-    for name, recipe, instances in (("TDSnk1", by_zone, 2), ("TDSnk2", by_stand, 1)):
-        priority, minimum = restrictions[name]
-        session.stream(name, recipe, priority=priority, min_accuracy=minimum, parallelism=instances)
+    return {"TDSnk1": by_zone, "TDSnk2": by_stand}
+
+
+def light_taxi_queries() -> dict[str, Query]:
+    """In their place, queries that have next to nothing to do, so that what is around them shows: long trips, by where
+    they began and by where they ended."""
+
+    def from_where(trips: DataFrame) -> DataFrame:
+        return trips.where("trip_distance > 8").select("PULocationID", "minutes", "total_amount", "_weight")
+
+    def to_where(trips: DataFrame) -> DataFrame:
+        return trips.where("trip_distance > 8").select("DOLocationID", "minutes", "tip_amount", "_weight")
+
+    return {"TDSnk1": from_where, "TDSnk2": to_where}
 
 
 #: What the timed queries work out of each row: of which ends of the trip they look for the nearest stand.
@@ -114,7 +142,7 @@ def start_timed_taxi_drives(session: Session, restrictions: Mapping[str, tuple[i
 
 def timed_trips(source: DataFrame) -> DataFrame:
     """The trips in Kafka's records (with `_weight`), cleaned, and when the broker took each in and when it was read."""
-    return _clean(
+    return clean(
         source.select(
             F.from_json(F.col("value").cast("string"), trip_schema(COLUMNS)).alias("trip"),
             F.unix_millis("timestamp").alias("sent_ms"),
@@ -174,7 +202,8 @@ def stands() -> list[Any]:
     return list(zone_centroids().to_pandas().sort_values("share", ascending=False).itertuples())
 
 
-def _clean(source: DataFrame) -> DataFrame:
+def clean(source: DataFrame) -> DataFrame:
+    """Trips that can have been, with how many minutes each took."""
     minutes = (F.unix_millis("tpep_dropoff_datetime") - F.unix_millis("tpep_pickup_datetime")) / 60000
     return source.withColumn("minutes", minutes).where("minutes > 0 AND trip_distance > 0 AND total_amount > 0")
 

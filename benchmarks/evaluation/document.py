@@ -4,66 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.evaluation.costs_section import costs_section
 from benchmarks.evaluation.goodput import NOBODY, QUERIES
+from benchmarks.evaluation.row import Row
 
 COMMAND = "python -m benchmarks.evaluation"
 Figures = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure: what the source says, what came out in each run, and the limit that it is held against."""
-
-    what: str
-    source: str
-    values: Sequence[float | None]
-    unit: str = ""
-    at_most: float | None = None
-    at_least: float | None = None
-    source_value: float | None = None  #: for the ratio
-
-    @property
-    def middle(self) -> float | None:
-        """The median of the runs that have a value."""
-        known = [value for value in self.values if value is not None]
-        return median(known) if known else None
-
-    @property
-    def short(self) -> bool:
-        """Whether the limit is not met, or there is no value."""
-        if self.middle is None:
-            return True
-        return (self.at_most is not None and self.middle > self.at_most) or (
-            self.at_least is not None and self.middle < self.at_least
-        )
-
-    def line(self) -> str:
-        """Of a Markdown table."""
-        limit = ""
-        if self.at_most is not None:
-            limit = f"<= {self.at_most:g}{self.unit}"
-        if self.at_least is not None:
-            limit = f">= {self.at_least:g}{self.unit}"
-        ratio = ""
-        if self.source_value and self.middle is not None:
-            ratio = f"{self.middle / self.source_value:.2f}"
-        mark = "short" if self.short else ("holds" if limit else "")
-        return f"| {self.what} | {self.source} | {self._shown()} | {ratio} | {limit} | {mark} |"
-
-    def _shown(self) -> str:
-        known = [value for value in self.values if value is not None]
-        if not known:
-            return "never"
-        text = f"{median(known):.3g}{self.unit}"
-        if len(known) > 1:
-            text += f" ({min(known):.3g} to {max(known):.3g})"
-        missing = len(self.values) - len(known)
-        return text + (f"; in {missing} of {len(self.values)} runs never" if missing else "")
 
 
 def write(results: Path, path: Path) -> None:
@@ -109,7 +59,7 @@ def _section(part: str, kept: Figures, text: str, rows: Sequence[Row], results: 
 def _shortfalls(rows: Sequence[Row], missing: Sequence[str]) -> str:
     short = [row for row in rows if row.short]
     lines = ["## What falls short", ""]
-    lines += [f"- {row.what}: {row._shown()}, and {row.source or 'the limit'} was to be reached." for row in short]
+    lines += [f"- {row.what}: {row.shown()}, and {row.source or 'the limit'} was to be reached." for row in short]
     lines += [f"- {part} was not run." for part in missing]
     return "\n".join(lines if len(lines) > 2 else [*lines, "Nothing of what was run."])
 
@@ -343,4 +293,5 @@ _SECTIONS: Mapping[str, Callable[[Sequence[Figures]], tuple[str, list[Row]]]] = 
     "scenario3": _scenario3,
     "engines": _engines,
     "goodput": _goodput,
+    "costs": costs_section,
 }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.evaluation import readings
-from benchmarks.evaluation.document import Row
+from benchmarks.evaluation.row import Row
 
 
 def line(

@@ -1,0 +1,165 @@
+"""The part of EVALUATION.md that tells what it all costs, written from the figures alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from benchmarks.evaluation.row import Row
+
+Figures = Mapping[str, Any]
+REACH = 0.8  #: of what plain Spark carries
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU microseconds that a row of the input costs one engine."""
+
+    sources: float  #: tasks of the sources; 0 where there are none
+    queries: float  #: tasks of the queries
+    beside: float  #: the rest of the process: planning, commits, Kafka's threads, collection, compilation
+
+    @property
+    def total(self) -> float:
+        """Of the task manager's process."""
+        return self.sources + self.queries + self.beside
+
+
+def spent(drain: Figures) -> Spent | None:
+    """Of one backlog; None where the CPU of its tasks was not asked for."""
+    tasks = drain["task_cpu_s"]
+    if not tasks:
+        return None
+    per_row = {name: 1e6 * cpu / drain["rows"] for name, cpu in tasks.items()}
+    sources = sum(us for name, us in per_row.items() if name.startswith("TDSrc"))
+    queries = sum(per_row.values()) - sources
+    return Spent(sources, queries, 1e6 * drain["jvm_cpu_s"] / drain["rows"] - sources - queries)
+
+
+def ratios(turns: Figures) -> list[float | None]:
+    """Ours by plain Spark's, turn by turn."""
+    return [a["rate"] / b["rate"] for a, b in zip(turns["ours"], turns["plain"], strict=True)]
+
+
+def idle_each(observed: Mapping[str, Figures]) -> float:
+    """What one more idle instance costs, % of one core: the slope between the fewest and the most."""
+    counts = sorted(map(int, observed))
+    few, many = observed[str(counts[0])], observed[str(counts[-1])]
+    return float(many["idle_cpu"] - few["idle_cpu"]) / (counts[-1] - counts[0])
+
+
+def costs_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
+    """Text and table."""
+    rows: list[Row] = []
+    capacity = [
+        "| queries | engine | rows/s | CPU, us a row | sources' tasks | queries' tasks | beside tasks |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    told = []
+    for name in runs[0]["capacity"]:
+        turns = [run["capacity"][name] for run in runs]
+        every = [ratio for each in turns for ratio in ratios(each)]
+        rows.append(Row(f"one core at accuracy 1, queries {name}: ours by plain Spark", "1", every, at_least=REACH))
+        by_engine = {engine: _middle([d for each in turns for d in each[engine]]) for engine in ("ours", "plain")}
+        for engine, cost in by_engine.items():
+            rate = median(d["rate"] for each in turns for d in each[engine])
+            capacity.append(
+                f"| {name} | {engine} | {rate:,.0f} | {cost.total:.1f} | {cost.sources:.1f} | {cost.queries:.1f} "
+                f"| {cost.beside:.1f} |"
+            )
+        told.append(_difference(name, by_engine["ours"], by_engine["plain"]))
+    rows += _delays(runs)
+    text = "\n".join(
+        [
+            "Costs",
+            "What one core carries of Taxi Drives when nothing is shed: the rows of a backlog of both topics, by the "
+            "time from the first row into the topics to the last row out of the last query, in turns on the same task "
+            "manager. Ours has two sources, four streams and two queries (three instances), shedders open and the "
+            "controller observing; plain Spark has what one would write without us, two queries each of which reads, "
+            "parses and cleans both topics itself, without streams, shedders and weights, in the same mode and with "
+            "the same settings of readers and writers. *as it is*: the queries of the scenarios, which look for the "
+            "nearest stands and keep totals; *light*: a filter in their place, so that what is around the queries "
+            "shows. CPU is that of the task manager's process, for a row of the input, both queries together.",
+            "",
+            *capacity,
+            "",
+            *told,
+            "",
+            *_parts(runs),
+        ]
+    )
+    return text, rows
+
+
+def _middle(drains: Sequence[Figures]) -> Spent:
+    known = [cost for cost in map(spent, drains) if cost is not None]
+    return Spent(
+        median(cost.sources for cost in known),
+        median(cost.queries for cost in known),
+        median(cost.beside for cost in known),
+    )
+
+
+def _difference(name: str, ours: Spent, plain: Spent) -> str:
+    """Where the difference goes, in words."""
+    more = ours.total - plain.total
+    queries, beside = ours.queries - plain.queries, ours.beside - plain.beside
+    said = [f"the sources' tasks take {ours.sources:.1f} us, which plain Spark has not"]
+    said.append(f"the queries' tasks {abs(queries):.1f} us {'more' if queries > 0 else 'less'}")
+    said.append(f"what is beside the tasks {abs(beside):.1f} us {'more' if beside > 0 else 'less'}")
+    return (
+        f"Queries {name}: a row costs ours {abs(more):.1f} us {'more' if more > 0 else 'less'} than plain Spark: "
+        f"{', '.join(said[:-1])}, and {said[-1]}."
+    )
+
+
+def _parts(runs: Sequence[Figures]) -> list[str]:
+    """A table of the parts, and what they come to for each engine before any query's work."""
+    us = {part: median(run["parts"]["parts_us"][part] for run in runs) for part in runs[0]["parts"]["parts_us"]}
+    twice = 2 * (us["read the topic"] + us["parse and clean, as one would write it"])
+    reading = us["read the stream"] + us["decode"] + us["shed what waited"]
+    sending = us["encode for a stream"] + us["write to a stream"] + us["write to a second stream"]
+    source = us["read the topic"] + us["parse and clean"] + us["shed at the source"] + sending
+    return [
+        "What the parts of an instance cost, from micro-batches that differ by one thing each (CPU of the tasks; what "
+        "Kafka's own threads take is not in it):",
+        "",
+        "| part | us a row |",
+        "|---|---:|",
+        *(f"| {part} | {value:.1f} |" for part, value in us.items()),
+        "",
+        f"So a row that two queries need costs ours {source + 2 * reading:.1f} us before any query's work "
+        f"({source:.1f} at the source, {reading:.1f} at each reading end), and plain Spark, whose queries both do, "
+        f"{twice:.1f} us. As one would write it, Spark parses a row for the filter's columns and again for the row.",
+    ]
+
+
+def _delays(runs: Sequence[Figures]) -> list[Row]:
+    def every(*path: str) -> list[float | None]:
+        found: list[float | None] = []
+        for run in runs:
+            value: Any = run
+            for key in path:
+                value = value[key]
+            found += value if isinstance(value, list) else [value]
+        return found
+
+    rows = [
+        Row("dial turned to the first row under it", "at once", every("dial", "dial_ms"), " ms", at_most=250),
+        Row("cycle begun to the first row under its dials", "", every("dial", "cycle_ms"), " ms", at_most=1000),
+        Row("override to the first row under it (a cycle is awaited)", "", every("dial", "override_ms"), " ms"),
+        Row("move between warm task managers: no row for", "", every("move", "without_a_row_s"), " s", at_most=3),
+        Row("... from the call to the first row there", "", every("move", "call_to_first_row_s"), " s", at_most=60),
+        Row("a task manager's start until it is up and warm", "", every("start_s"), " s", at_most=60),
+    ]
+    for count in runs[0]["observe"]:
+        rows.append(
+            Row(f"observing {count} instances", "", every("observe", count, "observe_ms"), " ms", at_most=1000.0)
+        )
+    idle: list[float | None] = [idle_each(run["observe"]) for run in runs]
+    rows.append(Row("one more instance without input", "", idle, " % of a core"))
+    for part in runs[0]["memory_mib"]:
+        rows.append(Row(f"resident memory: {part}", "", every("memory_mib", part), " MiB"))
+    return rows

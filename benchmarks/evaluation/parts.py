@@ -1,0 +1,180 @@
+"""What the parts of a task instance cost: CPU of Spark's tasks per row, from plans that differ by one thing."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from benchmarks.evaluation.applications import COLUMNS, clean
+from benchmarks.evaluation.capacity import first
+from benchmarks.evaluation.cluster import Run
+from qod_magics.data.schema import trip_schema
+from qod_magics.kafka.topics import create_topics
+from qod_magics.spark import stages
+from qod_magics.spark.pipeline import (
+    GATHERING_READER,
+    JSON_FORMAT,
+    Feed,
+    Job,
+    Weigh,
+    Workshop,
+    schema_of_stream,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+ROWS = 80_000
+FILL_PER_S = 40_000.0
+TRIPS, EDGE, SENT = "parts.trips", "parts.edge", ("parts.sent1", "parts.sent2")
+
+#: What each part is: the plan that has it, and the plan that has all but it.
+STEPS: Mapping[str, tuple[str, str | None]] = {
+    "read the topic": ("read", None),
+    "parse and clean, as one would write it": ("parse", "read"),
+    "parse and clean": ("parse once", "read"),
+    "shed at the source": ("source", "parse once"),
+    "encode for a stream": ("encode", "source"),
+    "write to a stream": ("send", "encode"),
+    "write to a second stream": ("send to two", "send"),
+    "read the stream": ("read stream", None),
+    "decode": ("decode", "read stream"),
+    "shed what waited": ("accept", "decode"),
+}
+
+
+def parts(run: Run, scale: float) -> dict[str, Any]:
+    """Microseconds of CPU a row of each part, in each repeat."""
+    rows = int(ROWS * max(scale, 0.5))
+    create_topics(run.session.kafka, dict.fromkeys((TRIPS, EDGE, *SENT), 1))
+    data = {"generator": "taxi-trips", "columns": COLUMNS}
+    feed = {"topic": TRIPS, "partitions": 1, "data": data, "rate": FILL_PER_S}
+    run.inject({"seed": 1, "duration_s": rows / FILL_PER_S, "topics": [feed]}).wait(60)
+    plans = Plans(run)
+    plans.cost(plans.filling, "kafka")
+    spent: dict[str, list[float]] = {}
+    for repeat in range(4 if scale >= 1 else 2):
+        for name, plan in plans.all().items():
+            us = plans.cost(plan, "kafka" if name.startswith("send") else "noop")
+            if repeat > 0:  # the first one warms up
+                spent.setdefault(name, []).append(us)
+    return {"plans_us": spent, "parts_us": steps(spent)}
+
+
+def steps(spent: Mapping[str, list[float]]) -> dict[str, float]:
+    """Microseconds a row of each part: the median over the repeats of the difference between its plans."""
+    return {
+        part: median(a - b for a, b in zip(spent[with_it], spent[without] if without else _nothing(), strict=False))
+        for part, (with_it, without) in STEPS.items()
+    }
+
+
+def _nothing() -> Iterator[float]:
+    while True:
+        yield 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """Plans on the first task manager, each of which reads a topic to its end."""
+
+    run: Run
+
+    @property
+    def workshop(self) -> Workshop:
+        """Builds plans as those of task instances are built."""
+        return self.run.session.runtime.workshop(first(self.run))
+
+    def all(self) -> dict[str, Callable[[], DataStreamWriter]]:
+        """By name."""
+        return {
+            "read": lambda: self._records(TRIPS).select("value").writeStream,
+            "parse": lambda: self._trips().writeStream,
+            "parse once": lambda: clean(self._parsed_once(TRIPS, trip_schema(COLUMNS))).writeStream,
+            "source": lambda: self._instance(self._source()),
+            "encode": lambda: self._instance(self._source(SENT[0])),
+            "send": lambda: self._instance(self._source(SENT[0])),
+            "send to two": lambda: self._instance(self._source(*SENT)),
+            "read stream": lambda: self._records(EDGE).select("value", "headers").writeStream,
+            "decode": lambda: self._decoded().writeStream,
+            "accept": lambda: self._instance(self._reader()),
+        }
+
+    def filling(self) -> DataStreamWriter:
+        """Writes the stream that others read."""
+        return self._instance(self._source(EDGE))
+
+    def cost(self, plan: Callable[[], DataStreamWriter], sink: str) -> float:
+        """Run it and return CPU microseconds of its tasks a row read."""
+        with tempfile.TemporaryDirectory() as checkpoint:
+            writer = plan().format(sink).option("checkpointLocation", checkpoint)
+            query = writer.outputMode("append").trigger(availableNow=True).start()
+            if not query.awaitTermination(120):
+                query.stop()
+                raise TimeoutError(f"{plan} took two minutes")
+            reports = [json.loads(report.json) for report in query.recentProgress]
+        rows = sum(source["numInputRows"] for report in reports for source in report["sources"])
+        return 1e6 * self._cpu_s(str(query.runId)) / rows
+
+    def _cpu_s(self, run_id: str) -> float:
+        manager = first(self.run)
+        assert manager.ui is not None
+        assert manager.application is not None
+        for _ in range(20):  # what tells of it is told a little later
+            by_batch = stages.cpu_by_batch(stages.completed_stages(manager.ui, manager.application))
+            spent = sum(cpu for (run, _), cpu in by_batch.items() if run == run_id)
+            if spent:
+                return spent
+            time.sleep(0.1)
+        raise TimeoutError(f"the task manager does not say what run {run_id} cost")
+
+    def _records(self, topic: str) -> DataFrame:
+        """The read of a task instance, bare."""
+        options = {**GATHERING_READER, **self.run.session.kafka.spark_options(), "failOnDataLoss": "false"}
+        reader = first(self.run).spark.readStream.format("kafka").options(**options).option("includeHeaders", "true")
+        return reader.option("assign", json.dumps({topic: [0]})).option("startingOffsets", "earliest").load()
+
+    def _trips(self) -> DataFrame:
+        """What a filter asks for is parsed for the filter, and again for the row."""
+        row = F.from_json(F.col("value").cast("string"), trip_schema(COLUMNS)).alias("row")
+        return clean(self._records(TRIPS).select(row).select("row.*"))
+
+    def _parsed_once(self, topic: str, schema: StructType | str, options: Mapping[str, str] | None = None) -> DataFrame:
+        """As task instances do it."""
+        row = F.from_json(F.col("value").cast("string"), schema, dict(options or {}))
+        return self._records(topic).select(F.inline(F.array(row)))
+
+    def _decoded(self) -> DataFrame:
+        return self._parsed_once(EDGE, self._trips().schema, JSON_FORMAT)
+
+    def _instance(self, job: Job) -> DataStreamWriter:
+        """As a task instance is built: shedders and counts are in place."""
+        with self.workshop.result(job) as rows:
+            return self.workshop.writer(job, rows) if job.topics else rows.writeStream
+
+    def _source(self, *to: str) -> Job:
+        feed = Feed("in", ("in",), TRIPS, (0,), {}, trip_schema(COLUMNS), False)
+        return _job(feed, clean, to)
+
+    def _reader(self) -> Job:
+        feed = Feed("in>out", ("in",), EDGE, (0,), {}, schema_of_stream(self._trips().schema), True)
+        return _job(feed, lambda rows: rows, ())
+
+
+def _job(feed: Feed, recipe: Callable[[DataFrame], DataFrame], to: tuple[str, ...]) -> Job:
+    @contextmanager
+    def build(_spark: SparkSession, inputs: Mapping[str, DataFrame], _weigh: Weigh) -> Iterator[DataFrame]:
+        yield recipe(inputs["in"])
+
+    outlets = tuple(f"in>{topic}" for topic in to)
+    return Job("in", "in.1", 0, (feed,), build, outlets, tuple((t, 1, None) for t in to), None, None, None)

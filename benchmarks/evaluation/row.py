@@ -1,0 +1,59 @@
+"""One figure of the evaluation, beside what it is held against. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure: what the source says, what came out in each run, and the limit that it is held against."""
+
+    what: str
+    source: str
+    values: Sequence[float | None]
+    unit: str = ""
+    at_most: float | None = None
+    at_least: float | None = None
+    source_value: float | None = None  #: for the ratio
+
+    @property
+    def middle(self) -> float | None:
+        """The median of the runs that have a value."""
+        known = [value for value in self.values if value is not None]
+        return median(known) if known else None
+
+    @property
+    def short(self) -> bool:
+        """Whether the limit is not met, or there is no value."""
+        if self.middle is None:
+            return True
+        return (self.at_most is not None and self.middle > self.at_most) or (
+            self.at_least is not None and self.middle < self.at_least
+        )
+
+    def line(self) -> str:
+        """Of a Markdown table."""
+        limit = ""
+        if self.at_most is not None:
+            limit = f"<= {self.at_most:g}{self.unit}"
+        if self.at_least is not None:
+            limit = f">= {self.at_least:g}{self.unit}"
+        ratio = ""
+        if self.source_value and self.middle is not None:
+            ratio = f"{self.middle / self.source_value:.2f}"
+        mark = "short" if self.short else ("holds" if limit else "")
+        return f"| {self.what} | {self.source} | {self.shown()} | {ratio} | {limit} | {mark} |"
+
+    def shown(self) -> str:
+        """The median of the runs that have a value, with their range."""
+        known = [value for value in self.values if value is not None]
+        if not known:
+            return "never"
+        text = f"{median(known):.3g}{self.unit}"
+        if len(known) > 1:
+            text += f" ({min(known):.3g} to {max(known):.3g})"
+        missing = len(self.values) - len(known)
+        return text + (f"; in {missing} of {len(self.values)} runs never" if missing else "")
