@@ -35,7 +35,7 @@ QUERIES: Mapping[str, Callable[[], dict[str, Query]]] = {"as it is": taxi_querie
 #: Nothing is ever shed.
 RESTRICTIONS = {"TDSnk1": (1, 1.0), "TDSnk2": (1, 1.0)}
 DRAIN_S = 10.0  #: about how long the backlog of a turn lasts, at full length
-FIRST_ROWS = {"as it is": 4_000, "light": 30_000}  #: of both topics together, in the turn that finds the rate
+FIRST_ROWS = {"as it is": 3_000, "light": 20_000}  #: of both topics together, in the turn that finds the rate
 QUIET_S = 1.5  #: longer than the gap between two batches
 PATIENCE_S = 240.0
 CREDIT_S = 7.0  #: a real-time batch, and some: after that the CPU of all that was done is known
@@ -67,7 +67,7 @@ class Drain:
 def capacity(run: Run, scale: float) -> dict[str, Any]:
     """The turns of both engines, by what the queries do."""
     turns = 3 if scale >= 1 else 1
-    return {name: _turns(run, name, turns, DRAIN_S * max(scale, 0.5)) for name in QUERIES}
+    return {name: _turns(run, name, turns, DRAIN_S * max(scale, 0.3)) for name in QUERIES}
 
 
 def _turns(run: Run, name: str, turns: int, seconds: float) -> dict[str, Any]:

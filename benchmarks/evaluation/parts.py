@@ -151,7 +151,7 @@ class Plans:
 
     def _parsed_once(self, topic: str, schema: StructType | str, options: Mapping[str, str] | None = None) -> DataFrame:
         """As task instances do it."""
-        row = F.from_json(F.col("value").cast("string"), schema, dict(options or {}))
+        row = F.from_json(F.col("value").cast("string"), schema, None if options is None else dict(options))
         return self._records(topic).select(F.inline(F.array(row)))
 
     def _decoded(self) -> DataFrame:
