@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.dag import Dag, above, queries_of
 from qod_magics.controller.entry import Entry
 from qod_magics.controller.needs import Need, needs
-from qod_magics.core.plan import Plan
+from qod_magics.core.keyed import in_order
 from qod_magics.core.snapshot import Instance, Snapshot, Task
 from qod_magics.core.table import column
 from qod_magics.policies.stream_economics import restrictions
@@ -74,15 +74,13 @@ def limits(snapshot: Snapshot, found: Mapping[str, Need], tasks: Iterable[str]) 
     return hosts
 
 
-def limiting(snapshot: Snapshot, plan: Plan, task: str, limited: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The task managers that limit the accuracy asked of `task`: of a query its own, of another task those of the
-    query that is given the most, since that is whose accuracy it runs at."""
-    dag = Dag.of(snapshot)
-    downstream, names = dag.topology.downstream, dag.names
-    t = dag.topology.position[task]
+def limiting(dag: Dag, desired: Sequence[float], t: int, limited: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The task managers that limit the accuracy asked of a task: of a query its own, of another task those of the
+    query that is given the most, since that is whose accuracy it runs at. `desired`: by position, as is `t`."""
+    downstream = dag.topology.downstream
     while downstream[t]:
-        t = max(downstream[t], key=lambda consumer: plan.desired[names[consumer]])
-    return limited[names[t]]
+        t = max(downstream[t], key=desired.__getitem__)
+    return limited[dag.names[t]]
 
 
 def supply(name: str, need: Need) -> str:
@@ -150,7 +148,9 @@ def _cause(task: Task, decision: Decision) -> list[str]:
         parts.append(
             f"to be moved: {listed(list(dict.fromkeys(moved)))}, so its queries run at their minimum meanwhile"
         )
-    for host in limiting(snapshot, plan, task.id, limits(snapshot, found, [task.id])):
+    dag = Dag.of(snapshot)
+    limited = limits(snapshot, found, [task.id])
+    for host in limiting(dag, in_order(plan.desired, dag.tasks), dag.topology.position[task.id], limited):
         words = pressure(host, found[host], warming.get(host, []))
         if host not in warming:
             here = {i.task for i in snapshot.instances if i.task_manager == host}

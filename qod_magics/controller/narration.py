@@ -33,7 +33,8 @@ class Said:
 def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, ...], Said]:
     """The entries for a cycle's decision, and what has been said then."""
     plan = decision.plan
-    tasks = Dag.of(decision.snapshot).tasks
+    dag = Dag.of(decision.snapshot)
+    tasks = dag.tasks
     wanted = in_order(plan.desired, tasks)
     desired = _last_said(said, tasks)
     changed = [t for t in differing(desired, wanted) if abs(wanted[t] - desired[t]) > WORTH_SAYING]
@@ -50,7 +51,7 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
         words: dict[tuple[str, ...], str] = {}  #: by the task managers that limit a task
         for t in changed:
             task = tasks.all[t]
-            hosts = limiting(decision.snapshot, plan, task, limited)
+            hosts = limiting(dag, wanted, t, limited)
             if hosts not in words:
                 each = [pressure(host, found[host], warming.get(host, [])) for host in hosts]
                 words[hosts] = "; ".join(each) or "no task manager is short of CPU"
