@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from benchmarks.evaluation.parts import ONCE
 from benchmarks.evaluation.row import Row
 
 Figures = Mapping[str, Any]
@@ -118,7 +119,7 @@ def _difference(name: str, ours: Spent, plain: Spent) -> str:
 def _parts(runs: Sequence[Figures]) -> list[str]:
     """A table of the parts, and what they come to for each engine before any query's work."""
     us = {part: median(run["parts"]["parts_us"][part] for run in runs) for part in runs[0]["parts"]["parts_us"]}
-    twice = 2 * (us["read the topic"] + us["parse and clean, as one would write it"])
+    twice = 2 * (us["read the topic"] + us["parse and clean"])
     reading = us["read the stream"] + us["decode"] + us["shed what waited"]
     sending = us["encode for a stream"] + us["write to a stream"] + us["write to a second stream"]
     source = us["read the topic"] + us["parse and clean"] + us["shed at the source"] + sending
@@ -132,7 +133,8 @@ def _parts(runs: Sequence[Figures]) -> list[str]:
         "",
         f"So a row that two queries need costs ours {source + 2 * reading:.1f} us before any query's work "
         f"({source:.1f} at the source, {reading:.1f} at each reading end), and plain Spark, whose queries both do, "
-        f"{twice:.1f} us. As one would write it, Spark parses a row for the filter's columns and again for the row.",
+        f"{twice:.1f} us. Spark pushes the filter that cleans trips in front of the parse and parses for it, too: each "
+        f"row parsed once would save {us['parse and clean'] - us[ONCE]:.1f} us of each parse.",
     ]
 
 
