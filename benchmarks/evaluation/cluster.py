@@ -11,11 +11,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from qod_magics.core.snapshot import Instance, Snapshot
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session import Session
 
-CALM_CYCLES = 4  #: in a row without a drop, before a calm load is said to be measured
+BUSY = 4.0  #: times the calm load, while what a row costs is measured
+BUSY_CYCLES = 8
+MEASURED_CYCLES = 3  #: the last ones, of which the median is taken
 LOOK_S = 0.25
 
 Say = Callable[[str], None]
@@ -71,35 +74,42 @@ class Run:
 
         return asyncio.run(self.session.until_settled(at_least_s, quiet_s, at_most_s, show=lambda _: None))
 
-    def calibrate(self, calm: Mapping[str, Any], rows_per_s: float) -> Injector:
-        """Measure the tasks idle, then under a calm load of `rows_per_s` of all inputs together, which goes on.
-        Nothing is shed meanwhile.
+    def calibrate(self, at: Callable[[float], Mapping[str, Any]], calm: float) -> Injector:
+        """Measure the tasks idle, then under a load that keeps them busy, by which their code is warm and what they use
+        without rows matters little; then what else the first task manager does, under a calm load, which goes on.
+        Nothing is shed meanwhile. `at` makes the scenario of so many rows/s of all inputs together; `calm` are those
+        of the calm load.
 
         Raises:
-            NotCalm: the calm load fell behind for 100 s.
+            NotCalm: what waited under the calm load did not go within 150 s.
 
         """
         self._cycles(2)
-        self.idle_cpu = self._tasks_cpu()
+        idle = self._by_task(lambda i: i.cpu)
+        self.idle_cpu = sum(idle.values())
         self.session.pause(open_shedders=True)
-        load = self.inject(calm)
+        busy = self.inject(at(BUSY * calm))
+        self._cycles(BUSY_CYCLES - MEASURED_CYCLES)
+        found = []
+        for _ in range(MEASURED_CYCLES):
+            self._cycles(1)
+            found.append(self._row_cpu(idle))
+        self.cpu_per_row = median(found)
+        busy.stop()
+        load = self.inject(at(calm))
         self.phase("calm")
-        found: list[tuple[float, float]] = []
-        for _ in range(20):
+        seen: list[float] = []
+        for _ in range(30):
             self._cycles(1)
             last = self.session.last
             assert last is not None
-            assert last.measured is not None
-            accuracy = last.measured.accuracy
-            full = bool(accuracy) and all(share is not None and share > 0.9 for share in accuracy.values())
-            waits = max(last.measured.lag.values(), default=0) > last.period_s * rows_per_s
-            found = [*found, (self._tasks_cpu(), self._cpu_for_tasks())] if full and not waits else []
-            if len(found) == CALM_CYCLES:
+            waits = last.measured is None or max(last.measured.lag.values(), default=0) > last.period_s * calm
+            seen = [] if waits else [*seen, self._cpu_for_tasks()]
+            if len(seen) == MEASURED_CYCLES:
+                self.for_tasks = median(seen)
                 self.session.resume()
-                used, self.for_tasks = (median(values) for values in zip(*found, strict=True))
-                self.cpu_per_row = max(used - self.idle_cpu, 0.1) / rows_per_s
                 return load
-        raise NotCalm("the calm load fell behind for 100 s: is something else at work on this machine?")
+        raise NotCalm("what waited did not go within 150 s of calm load: is something else at work on this machine?")
 
     def rows_for(self, times: float) -> float:
         """Rows/s of all inputs together for which the tasks would need `times` what the first task manager has."""
@@ -110,16 +120,30 @@ class Run:
         while self.session.last is None or self.session.last.number < seen + count:
             time.sleep(LOOK_S)
 
-    def _tasks_cpu(self) -> float:
+    def _snapshot(self) -> Snapshot:
         assert self.session.last is not None
         assert self.session.last.snapshot is not None
-        return sum(i.cpu for i in self.session.last.snapshot.instances)
+        return self.session.last.snapshot
+
+    def _by_task(self, what: Callable[[Instance], float]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for instance in self._snapshot().instances:
+            found[instance.task] = found.get(instance.task, 0.0) + what(instance)
+        return found
+
+    def _row_cpu(self, idle: Mapping[str, float]) -> float:
+        """% of one core for a row/s of all inputs together: what each task uses for a row that it reads, and how many
+        of the rows that is, where each topic brings as many and every query reads all."""
+        used, rows = self._by_task(lambda i: i.cpu), self._by_task(lambda i: i.in_rate)
+        sources = [task.id for task in self._snapshot().tasks if not task.upstream]
+        share = {task: 1 / len(sources) if task in sources else 1.0 for task in used}
+        return sum(
+            share[task] * max(used[task] - idle.get(task, 0.0), 0.0) / rows[task] for task in used if rows[task] > 0
+        )
 
     def _cpu_for_tasks(self) -> float:
         """Of the first task manager."""
-        assert self.session.last is not None
-        snapshot = self.session.last.snapshot
-        assert snapshot is not None
+        snapshot = self._snapshot()
         first = snapshot.task_managers[0]
         tasks = sum(i.cpu for i in snapshot.instances if i.task_manager == first.id)
         return 100 * first.cores - max(first.cpu - tasks, 0)

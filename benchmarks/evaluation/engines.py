@@ -48,7 +48,7 @@ def engines(out: Path, scale: float) -> dict[str, Any]:
 
     with running(record, dict.fromkeys(TOPICS, 1)) as run:
         start_timed_taxi_drives(run.session, RESTRICTIONS)
-        run.calibrate(trips(CALM / 2, LONG_S), CALM).stop()
+        run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM).stop()
         rates = {times: run.rows_for(times) for _, times, _ in COURSE}
         for name in POLICIES:
             _decide_by(run.session, name)

@@ -36,6 +36,11 @@ def series(lines: Lines) -> list[dict[str, Any]]:
     ]
 
 
+def measured_part(lines: Lines) -> Lines:
+    """Without what came before the first phase after `calm`: there costs are measured, and nothing is shed."""
+    return lines[next((i for i, line in enumerate(lines) if line.get("phase") not in (None, "calm")), 0) :]
+
+
 def worst_margin(lines: Lines) -> dict[str, float]:
     """By query, measured accuracy less the minimum at its worst, over all cycles in which nothing warms up."""
     found: dict[str, float] = {}

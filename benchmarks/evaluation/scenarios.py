@@ -42,7 +42,7 @@ def two_priorities(out: Path, scale: float) -> dict[str, Any]:
     record = out / "scenario2.jsonl"
     with running(record, {**dict.fromkeys(TOPICS, 1), "points": 2}) as run:
         start_taxi_drives(run.session, {"TDSnk1": (2, 0.2), "TDSnk2": (3, 0.4)})
-        load = run.calibrate(trips(CALM / 2, LONG_S), CALM)
+        load = run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM)
         run.phase("second-task-manager")
         run.session.add_task_manager(cpus=[run.last_core])
         start_knn(run.session, "KNN", 1, 0.1)
@@ -69,7 +69,7 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
     record = out / "scenario3.jsonl"
     with running(record, {"points": 2}) as run:
         start_knn(run.session, "KNN", 1, 0.1)
-        load = run.calibrate(points(200, LONG_S), 200)
+        load = run.calibrate(lambda rate: points(rate, LONG_S), 200)
         load.stop()
         top = run.rows_for(2.5)
         unit = 20 * scale
@@ -99,7 +99,7 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
 
 def _taxi_course(run: Run, scale: float, over: float, heavy: float) -> None:
     """Calm, then a load of `over` times one task manager, a second one, `heavy` times, and calm again."""
-    run.calibrate(trips(CALM / 2, LONG_S), CALM)
+    run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM)
     first = max(run.rows_for(over) - CALM, CALM)
     second = max(run.rows_for(heavy) - first - CALM, 0.4 * first)
     loads = []
@@ -125,10 +125,10 @@ def _figures(record: Path) -> dict[str, Any]:
     criteria = [c for c in verdict(lines) if c.name.startswith(HOLD)]
     return {
         "criteria": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in criteria],
-        "worst_margin": readings.worst_margin(lines),
+        "worst_margin": readings.worst_margin(readings.measured_part(lines)),
         "moves": readings.moves(lines),
         "homes": readings.homes(lines[-1]),
-        "most_lag_periods": readings.most_lag_periods(lines),
+        "most_lag_periods": readings.most_lag_periods(readings.measured_part(lines)),
         "period_s": period_s(lines[-1]),
         "series": readings.series(lines),
     }
@@ -137,7 +137,7 @@ def _figures(record: Path) -> dict[str, Any]:
 def _taxi_figures(record: Path) -> dict[str, Any]:
     lines = tuple(read(record))
     return {
-        "accuracy_error": readings.source_errors(lines),
+        "accuracy_error": readings.source_errors(readings.measured_part(lines)),
         "reaction_up_s": readings.reaction_s(lines, "overload"),
         "reaction_down_s": readings.reaction_s(lines, "calm-again"),
         "accuracy": {
