@@ -18,6 +18,7 @@ from qod_magics.phases import Lines, is_repeated, period_s
 from qod_magics.verdict import queries, verdict
 
 CALM = 250.0  #: rows/s of both topics together while costs are measured
+CALM_S = 10.0  #: at least, once costs are measured and shedders are the controller's again
 LONG_S = 3600.0  #: longer than any run
 #: What of the verdict on a recording holds of any scenario.
 HOLD = ("every plan", "every query keeps", "lag stays", "every row")
@@ -43,6 +44,7 @@ def two_priorities(out: Path, scale: float) -> dict[str, Any]:
     with running(record, {**dict.fromkeys(TOPICS, 1), "points": 2}) as run:
         start_taxi_drives(run.session, {"TDSnk1": (2, 0.2), "TDSnk2": (3, 0.4)})
         load = run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM)
+        run.until_settled(CALM_S)
         run.phase("second-task-manager")
         run.session.add_task_manager(cpus=[run.last_core])
         start_knn(run.session, "KNN", 1, 0.1)
@@ -70,6 +72,7 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
     with running(record, {"points": 2}) as run:
         start_knn(run.session, "KNN", 1, 0.1)
         load = run.calibrate(lambda rate: points(rate, LONG_S), 200)
+        run.until_settled(CALM_S)
         load.stop()
         top = run.rows_for(2.5)
         unit = 20 * scale
@@ -100,6 +103,7 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
 def _taxi_course(run: Run, scale: float, over: float, heavy: float) -> None:
     """Calm, then a load of `over` times one task manager, a second one, `heavy` times, and calm again."""
     run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM)
+    run.until_settled(CALM_S)
     first = max(run.rows_for(over) - CALM, CALM)
     second = max(run.rows_for(heavy) - first - CALM, 0.4 * first)
     loads = []
