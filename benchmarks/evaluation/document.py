@@ -59,7 +59,7 @@ def _section(part: str, kept: Figures, text: str, rows: Sequence[Row], results: 
 def _shortfalls(rows: Sequence[Row], missing: Sequence[str]) -> str:
     short = [row for row in rows if row.short]
     lines = ["## What falls short", ""]
-    lines += [f"- {row.what}: {row.shown()}, and {row.source or 'the limit'} was to be reached." for row in short]
+    lines += [f"- {row.what}: {row.shown()}; to reach: {row.limit or 'a value'}." for row in short]
     lines += [f"- {part} was not run." for part in missing]
     return "\n".join(lines if len(lines) > 2 else [*lines, "Nothing of what was run."])
 

@@ -34,18 +34,20 @@ class Row:
             self.at_least is not None and self.middle < self.at_least
         )
 
+    @property
+    def limit(self) -> str:
+        """What is to be reached; empty where that is nothing."""
+        if self.at_most is not None:
+            return f"<= {self.at_most:g}{self.unit}"
+        return "" if self.at_least is None else f">= {self.at_least:g}{self.unit}"
+
     def line(self) -> str:
         """Of a Markdown table."""
-        limit = ""
-        if self.at_most is not None:
-            limit = f"<= {self.at_most:g}{self.unit}"
-        if self.at_least is not None:
-            limit = f">= {self.at_least:g}{self.unit}"
         ratio = ""
         if self.source_value and self.middle is not None:
             ratio = f"{self.middle / self.source_value:.2f}"
-        mark = "short" if self.short else ("holds" if limit else "")
-        return f"| {self.what} | {self.source} | {self.shown()} | {ratio} | {limit} | {mark} |"
+        mark = "short" if self.short else ("holds" if self.limit else "")
+        return f"| {self.what} | {self.source} | {self.shown()} | {ratio} | {self.limit} | {mark} |"
 
     def shown(self) -> str:
         """The median of the runs that have a value, with their range."""
