@@ -70,7 +70,7 @@ lab: jars ## open JupyterLab on the notebooks
 define tests
 @code=0; \
 $(python) -m pytest -n auto --dist worksteal -m "not live and not browser$(1)" || code=$$?; \
-$(python) -m pytest -m "(live or browser)$(1)" || code=$$?; \
+$(python) -m pytest -m "(live or browser)$(1)" || { last=$$?; [ $$code -gt $$last ] || code=$$last; }; \
 exit $$code
 endef
 

@@ -68,6 +68,12 @@ class Run:
         """Let the cluster work for so long."""
         time.sleep(seconds)
 
+    def cycles(self, count: int) -> None:
+        """Wait until so many more cycles are over."""
+        seen = 0 if self.session.last is None else self.session.last.number
+        while self.session.last is None or self.session.last.number < seen + count:
+            time.sleep(LOOK_S)
+
     def until_settled(self, at_least_s: float, quiet_s: float = 30.0, at_most_s: float = 180.0) -> bool:
         """As `Session.until_settled`, without a notebook."""
         import asyncio
@@ -84,15 +90,15 @@ class Run:
             NotCalm: what waited under the calm load did not go within 150 s.
 
         """
-        self._cycles(2)
+        self.cycles(2)
         idle = self._by_task(lambda i: i.cpu)
         self.idle_cpu = sum(idle.values())
         self.session.pause(open_shedders=True)
         busy = self.inject(at(BUSY * calm))
-        self._cycles(BUSY_CYCLES - MEASURED_CYCLES)
+        self.cycles(BUSY_CYCLES - MEASURED_CYCLES)
         found = []
         for _ in range(MEASURED_CYCLES):
-            self._cycles(1)
+            self.cycles(1)
             found.append(self._row_cpu(idle))
         self.cpu_per_row = median(found)
         busy.stop()
@@ -100,7 +106,7 @@ class Run:
         self.phase("calm")
         seen: list[float] = []
         for _ in range(30):
-            self._cycles(1)
+            self.cycles(1)
             last = self.session.last
             assert last is not None
             waits = last.measured is None or max(last.measured.lag.values(), default=0) > last.period_s * calm
@@ -114,11 +120,6 @@ class Run:
     def rows_for(self, times: float) -> float:
         """Rows/s of all inputs together for which the tasks would need `times` what the first task manager has."""
         return max(times * self.for_tasks - self.idle_cpu, 0.0) / self.cpu_per_row
-
-    def _cycles(self, count: int) -> None:
-        seen = 0 if self.session.last is None else self.session.last.number
-        while self.session.last is None or self.session.last.number < seen + count:
-            time.sleep(LOOK_S)
 
     def _snapshot(self) -> Snapshot:
         assert self.session.last is not None

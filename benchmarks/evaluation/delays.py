@@ -68,7 +68,7 @@ def dial_turns(run: Run, turns: int) -> dict[str, list[float]]:
             by_cycle.append(1000 * (seen - max((at for at in begun if at <= seen), default=called)))
         close()
         session.pause()
-        _next_cycle(run)
+        run.cycles(1)
         for turn in range(turns):
             d, called = values[turn % 2] / 2, time.time()
             manager.turn({session.runtime.board.source(SOURCE): d})
@@ -113,16 +113,6 @@ def _stream(run: Run) -> str:
 
 def _begun(cycle: Cycle) -> float:
     return cycle.at.timestamp()
-
-
-def _next_cycle(run: Run) -> None:
-    last = run.session.last
-    seen = last.number if last is not None else 0
-    deadline = time.monotonic() + PATIENCE_S
-    while (last := run.session.last) is None or last.number <= seen:
-        if time.monotonic() > deadline:
-            raise TimeoutError("no cycle for a minute")
-        time.sleep(0.1)
 
 
 Arriving = Iterator["tuple[float, float] | None"]

@@ -59,7 +59,7 @@ def _find(shown: dict[str, str], words: str) -> str:
     return found
 
 
-@pytest.mark.slow  # and its calm phase must have been measured: a busy machine may not report in it
+@pytest.mark.slow
 def test_k_nearest_neighbours(tmp_path: Path) -> None:
     shown = run("knn.ipynb", tmp_path, CLASSIFY_AGAIN)
     assert re.match(r"KNN runs on tm1 in real-time mode\n", _find(shown, "%%qod_stream KNN"))

@@ -68,6 +68,10 @@ class Flink:
             for query, topic in self._topics.items()
         }
 
+    def stop(self) -> None:
+        """Its results go; the job ends with its cluster."""
+        delete_topics(self.session.kafka, self._topics.values())
+
 
 @contextmanager
 def flink(session: Session, installed: Environment, cpus: set[int], others: set[int]) -> Iterator[Flink]:
@@ -77,4 +81,4 @@ def flink(session: Session, installed: Environment, cpus: set[int], others: set[
         try:
             yield engine
         finally:
-            delete_topics(session.kafka, engine._topics.values())
+            engine.stop()
