@@ -302,7 +302,8 @@ class SparkRuntime:
         """Turn all dials, one call a task manager; begin the moves.
 
         Raises:
-            TaskManagerError: dials of some task manager could not be turned; the others were.
+            TaskManagerError: dials of some task manager could not be turned, or a move names one that is not there; all
+                else was done.
 
         """
         values = {self.board.accuracy(task): desired for task, desired in plan.desired.items()}
@@ -337,20 +338,21 @@ class SparkRuntime:
         for instance in restarts:
             self.cluster.event("dial-fallback", instance=instance.id, why="its task manager refuses reflect: restarted")
             begin(lambda i=instance: self.supervisor.restart(i), instance.id)  # type: ignore[misc]
+        refused = [
+            f"dials of {id} not turned: {error}" for id, error in results.items() if isinstance(error, BaseException)
+        ]
         for id in plan.fail:
             target = plan.place.get(id)
             moving = self.instances.get(id)
-            there = target in self.task_managers and target not in self.cluster.leaving  # still
-            if target is not None and there and moving is not None and moving.state is State.RUNNING:
-                self.move(
-                    id,
-                    target,
-                    f"{moving.task_manager.id if moving.task_manager else '?'} "
-                    "can't give its tasks their minimum accuracies",
-                )
-        failures = [f"{id}: {error}" for id, error in results.items() if isinstance(error, BaseException)]
-        if failures:
-            raise TaskManagerError("Dials not turned: " + "; ".join(failures))
+            if target is None or moving is None or moving.state is not State.RUNNING or target in self.cluster.leaving:
+                continue  # what is being removed takes nobody any more: the next plan is made without it
+            source = moving.task_manager.id if moving.task_manager else "?"
+            try:
+                self.move(id, target, f"{source} can't give its tasks their minimum accuracies")
+            except TaskManagerError as error:
+                refused.append(f"{id} not moved: {error}")
+        if refused:
+            raise TaskManagerError("The plan is not wholly in force: " + "; ".join(refused))
 
     def move(self, id: str, target: str, why: str) -> Future[None]:
         """Begin to move an instance: stop at a batch's end, start from the same checkpoint on `target`.
