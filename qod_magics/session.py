@@ -511,6 +511,11 @@ class Session:
         self._injectors.append(injector)
         return injector
 
+    @property
+    def injectors(self) -> tuple[Injector, ...]:
+        """Those that `inject` started, the oldest first; some may have ended."""
+        return tuple(self._injectors)
+
     def play(self, injector: Injector, applications: Mapping[str, Start] | None = None) -> Player:
         """Do what the injector's scenario says beside its rates, when it says so: name phases, add and remove task
         managers, start and stop applications (functions that declare streams on the session they are given).

@@ -6,35 +6,37 @@ Parts that are not asked for keep the figures that they had.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from benchmarks.evaluation import document, scenarios
+from benchmarks.evaluation import document, kept, scenarios
 from benchmarks.evaluation.costs import costs
 from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput
 from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
+from benchmarks.evaluation.kept import Figures
 
 RESULTS = Path("benchmarks/results")
 BUILD = Path("build/evaluation")
 
-#: (recordings go here, share of the full length) -> figures
-PARTS: Mapping[str, Callable[[Path, float], dict[str, Any]]] = {
-    "scenario1": scenarios.same_priority,
-    "scenario2": scenarios.two_priorities,
-    "scenario3": scenarios.kafka_lag,
-    "engines": engines,
-    "goodput": goodput,
-    "costs": costs,
+#: (recordings go here, share of the full length, runs that there are) -> figures
+Part = Callable[[Path, float, Sequence[Figures]], dict[str, Any]]
+
+
+def _by_itself(part: Callable[[Path, float], dict[str, Any]]) -> Part:
+    return lambda out, scale, _runs: part(out, scale)
+
+
+PARTS: Mapping[str, Part] = {
+    "scenario1": _by_itself(scenarios.same_priority),
+    "scenario2": _by_itself(scenarios.two_priorities),
+    "scenario3": _by_itself(scenarios.kafka_lag),
+    "engines": _by_itself(engines),
+    "goodput": _by_itself(goodput),
+    "costs": _by_itself(costs),
 }
 
 
@@ -44,6 +46,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full length of what is held")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each part, in turns")
+    parser.add_argument("--more", action="store_true", help="add to the runs that are kept; default: begin anew")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the figures are kept")
     parser.add_argument("--document", type=Path, default=Path("EVALUATION.md"), help="what is written from them")
     parser.add_argument("--only-write", action="store_true", help="run nothing, write the document")
@@ -52,56 +55,38 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no part {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
     if not given.only_write:
+        parts = given.parts or list(PARTS)
+        try:
+            runs = {part: _kept(given, part) if given.more else [] for part in parts}
+        except ValueError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
         given.results.mkdir(parents=True, exist_ok=True)
-        runs: dict[str, list[dict[str, Any]]] = {}
+        commit = kept.commit_of_tree()
         for repeat in range(given.repeats):
-            for part in given.parts or PARTS:
+            for part in parts:
                 print(f"--- {part}, run {repeat + 1} of {given.repeats}", flush=True)
-                begun = time.monotonic()
-                out = BUILD / f"run{repeat + 1}"
-                figures = PARTS[part](out, given.scale)
-                runs.setdefault(part, []).append({"took_s": round(time.monotonic() - begun, 1), **figures})
-                kept = {"part": part, "scale": given.scale, **_machine(), "runs": runs[part]}
-                draw(out / f"{part}.jsonl", given.results, part)
-                if part == "goodput":
-                    draw_goodput(figures, given.results / "goodput-rows.svg")
-                if part == "engines":
-                    draw_engines(figures, given.results / "engines-compared.svg")
-                (given.results / f"{part}.json").write_text(json.dumps(_rounded(kept), indent=1) + "\n", "utf-8")
+                _run(part, BUILD / f"run{repeat + 1}", given, runs[part], commit)
     document.write(given.results, given.document)
     print(f"written: {given.document}")
     return 0
 
 
-def _machine() -> dict[str, Any]:
-    """Where and of what the figures are."""
-    processor = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.processor(),
-    )
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{psutil.cpu_count()} virtual cores of {processor}, "
-        f"{psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.system()}, Python {platform.python_version()}",
-        "load_average": psutil.getloadavg()[0],
-        "commit": commit.stdout.strip(),
-    }
+def _kept(given: argparse.Namespace, part: str) -> list[Figures]:
+    return kept.earlier(given.results / f"{part}.json", given.scale)
 
 
-def _rounded(value: Any) -> Any:
-    """Four digits after the point are more than was measured."""
-    if isinstance(value, float):
-        return round(value, 4)
-    if isinstance(value, Mapping):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(each) for each in value]
-    return value
+def _run(part: str, out: Path, given: argparse.Namespace, runs: list[Figures], commit: str) -> None:
+    """Run a part once more, and keep that; charts are of the last run."""
+    begun = time.monotonic()
+    figures = PARTS[part](out, given.scale, runs)
+    runs.append({**kept.provenance(commit, time.monotonic() - begun), **figures})
+    kept.keep(given.results / f"{part}.json", part, given.scale, runs)
+    draw(out / f"{part}.jsonl", given.results, part)
+    if part == "goodput":
+        draw_goodput(figures, given.results / "goodput-rows.svg")
+    if part == "engines":
+        draw_engines(figures, given.results / "engines-compared.svg")
 
 
 if __name__ == "__main__":

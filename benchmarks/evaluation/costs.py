@@ -72,7 +72,7 @@ def memory(run: Run) -> dict[str, float]:
     """Resident memory by process, MiB. This one stands for the kernel: it holds what a notebook's would, and the
     evaluation."""
     session = run.session
-    injectors = [injector.pid for injector in session._injectors if injector.pid is not None]
+    injectors = [injector.pid for injector in session.injectors if injector.pid is not None]
     broker = session.kafka.pid if isinstance(session.kafka, EmbeddedBroker) else None
     known = {"kernel": psutil.Process().pid, "broker": broker, "injector": injectors[-1] if injectors else None}
     known |= {id: pid(manager) for id, manager in session.runtime.task_managers.items()}

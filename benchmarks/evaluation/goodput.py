@@ -15,26 +15,51 @@ MINIMUM = 0.001
 #: of a row, microseconds: read, and processed by the source; processed by each query
 READ_US, SOURCE_US, WORK_US = 10.0, 20.0, 300.0
 FIXED, OVERHEAD, PLANNED = 0.02, 0.02, 0.9  #: cores
+OVERHEAD_OF_TASK = FIXED + OVERHEAD  #: cores, whatever it processes
 LENGTH_S, WARM_S = 300.0, 120.0
 NOBODY = "none"  #: nobody decides
 
 
-def goodput(_out: Path, scale: float) -> dict[str, Any]:
-    """For each policy, and for none: rows/s that each query processed, and what the top one gets without the others."""
+def goodput(
+    _out: Path, scale: float, times: Sequence[float] = TIMES, policies: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """For each policy (default all), and for none: rows/s that each query processed, and what the top one gets without
+    the others. `times` are loads by what the core carries; one of them is 1."""
     length_s = max(LENGTH_S * scale, WARM_S + 60.0)
     return {
-        "rows_per_s": {f"{times:g}": _rate(times) for times in TIMES},
+        "rows_per_s": {f"{each:g}": _rate(each) for each in times},
         "policies": {
             name: {
-                f"{times:g}": {
-                    **_run(tuple(QUERIES), times, name, length_s),
-                    "alone": _run(("top",), times, name, length_s)["top"],
+                f"{each:g}": {
+                    **_run(tuple(QUERIES), each, name, length_s),
+                    "alone": _run(("top",), each, name, length_s)["top"],
                 }
-                for times in TIMES
+                for each in times
             }
-            for name in (*policy_names(), NOBODY)
+            for name in (*(policies or policy_names()), NOBODY)
         },
     }
+
+
+def used(processed: Mapping[str, float], offered: float) -> float:
+    """Cores that are used where these rows/s are processed by each query, of so many offered. The source passes on
+    what the query that gets most processes."""
+    tasks = 1 + len(processed)
+    by_source = offered * READ_US + max(processed.values()) * SOURCE_US
+    return tasks * OVERHEAD_OF_TASK + (by_source + sum(processed.values()) * WORK_US) * 1e-6
+
+
+def most_possible(queries: Sequence[str], times: float) -> tuple[float, float, float]:
+    """The most rows/s that the first of these queries can process, the cores that reading takes then, and the rows/s
+    of all queries together. Those after the first get what is left, and their minimum at least."""
+    offered = _rate(times)
+    processed = dict.fromkeys(queries, MINIMUM * offered)
+    for query in queries:
+        # of each row/s more, the work, and for the query that gets most also what the source does
+        row_us = WORK_US + (SOURCE_US if query == queries[0] else 0.0)
+        more = (PLANNED - used(processed, offered)) / (row_us * 1e-6)
+        processed[query] = min(processed[query] + max(more, 0.0), offered)
+    return processed[queries[0]], offered * READ_US * 1e-6, sum(processed.values())
 
 
 def _rate(times: float) -> float:

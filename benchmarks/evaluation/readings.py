@@ -7,7 +7,7 @@ load is fast both ways, placement comes to use what there is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, pstdev, quantiles
+from statistics import fmean, median, pstdev, quantiles
 from typing import Any
 
 from qod_magics.phases import Line, Lines, Phase, is_repeated, period_s, phases, seconds
@@ -99,6 +99,15 @@ def source_errors(lines: Lines) -> dict[str, float]:
     return {source: fmean(values) for source, values in found.items()}
 
 
+def source_error_spread(lines: Lines, worst: int = 5) -> tuple[float, float]:
+    """Of the source with the largest mean |curAc - ac|, the median, and what share of the sum its worst cycles are."""
+    found: dict[str, list[float]] = {}
+    for _, source, error in accuracy_errors(lines):
+        found.setdefault(source, []).append(error)
+    errors = sorted(max(found.values(), key=fmean, default=[0.0]), reverse=True)
+    return median(errors), sum(errors[:worst]) / max(sum(errors), 1e-9)
+
+
 def mean_accuracy(lines: Lines, name: str, last_cycles: int = 4) -> dict[str, float]:
     """Mean measured accuracy of each query over the last cycles of a phase."""
     phase = _named(lines, name)
@@ -126,6 +135,20 @@ def most_lag_periods(lines: Lines, name: str | None = None) -> float:
         ),
         default=0.0,
     )
+
+
+def drained_s(lines: Lines, name: str) -> float | None:
+    """Seconds from the start of a phase to its first cycle from which on the lag of every source stays below one period
+    of input; None where that never came."""
+    at = seconds(lines)
+    phase = _named(lines, name)
+    if phase is None:
+        return None
+    part = [index for index in range(phase.first, phase.last + 1) if not is_repeated(lines[index])]
+    behind = [place for place, index in enumerate(part) if any(share > LAG_PERIODS for share in _lags(lines[index]))]
+    if not behind:
+        return 0.0
+    return at[part[behind[-1] + 1]] - phase.start_s if behind[-1] + 1 < len(part) else None
 
 
 def errors_of(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+PAPERS = "stream-economics"  #: the policy of the source
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -18,6 +20,8 @@ class Row:
     at_most: float | None = None
     at_least: float | None = None
     source_value: float | None = None  #: for the ratio
+    of: str = ""  #: what it is a figure of, where a section has it of several
+    why: str = ""  #: why it falls short, where it does: a sentence or two
 
     @property
     def middle(self) -> float | None:
@@ -27,9 +31,9 @@ class Row:
 
     @property
     def short(self) -> bool:
-        """Whether the limit is not met, or there is no value."""
+        """Whether there is a limit and it is not met; without a value it is not."""
         if self.middle is None:
-            return True
+            return bool(self.limit)
         return (self.at_most is not None and self.middle > self.at_most) or (
             self.at_least is not None and self.middle < self.at_least
         )
@@ -47,15 +51,17 @@ class Row:
         if self.source_value and self.middle is not None:
             ratio = f"{self.middle / self.source_value:.2f}"
         mark = "short" if self.short else ("holds" if self.limit else "")
-        return f"| {self.what} | {self.source} | {self.shown()} | {ratio} | {self.limit} | {mark} |"
+        what = f"{self.of}: {self.what}" if self.of else self.what
+        return f"| {what} | {self.source} | {self.shown()} | {ratio} | {self.limit} | {mark} |"
 
     def shown(self) -> str:
-        """The median of the runs that have a value, with their range."""
+        """The median of the runs that have a value, with their range where it is one."""
         known = [value for value in self.values if value is not None]
         if not known:
             return "never"
         text = f"{median(known):.3g}{self.unit}"
-        if len(known) > 1:
-            text += f" ({min(known):.3g} to {max(known):.3g})"
+        ends = [f"{end:.3g}" for end in (min(known), max(known))]
+        if ends[0] != ends[1]:
+            text += f" ({ends[0]} to {ends[1]})"
         missing = len(self.values) - len(known)
         return text + (f"; in {missing} of {len(self.values)} runs never" if missing else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import correlation
@@ -96,7 +96,7 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
         **_figures(record),
         "correlation": correlation(accuracies, coming),
         "correlation_inverse": correlation(accuracies, [1 / rate for rate in coming]),
-        "rate": _rate_estimates(changes, loads[-1], "KNN"),
+        "rate": rate_estimates(changes, loads[-1:], "KNN", "points"),
     }
 
 
@@ -140,8 +140,11 @@ def _figures(record: Path) -> dict[str, Any]:
 
 def _taxi_figures(record: Path) -> dict[str, Any]:
     lines = tuple(read(record))
+    middle, of_worst = readings.source_error_spread(readings.measured_part(lines))
     return {
         "accuracy_error": readings.source_errors(readings.measured_part(lines)),
+        "error_median": middle,
+        "error_of_worst": of_worst,
         "reaction_up_s": readings.reaction_s(lines, "overload"),
         "reaction_down_s": readings.reaction_s(lines, "calm-again"),
         "accuracy": {
@@ -163,15 +166,15 @@ def _order(lines: Lines) -> list[str]:
     return found
 
 
-def _rate_estimates(lines: Lines, load: Path, source: str) -> dict[str, Any]:
-    """The input rate that cycles were decided by, and that of the thesis (consumed rate, and the change of the lag),
-    against what the injector had sent over the same seconds."""
-    sent = _sent(load)
+def rate_estimates(lines: Lines, loads: Sequence[Path], source: str, topic: str) -> dict[str, Any]:
+    """The input rate of a source that cycles were decided by, and that of the thesis (consumed rate, and the change of
+    the lag), against what the injectors had sent to its topic over the same seconds."""
+    sent = [_sent(load) for load in loads]
     ours, theirs = [], []
     before: Mapping[str, Any] | None = None
     for line in lines:
         end = datetime.fromisoformat(line["at"]).timestamp()
-        truth = sum(sent.rows(topic, end - period_s(line), end) for topic in sent.topics()) / period_s(line)
+        truth = sum(each.rows(topic, end - period_s(line), end) for each in sent) / period_s(line)
         count = line["measured"]["counts"][source]
         if truth > 0:
             ours.append((line["measured"]["input_rate"][source], truth))

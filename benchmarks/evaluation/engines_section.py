@@ -1,0 +1,132 @@
+"""The part of EVALUATION.md that sets engines beside each other, written from the figures alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from benchmarks.evaluation.kept import Figures
+from benchmarks.evaluation.row import PAPERS, Row
+
+
+def engines_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
+    """Text and table."""
+    engines = list(dict.fromkeys(engine for run in runs for engine in run["engines"]))
+    phases = list(next(iter(runs[0]["engines"].values())))
+    lines = [
+        "Scenario 4: other engines, and a fixed drop",
+        "Taxi Drives on one core under 0.6, 1.5, 3 and again 0.6 times what our task manager carries there; TDSnk2 "
+        "(priority 2, minimum 0.2) is the more important query, TDSnk1 has priority 1 and minimum 0.1. All engines get "
+        "the same rows/s in the same order from the same broker, and each begins warm with nothing waiting:",
+        "",
+        *_bullets(engines, runs),
+        "",
+        *(f"{name} was not run: {why}.\n" for name, why in _left_out(runs).items()),
+        "Rows wait in topics and streams at the end of a phase, once for each that has yet to read them. Plain "
+        "Spark and Flink drop nothing: what comes beyond what the core carries waits. Ages are those of TDSnk2's rows "
+        "when they are counted, end to end (since the broker took the trip in) and inside (since the source read it): "
+        "the median over windows of ten seconds, and the worst window's 99th percentile."
+        + (" Medians of the runs, with ranges." if len(runs) > 1 else ""),
+        "",
+        "| engine | phase | rows waiting | TDSnk2 | TDSnk1 | end to end p50, s | p95 | p99 | inside p50, s | p99 |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+
+    def values(engine: str, phase: str, *path: str) -> list[float | None]:
+        found = []
+        for run in runs:
+            value: Any = run["engines"].get(engine, {}).get(phase)
+            for key in path:
+                value = (value or {}).get(key)
+            found.append(None if value is None else float(value))
+        return found
+
+    def shown(engine: str, phase: str, *path: str, form: str = ".2f", by: float = 1.0) -> str:
+        known = [value / by for value in values(engine, phase, *path) if value is not None]
+        if not known:
+            return ""
+        ends = [f"{end:{form}}" for end in (min(known), max(known))]
+        return f"{median(known):{form}}" + (f" ({'-'.join(ends)})" if ends[0] != ends[1] else "")
+
+    for engine in engines:
+        for phase in phases:
+            cells = [shown(engine, phase, "waiting_rows", form=",.0f")]
+            cells += [shown(engine, phase, "accuracy", query) for query in ("TDSnk2", "TDSnk1")]
+            cells += [shown(engine, phase, "end_to_end_ms", "TDSnk2", p, by=1000.0) for p in ("p50", "p95", "p99")]
+            cells += [shown(engine, phase, "inside_ms", "TDSnk2", p, by=1000.0) for p in ("p50", "p99")]
+            lines.append(f"| {engine} | {phase} | {' | '.join(cells)} |")
+
+    def by_ours(engine: str, *path: str) -> list[float | None]:
+        pairs = zip(values(engine, "3x", *path), values("stream-economics", "3x", *path), strict=True)
+        return [None if a is None or b is None else a / max(b, 1.0) for a, b in pairs]
+
+    rows = [
+        Row(
+            "rows waiting at the end of 3x, Spark alone by ours",
+            "grows, ours near 0",
+            by_ours("spark alone", "waiting_rows"),
+            at_least=5,
+        )
+    ]
+    rows += _policy_rows(runs)
+    for engine in (each for each in engines if each in ("spark, bounded batches", "flink")):
+        rows.append(Row(f"rows waiting at the end of 3x, {engine} by ours", "", by_ours(engine, "waiting_rows")))
+        age = by_ours(engine, "end_to_end_ms", "TDSnk2", "p50")
+        rows.append(Row(f"median age of TDSnk2's rows at 3x, {engine} by ours", "", age))
+    return "\n".join(lines), rows
+
+
+def _bullets(engines: Sequence[str], runs: Sequence[Figures]) -> list[str]:
+    """What each engine is."""
+    told = {
+        PAPERS: "by the controller, with the paper's policy and with one that learns costs;",
+        "spark alone": "`spark alone`: the same recipes and streams, with the controller off;",
+        "fixed drop": "`fixed drop`: a random drop at the sources that never changes, chosen with hindsight: the mean "
+        "accuracy that the first policy reached at 3x;",
+        "spark, bounded batches": "`spark, bounded batches`: Spark as one would write it, a query for each sink that "
+        "reads the topics itself, in micro-batches under the `maxOffsetsPerTrigger` that did best: "
+        f"{_batches(runs)}. It pays for no hop between queries;",
+        "flink": "`flink`: Apache Flink in SQL, one job for both sinks, its TaskManager on that core. It finds the "
+        "nearest stand by the same arithmetic in a function in Java, where Spark interprets its function with a "
+        f"lambda: at the same rows/s it has less to do. It carries {_carried(runs)} rows/s here; `flink, own load` is "
+        "the same job under 0.6, 1.5 and 3 times that.",
+    }
+    return [f"- {what}" for engine, what in told.items() if engine in engines]
+
+
+def _policy_rows(runs: Sequence[Figures]) -> list[Row]:
+    """By what a default policy can be chosen: how soon each is back from a step up, and how much it keeps."""
+
+    def at_step(engine: str, what: str) -> list[Any]:
+        return [run["engines"][engine]["3x"].get(what) for run in runs if engine in run["engines"]]
+
+    policies = [engine for engine in runs[0]["engines"] if engine.startswith(PAPERS)]
+    rows = []
+    for engine in policies:
+        if any("drained_s" in run["engines"].get(engine, {}).get("3x", {}) for run in runs):
+            soon = at_step(engine, "drained_s")
+            rows.append(Row("from the step to 3x until less than a period of input waits", "", soon, " s", of=engine))
+    for engine in policies[1:]:
+        both = zip(at_step(engine, "accuracy"), at_step(PAPERS, "accuracy"), strict=True)
+        kept = [sum(ours.values()) / sum(papers.values()) for ours, papers in both]
+        rows.append(Row(f"accuracy at 3x, sum over the queries, by {PAPERS}", "", kept, of=engine))
+    return rows
+
+
+def _batches(runs: Sequence[Figures]) -> str:
+    """Which bound of a batch was taken in each run, and what each had come to."""
+    said = []
+    for tried in (run["rows_per_batch"] for run in runs if run["rows_per_batch"]):
+        waited = ", ".join(f"{rows:,.0f} rows waited under {int(limit):,}" for limit, rows in tried["waited"].items())
+        said.append(f"{tried['best']:,} rows" + (f" (on average {waited})" if waited else ""))
+    return "; ".join(said)
+
+
+def _carried(runs: Sequence[Figures]) -> str:
+    known = [run["flink_carries"] for run in runs if run["flink_carries"] is not None]
+    return f"{median(known):,.0f}" if known else "an unknown number of"
+
+
+def _left_out(runs: Sequence[Figures]) -> dict[str, str]:
+    return {name: why for run in runs for name, why in run["left_out"].items()}

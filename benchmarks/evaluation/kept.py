@@ -1,0 +1,98 @@
+"""The figures that are kept of a part: a JSON file of its runs, all at one scale. Each run says where, when and of what
+it is."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+Figures = Mapping[str, Any]
+
+
+def earlier(path: Path, scale: float) -> list[Figures]:
+    """The runs that a file has, for more to be added; none where there is no file.
+
+    Raises:
+        ValueError: they are of another scale.
+
+    """
+    if not path.exists():
+        return []
+    kept = json.loads(path.read_text("utf-8"))
+    if kept["scale"] != scale:
+        raise ValueError(
+            f"{path} keeps runs at --scale {kept['scale']:g}, not {scale:g}: "
+            f"give --scale {kept['scale']:g}, or leave out --more to begin anew"
+        )
+    runs: list[Figures] = kept["runs"]
+    return runs
+
+
+def keep(path: Path, part: str, scale: float, runs: Sequence[Figures]) -> None:
+    """Write the runs of a part."""
+    path.write_text(json.dumps(_rounded({"part": part, "scale": scale, "runs": runs}), indent=1) + "\n", "utf-8")
+
+
+def provenance(commit: str, took_s: float) -> dict[str, Any]:
+    """Of a run that has just ended."""
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "load_average": psutil.getloadavg()[0],
+        "commit": commit,
+        "took_s": took_s,
+    }
+
+
+def commit_of_tree() -> str:
+    """What is checked out; `-dirty` where files differ from it."""
+    said = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return said.stdout.strip()
+
+
+def machine() -> str:
+    """In a few words."""
+    told = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    named = (line.partition(":")[2].strip() for line in told if "model name" in line)
+    return (
+        f"{psutil.cpu_count()} virtual cores of {next(named, platform.processor())}, "
+        f"{psutil.virtual_memory().total / 2**30:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
+    )
+
+
+def told(part: str, scale: float, runs: Sequence[Figures]) -> str:
+    """How many runs, of what, when and where, in words."""
+    commits = list(dict.fromkeys(run["commit"] for run in runs))
+    loads = [run["load_average"] for run in runs]
+    times = [run["at"] for run in runs]
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    took = _span([f"{took:.0f}" for took in sorted(run["took_s"] for run in runs)])
+    return (
+        f"{count} of `python -m benchmarks.evaluation {part} --scale {scale:g}`, {_span(times)}, "
+        f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}: "
+        f"{'; '.join(dict.fromkeys(run['machine'] for run in runs))}; "
+        f"load average {_span([f'{load:.1f}' for load in sorted(loads)])} afterwards; "
+        f"{took} s{' each' if len(runs) > 1 else ''}."
+    )
+
+
+def _span(values: Sequence[str]) -> str:
+    return values[0] if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
+
+
+def _rounded(value: Any) -> Any:
+    """Four digits after the point are more than was measured."""
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, Mapping):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return value
