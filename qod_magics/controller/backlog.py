@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import gt
 
 from qod_magics.controller.dag import Dag
 from qod_magics.core.keyed import Keyed
@@ -35,8 +37,7 @@ def backlogs(snapshot: Snapshot, measured: Measured, period_s: float) -> Mapping
     dag, lag, rates = Dag.of(snapshot), measured.lag, measured.input_rate
     allowance_s = ALLOWANCE_PERIODS * period_s
     if isinstance(lag, Keyed) and isinstance(rates, Keyed) and lag.order is rates.order:
-        each = zip(lag.order.all, lag.column, rates.column, strict=True)
-        beyond = [name for name, rows, rate in each if rows > allowance_s * rate]
+        beyond = list(compress(lag.order.all, map(gt, lag.column, map(allowance_s.__mul__, rates.column))))
     else:
         beyond = [name for name, rows in lag.items() if rows > allowance_s * rates.get(name, 0.0)]
     waiting = {dag.reader[name] for name in beyond if name in dag.reader}

@@ -167,27 +167,26 @@ class _Turn(Generic[_Key]):
     def __init__(self, new: Mapping[_Key, float], last: Mapping[_Key, float]) -> None:
         self._order = new.order if isinstance(new, Keyed) else Keys(new)
         self._new = list(new.values())
-        self._last: Sequence[float | None]
+        before: Sequence[float | None]
         if isinstance(last, Keyed) and last.order is self._order:
-            self._last = last.column
+            before = last.column
         else:
-            self._last = [last.get(key) for key in self._order.all]
-        self._where = differing(self._new, self._last)
+            before = [last.get(key) for key in self._order.all]
+        changes = ((i, self._new[i], before[i]) for i in differing(self._new, before))
+        self._held = [(i, was) for i, to, was in changes if was is not None and _stays(to, was)]
 
     def merged(self, *, rising: bool) -> Keyed[_Key, float]:
         """The new ones, but for those that stay as they were."""
         found = list(self._new)
-        for i in self._where:
-            found[i] = _held(found[i], self._last[i], rising)
+        for i, was in self._held:
+            if rising or found[i] < was:
+                found[i] = was
         return Keyed(self._order, found)
 
     def held(self) -> list[_Key]:
         """Those that stay as they were, if rising ones may."""
-        new, last, all_of = self._new, self._last, self._order.all
-        return [all_of[i] for i in self._where if _held(new[i], last[i], True) != new[i]]
+        return [self._order.all[i] for i, _ in self._held]
 
 
-def _held(new: float, last: float | None, rising: bool) -> float:
-    if last is None or new in ENDS or last in ENDS or abs(new - last) >= DEAD_BAND or (new > last and not rising):
-        return new
-    return last
+def _stays(new: float, last: float) -> bool:
+    return abs(new - last) < DEAD_BAND and new not in ENDS and last not in ENDS

@@ -13,6 +13,7 @@ from qod_magics.core.keyed import in_order
 from qod_magics.core.snapshot import Instance, Snapshot, Task
 from qod_magics.core.table import column
 from qod_magics.policies.stream_economics import restrictions
+from qod_magics.policies.stream_economics.measures import load_of
 
 #: how many names a sentence lists before it says how many more there are
 LISTED = 5
@@ -53,34 +54,32 @@ def shortage(name: str, need: Need) -> str:
     return f"{name} needs {need.at_minimum:.1f} % of a core at minimum accuracies and has {need.available:.1f} %"
 
 
-def limits(snapshot: Snapshot, found: Mapping[str, Need], tasks: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+def limits(snapshot: Snapshot, found: Mapping[str, Need], tasks: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
     """For each of these tasks, of those that depend on them and of all that those read from: the task managers that
-    limit it. Those are short of CPU, or have an instance that warms up, and run it or something that it reads from."""
+    limit it. Those are short of CPU, or have an instance that warms up, and run it or something that it reads from.
+    Tasks by position."""
     scarce = {name for name, need in found.items() if need.is_tight} | warming_up(snapshot).keys()
     dag = Dag.of(snapshot)
-    topology = dag.topology
-    hosts: dict[str, tuple[str, ...]] = {
-        dag.names[t]: () for t in dag.around(topology.position[task] for task in tasks)
-    }
-    for task, host in zip(column(snapshot.instances, "task"), column(snapshot.instances, "task_manager"), strict=True):
-        if task in hosts and host in scarce:
-            hosts[task] += (host,)
-    for task, mine in hosts.items():  # inputs come before their readers
-        above = [hosts[dag.names[source]] for source in topology.upstream[topology.position[task]]]
-        if any(above):
-            hosts[task] = tuple(dict.fromkeys(chain(mine, *above)))
-        elif len(mine) > 1:
-            hosts[task] = tuple(dict.fromkeys(mine))
+    upstream = dag.topology.upstream
+    hosts: dict[int, tuple[str, ...]] = dict.fromkeys(dag.around(tasks), ())
+    of = load_of(snapshot, dag.topology).task_of
+    for t, host in zip(of, column(snapshot.instances, "task_manager"), strict=True):
+        if t in hosts and host in scarce:
+            hosts[t] += (host,)
+    for t, mine in hosts.items():  # inputs come before their readers
+        above = [hosts[source] for source in upstream[t]]
+        if len(mine) > 1 or any(above):
+            hosts[t] = tuple(dict.fromkeys(chain(mine, *above)))
     return hosts
 
 
-def limiting(dag: Dag, desired: Sequence[float], t: int, limited: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def limiting(dag: Dag, desired: Sequence[float], t: int, limited: Mapping[int, tuple[str, ...]]) -> tuple[str, ...]:
     """The task managers that limit the accuracy asked of a task: of a query its own, of another task those of the
     query that is given the most, since that is whose accuracy it runs at. `desired`: by position, as is `t`."""
     downstream = dag.topology.downstream
     while downstream[t]:
         t = max(downstream[t], key=desired.__getitem__)
-    return limited[dag.names[t]]
+    return limited[t]
 
 
 def supply(name: str, need: Need) -> str:
@@ -149,8 +148,8 @@ def _cause(task: Task, decision: Decision) -> list[str]:
             f"to be moved: {listed(list(dict.fromkeys(moved)))}, so its queries run at their minimum meanwhile"
         )
     dag = Dag.of(snapshot)
-    limited = limits(snapshot, found, [task.id])
-    for host in limiting(dag, in_order(plan.desired, dag.tasks), dag.topology.position[task.id], limited):
+    t = dag.topology.position[task.id]
+    for host in limiting(dag, in_order(plan.desired, dag.tasks), t, limits(snapshot, found, [t])):
         words = pressure(host, found[host], warming.get(host, []))
         if host not in warming:
             here = {i.task for i in snapshot.instances if i.task_manager == host}

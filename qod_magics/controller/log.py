@@ -34,7 +34,9 @@ class DecisionLog:
             for entry in entries:
                 self._entries.append(entry)
                 for name in entry.names:
-                    self._newest.setdefault(name, {})[entry.kind] = entry
+                    if name not in self._newest:
+                        self._newest[name] = {}
+                    self._newest[name][entry.kind] = entry
 
     def decided(self, cycle: Cycle) -> None:
         """Remember the last cycle with a decision: what `why` speaks of. Forget names that are gone."""

@@ -46,7 +46,7 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     entries: list[Entry] = []
     if changed or moved or starved != said.starved:
         found = needs(decision.snapshot)
-        limited = limits(decision.snapshot, found, [tasks.all[t] for t in changed])
+        limited = limits(decision.snapshot, found, changed)
         warming = warming_up(decision.snapshot)
         words: dict[tuple[str, ...], str] = {}  #: by the task managers that limit a task
         for t in changed:

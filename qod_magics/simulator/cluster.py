@@ -7,24 +7,22 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
 from qod_magics.controller.clock import ManualClock
 from qod_magics.core import snapshot as core
-from qod_magics.core.keyed import Keyed, Keys
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Event, Observation
 from qod_magics.errors import QodError, TaskManagerError, nearest
 from qod_magics.placement import Homeless, placed
+from qod_magics.simulator.column import Column
 from qod_magics.simulator.engine import NOWHERE, Engine
 from qod_magics.simulator.observe import Observer
 from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Fault, Simulation
-from qod_magics.simulator.wiring import Array, Wiring
-
-_Name = TypeVar("_Name")
+from qod_magics.simulator.wiring import Wiring
 
 #: Virtual seconds between the restarts of a failing query, as on a live cluster; after the last it is given up.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -64,8 +62,8 @@ class SimulatedCluster:
         self._machine = {machine.id: m for m, machine in enumerate(simulation.machines)}
         self._instance = {name: i for i, name in enumerate(self.wiring.instances)}
         self._task = {task.id: t for t, task in enumerate(simulation.tasks)}
-        self._keep = _Turner[Edge](self.wiring.edges)
-        self._accept, self._desired = _Turner(self._task), _Turner(self._task)
+        self._keep = Column[Edge](self.wiring.edges)
+        self._accept, self._desired = Column(self._task), Column(self._task)
         self._active = np.zeros(len(simulation.tasks), bool)
         self._events: list[Event] = []
         self._seen = deque([(0.0, self.engine.came[: self.wiring.sources].copy())], maxlen=SEEN)  #: rows by second
@@ -288,9 +286,9 @@ class SimulatedCluster:
     def _turn(self, plan: Plan, dials: Dials) -> None:
         engine = self.engine
         engine.turn(
-            self._keep.turned(engine.keep, dials.keep),
-            self._accept.turned(engine.accept, dials.accept),
-            self._desired.turned(engine.desired, plan.desired),
+            self._keep.of(dials.keep, engine.keep),
+            self._accept.of(dials.accept, engine.accept),
+            self._desired.of(plan.desired, engine.desired) if engine.any_loses else engine.desired,
         )
 
     def _placed(self) -> list[int]:
@@ -452,25 +450,3 @@ class SimulatedCluster:
         for instance in np.flatnonzero(homeless).tolist():
             if instance not in self._given_up:
                 self._restart(instance)
-
-
-class _Turner(Generic[_Name]):
-    """Puts dials in the order of the engine."""
-
-    def __init__(self, names: Iterable[_Name]) -> None:
-        self._names = tuple(names)
-        self._order: Keys[_Name] | None = None  #: that of the last dials
-        self._known = self._places = np.zeros(0, int)
-
-    def turned(self, last: Array, dials: Mapping[_Name, float]) -> Array:
-        """The dials in the order of the names; as it was in `last` where there is none."""
-        if not isinstance(dials, Keyed):
-            return np.array([dials.get(name, was) for name, was in zip(self._names, last.tolist(), strict=True)])
-        if dials.order is not self._order:
-            position = dials.order.position
-            self._order = dials.order
-            self._known = np.array([i for i, name in enumerate(self._names) if name in position], int)
-            self._places = np.array([position[self._names[i]] for i in self._known.tolist()], int)
-        found: Array = last.copy()
-        found[self._known] = np.array(dials.column, float)[self._places]
-        return found

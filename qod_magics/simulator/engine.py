@@ -48,8 +48,10 @@ class Engine:
         self._alike = bool((self.cost == 1.0).all())
         # of instances
         self.where = np.full(instances, NOWHERE)  #: task manager
+        self._host = np.maximum(self.where, 0)  #: the same within a step, 0 in place of nowhere
         self.running = np.zeros(instances, bool)
         self.started_at = np.zeros(instances)
+        self._last_start = 0.0  #: of any
         self.cpu = np.zeros(instances)  #: used since the start
         self.out = np.zeros(instances, np.int64)
         self._owed = np.zeros(instances)  #: CPU that starting still takes
@@ -91,7 +93,7 @@ class Engine:
             wiring.outlet_edge, np.arange(wiring.sources, edges)
         )  #: one for each stream
         self._from_outside = wiring.channel_edge < wiring.sources  #: by channel
-        self._any_loses = bool(wiring.loses_weight.any())
+        self.any_loses = bool(wiring.loses_weight.any())  #: else `desired` makes no difference
         tasks = np.ones(len(wiring.tasks))
         self.turn(np.ones(edges), tasks, tasks)
 
@@ -115,10 +117,12 @@ class Engine:
         edge = wiring.channel_edge
         self._passing = np.where(self._from_outside, keep[edge], accept[wiring.edge_target[edge]])  #: by channel
         self._sending = keep[wiring.outlet_edge]
+        self._sending_weight = np.maximum(self._sending, SAME)
 
     def start(self, instance: int, machine: int, fresh: bool) -> None:
         """An instance begins to work on a task manager; `fresh`: it never ran on it in its present form."""
-        self.where[instance], self.running[instance], self.started_at[instance] = machine, True, self.now
+        self.where[instance], self.running[instance] = machine, True
+        self.started_at[instance] = self._last_start = self.now
         self._owed[instance] = self.moves.start_cpu_s if fresh else 0.0
         self._starting[machine] += self.moves.start_overhead_s if fresh else 0.0
         self._credit[instance], self.in_batch[instance] = 0.0, False
@@ -142,6 +146,7 @@ class Engine:
 
     def step(self) -> None:
         """Let one step of time pass."""
+        self._host = np.maximum(self.where, 0)  # who is nowhere takes nothing, wherever that is counted
         self._arrive()
         if not self.broker_down:
             self._spread()
@@ -225,25 +230,24 @@ class Engine:
         wants = np.minimum(base + np.maximum(rows_s - self._credit, 0.0), dt)
         if not all_running:
             wants = np.where(self.running, wants, 0.0)
-        used = max_min_fair(wants, np.maximum(self.where, 0), self._capacity())
+        used = max_min_fair(wants, self._host, self._capacity())
         if self._owed.any():
             self._owed = np.maximum(self._owed - np.maximum(used - fixed_s, 0.0), 0.0)
         budget = np.maximum(used - base, 0.0) + self._credit
         enough = rows_s <= budget * (1 + 1e-12)
-        all_enough = bool(enough.all())
-        if all_enough:
-            each = np.full(len(of), np.inf) if all_active else np.where(active[of], np.inf, 0.0)
-        else:
+        each = np.full(len(of), np.inf)
+        short = (~enough)[of].nonzero()[0]  #: channels
+        if short.size:
             share = budget / np.maximum(rows_s, 1e-12)
-            each = np.where(enough[of], np.inf, by_channel * np.minimum(share[of], 1e12))
-            if not all_active:
-                each = np.where(active[of], each, 0.0)
+            each[short] = by_channel[short] * np.minimum(share[of[short]], 1e12)
+        if not all_active:
+            each = np.where(active[of], each, 0.0)
         taken = self.queues.take(each, accept, read_s, work_s, most)
-        if all_enough:
-            self._credit = np.zeros(len(enough))
-        else:
-            left = wiring.by_instance(np.where(np.isfinite(taken.rest_s), taken.rest_s, 0.0))
-            self._credit = np.where(enough, 0.0, left)
+        self._credit = np.zeros(len(enough))
+        if short.size:
+            left = np.zeros(len(of))
+            left[short] = taken.rest_s[short]
+            self._credit = wiring.by_instance(left)
         self.read += taken.read
         self.kept += taken.kept
         if most is not None:
@@ -256,13 +260,19 @@ class Engine:
     def _costs(self) -> tuple[Array, Array]:
         """CPU seconds for each row read, and for each kept, by channel: more while an instance warms up."""
         wiring = self.wiring
-        age = (self.now - self.started_at) / max(self.moves.warm_up_s, 1e-9)
-        is_young = age < WARM
-        if self._alike and not is_young.any():
+        warm_up_s = max(self.moves.warm_up_s, 1e-9)
+        all_warm = self.now - self._last_start >= WARM * warm_up_s
+        if self._alike and all_warm:
             return wiring.read_s, wiring.work_s
-        young = is_young[wiring.channel_instance].nonzero()[0]
-        here = self.cost[self.where[wiring.channel_instance]]
-        read_s, work_s = wiring.read_s * here, wiring.work_s * here
+        if self._alike:
+            read_s, work_s = wiring.read_s.copy(), wiring.work_s.copy()
+        else:
+            here = self.cost[self.where[wiring.channel_instance]]
+            read_s, work_s = wiring.read_s * here, wiring.work_s * here
+        if all_warm:
+            return read_s, work_s
+        age = (self.now - self.started_at) / warm_up_s
+        young = (age < WARM)[wiring.channel_instance].nonzero()[0]
         slow = 1.0 + (self.moves.slowdown - 1.0) * np.exp(-age[wiring.channel_instance[young]])
         read_s[young] *= slow
         work_s[young] *= slow
@@ -304,25 +314,24 @@ class Engine:
         wiring = self.wiring
         kept, weight = wiring.by_instance(kept), wiring.by_instance(weight)
         probability = np.where(kept > 0, kept / np.maximum(weight, SAME), self._weight_out)
-        if self._any_loses:
+        if self.any_loses:
             probability = np.where(wiring.loses_weight, self.desired[wiring.instance_task], probability)
-        self._weight_out = np.minimum(np.maximum(probability, SAME), 1.0)
+        self._weight_out = np.clip(probability, SAME, 1.0)
         exact = kept * wiring.selectivity + self._carry_out
-        out = np.floor(exact + 1e-9).astype(np.int64)
+        out = (exact + 1e-9).astype(np.int64)
         self._carry_out = np.maximum(exact - out, 0.0)
         self.out += out
         if not wiring.outlet_edge.size:
             return
-        d = self._sending
         offered = out[wiring.outlet_instance]
         if not self.listening.all():
             offered = np.where(self.listening[wiring.outlet_edge], offered, 0)
-        exact = offered * d + self._carry_sent
-        sent = np.minimum(np.floor(exact + 1e-9).astype(np.int64), offered)
-        self._carry_sent = np.minimum(np.maximum(exact - sent, 0.0), 1.0)
+        exact = offered * self._sending + self._carry_sent
+        sent = np.minimum((exact + 1e-9).astype(np.int64), offered)
+        self._carry_sent = np.clip(exact - sent, 0.0, 1.0)
         self.sent += sent
         self.unsent += offered - sent
-        p = self._weight_out[wiring.outlet_instance] * np.maximum(d, SAME)
+        p = self._weight_out[wiring.outlet_instance] * self._sending_weight
         if self._sole_outlets:
             streams = slice(wiring.sources, None)
             self._pool_weight[streams] += sent / p
@@ -339,7 +348,7 @@ class Engine:
         """CPU seconds that each task manager spends beside its tasks, in this step."""
         count = len(self.machines)
         busy = np.where(self.running, self.wiring.overhead, 0.0)
-        overhead = np.bincount(np.maximum(self.where, 0), busy, count)
+        overhead = np.bincount(self._host, busy, count)
         background = np.array([each.rate(self.now) for each in self._backgrounds])[self._background_of]
         always: Array = (
             np.where(self.up, np.minimum(background + overhead, OTHERS_SHARE * self.cores), 0.0) * self.step_s
@@ -359,7 +368,7 @@ class Engine:
 
     def _account(self, used: Array) -> None:
         self.cpu += used
-        self.busy += np.bincount(np.maximum(self.where, 0), used, len(self.machines)) + self._others_now
+        self.busy += np.bincount(self._host, used, len(self.machines)) + self._others_now
 
 
 def unbalanced(engine: Engine) -> list[str]:

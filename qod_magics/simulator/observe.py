@@ -204,15 +204,14 @@ class Observer:
         return self._names
 
     def _snapshot_tasks(self, layout: _Layout) -> Table[Task]:
-        rates: list[float | None] = [None] * len(layout.task_keys.all)
+        rates = np.full(len(layout.task_keys.all), None)
         if self._last.at > 0:  # a rate takes two looks
-            for t, rate in zip(layout.external.tolist(), self._rates[layout.external_edges].tolist(), strict=True):
-                rates[t] = rate
+            rates[layout.external] = self._rates[layout.external_edges]
         return Table(
             Task,
             layout.task_keys.all,
             layout.upstream,
-            tuple(rates),
+            tuple(rates.tolist()),
             layout.priorities,
             layout.minimums,
             lambda: (NOTHING,) * len(rates),
@@ -343,4 +342,7 @@ class Observer:
             summed = np.bincount(wiring.edge_target[level], np.where(rows > 0, reach * rows, 0.0), tasks)
             there = total > 0
             found[there] = summed[there] / total[there]
-        return [None if value != value else value for value in found[active].tolist()]  # NaN: no input
+        shares: list[float | None] = found[active].tolist()
+        for t in np.flatnonzero(np.isnan(found[active])).tolist():
+            shares[t] = None  # no input
+        return shares

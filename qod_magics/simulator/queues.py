@@ -131,8 +131,8 @@ class Queues:
         rows, before = np.where(simple, self.rows[:, 0], 0), np.maximum(self.kept[:, 0], SAME)
         passing = np.minimum(accept / before, 1.0)
         exact = rows * passing + self._carry
-        kept = np.minimum(np.floor(exact + 1e-9).astype(np.int64), rows)
-        self._carry = np.minimum(np.maximum(exact - kept, 0.0), 1.0)
+        kept = np.minimum((exact + 1e-9).astype(np.int64), rows)
+        self._carry = np.clip(exact - kept, 0.0, 1.0)
         self.rows[:, 0] -= rows
         self.depth[simple] = 0
         return rows, kept, kept / np.maximum(self.kept[:, 0] * passing, SAME), rows / before

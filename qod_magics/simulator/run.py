@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import thread_time
 from typing import Any
+
+import numpy as np
 
 from qod_magics.controller import Controller, Cycle, InlineWorker, ManualClock, Recording
 from qod_magics.core.plan import Plan
@@ -16,6 +18,7 @@ from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies import policy as policy_named
 from qod_magics.simulator.cluster import SimulatedCluster
+from qod_magics.simulator.column import Column
 from qod_magics.simulator.simulation import Simulation
 
 _NOTHING: Mapping[str, float] = {}
@@ -46,6 +49,25 @@ class _Timed:
             return self._learner.learn(snapshot, measured, memory)
         finally:
             self.seconds += thread_time() - begun
+
+
+class _Mean:
+    """Means by name, over those mappings that have a value for it."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = tuple(names)
+        self._column = Column(self._names)
+        self._sum, self._count = np.zeros(len(self._names)), np.zeros(len(self._names), int)
+
+    def add(self, values: Mapping[str, float | None]) -> None:
+        found = self._column.of(values, np.full(len(self._names), np.nan))
+        there = ~np.isnan(found)
+        self._sum[there] += found[there]
+        self._count += there
+
+    def by_name(self) -> dict[str, float | None]:
+        each = zip(self._names, self._sum.tolist(), self._count.tolist(), strict=True)
+        return {name: total / count if count else None for name, total, count in each}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +114,7 @@ def simulate(
         controller.pause()
         cluster.apply(*_open(cluster))
     cycles = []
-    queries = [task.id for task in simulation.tasks if task.min_accuracy is not None]
-    sums, seen = [0.0] * len(queries), [0] * len(queries)
+    mean = _Mean(task.id for task in simulation.tasks if task.min_accuracy is not None)
     scenario = simulation.scenario
     collecting = gc.isenabled()
     gc.disable()  # cycles leave no circles, and to look for some among all rows of a large cluster takes long
@@ -106,12 +127,7 @@ def simulate(
             controller.annotate(phase=scenario.phase(min(cluster.now, scenario.duration_s) - 1e-6))
             cycle = controller.step(arrivals)
             if cycle.measured is not None:
-                accuracy = dict(cycle.measured.accuracy.items())
-                for k, name in enumerate(queries):
-                    share = accuracy.get(name)
-                    if share is not None:
-                        sums[k] += share
-                        seen[k] += 1
+                mean.add(cycle.measured.accuracy)
             if keep:
                 cycles.append(cycle)
             if inspect is not None:
@@ -122,9 +138,7 @@ def simulate(
         if collecting:
             gc.enable()
         controller.close()
-    each = zip(queries, sums, seen, strict=True)
-    means = {name: total / count if count else None for name, total, count in each}
-    return Run(tuple(cycles), cluster, timed.seconds, thread_time() - begun, means)
+    return Run(tuple(cycles), cluster, timed.seconds, thread_time() - begun, mean.by_name())
 
 
 def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, glance: bool) -> Mapping[str, float]:

@@ -46,3 +46,13 @@ def test_edges_channels_and_outlets_are_numbered_as_documented() -> None:
     assert [wiring.instances[i] for i in wiring.micro] == ["right.1"]
     assert wiring.by_instance(np.ones(len(channels))).tolist() == [1, 1, 1, 1, 1, 2, 2, 2]
     assert wiring.by_edge(np.ones(len(channels))).tolist() == [1, 1, 3, 2, 2, 1, 1]
+
+
+def test_sums_by_instance_are_the_same_to_the_bit_however_they_are_made() -> None:
+    """Sums of two values are quick to make in another way, which of three or more rounds in another order."""
+    three = {**RIGHT, "upstream": ["mid", "own", "src"]}
+    for tasks, pairs in ((TASKS, True), ([*TASKS[:-1], three], False)):
+        wiring = Wiring.of(Simulation.from_json(scenario(tasks=tasks)).tasks)
+        assert wiring.pairs is pairs
+        values = np.random.default_rng(1).uniform(0.0, 1.0, len(wiring.channel_edge))
+        assert wiring.by_instance(values).tolist() == np.add.reduceat(values, wiring.first_channel).tolist()

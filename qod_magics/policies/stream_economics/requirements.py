@@ -30,7 +30,7 @@ class Requirements:
         """What an instance of each task needs for the task's accuracy, % of one core."""
         if any(self.base):
             return [self.of(t, accuracy) for t, accuracy in enumerate(accuracies)]
-        return [required_cpu(*each) for each in zip(accuracies, self.cpu, self.at, strict=True)]
+        return list(map(required_cpu, accuracies, self.cpu, self.at))
 
     def cost(self, t: int) -> float:
         """What accuracy 1 needs more than accuracy 0, % of one core."""
