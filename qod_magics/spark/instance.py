@@ -191,6 +191,11 @@ class Instance:
         if not self.begun:
             self.checkpoint = f"{self.checkpoint}-micro-batches"
 
+    def start_afresh(self) -> None:
+        """Its checkpoint holds no batch, only the beginnings of one that a kill cut off, and Spark takes them for
+        another query's. It begins at the same offsets on a checkpoint of its own."""
+        self.checkpoint = f"{self.checkpoint}-afresh"
+
     def poll(self) -> tuple[Batch, ...]:
         """Batches finished since the last call. Raises whatever the connection raises."""
         query = self.query
@@ -313,6 +318,11 @@ def refuses_realtime(error: BaseException | str) -> bool:
     """Whether Spark says that real-time mode can't run this plan (or does not know that mode)."""
     text = str(error)
     return "REAL_TIME" in text or "realTime" in text or "real-time" in text.lower()
+
+
+def finds_remains(error: str) -> bool:
+    """Whether Spark says that a checkpoint holds something, but no batch."""
+    return "CHECKPOINT_LOCATION_NOT_EMPTY" in error
 
 
 def _report(progress: Any) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ import time
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.bounded import begin, bounded
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, Move, State, refuses_realtime
+from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, Move, State, finds_remains, refuses_realtime
 from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.reason import reason
 from qod_magics.spark.task_manager import TaskManager
@@ -217,8 +217,11 @@ class Supervisor:
         refused = instance.mode == "real-time" and instance.mode_wanted != "realtime" and refuses_realtime(why)
         if refused:  # some plans are refused only once they run: not a failure, micro-batches take them
             instance.fall_back(why)
+        remains = finds_remains(why)
+        if remains:
+            instance.start_afresh()
         self.fail(instance, why)
-        if refused:
+        if refused or remains:
             instance.failures = max(instance.failures - 1, 0)
             instance.retry_at = 0.0
 

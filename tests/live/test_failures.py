@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -198,6 +199,24 @@ def test_instances_of_killed_task_managers_go_on_elsewhere_or_wait(cluster: Sess
             assert {home(session, id) for id in session.runtime.instances} == {added}
             assert set(events.first("task-manager-lost", task_manager=last)["instances"]) == {"src.1", "counts.1"}
             check_nothing_is_lost(session, steady.stop())
+
+
+def test_what_a_kill_left_of_a_first_batch_stops_nobody(resting: Session, counting: Counting) -> None:
+    """Spark refuses a checkpoint with remains of a batch that was never recorded: another one is taken."""
+    with Events(resting) as events:
+        checkpoint = Path(resting.runtime.checkpoints) / "cut_off" / "1" / "1"
+        (checkpoint / "offsets").mkdir(parents=True)
+        (checkpoint / "offsets" / ".0.5f0c.tmp").write_text("v1")
+        statement = "SELECT n % 7 AS rest, count(*) AS rows FROM source GROUP BY 1"
+        options = {"topic": counting.topic, "schema": SCHEMA, "starting": "earliest", "sink": "memory"}
+        resting.stream("cut_off", statement, priority=1, min_accuracy=0.1, **options)  # type: ignore[arg-type]
+        try:
+            assert "NOT_EMPTY" in events.first("query-failed", instance="cut_off.1")["why"]
+            found = settled(resting, "cut_off", counting.steady.rest())
+            assert found["cut_off"].processed == counting.steady.rest()
+            assert not events.of("query-failed", instance="cut_off.1")[1:]
+        finally:
+            resting.stop("cut_off")
 
 
 def test_a_query_that_fails_is_given_up_loudly_and_alone(

@@ -193,9 +193,22 @@ def test_a_plan_sends_nobody_to_a_task_manager_that_is_being_removed(
     instance_on(runtime, "a", one)
     monkeypatch.setattr(runtime, "move", lambda id, target, why: moved.append((id, target)))
     runtime.cluster.leaving.add("tm2")
-    for target in ("tm2", "gone", "tm3"):
+    for target in ("tm2", "tm3"):
         runtime.apply(Plan({}, {}, {}, fail=("a.1",), place={"a.1": target}), Dials({}, {}))
     assert moved == [("a.1", "tm3")]
+
+
+def test_a_plan_that_names_a_task_manager_that_is_not_there_is_refused_and_the_rest_is_done(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Named("tm1")
+    turned: list[dict[str, float]] = []
+    monkeypatch.setattr(home, "turn", turned.append, raising=False)
+    runtime.add_task_manager(home)  # type: ignore[arg-type]
+    instance_on(runtime, "a", home)
+    with pytest.raises(TaskManagerError, match=r"not wholly in force: a\.1 not moved: .*gone"):
+        runtime.apply(Plan({}, {}, {}, fail=("a.1",), place={"a.1": "gone"}), Dials({}, {}))
+    assert len(turned) == 1
 
 
 def test_what_came_to_a_task_manager_after_its_removal_starts_elsewhere(
