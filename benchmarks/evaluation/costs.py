@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 from pyspark.sql import DataFrame
 
-from benchmarks.evaluation import delays
+from benchmarks.evaluation import delays, steps
 from benchmarks.evaluation.applications import TOPICS
 from benchmarks.evaluation.capacity import capacity, cpu_s, pid
 from benchmarks.evaluation.cluster import Run, running
@@ -31,6 +31,7 @@ def costs(out: Path, scale: float) -> dict[str, Any]:
         timed = _Timed()
         found: dict[str, Any] = {"capacity": timed("capacity", lambda: capacity(run, scale))}
         found["parts"] = timed("parts", lambda: parts(run, scale))
+        found["step"] = timed("step", lambda: steps.run(run, scale))
         delays.start_counting(run)
         found["dial"] = timed("dial", lambda: delays.dial_turns(run, 6 if scale >= 1 else 3))
         run.session.pause()

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import QodError, TaskManagerError
+from qod_magics.spark.bound import AIM, Bound, Took
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.meter import Meter, Reading
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
 
 #: Spark's least duration of a real-time batch.
 REALTIME_BATCH_S = 5.0
-#: Micro-batches this long leave the fixed cost of a batch small and still report several times a period.
+#: Micro-batches this far apart leave the fixed cost of a batch small and still report several times a period.
 MICROBATCH_TRIGGER_S = 2.0
-#: Records of a query's first micro-batch, until its cost per record is known.
-FIRST_BOUND = 20_000
-LEAST_BOUND = 500
 
 
 class State(Enum):
@@ -68,7 +66,7 @@ class Instance:
     run_id: str | None = None
     mode: str | None = None  #: "real-time" or "micro-batch"
     mode_why: str = ""
-    bound: int = FIRST_BOUND  #: records of a micro-batch
+    bound: Bound = field(default_factory=Bound)  #: of a micro-batch
     meter: Meter = field(default_factory=Meter)
     held: Reading | None = None  #: the last reading of the run before, held while the new run has none
     failures: int = 0
@@ -145,14 +143,14 @@ class Instance:
         last: Exception | None = None
         for output_mode in self._output_modes(realtime):
             try:
-                with workshop.result(self.job, None if realtime else self.bound) as rows:
+                with workshop.result(self.job, None if realtime else self.bound.records) as rows:
                     writer = workshop.writer(self.job, rows)
                     writer = writer.queryName(self.id).option("checkpointLocation", self.checkpoint)
                     writer = writer.outputMode(output_mode)
                     if realtime:
                         writer = writer.trigger(realTime=f"{max(trigger or 0.0, REALTIME_BATCH_S):g} seconds")
                     else:
-                        pause = trigger or min(MICROBATCH_TRIGGER_S, period_s / 2)
+                        pause = trigger or min(MICROBATCH_TRIGGER_S, AIM * period_s)
                         writer = writer.trigger(processingTime=f"{pause:g} seconds")
                     query = writer.start()
                 break
@@ -290,23 +288,11 @@ class Instance:
         return busy
 
     def next_bound(self, period_s: float) -> int | None:
-        """A better bound on the records of a micro-batch, if the present one is off: a batch should take no longer
-        than half a period. None: leave it. A new bound needs a restart of the query."""
+        """A better bound on the records of a micro-batch; None: leave it. A new bound needs a restart of the query."""
         if self.mode != "micro-batch":
             return None
-        batches = [batch for _, batch in self.meter.spans if batch.run_id == self.run_id][-3:]
-        if not batches:
-            return None
-        slowest = max(batches, key=lambda batch: batch.end - batch.start)
-        took = slowest.end - slowest.start
-        records = _most(slowest)
-        if took > period_s and records > LEAST_BOUND:
-            better = max(int(records * 0.5 * period_s / took), LEAST_BOUND)
-            return better if better < self.bound else None
-        full = [b for b in batches if _most(b) >= 0.95 * self.bound]
-        if len(full) == 3 and took < 0.25 * period_s:
-            return self.bound * 2
-        return None
+        batches = [batch for _, batch in self.meter.spans if batch.run_id == self.run_id]
+        return self.bound.better([Took(_most(b), b.end - b.start, b.planning_s) for b in batches], period_s)
 
 
 def _most(batch: Batch) -> int:

@@ -93,6 +93,18 @@ def same_columns(one: StructType | None, other: StructType | None) -> bool:
     return one is not None and other is not None and one.simpleString() == other.simpleString()
 
 
+def parsed(
+    records: DataFrame, schema: str | StructType, options: Mapping[str, str] | None = None, *also: str
+) -> DataFrame:
+    """The columns of records' JSON values, and these columns of the records; what can't be read is null.
+
+    A filter on columns of a struct is pushed in front of the projection that parses it, and each column that it asks
+    for is parsed for it before the row is: Spark pushes none through a generator.
+    """
+    row = F.from_json(F.col("value").cast("string"), schema, options)
+    return records.select(F.inline(F.array(row)), *also)
+
+
 @dataclass(frozen=True, slots=True)
 class Workshop:
     """Builds jobs on one task manager."""
@@ -176,8 +188,7 @@ class Workshop:
             kept = shedder.shed_source(records, self.dial(self.board.source(job.task)), counted_as)
         if feed.schema is None:
             return kept
-        row = F.from_json(F.col("value").cast("string"), feed.schema, JSON_FORMAT if feed.stream else None)
-        return kept.select(row.alias("_row"), WEIGHT).select("_row.*", WEIGHT)
+        return parsed(kept, feed.schema, JSON_FORMAT if feed.stream else None, WEIGHT)
 
     def _weighed(self, job: Job, rows: DataFrame) -> DataFrame:
         """With `_weight`: where a recipe let go of it, its rows stand for the task's own accuracy."""

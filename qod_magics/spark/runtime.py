@@ -236,6 +236,7 @@ class SparkRuntime:
                         instance.task_manager = before.task_manager if self.cluster.is_up(before.task_manager) else None
                         if spec.id not in anew:
                             instance.checkpoint, instance.begun = before.checkpoint, before.begun
+                            instance.bound = before.bound
                     self.cluster.instances[instance.id] = instance
                     new.append(instance)
         return gone, new

@@ -79,7 +79,8 @@ class Supervisor:
         if manager is None or instance.state is not State.RUNNING:
             return
         instance.state = State.STARTING
-        self.cluster.take(instance, instance.stop(REALTIME_BATCH_S + 1.0))
+        longest = REALTIME_BATCH_S if instance.mode == "real-time" else max(REALTIME_BATCH_S, 2 * self.cluster.period_s)
+        self.cluster.take(instance, instance.stop(longest + 1.0))
         try:
             self.start(instance, manager)
         except Exception as error:
@@ -305,10 +306,10 @@ class Supervisor:
         )
 
     def adapt(self) -> None:
-        """Bound micro-batches so that one lasts no longer than half a period."""
+        """Bound micro-batches by what they took, so that none takes longer than two periods."""
         for instance in list(self.cluster.instances.values()):
-            if instance.state is State.RUNNING and time.monotonic() - instance.started_at > 2 * self.cluster.period_s:
-                bound = instance.next_bound(self.cluster.period_s)
-                if bound is not None:
-                    instance.bound = bound
+            if instance.state is State.RUNNING:
+                better = instance.next_bound(self.cluster.period_s)
+                if better is not None:
+                    instance.bound.change(better)
                     begin(lambda i=instance: self.restart(i), f"bound-{instance.id}")  # type: ignore[misc]

@@ -29,6 +29,7 @@ def run() -> dict[str, Any]:
     return {
         "capacity": {"light": turns()},
         "parts": {"parts_us": dict.fromkeys(STEPS, 2.0)},
+        "step": {"longest_batch_s": 7.5, "period_s": 5.0},
         "dial": {"dial_ms": [3.0], "cycle_ms": [30.0], "override_ms": [2_000.0]},
         "move": {"without_a_row_s": [1.0], "call_to_first_row_s": [4.0]},
         "start_s": [20.0],
@@ -80,3 +81,5 @@ def test_the_section_says_where_the_difference_goes_and_which_ratio_falls_short(
     assert "costs ours 24.0 us before any query's work (12.0 at the source, 6.0 at each reading end)" in text
     assert not rows[0].short
     assert rows[0].middle == pytest.approx(0.8)
+    (longest,) = [row for row in rows if "micro-batch" in row.what]
+    assert longest.middle == pytest.approx(1.5)

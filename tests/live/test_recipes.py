@@ -19,6 +19,7 @@ from qod_magics.application.stream import StreamDeclaration, TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.views import temporary_views
 from qod_magics.errors import ApplicationError
+from qod_magics.spark.pipeline import parsed
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import connect
 from tests.application.frames import application
@@ -215,3 +216,37 @@ def test_declarations_without_a_cell(spark: SparkSession, rate: DataFrame) -> No
     )
     (spec,) = tasks(application(declaration))
     assert build_chain(spec, spark, {"source": rate}).columns == ["value"]
+
+
+VALUES = (
+    "{bad",
+    '{"a": 3}',
+    '{"a": 9, "b": "z"}',
+    "[1]",
+    "",
+    "null",
+    "{}",
+    '{"a": "x", "b": "y"}',
+    '[{"a": 1}, {"a": 2}]',
+)
+
+
+@pytest.mark.parametrize("schema", ["a INT, b STRING", "a INT NOT NULL", "a INT, _corrupt_record STRING"])
+def test_each_record_becomes_one_row_as_spark_parses_it(spark: SparkSession, schema: str) -> None:
+    from pyspark.sql import functions as F
+
+    records = spark.createDataFrame(
+        [(None, 0), *((value, i) for i, value in enumerate(VALUES, 1))], "value STRING, n INT"
+    )
+    plain = records.select(F.from_json("value", schema).alias("row"), "n").select("row.*", "n")
+    ours = parsed(records, schema, None, "n")
+    assert ours.schema == plain.schema
+    for wanted in ("true", "a IS NULL", "a > 5", "n > 2 AND a IS NOT NULL"):
+        assert sorted(map(str, ours.where(wanted).collect())) == sorted(map(str, plain.where(wanted).collect()))
+    assert ours.count() == len(VALUES) + 1
+
+
+def test_a_filter_does_not_parse_again(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    records = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
+    parsed(records, "a INT, b STRING, c STRING").where("a > 1 AND b <> c").explain()
+    assert capsys.readouterr().out.count("from_json") == 1
