@@ -53,7 +53,7 @@ class Bound:
         """A better bound by the batches of the present run, oldest first; None: leave it.
 
         The first batch of a run is dearer (code is compiled, connections are made, Python starts): it is judged only
-        where it took longer than two periods.
+        where it took longer than two periods, and then the bound is halved at most: little of that may be its records'.
         """
         judged = [took for took in run[1:] if took.records > 0]
         if not judged and run and run[0].records > 0 and run[0].seconds > 2 * period_s:
@@ -62,9 +62,10 @@ class Bound:
             return None
         # a single long batch of few records may have waited for anything
         tells = judged[-1].records >= TELLING * self.records
-        told = judged[-1:] if tells or judged == [run[0]] else judged[-3:] if len(judged) >= 3 else []
+        told = judged[-1:] if tells or judged == run[:1] else judged[-3:] if len(judged) >= 3 else []
         if told and all(self._full_s(took) > LONG * period_s for took in told):
-            lower = max(LEAST_BOUND, *(self._for(took, AIM * period_s) for took in told))
+            least = LEAST_BOUND if told != run[:1] else max(self.records // 2, LEAST_BOUND)
+            lower = max(least, *(self._for(took, AIM * period_s) for took in told))
             return lower if lower < self.records else None
         latest = run[1:][-self.patience :]
         proven = [took for took in latest if took.records >= FULL * self.records and took.seconds < SHORT * period_s]

@@ -60,7 +60,7 @@ def test_a_batch_that_is_not_full_tells_what_a_full_one_would_take() -> None:
 
 def test_the_first_batch_of_a_run_is_judged_by_two_periods() -> None:
     assert Bound(1_000).better([Took(1_000, 9.0)], PERIOD_S) is None
-    assert Bound(1_000).better([Took(1_000, 11.0)], PERIOD_S) == 181
+    assert Bound(1_000).better([Took(1_000, 30.0)], PERIOD_S) == 500
 
 
 def test_one_long_batch_of_few_records_says_nothing() -> None:
