@@ -3,7 +3,8 @@
 Spark fixes the bound when a query starts, and what a record costs is known only from the batches before: the next one
 may cost several times as much, because another task came to the same core or the rows are others. So the bound is one
 under which a batch takes `AIM` of a period, and it is raised only by what full batches have shown. As long as a record
-becomes no more than three times as dear from one judged batch to the next, no batch takes longer than two periods.
+becomes no more than three times as dear from one judged batch to the next, no batch but a first one that is slow to
+start takes longer than two periods.
 
 A new bound takes a restart, which is dear. So a bound is left alone within wide limits, and after each time that it was
 too high it takes twice as many batches to raise it again.
