@@ -26,7 +26,7 @@ from qod_magics.core.runtime import Observation
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.kafka.scenario import Scenario
-from qod_magics.policies import policy
+from qod_magics.policies import PAPER_POLICY, policy
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate
 from qod_magics.simulator.simulation import Machine, Metrics, SimulatedTask
 
@@ -95,6 +95,7 @@ def simulation(tasks: int, duration_s: float = 3600.0, managers: int | None = No
         tasks=tuple(task for each in applications for task in each),
         metrics=Metrics(cpu_noise=0.02),
         step_s=0.5,
+        policy=PAPER_POLICY,
     )
 
 

@@ -15,7 +15,7 @@ from traitlets import Bool, Enum, Float, Unicode
 from qod_magics.application.options import help_text, parse_stream_line, wants_help
 from qod_magics.completion import Completion
 from qod_magics.errors import QodError, UsageProblem, nearest
-from qod_magics.policies import DEFAULT_POLICY
+from qod_magics.policies import DEFAULT_POLICY, policy_names
 from qod_magics.watching import in_kernel, in_place
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class QodMagics(Magics):
     shell: InteractiveShell
     period = Float(5.0, help="seconds between two decisions of the controller").tag(config=True)
     headroom = Float(0.1, help="part of each task manager's cores that plans leave free, 0..1").tag(config=True)
-    policy = Unicode(DEFAULT_POLICY, help="the policy that decides").tag(config=True)
+    policy = Unicode(DEFAULT_POLICY, help="the policy that decides (stream-economics: the paper's)").tag(config=True)
     jit = Enum(["c1", "full"], "c1", help="how local task managers compile: c1 (soon at speed) or full").tag(
         config=True
     )
@@ -165,7 +165,7 @@ class QodMagics(Magics):
         )
         parser.add_argument("--kafka-cpus", metavar="N,N", help="cores for the embedded broker")
         parser.add_argument("--period", type=float, default=self.period, help="seconds between decisions")
-        parser.add_argument("--policy", default=self.policy)
+        parser.add_argument("--policy", default=self.policy, help=self._policies)
         parser.add_argument("--record", metavar="FILE", help="append the recording to this .jsonl")
         parser.add_argument("--jit", default=self.jit, choices=["c1", "full"])
         parser.add_argument("--memory", default="1g", help="Java heap of each local task manager")
@@ -200,7 +200,7 @@ class QodMagics(Magics):
         parser.add_argument("--kafka", metavar="HOST:PORT")
         parser.add_argument("--kafka-option", action="append", default=[], metavar="NAME=VALUE")
         parser.add_argument("--period", type=float, default=self.period)
-        parser.add_argument("--policy", default=self.policy)
+        parser.add_argument("--policy", default=self.policy, help=self._policies)
         parser.add_argument("--record", metavar="FILE")
         given = parser.read(words)
         self._refuse_second()
@@ -385,6 +385,10 @@ class QodMagics(Magics):
         if self.session is None or not self.session.alive:
             raise UsageProblem("nothing is up: begin with %qod up (or %qod attach, for the notebook's own session)")
         return self.session
+
+    @property
+    def _policies(self) -> str:
+        return f"one of {', '.join(policy_names())}; default {self.policy}"
 
     @property
     def _there(self) -> Session | None:

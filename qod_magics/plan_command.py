@@ -14,7 +14,7 @@ from qod_magics.core.policy import Policy
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.core.wording import show
 from qod_magics.errors import QodError, SnapshotError, UsageProblem
-from qod_magics.policies import DEFAULT_POLICY, policy, policy_names
+from qod_magics.policies import PAPER_POLICY, policy, policy_names
 from qod_magics.words import Parser
 
 INVALID = 2  #: exit status for input or words that can't be used
@@ -24,8 +24,9 @@ def main(argv: list[str]) -> int:
     """Print one plan a line for FILE, or for standard input if it is `-`; the exit status, 2 for unusable input."""
     try:
         words = _parser().parse_args(argv)
-        chosen = policy(words.policy)
-        _plan_all(words.file, chosen, words.timing)
+        if words.policy is not None:
+            policy(words.policy)  # refused before anything is read
+        _plan_all(words.file, words.policy, words.timing)
     except QodError as error:
         print(f"qod_magics plan: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return INVALID
@@ -44,24 +45,28 @@ def _parser() -> Parser:
     parser.add_argument(
         "--policy",
         metavar="NAME",
-        default=DEFAULT_POLICY,
-        help=f"one of: {', '.join(policy_names())} (default: %(default)s)",
+        help=f"one of: {', '.join(policy_names())} (default: for a line of a recording the one that decided then; "
+        f"else {PAPER_POLICY})",
     )
     parser.add_argument("--timing", action="store_true", help="add policy_ms, the time of the decision, to each plan")
     return parser
 
 
-def _plan_all(path: str, chosen: Policy, timing: bool) -> None:
+def _plan_all(path: str, chosen: str | None, timing: bool) -> None:
     name = "standard input" if path == "-" else path
-    state = None
+    policies: dict[str, Policy] = {}
+    states: dict[str, Any] = {}
     with _opened(path, name) as stream:
         for where, obj in _documents(stream, name, lines=path.endswith(".jsonl"), single=path.endswith(".json")):
             try:
                 snapshot = snapshot_from_json(_snapshot_of(obj))
             except SnapshotError as error:
                 raise SnapshotError(f"{where}: {error}") from None
+            by = chosen or _decided_by(obj)
+            if by not in policies:
+                policies[by] = _policy_of(by, where)
             began = perf_counter()
-            plan, state = chosen.decide(snapshot, state)
+            plan, states[by] = policies[by].decide(snapshot, states.get(by))
             took = perf_counter() - began
             answer = plan.to_json()
             if timing:
@@ -145,3 +150,17 @@ def _snapshot_of(obj: Any) -> Any:
             raise SnapshotError(f"snapshot: {show(obj['snapshot'])} is not an object; give the snapshot of the cycle")
         return obj["snapshot"]
     return obj
+
+
+def _policy_of(name: str, where: str) -> Policy:
+    """The policy of this name. Raises UsageProblem, which tells where it was named."""
+    try:
+        return policy(name)
+    except UsageProblem as problem:
+        raise UsageProblem(f"{where}: {problem}") from None
+
+
+def _decided_by(obj: Any) -> str:
+    """The policy that a line of a recording names; the paper's for one without a name and for a snapshot by itself."""
+    named = obj.get("policy") if isinstance(obj, dict) and "snapshot" in obj else None
+    return named if isinstance(named, str) else PAPER_POLICY

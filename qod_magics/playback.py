@@ -16,6 +16,7 @@ from qod_magics.core.plan_json import plan_from_json
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.phases import Line, Lines, is_repeated, period_s
+from qod_magics.policies import PAPER_POLICY
 
 
 def cycle_of(line: Line, number: int) -> Cycle:
@@ -36,7 +37,7 @@ def cycle_of(line: Line, number: int) -> Cycle:
             ),
             plan,
             _dials(line.get("dials"), plan.non_drop, plan.desired),
-            str(line.get("policy") or "stream-economics"),
+            str(line.get("policy") or PAPER_POLICY),
             float(line.get("policy_ms") or 0.0),
         ),
         applied=bool(line.get("applied")),

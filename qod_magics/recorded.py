@@ -17,7 +17,7 @@ from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.phases import Line, seconds
 from qod_magics.playback import narrated
-from qod_magics.policies import DEFAULT_POLICY, policy
+from qod_magics.policies import PAPER_POLICY, policy
 from qod_magics.report_command import load
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Replay:
             UsageProblem: there is no such query or policy, or the accuracy is out of range.
 
         """
-        name_of = policy_name or str(self.line.get("policy") or DEFAULT_POLICY)
+        name_of = policy_name or str(self.line.get("policy") or PAPER_POLICY)
         return policy(name_of).decide(restricted(self.snapshot, name, priority, min_accuracy), None)[0]
 
     def dashboard(self) -> Dashboard:

@@ -15,7 +15,7 @@ from typing import Any
 
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.phases import DEFAULT_SETTLE_S, Line, Lines, Phase, is_repeated, period_s, phases, seconds, settled
-from qod_magics.policies import DEFAULT_POLICY
+from qod_magics.policies import PAPER_POLICY
 from qod_magics.policies import policy as policy_named
 
 OVERLOAD = "overload"  #: name of the phase that asks for more than the first task manager has
@@ -148,7 +148,7 @@ def _plans(run: _Run, policy: str | None) -> Criterion:
     worst, wrong, first = 0.0, 0, ""
     replayed = [(index, line) for index, line in enumerate(run.lines) if not is_repeated(line)]
     for index, line in replayed:
-        made_by = policy or str(line.get("policy") or DEFAULT_POLICY)
+        made_by = policy or str(line.get("policy") or PAPER_POLICY)
         plan, states[made_by] = policy_named(made_by).decide(snapshot_from_json(line["snapshot"]), states.get(made_by))
         difference, key = _plan_difference(plan.to_json(), line.get("plan") or {})
         if difference > PLAN_TOLERANCE:

@@ -18,6 +18,7 @@ from qod_magics.application.sink import Memory
 from qod_magics.application.stream import TopicInput
 from qod_magics.errors import UsageProblem
 from qod_magics.magics import QodMagics
+from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.session import Session
 
 COMMANDS = (
@@ -339,6 +340,14 @@ def test_a_path_with_spaces_goes_in_quotes(notebook: Notebook, asked: dict[str, 
 def test_without_words_up_is_one_local_task_manager(notebook: Notebook, asked: dict[str, Any]) -> None:
     notebook.problem("%qod up")
     assert (asked["task_managers"], asked["connect"], asked["kafka"], asked["kafka_cpus"]) == (1, [], None, None)
+
+
+@pytest.mark.parametrize(("words", "name"), [("", DEFAULT_POLICY), (" --policy stream-economics", "stream-economics")])
+def test_the_best_policy_decides_unless_another_is_named(
+    words: str, name: str, notebook: Notebook, asked: dict[str, Any]
+) -> None:
+    notebook.problem(f"%qod up{words}")
+    assert asked["policy_name"] == name
 
 
 def test_with_servers_to_connect_to_none_is_started(notebook: Notebook, asked: dict[str, Any]) -> None:

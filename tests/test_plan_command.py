@@ -68,6 +68,22 @@ def test_a_recording_gives_a_plan_a_line_by_file_and_by_standard_input() -> None
     assert by_input.stdout == by_file.stdout
 
 
+def test_a_line_of_a_recording_is_decided_by_the_policy_that_it_names(tmp_path: Path) -> None:
+    named = [None, "stream-economics-reactive", "stream-economics"]
+    lines = [{"snapshot": CASES[2]["snapshot"], **({"policy": name} if name else {})} for name in named]
+    file = tmp_path / "run.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert ["react_above" in plan for plan in plans(command("plan", str(file)).stdout)] == [False, True, False]
+    filled = plans(command("plan", str(file), "--policy", "stream-economics-filled").stdout)
+    assert ["react_above" in plan for plan in filled] == [False, False, False]
+
+
+def test_a_line_that_names_an_unknown_policy_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text(json.dumps({"snapshot": CASES[2]["snapshot"], "policy": "stream-econ"}), encoding="utf-8")
+    assert_refused(command("plan", str(file)), "line 1", "Did you mean 'stream-economics'?")
+
+
 def test_lines_may_be_plain_snapshots_and_blank(tmp_path: Path) -> None:
     file = tmp_path / "plain.jsonl"
     file.write_text("\n".join(f"{json.dumps(case['snapshot'])}\n" for case in CASES[:3]), encoding="utf-8")

@@ -14,6 +14,7 @@ from typing import Any
 from qod_magics.core.snapshot import Instance, Snapshot
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.topics import create_topics
+from qod_magics.policies import PAPER_POLICY
 from qod_magics.session import Session
 
 BUSY = 4.0  #: times the calm load, while what a row costs is measured
@@ -152,11 +153,13 @@ class Run:
 
 @contextmanager
 def running(record: Path, topics: Mapping[str, int], **options: Any) -> Iterator[Run]:
-    """A broker and one task manager of one core; the topics have these numbers of partitions."""
+    """A broker and one task manager of one core; the topics have these numbers of partitions. The policy is that
+    of the paper, of which the evaluation speaks, unless `policy_name` is another."""
     record.parent.mkdir(parents=True, exist_ok=True)
     for old in record.parent.glob(f"{record.stem}*.jsonl"):
         old.unlink()
     last_core = max(os.sched_getaffinity(0))
+    options = {"policy_name": PAPER_POLICY, **options}
     with Session.up(task_managers=1, cores=1, kafka_cpus={last_core}, record=record, **options) as session:
         create_topics(session.kafka, topics)
         yield Run(session, record)

@@ -7,7 +7,11 @@ from importlib import import_module
 from qod_magics.core.policy import Policy
 from qod_magics.errors import UsageProblem, nearest
 
-DEFAULT_POLICY = "stream-economics"
+#: what a session decides with, and a simulation, when nobody names another
+DEFAULT_POLICY = "stream-economics-reactive"
+
+#: the paper's, literally: of recordings that name none, which are older than that key, and of a snapshot by itself
+PAPER_POLICY = "stream-economics"
 
 #: name -> "module:class", imported when asked for
 _POLICIES = {
@@ -34,4 +38,4 @@ def policy_names() -> tuple[str, ...]:
     return tuple(sorted(_POLICIES))
 
 
-__all__ = ["DEFAULT_POLICY", "policy", "policy_names"]
+__all__ = ["DEFAULT_POLICY", "PAPER_POLICY", "policy", "policy_names"]

@@ -15,6 +15,7 @@ from qod_magics.data.spec import data_from_json
 from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.kafka.scenario import Feed, Phase, Scenario, ScenarioEvent
 from qod_magics.phases import Line, Lines, is_repeated, period_s, phases, settled
+from qod_magics.policies import PAPER_POLICY
 from qod_magics.simulator.cost_fit import (
     STEADY_S,
     Costs,
@@ -104,7 +105,7 @@ class _Fitting:
             faults=tuple(self._faults()),
             period_s=self.period_s,
             step_s=SHORT_STEP_S if streams and min(streams) < STEP_S else STEP_S,
-            policy=policy or str(self.lines[0].get("policy") or "stream-economics"),
+            policy=policy or str(self.lines[0].get("policy") or PAPER_POLICY),
             controlled=any(line.get("applied") for line in self.lines),
         )
         return Fit(Simulation.from_json(simulation.to_json()), tuple(self.found))

@@ -4,7 +4,7 @@ The file is an injector scenario (`qod_magics.kafka.scenario`) with more fields;
 
     {"seed": 1, "duration_s": 300, "phases": [...], "topics": [{"topic": "trips1", "rate": [[0, 500]]}],
      "events": [{"at_s": 120, "add_task_manager": "tm2"}],
-     "period_s": 5, "step_s": 0.25, "policy": "stream-economics", "controlled": true,
+     "period_s": 5, "step_s": 0.25, "policy": "stream-economics-reactive", "controlled": true,
      "task_managers": [{"id": "tm1", "cores": 1, "planned_cores": 0.9, "background": 0.1, "cost": 1}],
      "tasks": [{"id": "TDSrc1", "topic": "trips1", "fixed": 0.02, "overhead": 0.05, "read_us": 20, "work_us": 40},
                {"id": "TDSnk1", "upstream": ["TDSrc1"], "priority": 1, "min_accuracy": 0.2, "parallelism": 2,
@@ -17,7 +17,8 @@ The file is an injector scenario (`qod_magics.kafka.scenario`) with more fields;
                 {"at_s": 90, "kind": "broker-pause", "for_s": 8}]}
 
 A task manager that an event adds joins then; a task whose `application` an event starts waits for that. The others are
-there from the start.
+there from the start. A scenario that names no `policy` is decided by the one that `%qod up` takes;
+`"stream-economics"` is the paper's.
 """
 
 from __future__ import annotations

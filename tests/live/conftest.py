@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from qod_magics.errors import TaskManagerError
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
+from qod_magics.policies import PAPER_POLICY
 from qod_magics.session import Session
 from qod_magics.spark.bounded import bounded
 from tests.live.standalone import LEAST_BATCH
@@ -55,8 +56,11 @@ def state(session: Session) -> str:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Session]:
-    """Kafka and two local task managers of one core each (tm1, tm2), for all tests that do not break it."""
-    with Session.up(task_managers=2, cores=1, period_s=5.0) as session:
+    """Kafka and two local task managers of one core each (tm1, tm2), for all tests that do not break it.
+
+    It decides by the paper's policy, whose plans can be told beforehand; sessions of a test's own take the default.
+    """
+    with Session.up(task_managers=2, cores=1, period_s=5.0, policy_name=PAPER_POLICY) as session:
         yield session
 
 

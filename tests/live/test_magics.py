@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
 
+from qod_magics.policies import DEFAULT_POLICY
 from tests.live.kernel import CELL_S, START_S, Household, Traces, lingering, surroundings
 
 #: (name, source) in the order in which they run. `until` waits inside the kernel, as a user's cell would.
@@ -195,6 +197,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
                 left[f"left_by_{name}"] = Shown(printed="\n".join(lines))
     found = {name: shown(cell) for name, cell in cells.items()} | left
     assert (out / "run.jsonl").stat().st_size > 0
+    found["first_cycle"] = Shown(printed=(out / "run.jsonl").read_text(encoding="utf-8").partition("\n")[0])
     found["saved"] = Shown(printed=HTMLExporter().from_notebook_node(book)[0])
     found["report_file"] = Shown(printed=(out / "report.html").read_text(encoding="utf-8"))
     return found
@@ -238,6 +241,10 @@ def test_up_tells_what_it_starts(seen: dict[str, Shown]) -> None:
     kafka, manager = seen["up"].printed.splitlines()
     assert re.fullmatch(r"Kafka at \S+:\d+ \(\d+\.\d s\)", kafka)
     assert re.fullmatch(r"tm1: local on core \d+, .*\(\d+\.\d s\)", manager)
+
+
+def test_the_best_policy_decides_where_none_is_named(seen: dict[str, Shown]) -> None:
+    assert json.loads(seen["first_cycle"].printed)["policy"] == DEFAULT_POLICY
 
 
 def test_a_stream_cell_says_what_became_of_it(seen: dict[str, Shown]) -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.policies import DEFAULT_POLICY, policy, policy_names
+from qod_magics.policies import DEFAULT_POLICY, PAPER_POLICY, policy, policy_names
+from qod_magics.policies.stream_economics import StreamEconomics
 
 
 @pytest.mark.parametrize("name", policy_names())
@@ -11,8 +12,13 @@ def test_every_policy_carries_the_name_it_is_asked_by(name: str) -> None:
     assert policy(name).name == name
 
 
-def test_the_default_is_stream_economics() -> None:
-    assert policy().name == DEFAULT_POLICY == "stream-economics"
+def test_the_default_is_the_one_that_does_best() -> None:
+    assert policy().name == DEFAULT_POLICY == "stream-economics-reactive"
+
+
+def test_the_papers_is_there_by_its_own_name() -> None:
+    assert policy(PAPER_POLICY).name == PAPER_POLICY == "stream-economics"
+    assert type(policy(PAPER_POLICY)) is StreamEconomics
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:

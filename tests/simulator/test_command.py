@@ -11,6 +11,7 @@ import pytest
 
 from qod_magics.__main__ import main as run
 from qod_magics.controller import read
+from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.simulator import Simulation, simulate
 from qod_magics.simulator.command import summary
 from qod_magics.verdict import format_verdict, verdict
@@ -28,6 +29,7 @@ def file(tmp_path: Path) -> str:
         task_managers=[{"id": "tm1"}],
         topics=[{"topic": "rows", "rate": rate}],
         phases=[{"name": "calm", "from_s": 0}, {"name": "overload", "from_s": 40}],
+        policy="stream-economics",
     )
     path.write_text(json.dumps(value), "utf-8")
     return str(path)
@@ -66,6 +68,18 @@ def test_a_run_is_summed_up_and_recorded(file: str, tmp_path: Path, capsys: pyte
         f"qod_magics simulate: {record} is there already: name another file, or remove it"
     ]
     assert len(record.read_text("utf-8").splitlines()) == 20
+
+
+def test_a_recording_is_planned_again_by_the_policy_that_decided_in_it(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "run.jsonl"
+    assert run(["simulate", file, "--policy", DEFAULT_POLICY, "--record", str(record)]) == 0
+    cycles = [json.loads(line) for line in record.read_text("utf-8").splitlines()]
+    assert any(event["kind"] == "reaction" for cycle in cycles for event in cycle["events"])
+    capsys.readouterr()
+    assert run(["plan", str(record)]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [cycle["plan"] for cycle in cycles]
 
 
 @pytest.mark.parametrize(

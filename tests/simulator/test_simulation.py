@@ -202,7 +202,7 @@ def test_the_way_to_json_and_back_changes_nothing() -> None:
 def test_what_is_left_out_has_the_values_that_are_documented() -> None:
     bare = Simulation.from_json(scenario())
     assert Simulation.from_json(bare.to_json()) == bare
-    assert (bare.period_s, bare.step_s, bare.policy, bare.controlled) == (5.0, 0.25, "stream-economics", True)
+    assert (bare.period_s, bare.step_s, bare.policy, bare.controlled) == (5.0, 0.25, "stream-economics-reactive", True)
     assert bare.metrics == Metrics()
     assert bare.moves == Moves()
 
