@@ -80,6 +80,7 @@ class Controller:
         self._last: Cycle | None = None
         self._observing: Errand[Observation] = Errand(worker("qod-observe"))
         self._applying: Errand[None] = Errand(worker("qod-apply"))
+        self._glancing: Errand[Mapping[str, float]] = Errand(worker("qod-glance"))
         self._being_applied: tuple[int, Plan, Dials] | None = None
         self._in_force: Dials | None = None
         self._passed: Snapshot | None = None  #: the last one that was valid
@@ -207,11 +208,13 @@ class Controller:
         self._interrupted = True
         self._observing.interrupt()
         self._applying.interrupt()
+        self._glancing.interrupt()
 
     def close(self) -> None:
         """End the workers and the recording. A later `step` starts them again."""
         self._observing.close()
         self._applying.close()
+        self._glancing.close()
         self._chronicle.close()
         self._interrupted = False
 
@@ -224,16 +227,23 @@ class Controller:
 
     def glance(self) -> Mapping[str, float]:
         """What comes now, rows/s by source, if that is so much more than the last plan was made for that the next
-        cycle should not wait: give it to `step`. Else nothing. Raises nothing that the runtime raises."""
-        last = self._last
-        if self.glance_s is None or last is None or last.plan is None or last.snapshot is None:
+        cycle should not wait: give it to `step`. Else nothing, as when the runtime has not answered by the next glance.
+        Raises nothing that the runtime raises."""
+        last, glance_s = self._last, self.glance_s
+        if glance_s is None or last is None or last.plan is None or last.snapshot is None:
             return {}
         assert isinstance(self.runtime, GlancingRuntime)
-        try:
-            arrivals = self.runtime.arrivals(self.glance_s)
-        except Exception as error:
-            self._chronicle.fault("glance-failed", f"arrivals() failed: {describe(error)}")
+        self._glancing.late()  # too old to decide on
+        if self._glancing.under_way:
             return {}
+        outcome = self._glancing.call(partial(self.runtime.arrivals, glance_s), glance_s)
+        if outcome is None:
+            return {}
+        arrivals = outcome.value
+        if arrivals is None:
+            self._chronicle.fault("glance-failed", f"arrivals() failed: {describe(outcome.error)}")
+            return {}
+        self._chronicle.recovered("glance-failed", "arrivals() works again")
         self._watch = self._watch.after(arrivals, planned_rates(last.snapshot), float(last.plan.extra[REACT.name]))
         return arrivals if self._watch.stepped else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -111,6 +112,42 @@ def test_a_runtime_that_fails_to_tell_changes_nothing() -> None:
     controller.step()
     assert controller.glance() == {}
     assert [e.detail["why"] for e in controller.step().events if e.kind == "glance-failed"]
+
+
+def test_a_runtime_that_tells_again_is_said_to() -> None:
+    clock = ManualClock()
+    toy = Glanced(clock, 1e9)
+    tells = toy.arrivals
+    controller = Controller(toy, Asking(), clock=clock, worker=InlineWorker)
+    controller.step()
+    toy.arrivals = lambda over_s: 1 / 0  # type: ignore[method-assign, assignment]
+    controller.glance()
+    toy.arrivals = tells  # type: ignore[method-assign]
+    controller.glance()
+    kinds = [event.kind for event in controller.step().events]
+    assert [kind for kind in kinds if kind.startswith("glance")] == ["glance-failed", "glance-failed-over"]
+
+
+def test_a_runtime_that_does_not_tell_holds_nobody_up() -> None:
+    toy, tell, told = Glanced(ManualClock(), 1e9), threading.Event(), threading.Event()
+
+    def arrivals(over_s: float) -> Mapping[str, float]:
+        tell.wait()
+        told.set()
+        return {"Src": 9000.0}
+
+    toy.arrivals = arrivals  # type: ignore[method-assign]
+    controller = Controller(toy, Asking(), period_s=0.05)
+    try:
+        controller.step()
+        assert [controller.glance() for _ in range(2 * SUSTAINED)] == [{}] * (2 * SUSTAINED)
+        assert not told.is_set()
+        assert controller.step().skipped is None
+        tell.set()
+        assert told.wait(60)
+    finally:
+        tell.set()
+        controller.close()
 
 
 def test_in_the_simulator_less_waits_after_a_step() -> None:
