@@ -115,8 +115,8 @@ bench: jars ## run the benchmarks and the evaluation, one after the other; EVALU
 	$(python) -m benchmarks.evaluation --repeats 3
 
 .PHONY: bench-smoke
-bench-smoke: jars ## the evaluation in short, so that its code can't rot; figures go to build/
-	$(python) -m benchmarks.evaluation --scale 0.3 --results build/evaluation/results --document build/evaluation/EVALUATION.md
+bench-smoke: jars ## the evaluation in a few minutes, with wide margins: a test that prints its figures
+	$(python) -m pytest -s tests/live/test_evaluation.py
 
 .PHONY: clean
 clean: ## remove what builds, tests and runs left; .venv stays

@@ -3,7 +3,6 @@ the same task manager, in turns."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +23,8 @@ from benchmarks.evaluation.applications import (
     taxi_queries,
     trips,
 )
-from benchmarks.evaluation.cluster import Run
+from benchmarks.evaluation.cluster import Run, until
+from benchmarks.evaluation.plain import records_of, writer_of
 from qod_magics.data.schema import trip_schema
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics
@@ -105,7 +105,7 @@ def plain(run: Run, queries: Mapping[str, Query]) -> Iterator[Engine]:
     settings of readers and writers are those of ours."""
     kafka, spark = run.session.kafka, first(run).spark
     options = kafka.spark_options()
-    ends = {t: {str(p): o for p, o in by.items()} for t, by in end_offsets(kafka, TOPICS, timeout_s=10.0).items()}
+    ends = end_offsets(kafka, TOPICS, timeout_s=10.0)
     results = {name: f"plain.{name}" for name in queries}
     create_topics(kafka, dict.fromkeys(results.values(), 1))
     row = F.from_json(F.col("value").cast("string"), trip_schema(COLUMNS)).alias("row")
@@ -113,24 +113,10 @@ def plain(run: Run, queries: Mapping[str, Query]) -> Iterator[Engine]:
     with tempfile.TemporaryDirectory() as checkpoints:
         try:
             for name, query in queries.items():
-                records = (
-                    spark.readStream.format("kafka")
-                    .options(**{**GATHERING_READER, **options})
-                    .option("subscribe", ",".join(TOPICS))
-                    .option("startingOffsets", json.dumps(ends))
-                    .load()
-                )
+                records = records_of(spark, {**GATHERING_READER, **options}, ends)
                 found = query(clean(records.select(row).select("row.*")).withColumn("_weight", F.lit(1.0)))
-                started[name] = (
-                    found.select(F.to_json(F.struct("*")).alias("value"))
-                    .writeStream.format("kafka")
-                    .options(**{**GATHERING_WRITER, **options})
-                    .option("topic", results[name])
-                    .option("checkpointLocation", f"{checkpoints}/{name}")
-                    .outputMode("update")
-                    .trigger(realTime="5 seconds")
-                    .start()
-                )
+                writer = writer_of(found, {**GATHERING_WRITER, **options}, results[name], f"{checkpoints}/{name}")
+                started[name] = writer.trigger(realTime="5 seconds").start()
             yield Engine(results, {name: str(query.runId) for name, query in started.items()})
         finally:
             for query in started.values():
@@ -140,7 +126,7 @@ def plain(run: Run, queries: Mapping[str, Query]) -> Iterator[Engine]:
 def drained(run: Run, at_work: Engine, rows: int, credit: bool) -> Drain:
     """Put a backlog of so many rows in, faster than it can be taken, and wait until every query has had it all."""
     manager = first(run)
-    _until(lambda: all(manager.works_on(id) for id in at_work.runs.values()), "tasks at work")
+    until(lambda: all(manager.works_on(id) for id in at_work.runs.values()), "tasks at work")
     charges = Charges(manager)
     before = counted(run, at_work)
     process = psutil.Process(pid(manager))
@@ -212,11 +198,3 @@ def cpu_s(process: psutil.Process) -> float:
     """CPU seconds of a process so far."""
     times = process.cpu_times()
     return float(times.user + times.system)
-
-
-def _until(done: Callable[[], bool], what: str, patience_s: float = 60.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {patience_s:g} s")
-        time.sleep(0.25)

@@ -20,6 +20,7 @@ from qod_magics.session import Session
 BUSY = 4.0  #: times the calm load, while what a row costs is measured
 BUSY_CYCLES = 8
 MEASURED_CYCLES = 3  #: the last ones, of which the median is taken
+STEADY_CYCLES = 3
 LOOK_S = 0.25
 
 Say = Callable[[str], None]
@@ -80,6 +81,21 @@ class Run:
         import asyncio
 
         return asyncio.run(self.session.until_settled(at_least_s, quiet_s, at_most_s, show=lambda _: None))
+
+    def until_steady(self, at_most_s: float, near: float = 0.05) -> bool:
+        """Wait until no query's planned accuracy has changed by more than `near` for `STEADY_CYCLES`. Whether it was
+        so."""
+        end = time.monotonic() + at_most_s
+        before: Mapping[str, float] = {}
+        same = 0
+        while same < STEADY_CYCLES and time.monotonic() < end:
+            self.cycles(1)
+            assert self.session.last is not None
+            plan = self.session.last.plan
+            desired = dict(plan.desired) if plan is not None else {}
+            same = same + 1 if desired and all(abs(a - before.get(q, 2.0)) <= near for q, a in desired.items()) else 0
+            before = desired
+        return same == STEADY_CYCLES
 
     def calibrate(self, at: Callable[[float], Mapping[str, Any]], calm: float) -> Injector:
         """Measure the tasks idle, then under a load that keeps them busy, by which their code is warm and what they use
@@ -149,6 +165,15 @@ class Run:
         first = snapshot.task_managers[0]
         tasks = sum(i.cpu for i in snapshot.instances if i.task_manager == first.id)
         return 100 * first.cores - max(first.cpu - tasks, 0)
+
+
+def until(done: Callable[[], bool], what: str, patience_s: float = 60.0) -> None:
+    """Wait until it is so. Raises TimeoutError."""
+    deadline = time.monotonic() + patience_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {patience_s:g} s")
+        time.sleep(LOOK_S)
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any, Protocol
 
@@ -12,9 +12,10 @@ from benchmarks.evaluation.applications import trips
 from benchmarks.evaluation.cluster import Run
 from benchmarks.evaluation.scenarios import CALM, LONG_S
 
-#: Phases of the load: name, how many times what the task manager carries, seconds at full length.
-COURSE = (("0.6x", 0.6, 30.0), ("1.5x", 1.5, 50.0), ("3x", 3.0, 50.0), ("back", 0.6, 60.0))
-WARM_S = 15.0  #: of calm load before the first phase
+#: Phases of a load: name, how many times what the task manager carries, seconds at full length.
+Course = Sequence[tuple[str, float, float]]
+COURSE: Course = (("0.6x", 0.6, 30.0), ("1.5x", 1.5, 50.0), ("3x", 3.0, 50.0), ("back", 0.6, 60.0))
+WARM_S = 15.0  #: of calm load before the first phase, where nobody decides
 SEED = 5  #: of the trips that are sent
 LOOK_S = 1.0
 DRAWN_S = 5.0  #: between points of the chart
@@ -124,28 +125,44 @@ class Watcher:
             time.sleep(max(min(LOOK_S, left_s), 0.0))
 
 
-def play(run: Run, watch: Watch, rates: Mapping[float, float], scale: float, warm_s: float = WARM_S) -> None:
-    """A calm load to warm up, then the phases; `rates` are rows/s of both topics together, by how many times what the
-    task manager carries."""
-    watch.phase(None)
-    base = run.inject(trips(CALM / 2, LONG_S))
-    watch.wait(warm_s)
-    base.stop()
-    for name, times, seconds in COURSE:
-        watch.phase(name)
-        load = run.inject(trips(max(rates[times], 2.0) / 2, LONG_S, seed=SEED))
-        watch.wait(seconds * scale)
-        load.stop()
-    watch.phase(None)
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What every engine is put through."""
 
+    run: Run
+    rates: Mapping[float, float]  #: rows/s of both topics together, by how many times what the task manager carries
+    phases: Course  #: with the seconds that they last here
 
-def watched(run: Run, engine: Engine, rates: Mapping[float, float], scale: float, warm_s: float = WARM_S) -> Seen:
-    """Put an engine that nobody controls, and that has just started on the newest rows, through the load."""
-    watcher = Watcher(engine)
-    play(run, watcher, rates, scale, warm_s)
-    watcher.wait(2 * DRAWN_S)
-    watcher.seen.windows = engine.windows()
-    return watcher.seen
+    def play(self, watch: Watch, warm: Callable[[], object]) -> None:
+        """A calm load while the engine gets warm, then the phases."""
+        watch.phase(None)
+        base = self.run.inject(trips(CALM / 2, LONG_S))
+        warm()
+        base.stop()
+        for name, times, seconds in self.phases:
+            watch.phase(name)
+            load = self.run.inject(trips(max(self.rates[times], 2.0) / 2, LONG_S, seed=SEED))
+            watch.wait(seconds)
+            load.stop()
+        watch.phase(None)
+
+    def lasting(self, share: float) -> Load:
+        """The same, shortened."""
+        return replace(self, phases=[(name, times, share * seconds) for name, times, seconds in self.phases])
+
+    def watched(self, engine: Engine, warm_s: float = WARM_S) -> Seen:
+        """Put an engine that nobody controls, and that has just started on the newest rows, through it."""
+        watcher = Watcher(engine)
+        self.play(watcher, lambda: watcher.wait(warm_s))
+        watcher.wait(2 * DRAWN_S)
+        watcher.seen.windows = engine.windows()
+        return watcher.seen
+
+    def mean_waiting(self, engine: Engine) -> float:
+        """The same, of which only the rows that waited on average matter."""
+        watcher = Watcher(engine)
+        self.play(watcher, lambda: watcher.wait(WARM_S))
+        return watcher.seen.mean_waiting()
 
 
 def last_told(rows: Sequence[Window]) -> list[Window]:

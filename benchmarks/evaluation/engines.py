@@ -4,8 +4,9 @@ with a bound on its batches, and by Flink."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -14,7 +15,7 @@ from typing import Any
 from benchmarks.evaluation import readings
 from benchmarks.evaluation.applications import TOPICS, start_timed_taxi_drives, trips
 from benchmarks.evaluation.cluster import Run, running
-from benchmarks.evaluation.course import COURSE, Engine, Seen, Window, last_told, play, watched
+from benchmarks.evaluation.course import COURSE, WARM_S, Course, Engine, Load, Seen, Window, last_told
 from benchmarks.evaluation.flink.engine import flink
 from benchmarks.evaluation.flink.environment import FLINK_VERSION, environment
 from benchmarks.evaluation.plain import plain_spark
@@ -29,6 +30,9 @@ from qod_magics.session import Session
 RESTRICTIONS = {"TDSnk1": (1, 0.1), "TDSnk2": (2, 0.2)}
 #: The paper's, and the best of the others.
 POLICIES = ("stream-economics", "stream-economics-reactive")
+ALONE, FIXED, BOUNDED, FLINK = "spark alone", "fixed drop", "spark, bounded batches", "flink"
+#: In the order of their turns.
+ENGINES = (*POLICIES, ALONE, FIXED, BOUNDED, FLINK)
 #: Bounds of a batch that are tried, in seconds of what the task manager carries, and over what part of the load.
 BATCHES_S = (1.0, 2.0, 4.0)
 TRIED = 0.4
@@ -37,43 +41,74 @@ FLINK_WARM_S = 30.0
 MORE = 40_000.0  #: rows/s that no engine here takes on one core
 
 
-def engines(out: Path, scale: float) -> dict[str, Any]:
-    """Each engine in turn on the same broker and core, warm and with nothing waiting."""
+def engines(
+    out: Path,
+    scale: float,
+    which: Collection[str] = ENGINES,
+    course: Course = COURSE,
+    batch_s: float | None = None,
+) -> dict[str, Any]:
+    """Each engine in turn on the same broker and core, warm and with nothing waiting.
+
+    Args:
+        out: recordings go here.
+        scale: share of the full length of the phases.
+        which: of `ENGINES`; the fixed drop needs the first policy, by whose accuracy it is chosen.
+        course: the phases, of which one is `3x`.
+        batch_s: bound of a batch of plain Spark, seconds of what the task manager carries; None: the best is found.
+
+    """
     record = out / "engines.jsonl"
     found: dict[str, Any] = {}
     courses: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    left_out: dict[str, str] = {}
+    carried: float | None = None
+    batches: dict[str, Any] | None = None
+
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        seconds[name] = time.monotonic() - begun
+        print(f"{name}: {seconds[name]:.0f} s", flush=True)
 
     def keep(name: str, figures: Mapping[str, Any], seen: Seen) -> None:
         found[name], courses[name] = figures, seen.course()
 
     with running(record, dict.fromkeys(TOPICS, 1)) as run:
-        start_timed_taxi_drives(run.session, RESTRICTIONS)
-        run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM).stop()
-        rates = {times: run.rows_for(times) for _, times, _ in COURSE}
-        for name in POLICIES:
+        with timed("calibration"):
+            start_timed_taxi_drives(run.session, RESTRICTIONS)
+            run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM).stop()
+        rates = {times: run.rows_for(times) for _, times, _ in course}
+        load = Load(run, rates, course).lasting(scale)
+        for name in (name for name in POLICIES if name in which):
             _decide_by(run.session, name)
-            keep(name, *_course(run, out, name, rates, scale))
-        with _alone(run.session):
-            keep("spark alone", *_course(run, out, "spark-alone", rates, scale))
-        held = fmean(found[POLICIES[0]]["3x"]["accuracy"].values())
-        with _held(run.session, held):
-            keep("fixed drop", *_course(run, out, "fixed-drop", rates, scale))
+            with timed(name):
+                keep(name, *_course(load, out, name, lambda: _at_rest(run)))
+        if ALONE in which:
+            with timed(ALONE), _alone(run.session):
+                keep(ALONE, *_course(load, out, "spark-alone", lambda: run.wait(WARM_S)))
+        held = fmean(found[POLICIES[0]]["3x"]["accuracy"].values()) if POLICIES[0] in found else None
+        if FIXED in which and held is not None:
+            with timed(FIXED), _held(run.session, held):
+                keep(FIXED, *_course(load, out, "fixed-drop", lambda: run.wait(WARM_S)))
         run.session.stop_all()
-        limits = [round(seconds * run.rows_for(1.0)) for seconds in BATCHES_S]
-        tried = {limit: _bounded(run, limit, rates, scale * TRIED) for limit in limits}
-        best = min(tried, key=lambda limit: tried[limit].mean_waiting())
-        keep("spark, bounded batches", *_undropped(_bounded(run, best, rates, scale)))
-        left_out: dict[str, str] = {}
-        carried: float | None = None
-        try:
-            with flink(run.session, environment(), run.first_cores, {run.last_core}) as engine:
-                keep("flink", *_undropped(watched(run, engine, rates, scale, FLINK_WARM_S)))
-                carried = _carried(run, engine)
-                more = {times: times * carried for times in rates}
-                keep("flink, own load", *_undropped(watched(run, engine, more, scale)))
-        except SetupError as error:  # the others are not to be lost for it
-            print(f"Flink is left out: {error}", flush=True)
-            left_out["flink"] = f"PyFlink {FLINK_VERSION} could not be installed or started"
+        if BOUNDED in which:
+            with timed("batches"):
+                batches = _batches(load, [batch_s] if batch_s else BATCHES_S)
+            with timed(BOUNDED), plain_spark(run.session, batches["best"]) as plain:
+                keep(BOUNDED, *_undropped(load.watched(plain)))
+        if FLINK in which:
+            try:
+                with timed(FLINK), flink(run.session, environment(), run.first_cores, {run.last_core}) as engine:
+                    keep(FLINK, *_undropped(load.watched(engine, FLINK_WARM_S)))
+                    carried = _carried(run, engine)
+                    own = replace(load, rates={times: times * carried for times in rates})
+                    keep(f"{FLINK}, own load", *_undropped(own.watched(engine)))
+            except SetupError as error:  # the others are not to be lost for it
+                print(f"Flink is left out: {error}", flush=True)
+                left_out[FLINK] = f"PyFlink {FLINK_VERSION} could not be installed or started"
     return {
         "engines": found,
         "left_out": left_out,
@@ -81,13 +116,30 @@ def engines(out: Path, scale: float) -> dict[str, Any]:
         "fixed_drop_keeps": held,
         "rows_per_s": {f"{t:g}x": rate for t, rate in rates.items()},
         "flink_carries": carried,
-        "rows_per_batch": {"best": best, "waited": {str(limit): seen.mean_waiting() for limit, seen in tried.items()}},
+        "rows_per_batch": batches,
+        "seconds": seconds,
     }
 
 
-def _bounded(run: Run, rows: int, rates: Mapping[float, float], scale: float) -> Seen:
-    with plain_spark(run.session, rows) as engine:
-        return watched(run, engine, rates, scale)
+def _at_rest(run: Run) -> None:
+    """Wait until nothing warms up any more, and what is decided stays the same: a policy that has just been under
+    load takes a while to give everything back."""
+    run.until_settled(WARM_S, quiet_s=WARM_S, at_most_s=60.0)
+    run.until_steady(at_most_s=90.0)
+
+
+def _batches(load: Load, bounds_s: Sequence[float]) -> dict[str, Any]:
+    """The bound of a batch that does best, in rows and in seconds of what the task manager carries, and how many rows
+    waited on average under each: of one there is nothing to find out."""
+    rows = {bound: round(bound * load.run.rows_for(1.0)) for bound in bounds_s}
+    waited: dict[str, float] = {}
+    if len(rows) > 1:
+        short = load.lasting(TRIED)
+        for limit in rows.values():
+            with plain_spark(load.run.session, limit) as engine:
+                waited[str(limit)] = short.mean_waiting(engine)
+    best = min(rows, key=lambda bound: waited.get(str(rows[bound]), 0.0))
+    return {"best": rows[best], "seconds": best, "waited": waited}
 
 
 def _carried(run: Run, engine: Engine) -> float:
@@ -141,19 +193,19 @@ def _held(session: Session, keep: float) -> Iterator[None]:
             session.override(name, None)
 
 
-def _course(run: Run, out: Path, name: str, rates: Mapping[float, float], scale: float) -> tuple[dict[str, Any], Seen]:
+def _course(load: Load, out: Path, name: str, warm: Callable[[], object]) -> tuple[dict[str, Any], Seen]:
     """Run the load once on a session's engine, from the newest rows on: what came of each phase, and all that was
     seen."""
-    session = run.session
+    run, session = load.run, load.run.session
     session.stop_all()
     start_timed_taxi_drives(session, RESTRICTIONS)
     path = out / f"engines-{name}.jsonl"
     session.record(path)
-    play(run, run, rates, scale)
+    load.play(run, warm)
     run.wait(2 * session.controller.period_s)
     lines = tuple(line for line in read(path) if not is_repeated(line))
     seen = _seen(lines, {query: _windows(session, query) for query in RESTRICTIONS})
-    return {phase: {**seen.phase(phase), **_of_a_session(lines, phase)} for phase, _, _ in COURSE}, seen
+    return {phase: {**seen.phase(phase), **_of_a_session(lines, phase)} for phase, _, _ in load.phases}, seen
 
 
 def _undropped(seen: Seen) -> tuple[dict[str, Any], Seen]:
@@ -194,6 +246,7 @@ def _of_a_session(lines: Lines, name: str) -> dict[str, Any]:
     return {
         "lag_rows": sum(lag for edge, lag in last["measured"]["lag"].items() if ">" not in edge),
         "accuracy": readings.mean_accuracy(lines, name),
+        "drained_s": readings.drained_s(lines, name),
         "processed_per_s": {
             query: sum(
                 _growth(first, last, edge) for edge in last["measured"]["counts"] if edge.rpartition(">")[2] == query

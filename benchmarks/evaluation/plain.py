@@ -1,4 +1,4 @@
-"""Spark without any of this project: what a user would write who knows `maxOffsetsPerTrigger`."""
+"""Spark without any of this project: plain queries, and what a user would write who knows `maxOffsetsPerTrigger`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
@@ -17,6 +17,10 @@ from qod_magics.kafka.offsets import Offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.session import Session
 from qod_magics.spark.results import read_results
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
 
 class PlainSpark:
@@ -42,28 +46,13 @@ class PlainSpark:
 
     def _start(self, query: str, topic: str) -> Any:
         workshop = self.session.runtime.workshop()
-        records = (
-            workshop.spark.readStream.format("kafka")
-            .options(**workshop.kafka)
-            .option("subscribe", ",".join(TOPICS))
-            .option("startingOffsets", json.dumps(self._begun))
-            .option("maxOffsetsPerTrigger", self.rows)
-            .load()
-            .withColumn("_weight", F.lit(1.0))
-        )
+        options = {**workshop.kafka, "maxOffsetsPerTrigger": str(self.rows)}
+        records = records_of(workshop.spark, options, self._begun).withColumn("_weight", F.lit(1.0))
         told = trip_ages(timed_trips(records), query).select(
             F.unix_timestamp("window.start").cast("double").alias("start"), "rows", "end_to_end"
         )
         self._schemas[query] = told.schema
-        return (
-            told.select(F.to_json(F.struct("*")).alias("value"))
-            .writeStream.format("kafka")
-            .options(**workshop.kafka)
-            .option("topic", topic)
-            .option("checkpointLocation", f"{self.session.runtime.checkpoints}/{topic}")
-            .outputMode("update")
-            .start()
-        )
+        return writer_of(told, workshop.kafka, topic, f"{self.session.runtime.checkpoints}/{topic}").start()
 
     def waiting(self) -> int | None:
         """Rows in the topics that no finished batch of a query has counted, of both queries."""
@@ -94,6 +83,18 @@ class PlainSpark:
             with suppress(Exception):
                 query.stop()
         delete_topics(self.session.kafka, self._topics.values())
+
+
+def records_of(spark: SparkSession, options: Mapping[str, str], begun: Offsets) -> DataFrame:
+    """Kafka's records of both topics from these offsets on, as a plain query reads them."""
+    reader = spark.readStream.format("kafka").options(**options).option("subscribe", ",".join(TOPICS))
+    return reader.option("startingOffsets", json.dumps(begun)).load()
+
+
+def writer_of(rows: DataFrame, options: Mapping[str, str], topic: str, checkpoint: str) -> DataStreamWriter:
+    """A plain query that writes what it finds to a topic, as JSON; not started."""
+    writer = rows.select(F.to_json(F.struct("*")).alias("value")).writeStream.format("kafka").options(**options)
+    return writer.option("topic", topic).option("checkpointLocation", checkpoint).outputMode("update")
 
 
 @contextmanager
