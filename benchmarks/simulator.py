@@ -80,8 +80,11 @@ def application(number: int, rng: random.Random) -> list[SimulatedTask]:
     return [source(1), middle, query(1, (middle.id,)), query(2, (middle.id,))]
 
 
-def simulation(tasks: int, duration_s: float = 3600.0, managers: int | None = None, seed: int = SEED) -> Simulation:
-    """A cluster with so many tasks (rounded up to whole applications), an instance each."""
+def simulation(
+    tasks: int, duration_s: float = 3600.0, managers: int | None = None, cores: float = CORES, seed: int = SEED
+) -> Simulation:
+    """A cluster with so many tasks (rounded up to whole applications), an instance each; `cores` are those of each task
+    manager."""
     rng = random.Random(seed)
     rates = curves(duration_s, rng)
     applications = [application(number, rng) for number in range(1, -(-tasks // 4) + 1)]
@@ -91,7 +94,7 @@ def simulation(tasks: int, duration_s: float = 3600.0, managers: int | None = No
     ]
     return Simulation(
         scenario=Scenario.from_json({"seed": seed, "duration_s": duration_s, "topics": topics}),
-        machines=tuple(Machine(f"tm{m + 1}", CORES) for m in range(count)),
+        machines=tuple(Machine(f"tm{m + 1}", cores) for m in range(count)),
         tasks=tuple(task for each in applications for task in each),
         metrics=Metrics(cpu_noise=0.02),
         step_s=0.5,
@@ -115,12 +118,14 @@ class Timed:
             self.took_ms += 1000 * (process_time() - began)
 
 
-def cycles(tasks: int, count: int) -> tuple[list[float], list[float], list[float]]:
+def cycles(
+    tasks: int, count: int, managers: int | None = None, cores: float = CORES
+) -> tuple[list[float], list[float], list[float]]:
     """CPU time of the policy, of the whole cycle (policy and controller) and of the observation before it, in ms.
 
     `count` cycles within an overload, on a cluster that the controller runs.
     """
-    given = simulation(tasks, duration_s=160.0)
+    given = simulation(tasks, 160.0, managers, cores)
     clock = ManualClock()
     cluster = SimulatedCluster(given, clock)
     runtime = Watched(cluster)

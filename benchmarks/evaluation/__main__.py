@@ -14,9 +14,10 @@ from typing import Any
 
 from benchmarks.evaluation import document, kept, scenarios
 from benchmarks.evaluation.costs import costs
-from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput
+from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput, draw_growth
 from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
+from benchmarks.evaluation.growth import growth
 from benchmarks.evaluation.kept import Figures
 
 RESULTS = Path("benchmarks/results")
@@ -42,6 +43,7 @@ PARTS: Mapping[str, Part] = {
     "scenario3": _by_itself(scenarios.kafka_lag),
     "engines": _engines,
     "goodput": _by_itself(goodput),
+    "scenario5": _by_itself(growth),
     "costs": _by_itself(costs),
 }
 
@@ -91,6 +93,8 @@ def _run(part: str, out: Path, given: argparse.Namespace, runs: list[Figures], c
     draw(out / f"{part}.jsonl", given.results, part)
     if part == "goodput":
         draw_goodput(figures, given.results / "goodput-rows.svg")
+    if part == "scenario5":
+        draw_growth(figures, given.results / "scenario5-cycle.svg")
     if part == "engines":
         draw_engines(figures, given.results / "engines-compared.svg")
 

@@ -12,6 +12,7 @@ from benchmarks.evaluation import causes
 from benchmarks.evaluation.costs_section import costs_section
 from benchmarks.evaluation.engines_section import engines_section
 from benchmarks.evaluation.goodput import NOBODY, QUERIES
+from benchmarks.evaluation.growth_section import growth_section
 from benchmarks.evaluation.kept import Figures, told
 from benchmarks.evaluation.row import PAPERS, Row
 from benchmarks.evaluation.shortfalls import shortfalls
@@ -233,6 +234,7 @@ _SECTIONS: Mapping[str, Callable[[Sequence[Figures]], tuple[str, list[Row]]]] = 
     "scenario2": _scenario2,
     "scenario3": _scenario3,
     "engines": engines_section,
+    "scenario5": growth_section,
     "goodput": _goodput,
     "costs": costs_section,
 }

@@ -98,3 +98,32 @@ def draw_engines(figures: Mapping[str, Any], path: Path) -> None:
         )
         charts_of.append((rule + line + label).properties(width=charts.WIDTH, height=220))
     path.write_text(charts.svg(alt.vconcat(*charts_of)), "utf-8")
+
+
+def draw_growth(figures: Mapping[str, Any], path: Path) -> None:
+    """CPU time of a decision and of a cycle over the number of tasks, both on logarithmic axes."""
+    told = {"policy_ms": "policy", "cycle_ms": "cycle, policy included", "observing_ms": "observing (simulator)"}
+    rows = [
+        {"tasks": int(size), "what": name, "ms": value}
+        for size, times in figures["by_tasks"].items()
+        for key, name in told.items()
+        for value in times[key]
+    ]
+    names = list(told.values())
+    colours = task_colours(names)
+    line = (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("tasks:Q", title="tasks", scale=alt.Scale(type="log"), axis=POWERS),
+            y=alt.Y("median(ms):Q", title="CPU time, ms", scale=alt.Scale(type="log"), axis=POWERS),
+            color=alt.Color(
+                "what:N",
+                title=None,
+                sort=names,
+                scale=alt.Scale(domain=names, range=[colours[name] for name in names]),
+            ),
+        )
+        .properties(width=charts.WIDTH, height=220)
+    )
+    path.write_text(charts.svg(line), "utf-8")
