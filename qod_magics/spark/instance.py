@@ -76,6 +76,7 @@ class Instance:
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether a batch on its checkpoint was finished
+    told_still: bool = False  #: of its present run, that it stands still
     python_cpu: float = 0.0  #: its part of its task manager's Python workers, % of one core; 0 in real-time mode
     _last_batch: int = -1
     lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is started or stopped
@@ -172,6 +173,7 @@ class Instance:
         self.mode_why = not_realtime(why)
         self._last_batch = -1
         self.started_at = time.monotonic()
+        self.told_still = False
         self.state = State.RUNNING
 
     def _output_modes(self, realtime: bool) -> tuple[str, ...]:
@@ -286,6 +288,11 @@ class Instance:
             if query is not None and query.status["isTriggerActive"]:  # one that has not reported yet
                 busy += max(time.time() - max([since, *(batch.end for batch in batches)]), 0.0)
         return busy
+
+    def still_s(self) -> float:
+        """Seconds since a batch of its present run ended, or since that began where none has."""
+        last = next((batch for _, batch in reversed(self.meter.spans) if batch.run_id == self.run_id), None)
+        return time.monotonic() - self.started_at if last is None else time.time() - last.end
 
     def next_bound(self, period_s: float) -> int | None:
         """A better bound on the records of a micro-batch; None: leave it. A new bound needs a restart of the query."""

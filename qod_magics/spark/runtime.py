@@ -402,6 +402,8 @@ class SparkRuntime:
                 self.supervisor.retry()
             with suppress(Exception):
                 self.supervisor.adapt()
+            with suppress(Exception):
+                self.supervisor.notice()
 
     @staticmethod
     def _spec(specs: Sequence[TaskSpec], task: str) -> TaskSpec:

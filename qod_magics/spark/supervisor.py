@@ -20,6 +20,8 @@ RECOVERED_AFTER_S = 60.0
 SETTLED_S = 60.0
 #: The same where its task manager does not tell whether it has tasks.
 UNTOLD_S = 8.0
+#: In real-time mode a batch ends every few seconds, rows or none: after so long without one a query stands still.
+STILL_S = 60.0
 #: A remote task manager that did not answer for so long is lost.
 SILENCE_S = 15.0
 
@@ -313,3 +315,16 @@ class Supervisor:
                 if better is not None:
                     instance.bound.change(better)
                     begin(lambda i=instance: self.restart(i), f"bound-{instance.id}")  # type: ignore[misc]
+
+    def notice(self) -> None:
+        """Tell once of each query in real-time mode that stands still, though Spark calls it active and its task
+        manager answers: no failure comes, and its rows wait."""
+        for instance in list(self.cluster.instances.values()):
+            manager = instance.task_manager
+            if instance.state is not State.RUNNING or instance.mode != "real-time" or instance.told_still:
+                continue
+            still_s = instance.still_s()
+            if still_s > STILL_S + (instance.job.trigger_s or 0.0) and manager and manager.silent_since is None:
+                instance.told_still = True
+                why = f"no batch has ended for {still_s:.0f} s: %qod move it, or stop it and declare it again"
+                self.cluster.event("query-still", instance=instance.id, task_manager=manager.id, why=why)

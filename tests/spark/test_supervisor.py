@@ -20,6 +20,7 @@ from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.pipeline import Job
 from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager, leave_connect_mode
+from tests.spark.batches import batch
 
 BOARD = dial.DialBoard("s")
 
@@ -167,6 +168,39 @@ def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     watched.start = lambda i, m: started.append(m.id)  # type: ignore[method-assign]
     watched.move(one, home, "by hand")
     assert started == ["tm1"]
+
+
+# -- queries that stand still ----------------------------------------------------------------------------------------
+
+
+def test_a_query_that_stands_still_is_told_of_once_a_run() -> None:
+    home = manager()
+    one = instance(home, Query())
+    one.mode, one.started_at = "real-time", time.monotonic() - 2 * supervisor.STILL_S
+    made = cluster(home, instances=(one,))
+    watched = Supervisor(made)
+    watched.notice()
+    watched.notice()
+    assert kinds(made) == ["query-still"]
+    assert "no batch has ended for 120 s" in made.events[0].detail["why"]
+
+
+@pytest.mark.parametrize("other", ["a batch ended", "micro-batch", "just begun", "silent"])
+def test_others_do_not_stand_still(other: str) -> None:
+    home = manager()
+    one = instance(home, Query())
+    one.mode, one.started_at = "real-time", time.monotonic() - 2 * supervisor.STILL_S
+    if other == "a batch ended":
+        one.meter.add(batch(0, time.time() - 6.0, time.time() - 1.0, run="r"))
+    elif other == "micro-batch":
+        one.mode = other
+    elif other == "just begun":
+        one.started_at = time.monotonic()
+    else:
+        home.silent_since = time.monotonic()
+    made = cluster(home, instances=(one,))
+    Supervisor(made).notice()
+    assert kinds(made) == []
 
 
 # -- real-time mode that is refused late -----------------------------------------------------------------------------
