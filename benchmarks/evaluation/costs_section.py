@@ -159,11 +159,12 @@ def _delays(runs: Sequence[Figures]) -> list[Row]:
     ]
     longest: list[float | None] = [run["step"]["longest_batch_s"] / run["step"]["period_s"] for run in runs]
     rows.append(Row("longest micro-batch after a step to 3x, in periods", "", longest, at_most=2))
-    for count in runs[0]["observe"]:
-        rows.append(
-            Row(f"observing {count} instances", "", every("observe", count, "observe_ms"), " ms", at_most=1000.0)
-        )
     idle: list[float | None] = [idle_each(run["observe"]) for run in runs]
+    for count in runs[0]["observe"]:
+        needed = median(each["idle_cpu"] for each in (run["observe"][count] for run in runs))
+        why = f"Without a row {count} instances use {needed:.0f} % of their one core, which the observation shares."
+        values = every("observe", count, "observe_ms")
+        rows.append(Row(f"observing {count} instances", "", values, " ms", at_most=1000.0, why=why))
     rows.append(Row("one more instance without input", "", idle, " % of a core"))
     for part in runs[0]["memory_mib"]:
         rows.append(Row(f"resident memory: {part}", "", every("memory_mib", part), " MiB"))
