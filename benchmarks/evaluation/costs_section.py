@@ -162,7 +162,7 @@ def _delays(runs: Sequence[Figures]) -> list[Row]:
     idle: list[float | None] = [idle_each(run["observe"]) for run in runs]
     for count in runs[0]["observe"]:
         needed = median(each["idle_cpu"] for each in (run["observe"][count] for run in runs))
-        why = f"Without a row {count} instances use {needed:.0f} % of a core: little of the machine is left to observe with."
+        why = f"Without a row {count} instances use {needed:.0f} % of a core: little is left to observe with."
         values = every("observe", count, "observe_ms")
         rows.append(Row(f"observing {count} instances", "", values, " ms", at_most=1000.0, why=why))
     rows.append(Row("one more instance without input", "", idle, " % of a core"))
