@@ -22,6 +22,8 @@ _PASSING = (
     ClientError.LEADER_NOT_AVAILABLE,
     ClientError.UNKNOWN_TOPIC_OR_PART,
     ClientError.OFFSET_NOT_AVAILABLE,
+    ClientError.UNKNOWN_LEADER_EPOCH,
+    ClientError.FENCED_LEADER_EPOCH,
 )
 
 
@@ -65,7 +67,7 @@ def _offsets(kafka: Kafka, topics: Iterable[str], spec: OffsetSpec, timeout_s: f
 
 def _ask(kafka: Kafka, asked: Asked, found: Offsets, deadline: float) -> Asked:
     """Put the answers into `found`; what must be asked again: a partition that was just made or has just moved answers
-    for a moment that it has no leader."""
+    for a moment that it has no leader, or not yet that one."""
     left_s = max(0.1, deadline - time.monotonic())
     again: Asked = {}
     for partition, answer in kafka.admin().list_offsets(asked, request_timeout=left_s).items():
