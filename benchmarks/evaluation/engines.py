@@ -19,6 +19,7 @@ from benchmarks.evaluation.course import COURSE, WARM_S, Course, Engine, Load, S
 from benchmarks.evaluation.flink.engine import flink
 from benchmarks.evaluation.flink.environment import FLINK_VERSION, environment
 from benchmarks.evaluation.plain import plain_spark
+from benchmarks.evaluation.row import ALONE, BOUNDED, FIXED, FLINK, PAPERS
 from benchmarks.evaluation.scenarios import CALM, LONG_S
 from qod_magics.controller import read
 from qod_magics.errors import SetupError
@@ -29,8 +30,7 @@ from qod_magics.session import Session
 
 RESTRICTIONS = {"TDSnk1": (1, 0.1), "TDSnk2": (2, 0.2)}
 #: The paper's, and the best of the others.
-POLICIES = ("stream-economics", "stream-economics-reactive")
-ALONE, FIXED, BOUNDED, FLINK = "spark alone", "fixed drop", "spark, bounded batches", "flink"
+POLICIES = (PAPERS, "stream-economics-reactive")
 #: In the order of their turns.
 ENGINES = (*POLICIES, ALONE, FIXED, BOUNDED, FLINK)
 #: Bounds of a batch that are tried, in seconds of what the task manager carries, and over what part of the load.

@@ -7,9 +7,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.evaluation.kept import Figures
-from benchmarks.evaluation.row import PAPERS, Row
+from benchmarks.evaluation.row import ALONE, BOUNDED, FIXED, FLINK, PAPERS, Row
 
-UNDROPPED = ("spark alone", "spark, bounded batches", "flink")
+UNDROPPED = (ALONE, BOUNDED, FLINK)
 READERS = 2  #: of each topic's rows, whose waiting rows are added up
 PERIOD_S = 5.0
 
@@ -64,19 +64,19 @@ def engines_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
             lines.append(f"| {engine} | {phase} | {' | '.join(cells)} |")
 
     def by_ours(engine: str, *path: str) -> list[float | None]:
-        pairs = zip(values(engine, "3x", *path), values("stream-economics", "3x", *path), strict=True)
+        pairs = zip(values(engine, "3x", *path), values(PAPERS, "3x", *path), strict=True)
         return [None if a is None or b is None else a / max(b, 1.0) for a, b in pairs]
 
     rows = [
         Row(
             "rows waiting at the end of 3x, Spark alone by ours",
             "grows, ours near 0",
-            by_ours("spark alone", "waiting_rows"),
+            by_ours(ALONE, "waiting_rows"),
             at_least=5,
         )
     ]
     rows += _policy_rows(runs)
-    for engine in (each for each in engines if each in ("spark, bounded batches", "flink")):
+    for engine in (each for each in engines if each in (BOUNDED, FLINK)):
         rows.append(Row(f"rows waiting at the end of 3x, {engine} by ours", "", by_ours(engine, "waiting_rows")))
         age = by_ours(engine, "end_to_end_ms", "TDSnk2", "p50")
         rows.append(Row(f"median age of TDSnk2's rows at 3x, {engine} by ours", "", age))
@@ -87,13 +87,13 @@ def _bullets(engines: Sequence[str], runs: Sequence[Figures]) -> list[str]:
     """What each engine is."""
     told = {
         PAPERS: "by the controller, with the paper's policy and with one that learns costs;",
-        "spark alone": "`spark alone`: the same recipes and streams, with the controller off;",
-        "fixed drop": "`fixed drop`: a random drop at the sources that never changes, chosen with hindsight: the mean "
+        ALONE: "`spark alone`: the same recipes and streams, with the controller off;",
+        FIXED: "`fixed drop`: a random drop at the sources that never changes, chosen with hindsight: the mean "
         "accuracy that the first policy reached at 3x;",
-        "spark, bounded batches": "`spark, bounded batches`: Spark as one would write it, a query for each sink that "
+        BOUNDED: "`spark, bounded batches`: Spark as one would write it, a query for each sink that "
         "reads the topics itself, in micro-batches under the `maxOffsetsPerTrigger` that did best: "
         f"{_batches(runs)}. It pays for no hop between queries;",
-        "flink": "`flink`: Apache Flink in SQL, one job for both sinks, its TaskManager on that core. It finds the "
+        FLINK: "`flink`: Apache Flink in SQL, one job for both sinks, its TaskManager on that core. It finds the "
         "nearest stand by the same arithmetic in a function in Java, where Spark interprets its function with a "
         f"lambda: at the same rows/s it has less to do. It carries {_carried(runs)} rows/s here; `flink, own load` is "
         "the same job under 0.6, 1.5 and 3 times that.",

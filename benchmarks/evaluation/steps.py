@@ -28,7 +28,7 @@ PATIENCE_S = 120.0
 FULL = 0.9  #: of the bound: such batches show what the task can take
 
 
-def run(run: Run, scale: float) -> dict[str, Any]:
+def longest_batches(run: Run, scale: float) -> dict[str, Any]:
     """Seconds that the longest micro-batch took in each phase, and the bounds that there were."""
     session = run.session
     create_topics(session.kafka, {TOPIC: 1})

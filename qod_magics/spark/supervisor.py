@@ -131,6 +131,8 @@ class Supervisor:
             return
         if instance.started_at and time.monotonic() - instance.started_at > RECOVERED_AFTER_S:
             instance.failures = 0
+        if finds_remains(why):
+            instance.start_afresh()
         instance.query = None
         instance.hold()
         instance.failure = why
@@ -220,11 +222,8 @@ class Supervisor:
         refused = instance.mode == "real-time" and instance.mode_wanted != "realtime" and refuses_realtime(why)
         if refused:  # some plans are refused only once they run: not a failure, micro-batches take them
             instance.fall_back(why)
-        remains = finds_remains(why)
-        if remains:
-            instance.start_afresh()
         self.fail(instance, why)
-        if refused or remains:
+        if refused:
             instance.failures = max(instance.failures - 1, 0)
             instance.retry_at = 0.0
 

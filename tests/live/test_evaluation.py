@@ -10,13 +10,13 @@ import pytest
 
 from benchmarks.evaluation import document, kept
 from benchmarks.evaluation.drawing import draw_engines
-from benchmarks.evaluation.engines import ALONE, POLICIES, engines
+from benchmarks.evaluation.engines import POLICIES, engines
 from benchmarks.evaluation.goodput import goodput
+from benchmarks.evaluation.row import ALONE, PAPERS
 from benchmarks.evaluation.scenarios import rate_estimates
 from qod_magics.controller import read
 from qod_magics.phases import is_repeated
 
-PAPERS = POLICIES[0]
 #: Name, times what the task manager carries, seconds.
 SHORT = (("0.6x", 0.6, 10.0), ("3x", 3.0, 30.0))
 
