@@ -128,6 +128,13 @@ def test_accuracy_is_full_again_after_an_overload_where_a_task_joins_what_joins(
     assert not verdicts.still_shedding(run, LAST)
 
 
+@beyond(LITERAL)
+def test_accuracy_is_full_again_without_a_task_manager_where_a_task_joins_what_joins(policy):
+    run = replayed("halfway", policy)
+    sure(verdicts.all_fits(run) and verdicts.minimums_fit(run) and not verdicts.stalled(run))
+    assert not verdicts.still_shedding(run, LAST)
+
+
 def test_with_two_reports_a_period_it_sheds_nothing():
     simulation = Simulation.read(SCENARIOS / "apart.json")
     reports = replace(simulation.metrics, report_s=simulation.period_s / 2)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.stream_economics.cost_fit import CHANGE, CostFit
+from qod_magics.policies.stream_economics.cost_fit import CHANGE, MOST_FIXED, MOST_WORK, READ_SHARE, CostFit
 
 Point = tuple[float, float]  #: thousands of rows/s, read and kept
 
@@ -92,6 +92,45 @@ def test_a_first_reading_is_taken_nearly_as_the_paper_takes_it() -> None:
     fit = CostFit.first(1.0, 0.5, 30.0)
     assert fit.expected(1.0, 0.5) == pytest.approx(30.0)
     assert 48.0 < fit.expected(1.0, 1.0) <= 60.0  # the paper: 60
+
+
+#: What a query shows at some rows a second: thousands of rows/s, accuracy, and CPU that is nearly all its own.
+QUIET = st.lists(st.tuples(st.floats(1e-3, 4e-3), st.floats(0.3, 1.0), st.floats(1.0, 8.0)), min_size=1, max_size=12)
+
+
+@given(QUIET, RATE)
+def test_a_few_rows_do_not_make_a_row_absurdly_dear(quiet: list[tuple[float, float, float]], rate: float) -> None:
+    """Whatever the CPU was beside them, a thousand rows and more get a plan that lets some of them pass."""
+    fit = seen_quiet(quiet)
+    assert fit.expected(rate, rate) <= MOST_FIXED + 2 * MOST_WORK * (1 + READ_SHARE) * rate
+
+
+@given(QUIET, FIXED, READ, WORK, RATE)
+def test_what_a_row_costs_is_known_soon_after_many_came(
+    quiet: list[tuple[float, float, float]], fixed: float, read: float, work: float, rate: float
+) -> None:
+    fit = seen_quiet(quiet)
+    costs = (fixed, read, work)
+    for point in alternating(rate, (0.4, 0.8), 3):
+        fit = fit.after(*point, cost(costs, point))
+    assert fit.expected(rate, rate) == pytest.approx(cost(costs, (rate, rate)), rel=0.25, abs=2.0)
+
+
+def seen_quiet(readings: Sequence[tuple[float, float, float]]) -> CostFit:
+    """The fit after these readings of read rate, accuracy and CPU."""
+    fit: CostFit | None = None
+    for read, accuracy, cpu in readings:
+        fit = (fit.after if fit is not None else CostFit.first)(read, accuracy * read, cpu)
+    assert fit is not None
+    return fit
+
+
+@given(st.floats(0.02, 0.1), st.floats(200.0, 2000.0))
+def test_rows_that_are_dear_are_seen_to_be_where_no_query_costs_so_much_without_one(rate: float, work: float) -> None:
+    """A Python function of some milliseconds: not all of 40 % of a core is the query's own."""
+    fit = CostFit.first(rate, rate, 2.0 + work * rate)
+    assert fit.costs[0] <= MOST_FIXED
+    assert fit.expected(2 * rate, 2 * rate) >= 2.0 + 2 * work * rate - 2 * MOST_FIXED
 
 
 @given(

@@ -33,6 +33,9 @@ NOISE, RELATIVE_NOISE = 0.5, 0.04
 #: The first guess. A query that runs costs some % of a core without a row; a row that is dropped costs a tenth.
 FIXED, FIXED_ERROR = 2.0, 4.0
 READ_SHARE, READ_ERROR, WORK_ERROR = 0.1, 0.5, 1.0  #: of the cost of a row kept
+#: No row is taken for dearer at first (4e-4 s each), as long as the fixed cost that is left is no more than this. A few
+#: rows a second tell nothing of what a thousand cost: nearly all that is seen is the query's own.
+MOST_WORK, MOST_FIXED = 40.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,9 @@ class CostFit:
     @classmethod
     def first(cls, read: float, kept: float, cpu: float) -> CostFit:
         """The guess that goes through a first reading, of `read` > 0 rows."""
-        fixed = min(FIXED, cpu / 2)
-        work = max((cpu - fixed) / (READ_SHARE * read + kept), 1e-9)
+        weighed = READ_SHARE * read + kept
+        fixed = max(min(FIXED, cpu / 2), min(cpu - MOST_WORK * weighed, MOST_FIXED))
+        work = max((cpu - fixed) / weighed, 1e-9)
         guess = (fixed, READ_SHARE * work, work)
         errors = (FIXED_ERROR, READ_ERROR * work, WORK_ERROR * work)
         certainty = tuple(1.0 / error**2 for error in errors)
