@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import combinations
 from statistics import fmean
 from typing import Any
 
 from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.lines import events, measured, queries, sources, streams
 from qod_magics.phases import DEFAULT_SETTLE_S, Line, Lines, Phase, is_repeated, period_s, phases, seconds, settled
+from qod_magics.plan_difference import plan_difference
+from qod_magics.planned import accuracy_errors
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.policies import policy as policy_named
 
@@ -100,33 +102,6 @@ def format_verdict(criteria: Iterable[Criterion]) -> str:
     return "\n".join(f"{'PASS' if c.passed else 'FAIL'} {c.name}: {c.detail}" for c in criteria)
 
 
-def queries(line: Line) -> dict[str, Mapping[str, Any]]:
-    """The queries of a line's snapshot (tasks with a minimum accuracy), by id."""
-    return {task["id"]: task for task in line["snapshot"]["tasks"] if task.get("min_accuracy") is not None}
-
-
-def sources(line: Line) -> tuple[str, ...]:
-    """The tasks of a line's snapshot that read from the outside."""
-    return tuple(task["id"] for task in line["snapshot"]["tasks"] if not task["upstream"])
-
-
-def streams(line: Line) -> tuple[str, ...]:
-    """The streams of a line's snapshot, as "from>to"."""
-    return tuple(f"{stream['from']}>{stream['to']}" for stream in line["snapshot"]["streams"])
-
-
-def events(lines: Lines, *kinds: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """(index of the line, event) for the events of these kinds, of all kinds when none is named."""
-    for index, line in enumerate(lines):
-        for event in line.get("events") or ():
-            if not kinds or event.get("kind") in kinds:
-                yield index, event
-
-
-def _measured(line: Line, what: str) -> Mapping[str, Any]:
-    return (line.get("measured") or {}).get(what) or {}
-
-
 def _in(phase: Phase) -> str:
     return f" in {phase.name}" if phase.name else ""
 
@@ -150,7 +125,7 @@ def _plans(run: _Run, policy: str | None) -> Criterion:
     for index, line in replayed:
         made_by = policy or str(line.get("policy") or PAPER_POLICY)
         plan, states[made_by] = policy_named(made_by).decide(snapshot_from_json(line["snapshot"]), states.get(made_by))
-        difference, key = _plan_difference(plan.to_json(), line.get("plan") or {})
+        difference, key = plan_difference(plan.to_json(), line.get("plan") or {})
         if difference > PLAN_TOLERANCE:
             wrong += 1
             first = first or f", first at {run.at[index]:.0f} s in {key}"
@@ -160,40 +135,6 @@ def _plans(run: _Run, policy: str | None) -> Criterion:
     return Criterion(
         name, wrong == 0, f"{len(replayed) - wrong} of {len(replayed)} plans of {' and '.join(states)}, {shown}{first}"
     )
-
-
-def _plan_difference(expected: Mapping[str, Any], recorded: Mapping[str, Any]) -> tuple[float, str]:
-    """The largest numeric difference and its key; infinite where the plans differ in more than a number.
-
-    Keys that the recording has on top are not the policy's and are ignored.
-    """
-    worst = (0.0, "")
-    for key, value in expected.items():
-        if key not in recorded:
-            return float("inf"), key
-        other = recorded[key]
-        if key == "non_drop":
-            value, other = _by_edge(value), _by_edge(other)
-        difference = _difference(value, other)
-        if difference > worst[0]:
-            worst = (difference, key)
-    return worst
-
-
-def _by_edge(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    return {f"{row['from'] or ''}>{row['to']}": row["d"] for row in rows}
-
-
-def _difference(one: Any, other: Any) -> float:
-    if isinstance(one, bool) or isinstance(other, bool):
-        return 0.0 if one is other else float("inf")
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return abs(one - other)
-    if isinstance(one, Mapping) and isinstance(other, Mapping) and one.keys() == other.keys():
-        return max((_difference(one[key], other[key]) for key in one), default=0.0)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
-        return max((_difference(a, b) for a, b in zip(one, other, strict=True)), default=0.0)
-    return 0.0 if one == other else float("inf")
 
 
 # -- the settled parts -------------------------------------------------------------------------------------------------
@@ -206,7 +147,7 @@ def _minima(run: _Run) -> Criterion:
         (accuracy - task["min_accuracy"], accuracy, task, run.where(phase, index))
         for phase, index, line in run.settled_lines
         for query, task in queries(line).items()
-        if (accuracy := _measured(line, "accuracy").get(query)) is not None
+        if (accuracy := measured(line, "accuracy").get(query)) is not None
     ]
     gaps = _never_settled(run.unsettled)
     if not margins:
@@ -222,8 +163,8 @@ def _lag(run: _Run) -> Criterion:
     found: list[tuple[float, str]] = []
     unknown: set[str] = set()
     for phase, index, line in run.settled_lines:
-        rates = _measured(line, "input_rate")
-        for edge, lag in _measured(line, "lag").items():
+        rates = measured(line, "input_rate")
+        for edge, lag in measured(line, "lag").items():
             if rates.get(edge) is None:
                 unknown.add(edge)
                 continue
@@ -255,54 +196,6 @@ def _estimate(run: _Run) -> Criterion:
     return Criterion(name, mean <= ACCURACY_TOLERANCE and not gaps, detail + gaps)
 
 
-def accuracy_errors(lines: Lines) -> list[tuple[int, str, float]]:
-    """(index of the line, source, |curAc - ac|): the accuracy that came, and the one that was planned for that time.
-
-    A current accuracy is measured over the `window` that its instances name (seconds since the epoch); planned for it
-    is the mean, over that window, of the plans in force; where a recording names no windows, the last applied plan.
-    """
-    errors: list[tuple[int, str, float]] = []
-    in_force: list[tuple[float, Mapping[str, float]]] = []  #: (since, desired accuracies), in order
-    for index, line in enumerate(lines):
-        plan = line.get("plan") or {}
-        current = plan.get("current_accuracy", {})
-        if is_repeated(line):
-            continue
-        for source in sources(line):
-            planned = _planned(source, in_force, _window(line, source))
-            if source in current and planned is not None:
-                errors.append((index, source, abs(current[source] - planned)))
-        if line.get("applied"):
-            in_force.append((datetime.fromisoformat(line["at"]).timestamp(), plan.get("desired", {})))
-    return errors
-
-
-def _window(line: Line, task: str) -> tuple[float, float] | None:
-    """When the instances of a task were measured, seconds since the epoch; None where the line does not say."""
-    windows = [i.get("window") for i in line["snapshot"]["instances"] if i["task"] == task]
-    known = [window for window in windows if window]
-    if not known or len(known) < len(windows):
-        return None
-    return min(window[0] for window in known), max(window[1] for window in known)
-
-
-def _planned(
-    task: str, in_force: Sequence[tuple[float, Mapping[str, float]]], window: tuple[float, float] | None
-) -> float | None:
-    """The accuracy planned for a task over a window, None where no plan for it was in force throughout."""
-    if window is None or window[1] <= window[0]:
-        return in_force[-1][1].get(task) if in_force else None
-    start, end = window
-    total = seconds_covered = 0.0
-    for position, (since, desired) in enumerate(in_force):
-        until = in_force[position + 1][0] if position + 1 < len(in_force) else float("inf")
-        shared = min(until, end) - max(since, start)
-        if shared > 0 and task in desired:
-            total += shared * desired[task]
-            seconds_covered += shared
-    return total / seconds_covered if seconds_covered > 0.99 * (end - start) else None
-
-
 # -- moves, books, phases ----------------------------------------------------------------------------------------------
 
 
@@ -330,7 +223,7 @@ def _books(run: _Run) -> Criterion:
     named: set[str] = set()
     for index, line in enumerate(run.lines):
         lost = lost or any(event.get("kind") == "task-manager-lost" for event in line.get("events") or ())
-        for edge, count in _measured(line, "counts").items():
+        for edge, count in measured(line, "counts").items():
             checked += 1
             named.add(edge)
             unreported = count.get("unreported", 0)
@@ -350,7 +243,7 @@ def _books(run: _Run) -> Criterion:
     absent = [edge for edge in (*sources(last), *streams(last)) if edge not in named]
     if absent:
         return Criterion(name, False, f"no counts of {', '.join(absent)}")
-    counts = next(found for line in reversed(run.lines) if (found := _measured(line, "counts")))
+    counts = next(found for line in reversed(run.lines) if (found := measured(line, "counts")))
     rows = sum(counts[source]["arrived"] for source in sources(last) if source in counts)
     detail = f"{checked:,} balances exact, over {len(named)} sources and streams; {rows:,} rows arrived at the sources"
     return Criterion(name, True, detail)
@@ -364,7 +257,7 @@ def _full_again(run: _Run) -> Criterion:
     if not indices:
         return Criterion(name, False, _never_settled([phase]).removeprefix("; "))
     line = run.lines[indices[-1]]
-    accuracies = {query: _measured(line, "accuracy").get(query) for query in queries(line)}
+    accuracies = {query: measured(line, "accuracy").get(query) for query in queries(line)}
     detail = ", ".join(f"{query} {_shown(value)}" for query, value in accuracies.items())
     passed = all(value is not None and value >= FULL_ACCURACY for value in accuracies.values())
     return Criterion(name, passed and bool(accuracies), f"{detail} {run.where(phase, indices[-1])}")
@@ -390,12 +283,12 @@ def _sheds(run: _Run) -> Criterion:
     tasks = queries(lines[-1])
     means: dict[str, float] = {}
     for query in tasks:
-        values = [v for line in lines if (v := _measured(line, "accuracy").get(query)) is not None]
+        values = [v for line in lines if (v := measured(line, "accuracy").get(query)) is not None]
         if not values:
             return Criterion(name, False, f"no measured accuracy of {query} in the settled part")
         means[query] = fmean(values)
-    dropped = sum(_measured(run.lines[phase.last], "dropped").values()) - sum(
-        _measured(run.lines[phase.first], "dropped").values()
+    dropped = sum(measured(run.lines[phase.last], "dropped").values()) - sum(
+        measured(run.lines[phase.first], "dropped").values()
     )
     upside_down = _upside_down(tasks, means) if all(len(x["snapshot"]["task_managers"]) == 1 for x in lines) else ""
     detail = ", ".join(f"{query} (priority {tasks[query]['priority']}) {mean:.3f}" for query, mean in means.items())
@@ -432,7 +325,7 @@ def overload_lag(lines: Lines) -> tuple[tuple[float, int], ...]:
         return ()
     at = seconds(lines)
     return tuple(
-        (at[index] - phase.start_s, sum(_measured(lines[index], "lag").values()))
+        (at[index] - phase.start_s, sum(measured(lines[index], "lag").values()))
         for index in range(phase.first, phase.last + 1)
     )
 

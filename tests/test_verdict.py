@@ -1,24 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.verdict import (
-    Criterion,
-    _planned,
-    _window,
-    events,
-    format_verdict,
-    overload_lag,
-    queries,
-    sources,
-    streams,
-    verdict,
-)
+from qod_magics.lines import events
+from qod_magics.verdict import Criterion, format_verdict, overload_lag, verdict
 from tests.widgets.recordings import taxi_drives
 
 Lines = list[dict[str, Any]]
@@ -280,25 +269,3 @@ def test_one_line_a_criterion() -> None:
     text = format_verdict([Criterion("this", True, "1 of 1"), Criterion("that", False, "0 of 1")])
     assert text == "PASS this: 1 of 1\nFAIL that: 0 of 1"
     assert all(len(criterion.detail.splitlines()) == 1 for criterion in verdict(taxi_drives()))
-
-
-def test_what_a_line_names() -> None:
-    (line, *_) = taxi_drives()
-    assert list(queries(line)) == ["TDSnk1", "TDSnk2"]
-    assert sources(line) == ("TDSrc1", "TDSrc2")
-    assert streams(line) == ("TDSrc1>TDSnk1", "TDSrc1>TDSnk2", "TDSrc2>TDSnk1", "TDSrc2>TDSnk2")
-
-
-def test_the_estimate_compares_over_the_time_that_was_measured() -> None:
-    lines = taxi_drives()
-    at = [datetime.fromisoformat(line["at"]).timestamp() for line in lines]
-    desired = [line["plan"]["desired"]["TDSrc1"] for line in lines]
-    for index in range(2, len(lines)):
-        for instance in lines[index]["snapshot"]["instances"]:
-            instance["window"] = [at[index - 2], at[index - 1]]  # wholly under the plan before the last
-    in_force = [(when, {"TDSrc1": d}) for when, d in zip(at, desired, strict=True)]
-    assert _planned("TDSrc1", in_force[:20], (at[18] - 1.0, at[18] + 1.0)) == pytest.approx(
-        (desired[17] + desired[18]) / 2
-    )
-    assert _planned("TDSrc1", in_force[:1], (at[0] - 3.0, at[0] + 1.0)) is None
-    assert _window(lines[5], "TDSrc1") == (at[3], at[4])

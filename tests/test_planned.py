@@ -1,0 +1,25 @@
+"""Accuracies that came, beside those that were planned for that time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from qod_magics.planned import _planned, _window
+from tests.widgets.recordings import taxi_drives
+
+
+def test_the_estimate_compares_over_the_time_that_was_measured() -> None:
+    lines = taxi_drives()
+    at = [datetime.fromisoformat(line["at"]).timestamp() for line in lines]
+    desired = [line["plan"]["desired"]["TDSrc1"] for line in lines]
+    for index in range(2, len(lines)):
+        for instance in lines[index]["snapshot"]["instances"]:
+            instance["window"] = [at[index - 2], at[index - 1]]  # wholly under the plan before the last
+    in_force = [(when, {"TDSrc1": d}) for when, d in zip(at, desired, strict=True)]
+    assert _planned("TDSrc1", in_force[:20], (at[18] - 1.0, at[18] + 1.0)) == pytest.approx(
+        (desired[17] + desired[18]) / 2
+    )
+    assert _planned("TDSrc1", in_force[:1], (at[0] - 3.0, at[0] + 1.0)) is None
+    assert _window(lines[5], "TDSrc1") == (at[3], at[4])
