@@ -13,7 +13,7 @@ from qod_magics.controller.backlog import Drains, backlogs
 from qod_magics.controller.chronicle import Chronicle, describe
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import RESERVED, Cycle, Decision
-from qod_magics.controller.dials import dials, hold, overridden
+from qod_magics.controller.dials import dials, hold, opened, overridden
 from qod_magics.controller.errand import Errand
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan
@@ -109,6 +109,19 @@ class Controller:
         self._period_s = float(seconds)
 
     @property
+    def longest_wait_s(self) -> float:
+        """How long a cycle waits for the runtime at most, seconds."""
+        return self._observe_timeout_s + self._apply_timeout_s
+
+    @property
+    def _observe_timeout_s(self) -> float:
+        return 2 * self.period_s if self.observe_timeout_s is None else self.observe_timeout_s
+
+    @property
+    def _apply_timeout_s(self) -> float:
+        return self.period_s if self.apply_timeout_s is None else self.apply_timeout_s
+
+    @property
     def policy(self) -> Policy:
         """The policy that decides; a new one begins without state or memory. Set it between cycles."""
         return self._policy
@@ -153,6 +166,11 @@ class Controller:
         if self._paused:
             self._paused = False
             self.note("resumed", "plans are applied from now on")
+
+    def open_shedders(self) -> None:
+        """Have the runtime keep every row until a plan is applied: the engine alone. Call it between cycles."""
+        if self._last is not None and self._last.plan is not None:
+            self.runtime.apply(*opened(self._last.plan))
 
     @property
     def overrides(self) -> Mapping[Edge, float]:
@@ -279,7 +297,7 @@ class Controller:
 
     def _observe(self) -> Observation | str:
         """What the runtime sees, or why there is nothing to decide on."""
-        timeout_s = 2 * self.period_s if self.observe_timeout_s is None else self.observe_timeout_s
+        timeout_s = self._observe_timeout_s
         late = self._observing.late()
         if late is not None:
             if late.value is not None:  # too old to decide on, but what happened has happened
@@ -343,7 +361,7 @@ class Controller:
 
     def _apply(self, decision: Decision) -> bool:
         """Whether the plan is now in force."""
-        timeout_s = self.period_s if self.apply_timeout_s is None else self.apply_timeout_s
+        timeout_s = self._apply_timeout_s
         if self._being_applied is None:
             call = partial(self.runtime.apply, decision.plan, decision.dials)
             outcome = self._applying.call(call, timeout_s)

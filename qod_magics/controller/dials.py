@@ -100,6 +100,12 @@ def dials(
     return Dials(Keyed(dag.edges, keep), Keyed(dag.upstream_first, accept))
 
 
+def opened(plan: Plan) -> tuple[Plan, Dials]:
+    """A plan and its settings with the same shedders as `plan`, under which none sheds."""
+    everything, keep = dict.fromkeys(plan.desired, 1.0), dict.fromkeys(plan.non_drop, 1.0)
+    return Plan(plan.current_accuracy, everything, keep), Dials(keep, everything)
+
+
 def overridden(settings: Dials, by_hand: Mapping[Edge, float], snapshot: Snapshot) -> Dials:
     """`settings` with the non-drop probabilities that somebody holds by hand.
 

@@ -19,7 +19,7 @@ from qod_magics.policies.stream_economics.measures import load_of
 LISTED = 5
 
 #: entries that say why an instance or a task manager is where it is
-TOLD = ("move", "moved", "starved", "task-manager-lost", "query-failed", "query-restarted", "query-still")
+TOLD = ("move", "moved", "starved", "task-manager-lost", "query-failed", "query-restarted", "query-still", "move-waits")
 
 
 def why(name: str, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]) -> str:

@@ -6,7 +6,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
@@ -18,8 +18,16 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+#: A command that is waited for takes no longer than this itself, seconds.
+COMMAND_S = 30.0
+
+
 class StoppedError(QodError, RuntimeError):
     """A command that comes when no loop will take it."""
+
+
+class BusyError(QodError, RuntimeError):
+    """A command that the loop did not come to in time."""
 
 
 class Command(Protocol[T_co]):
@@ -112,6 +120,23 @@ class ControllerThread:
             self._commands.put((call, future))
         self._wake.set()
         return future
+
+    def ask(self, command: Callable[[], T] | Command[T], what: str, timeout_s: float | None = None) -> T:
+        """Have a command run as `submit` does, and wait for its result: while the cycle under way may wait for the
+        runtime and the command may take, or for `timeout_s` seconds.
+
+        Raises what the command raises, StoppedError, and BusyError when it did not end in time: one that had not begun
+        is not run any more. `what` names it: "the recording was not changed".
+        """
+        future = self.submit(command)
+        patience_s = COMMAND_S + self.controller.longest_wait_s if timeout_s is None else timeout_s
+        ended, _ = wait((future,), patience_s)
+        if ended:
+            return future.result()
+        late = f"the controller was busy for {patience_s:g} s"
+        if future.cancel():
+            raise BusyError(f"{what}: {late} with one cycle; ask again once %qod status shows a new one")
+        raise BusyError(f"{what} yet: {late} and is still at it; %qod status shows when it is done")
 
     def pause(self) -> None:
         """Recommend only: plans are made, logged and recorded, but not applied."""

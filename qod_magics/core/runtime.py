@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from operator import add
 from typing import Any, Protocol, runtime_checkable
 
 from qod_magics.core.plan import Edge, Plan
@@ -29,11 +30,15 @@ class Event:
 class Count:
     """Rows of one source or stream since the start; `arrived = processed + dropped + waiting + unreported`, exactly."""
 
-    arrived: int
-    processed: int
-    dropped: int
-    waiting: int
+    arrived: int = 0
+    processed: int = 0
+    dropped: int = 0
+    waiting: int = 0
     unreported: int = 0  #: read in a batch whose counts were lost with a killed task manager
+
+    def __add__(self, other: Count) -> Count:
+        """Of both together: rows of one topic and of another."""
+        return Count(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)

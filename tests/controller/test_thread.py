@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.controller import Controller, ControllerThread, InlineWorker, StoppedError, SystemClock
-from qod_magics.controller.thread import next_deadline
+from qod_magics.controller.thread import BusyError, next_deadline
 from qod_magics.errors import UsageProblem
 from tests.controller.looping import LONG_S, until
 from tests.controller.scripted import FixedPolicy, ScriptedRuntime, VirtualWorkers, bench, seen
@@ -102,6 +102,46 @@ def test_what_a_command_raises_goes_to_who_asked():
         with pytest.raises(ZeroDivisionError):
             loop.submit(lambda: 1 / 0).result(LONG_S)
         assert loop.submit(lambda: 7).result(LONG_S) == 7
+
+
+def test_who_asks_waits_for_the_cycle_under_way():
+    loop = ControllerThread(real_controller())
+    entered, leave = threading.Event(), threading.Event()
+    loop.subscribe(lambda _: entered.set() or leave.wait(LONG_S))
+    loop.start()
+    try:
+        assert entered.wait(LONG_S)
+        threading.Timer(0.1, leave.set).start()
+        assert loop.ask(threading.current_thread, "not asked").name == "qod-controller"
+        with pytest.raises(KeyError, match="x"):
+            loop.ask(lambda: {}["x"], "not asked")
+        with pytest.raises(TimeoutError, match="its own"):
+            loop.ask(lambda: (_ for _ in ()).throw(TimeoutError("its own")).__next__(), "not asked")
+    finally:
+        leave.set()
+        loop.stop()
+
+
+def test_a_loop_that_is_busy_for_too_long_is_told_of_in_one_line_and_does_not_do_it_later():
+    loop = ControllerThread(real_controller())
+    entered, leave = threading.Event(), threading.Event()
+    loop.subscribe(lambda _: entered.set() or leave.wait(LONG_S))
+    loop.start()
+    done = []
+    try:
+        assert entered.wait(LONG_S)
+        with pytest.raises(BusyError, match=r"^the door is not open: .* busy .* ask again") as told:
+            loop.ask(lambda: done.append(1), "the door is not open", timeout_s=0.05)
+        assert "\n" not in str(told.value)
+        leave.set()
+        assert loop.ask(lambda: len(done), "not asked") == 0
+        hold = threading.Event()
+        with pytest.raises(BusyError, match=r"not open yet: .* still at it"):
+            loop.ask(lambda: hold.wait(LONG_S), "the door is not open", timeout_s=0.5)
+        hold.set()
+    finally:
+        leave.set()
+        loop.stop()
 
 
 def test_a_cancelled_command_is_not_run():
