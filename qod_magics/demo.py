@@ -18,7 +18,7 @@ from qod_magics.verdict import format_verdict, verdict
 
 NOTEBOOK = "taxi_drives_overload.ipynb"
 #: Seconds that the notebook takes at full length, for the progress bar.
-LENGTH_S = 370.0
+LENGTH_S = 440.0
 #: Phases shortened to this share still have a settled part.
 SHORT = 0.8
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, as_completed, wait
 from contextlib import suppress
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
+from qod_magics.cores import check_cores, free_cores
+from qod_magics.spark.bounded import begin
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, start_local
@@ -12,6 +18,9 @@ from qod_magics.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: One that was still starting when the others were ended is waited for so long, seconds.
+END_S = 30.0
 
 
 class Fleet:
@@ -26,9 +35,21 @@ class Fleet:
     def __init__(self, runtime: SparkRuntime, headroom: float) -> None:
         self._runtime = runtime
         self._headroom = headroom
-        self._names = 0
+        self._names = count(1)
         self._ended = False
+        self._coming: list[Future[TaskManager]] = []  #: those of `assemble`, while it goes on
         self._servers: list[LocalServer] = []
+
+    def assemble(self, servers: Sequence[ServerOptions], urls: Sequence[str]) -> Iterator[TaskManager]:
+        """Start these and reach those, all at the same time; each is given once it has joined.
+
+        Raises what the first that failed raised (SetupError, TaskManagerError); `end` ends the others.
+        """
+        self._coming += [begin(partial(self.start, options), "up") for options in servers]
+        self._coming += [begin(partial(self.connect, url), "connect") for url in urls]
+        for future in as_completed(self._coming):
+            yield future.result()
+        self._coming.clear()
 
     def start(self, options: ServerOptions) -> TaskManager:
         """Start a local one. Raises SetupError, TaskManagerError; nothing is left behind then."""
@@ -43,11 +64,16 @@ class Fleet:
         """Take a Spark session that is there. Raises TaskManagerError."""
         return self._join(attach_session("spark", spark, self._runtime.board, self._headroom))
 
-    @property
-    def taken_cores(self) -> frozenset[int]:
-        """The numbers of the cores that local ones are on."""
+    def cores(self, count: int | None, cpus: Collection[int] | None = None) -> frozenset[int] | None:
+        """The machine's cores for one more local one: these `cpus`, or `count` of them, free ones first.
+
+        Raises UsageProblem when the machine has not so many, or not these.
+        """
+        check_cores(cpus)
+        if cpus is not None:
+            return frozenset(cpus)
         servers = [m.server for m in self._runtime.task_managers.values() if m.server is not None]
-        return frozenset(cpu for server in servers for cpu in server.options.cpus or ())
+        return free_cores(count, {cpu for server in servers for cpu in server.options.cpus or ()})
 
     def end(self) -> None:
         """End all servers that were started here; one that is only just starting ends as soon as it has begun."""
@@ -55,10 +81,10 @@ class Fleet:
         for server in list(self._servers):
             with suppress(Exception):
                 server.stop()
+        wait(self._coming, END_S)
 
     def _name(self) -> str:
-        self._names += 1
-        return f"tm{self._names}"
+        return f"tm{next(self._names)}"
 
     def _begun(self, server: LocalServer) -> None:
         self._servers = [*(known for known in self._servers if known.child.alive()), server]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qod_magics.status import stream_text
+from qod_magics.status import fused_text, instances_with, stream_text, where_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,14 +46,11 @@ class StreamHandle:
             return f"{self.name} is well-formed (dry run: nothing was started)"
         if self.name in self.session.application.waiting:
             return f"{self.name} is declared; it starts when a query reads it"
-        task = next(spec for spec in self.session.runtime.deployment.specs.values() if self.name in spec.members)
-        instances = [i for i in self.session.runtime.instances.values() if i.job.task == task.id]
-        where = ", ".join(sorted({i.task_manager.id for i in instances if i.task_manager is not None}))
-        modes = ", ".join(sorted({i.mode for i in instances if i.mode}))
+        instances = instances_with(self.session, self.name)
         reasons = {i.mode_why for i in instances if i.mode_why}
         why = f" ({next(iter(reasons))})" if reasons else ""
-        fused = f", fused into {' -> '.join(task.members)}" if len(task.members) > 1 else ""
-        return f"{self.name} {'replaced' if self.replaced else 'runs'} on {where} in {modes} mode{why}{fused}"
+        fused = fused_text(self.session.runtime.deployment.specs_with(self.name))
+        return f"{self.name} {'replaced' if self.replaced else 'runs'} {where_text(instances)}{why}{fused}"
 
     def __repr__(self) -> str:
         """Where it runs now, and how it kept up in the last cycle."""

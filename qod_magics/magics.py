@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
-import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope
 from traitlets import Bool, Enum, Float, Unicode
@@ -17,6 +15,7 @@ from qod_magics.completion import Completion
 from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.policies import DEFAULT_POLICY, policy_names
 from qod_magics.watching import in_kernel, in_place
+from qod_magics.words import FLAGS, FlagsAsked, HelpShown, MagicWords, cores, pairs, split
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -24,50 +23,6 @@ if TYPE_CHECKING:
     from qod_magics.session import Session
 
 _active: QodMagics | None = None
-HELP_WIDTH = 118  #: columns of help texts, whatever the kernel takes its terminal for
-
-
-class _HelpShown(Exception):
-    """Help was asked for, and is printed."""
-
-
-class _Flags(Exception):
-    """The options of a command were asked for (by `_FLAGS` as its only word)."""
-
-
-_FLAGS = "\0flags"
-
-
-class _Words(argparse.ArgumentParser):
-    """The words after `%qod NAME`: what is wrong with them is one line, and the process is never left."""
-
-    def __init__(self, name: str, description: str) -> None:
-        super().__init__(
-            f"%qod {name}",
-            description=description,
-            allow_abbrev=False,
-            formatter_class=lambda prog: argparse.HelpFormatter(prog, width=HELP_WIDTH),
-        )
-
-    def read(self, words: list[str]) -> argparse.Namespace:
-        """What the words say. Raises UsageProblem, with the nearest option, or _HelpShown."""
-        if words == [_FLAGS]:
-            raise _Flags([name for name in self._option_string_actions if name.startswith("--")])
-        given, left = self.parse_known_args(words)
-        if left:
-            unknown = left[0].partition("=")[0]
-            if unknown.startswith("-"):
-                hint = nearest(unknown, [name for name in self._option_string_actions if name.startswith("--")])
-                self.error(f"unknown option {unknown!r}.{hint}")
-            self.error(f"{left[0]!r} is one word too many (a value with spaces goes in quotes).")
-        return given
-
-    def error(self, message: str) -> NoReturn:
-        ended = message if message.endswith((".", "?", ")")) else f"{message}."
-        raise UsageProblem(f"{self.prog}: {' '.join(ended.split())} {self.prog} -h explains it.")
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        raise _HelpShown
 
 
 @magics_class
@@ -114,7 +69,7 @@ class QodMagics(Magics):
     @line_magic
     def qod(self, line: str) -> Any:
         """`%qod up | attach | down | status | watch | set | why ...`: alone it lists all; each has -h."""
-        words = _split(line)
+        words = split(line)
         commands = self._commands()
         if not words or words[0] in ("-h", "--help", "help"):
             print("%qod " + " | ".join(commands) + "\nEach explains itself: %qod up -h")
@@ -125,7 +80,7 @@ class QodMagics(Magics):
             )
         try:
             return commands[words[0]](words[1:])
-        except _HelpShown:
+        except HelpShown:
             return None
 
     def _commands(self) -> dict[str, Callable[[list[str]], Any]]:
@@ -151,7 +106,7 @@ class QodMagics(Magics):
     # -- %qod ... --------------------------------------------------------------------------------------------------
 
     def _up(self, words: list[str]) -> None:
-        parser = _Words("up", "Start Kafka, task managers and the controller.")
+        parser = MagicWords("up", "Start Kafka, task managers and the controller.")
         parser.add_argument("--task-managers", "-n", type=int, default=None, help="local ones to start, default 1")
         parser.add_argument("--cores", type=int, default=None, help="cores of each local one")
         parser.add_argument("--connect", action="extend", nargs="+", default=[], metavar="URL", help="sc://host:port")
@@ -181,8 +136,8 @@ class QodMagics(Magics):
                 cores=given.cores,
                 connect=given.connect,
                 kafka=given.kafka,
-                kafka_options=_pairs(given.kafka_option),
-                kafka_cpus=_cores(given.kafka_cpus),
+                kafka_options=pairs(given.kafka_option),
+                kafka_cpus=cores(given.kafka_cpus),
                 jit=given.jit,
                 memory=given.memory,
                 say=self._say,
@@ -195,7 +150,7 @@ class QodMagics(Magics):
         )
 
     def _attach(self, words: list[str]) -> None:
-        parser = _Words("attach", "Use the notebook's own Spark session as the only task manager.")
+        parser = MagicWords("attach", "Use the notebook's own Spark session as the only task manager.")
         parser.add_argument("name", nargs="?", default="spark", help="the variable that holds it")
         parser.add_argument("--kafka", metavar="HOST:PORT")
         parser.add_argument("--kafka-option", action="append", default=[], metavar="NAME=VALUE")
@@ -213,7 +168,7 @@ class QodMagics(Magics):
             Session.attach(
                 spark,
                 kafka=given.kafka,
-                kafka_options=_pairs(given.kafka_option),
+                kafka_options=pairs(given.kafka_option),
                 say=self._say,
                 policy_name=given.policy,
                 period_s=given.period,
@@ -223,18 +178,18 @@ class QodMagics(Magics):
         )
 
     def _down(self, words: list[str]) -> None:
-        _Words("down", "Stop everything that was started.").read(words)
+        MagicWords("down", "Stop everything that was started.").read(words)
         session, self.session = self._session(), None
         session.down()
         self.shell.user_ns.pop("qod", None)
         self._say("down: no query, server or topic of ours is left")
 
     def _status(self, words: list[str]) -> None:
-        _Words("status", "What runs where, and how it keeps up.").read(words)
+        MagicWords("status", "What runs where, and how it keeps up.").read(words)
         print(self._session().status())
 
     def _watch(self, words: list[str]) -> None:
-        parser = _Words(
+        parser = MagicWords(
             "watch",
             "Show the dashboard here; as text, once a period, in a terminal. `await qod.watch(30)` waits as well.",
         )
@@ -253,7 +208,7 @@ class QodMagics(Magics):
             self._watching = loop.create_task(session.watch(seconds, in_place()))
 
     def _stop(self, words: list[str]) -> None:
-        parser = _Words("stop", "Stop a stream and forget it.")
+        parser = MagicWords("stop", "Stop a stream and forget it.")
         parser.add_argument("name", nargs="?")
         parser.add_argument("--all", action="store_true")
         given = parser.read(words)
@@ -266,7 +221,7 @@ class QodMagics(Magics):
         self._say("stopped")
 
     def _set(self, words: list[str]) -> None:
-        parser = _Words("set", "Change a query's restrictions while it runs.")
+        parser = MagicWords("set", "Change a query's restrictions while it runs.")
         parser.add_argument("name")
         parser.add_argument("--priority", "-p", type=int)
         parser.add_argument("--min-accuracy", "-a", type=float)
@@ -279,33 +234,33 @@ class QodMagics(Magics):
         self._say(f"{given.name} has {told} from the next cycle on")
 
     def _why(self, words: list[str]) -> None:
-        parser = _Words("why", "What was last decided about a stream, instance or task manager, and why.")
+        parser = MagicWords("why", "What was last decided about a stream, instance or task manager, and why.")
         parser.add_argument("name")
         given = parser.read(words)
         print(self._session().why(given.name))
 
     def _add_tm(self, words: list[str]) -> None:
-        parser = _Words("add-tm", "Add a task manager: a local one, or the server behind a URL.")
+        parser = MagicWords("add-tm", "Add a task manager: a local one, or the server behind a URL.")
         parser.add_argument("url", nargs="?", metavar="URL")
         parser.add_argument("--cores", type=int)
         parser.add_argument("--cpus", metavar="N,N", help="the very cores of a local one")
         parser.add_argument("--ui", metavar="URL", help="address of its Spark UI, for CPU times")
         given = parser.read(words)
-        cpus = _cores(given.cpus)
+        cpus = cores(given.cpus)
         id = self._session().add_task_manager(
             given.url, cores=given.cores, cpus=sorted(cpus) if cpus else None, ui=given.ui, jit=self.jit
         )
         self._say(f"{id} is up")
 
     def _remove_tm(self, words: list[str]) -> None:
-        parser = _Words("remove-tm", "Move its instances to the others, then end it.")
+        parser = MagicWords("remove-tm", "Move its instances to the others, then end it.")
         parser.add_argument("id")
         given = parser.read(words)
         self._session().remove_task_manager(given.id)
         self._say(f"{given.id} is gone")
 
     def _move(self, words: list[str]) -> None:
-        parser = _Words("move", "Move an instance to another task manager.")
+        parser = MagicWords("move", "Move an instance to another task manager.")
         parser.add_argument("instance")
         parser.add_argument("task_manager")
         given = parser.read(words)
@@ -313,25 +268,25 @@ class QodMagics(Magics):
         self._say(f"{given.instance} runs on {given.task_manager}")
 
     def _report(self, words: list[str]) -> None:
-        parser = _Words("report", "Write a page with charts of the recording so far.")
+        parser = MagicWords("report", "Write a page with charts of the recording so far.")
         parser.add_argument("path", nargs="?", default="report.html")
         given = parser.read(words)
         self._say(f"written: {os.fspath(self._session().report(given.path))}")
 
     def _pause(self, words: list[str]) -> None:
-        _Words("pause", "Recommend only: make plans, apply none.").read(words)
+        MagicWords("pause", "Recommend only: make plans, apply none.").read(words)
         self._session().pause()
         self._say("paused: plans are recommended, not applied")
 
     def _period(self, words: list[str]) -> None:
-        parser = _Words("period", "Decide so often from now on.")
+        parser = MagicWords("period", "Decide so often from now on.")
         parser.add_argument("seconds", type=float)
         given = parser.read(words)
         self._session().set_period(given.seconds)
         self._say(f"a decision every {given.seconds:g} s")
 
     def _override(self, words: list[str]) -> None:
-        parser = _Words("override", "Hold a shedder's non-drop probability by hand, or give it back.")
+        parser = MagicWords("override", "Hold a shedder's non-drop probability by hand, or give it back.")
         parser.add_argument("name", help='a source, or a stream "from>to"')
         parser.add_argument("d", help="a fraction from 0 to 1, or auto")
         given = parser.read(words)
@@ -343,7 +298,7 @@ class QodMagics(Magics):
         self._say(f"{given.name} follows the plan again" if d is None else f"{given.name} is held at {d:g}")
 
     def _resume(self, words: list[str]) -> None:
-        _Words("resume", "Apply plans again.").read(words)
+        MagicWords("resume", "Apply plans again.").read(words)
         self._session().resume()
         self._say("plans are applied again")
 
@@ -352,8 +307,8 @@ class QodMagics(Magics):
         found: dict[str, list[str]] = {}
         for name, command in self._commands().items():
             try:
-                command([_FLAGS])
-            except _Flags as answer:
+                command([FLAGS])
+            except FlagsAsked as answer:
                 found[name] = answer.args[0]
         return found
 
@@ -436,32 +391,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     for kind in shell.magics_manager.magics.values():
         for name in ("qod", "qod_stream"):
             kind.pop(name, None)
-
-
-def _split(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError as error:
-        raise UsageProblem(f"%qod: {error} in {line!r}") from None
-
-
-def _pairs(words: list[str]) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise UsageProblem(f"an option is NAME=VALUE, not {word!r}")
-        pairs[name] = value
-    return pairs
-
-
-def _cores(text: str | None) -> set[int] | None:
-    if text is None:
-        return None
-    try:
-        return {int(word) for word in text.split(",")}
-    except ValueError:
-        raise UsageProblem(f"cores are numbers with commas between, such as 0,1, not {text!r}") from None
 
 
 __all__ = ["QodError", "QodMagics", "load_ipython_extension", "unload_ipython_extension"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from qod_magics.controller.recording import RecordingError, read
 from qod_magics.core.snapshot_json import snapshot_from_json
-from qod_magics.errors import QodError
+from qod_magics.errors import QodError, UsageProblem
 from qod_magics.phases import DEFAULT_SETTLE_S, Lines
 from qod_magics.verdict import format_verdict, verdict
 from qod_magics.words import Parser
@@ -56,6 +56,23 @@ def load(path: Path) -> Lines:
     if not lines:
         raise RecordingError(f"{path} is empty; record a run with --record {path}")
     return lines
+
+
+def report_so_far(recording: Path, out: Path) -> Path:
+    """Write the page of a recording that goes on, judged by what it has so far.
+
+    Raises UsageProblem while nothing is recorded, and when the page can't be written.
+    """
+    from qod_widgets.report import write_report
+
+    lines = tuple(read(recording))
+    if not lines:
+        raise UsageProblem("nothing is recorded yet: wait for the first cycle")
+    try:
+        write_report(out, lines, None, verdict(lines))
+    except OSError as error:
+        raise UsageProblem(f"{out} can't be written ({error.strerror}): name another file") from None
+    return out
 
 
 def _check(line: Mapping[str, Any], previous: datetime | None) -> datetime:

@@ -2,64 +2,45 @@
 
 from __future__ import annotations
 
-import atexit
-import math
 import os
-import secrets
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, as_completed, wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qod_magics import watching
 from qod_magics.application.application import Application
-from qod_magics.application.cell import declaration_of, find_inputs
+from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.options import StreamOptions
 from qod_magics.application.recipe import Recipe, as_recipe
-from qod_magics.application.sink import Memory, Sink, as_sink
-from qod_magics.application.stream import Mode, Starting, StreamDeclaration, TopicInput
-from qod_magics.application.tasks import TaskSpec, tasks
-from qod_magics.controller import Controller, ControllerThread, Cycle, Recording, read
-from qod_magics.core.plan import Plan
-from qod_magics.core.runtime import Dials
-from qod_magics.cores import check_cores, core_sets, free_cores
-from qod_magics.directory import Directory
-from qod_magics.errors import ApplicationError, KafkaError, QodError, TaskManagerError, UsageProblem
-from qod_magics.fleet import Fleet
+from qod_magics.application.sink import Sink, as_sink
+from qod_magics.application.stream import Mode, Starting, StreamDeclaration
+from qod_magics.at_exit import at_exit
+from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
+from qod_magics.cores import check_cores, core_sets
+from qod_magics.errors import UsageProblem
 from qod_magics.handle import StreamHandle
 from qod_magics.kafka.access import access
-from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.injector import Injector
-from qod_magics.kafka.scenario import Scenario
-from qod_magics.placement import placed
+from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.player import Player, Start
-from qod_magics.policies import DEFAULT_POLICY, policy
-from qod_magics.spark.bounded import begin
-from qod_magics.spark.checkpoints import checkpoint_root, local_path
-from qod_magics.spark.results import read_results
-from qod_magics.spark.runtime import SparkRuntime
+from qod_magics.policies import policy
+from qod_magics.report_command import report_so_far
+from qod_magics.settings import Settings
+from qod_magics.site import Site
 from qod_magics.spark.server import ServerOptions
-from qod_magics.spark.task_manager import TaskManager, leave_connect_mode
-from qod_magics.status import status_text
+from qod_magics.status import session_text, status_text
+from qod_magics.streams import Streams
 from qod_magics.watching import Show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from qod_magics.core.policy import Policy
     from qod_magics.view import View
 
 Say = Callable[[str], None]
 Cores = set[int]  #: numbers of the machine's cores
-
-#: Part of each task manager's cores that plans leave free: what drains a backlog, and what a busy JVM needs.
-HEADROOM = 0.1
 
 
 class Session:
@@ -67,54 +48,37 @@ class Session:
 
     Attributes:
         id: names its topics, dials and checkpoints.
-        application: the declared streams.
         kafka: the broker, embedded or the user's.
         runtime: the task managers and the queries on them.
         controller: decides every period.
+        thread: on which it does.
+        recording_path: the file that cycles are recorded in.
 
     """
 
-    def __init__(
-        self,
-        kafka: Kafka,
-        *,
-        policy_name: str = DEFAULT_POLICY,
-        period_s: float = 5.0,
-        record: str | os.PathLike[str] | None = None,
-        checkpoints: str | None = None,
-        headroom: float = HEADROOM,
-        warm_up_timeout_s: float = 60.0,
-    ) -> None:
-        _check_options(policy_name, period_s, record, headroom)
-        decide = policy(policy_name)
-        self.id = secrets.token_hex(3)
+    def __init__(self, site: Site, settings: Settings) -> None:
+        self.id, self.kafka, self.runtime = site.id, site.kafka, site.runtime
         self.began = datetime.now(UTC)
-        self.kafka = kafka
-        self.application = Application()
-        self._owner = os.getpid()
-        self._own_kafka = False
-        self._ended = False
+        self.recording_path = Path(settings.record or site.directory.path / "run.jsonl")
+        self.controller = Controller(
+            self.runtime,
+            policy(settings.policy_name),
+            period_s=settings.period_s,
+            recording=Recording(self.recording_path),
+            warm_up_timeout_s=settings.warm_up_timeout_s,
+        )
+        self.thread = ControllerThread(self.controller)
+        self._fleet = site.fleet
+        self._streams = Streams(self.runtime)
         self._injectors: list[Injector] = []
-        self._players: list[Player] = []
         self._view: View | None = None
-        self._directory = Directory("qod-session-")
-        try:
-            where = checkpoint_root(checkpoints or self._directory.path / "checkpoints")
-            self.runtime = SparkRuntime(kafka, self.id, f"{where.rstrip('/')}/{self.id}", placed, period_s)
-            self._fleet = Fleet(self.runtime, headroom)
-            self.recording_path = Path(record) if record is not None else self._directory.path / "run.jsonl"
-            self.controller = Controller(
-                self.runtime,
-                decide,
-                period_s=period_s,
-                recording=Recording(self.recording_path),
-                warm_up_timeout_s=warm_up_timeout_s,
-            )
-            self.thread = ControllerThread(self.controller)
-        except BaseException:
-            self.down()
-            raise
-        atexit.register(self.down)
+        self._owner = os.getpid()
+        self._ended = False
+        self._endings = ExitStack()  #: of all that was begun, the last first
+        for end in (site.end, self._close_view, self.thread.stop):  # the view has the last cycle
+            self._endings.callback(end)
+        self._no_exit = at_exit(self.down)
+        self.thread.start()
 
     # -- up and down -----------------------------------------------------------------------------------------------
 
@@ -134,6 +98,7 @@ class Session:
         **options: Any,
     ) -> Session:
         """Start (or reach) Kafka, then local task managers and the ones behind URLs, then the controller.
+        Raises SetupError, KafkaError, TaskManagerError, UsageProblem: nothing is left running then.
 
         Args:
             task_managers: local ones to start; 0 where `connect` names others.
@@ -145,41 +110,24 @@ class Session:
             jit: how local task managers compile: "c1" (soon at speed) or "full" (faster in the long run).
             memory: their Java heap.
             say: told what is going on, a line at a time.
-            options: `policy_name`, `period_s`, `record`, `checkpoints`, `headroom`, `warm_up_timeout_s`.
-
-        Raises:
-            SetupError, KafkaError, TaskManagerError, UsageProblem: nothing is left running then.
+            options: `policy_name`, `period_s` and the rest of `Settings`.
 
         """
         if task_managers < 0 or (task_managers == 0 and not connect):
             raise UsageProblem(f"{task_managers} task managers can't run anything: take 1 or more, or --connect URL")
         shares = core_sets(task_managers, cores)
         check_cores(kafka_cpus)
-        _check_options(**options)
+        settings = Settings(**options)
         begun = time.monotonic()
-        broker = access(kafka, kafka_options, kafka_cpus)
-        session: Session | None = None
-        starting: list[Future[TaskManager]] = []
+        servers = [ServerOptions(cpus=share, jit=jit, memory=memory) for share in shares]
+        site = Site(access(kafka, kafka_options, kafka_cpus), settings, own_kafka=kafka is None)
         try:
-            session = cls(broker, **options)
-            session._own_kafka = kafka is None
-            say(f"Kafka at {broker.bootstrap} ({time.monotonic() - begun:.1f} s)")
-            fleet = session._fleet
-            starting += [
-                begin(partial(fleet.start, ServerOptions(cpus=share, jit=jit, memory=memory)), "up") for share in shares
-            ]
-            starting += [begin(partial(fleet.connect, url), "connect") for url in connect]
-            for future in as_completed(starting):  # the first that fails ends the others' start
-                manager = future.result()
+            say(f"Kafka at {site.kafka.bootstrap} ({time.monotonic() - begun:.1f} s)")
+            for manager in site.fleet.assemble(servers, connect):
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
-            session.thread.start()
-            return session
+            return cls(site, settings)
         except BaseException:
-            if session is not None:
-                session.down()
-                wait(starting, 30.0)  # those that were still starting end themselves
-            elif isinstance(broker, EmbeddedBroker):
-                broker.stop()
+            site.end()
             raise
 
     @classmethod
@@ -193,26 +141,14 @@ class Session:
         **options: Any,
     ) -> Session:
         """Take the notebook's own Spark session as the only task manager. It needs the Kafka connector on its class
-        path, and goes on when the Quality-of-Data session ends.
-
-        Raises:
-            KafkaError, TaskManagerError.
-
-        """
-        _check_options(**options)
-        broker = access(kafka, kafka_options)
-        session: Session | None = None
+        path, and goes on when the Quality-of-Data session ends. Raises KafkaError, TaskManagerError, UsageProblem."""
+        settings = Settings(**options)
+        site = Site(access(kafka, kafka_options), settings, own_kafka=kafka is None)
         try:
-            session = cls(broker, **options)
-            session._own_kafka = kafka is None
-            say(session._fleet.attach(spark).describe)
-            session.thread.start()
-            return session
+            say(site.fleet.attach(spark).describe)
+            return cls(site, settings)
         except BaseException:
-            if session is not None:
-                session.down()
-            elif isinstance(broker, EmbeddedBroker):
-                broker.stop()
+            site.end()
             raise
 
     def down(self) -> None:
@@ -221,42 +157,12 @@ class Session:
         if self._ended or self._owner != os.getpid():
             return
         self._ended = True
-        atexit.unregister(self.down)
-        for player in self._players:
-            with suppress(Exception):
-                player.stop()
-        for injector in self._injectors:
-            with suppress(Exception):
-                injector.stop()
-        with suppress(Exception):
-            self.thread.stop()
-        if self._view is not None:
-            with suppress(Exception):
-                self._view.close()
-        with suppress(Exception):
-            self.runtime.close()
-        with suppress(Exception):
-            self._fleet.end()
-        leave_connect_mode()
-        if self._own_kafka:
-            with suppress(Exception):
-                self.kafka.stop()  # type: ignore[attr-defined]
-        with suppress(Exception):  # its name is this session's alone: nobody could go on from it
-            if (checkpoints := local_path(self.runtime.checkpoints)) is not None:
-                shutil.rmtree(checkpoints, ignore_errors=True)
-        self._directory.remove()
+        self._no_exit()
+        with suppress(Exception):  # each is ended, whatever becomes of the others
+            self._endings.close()
 
     def __repr__(self) -> str:
-        if self._ended:
-            return f"qod session {self.id}: it has ended"
-        managers, streams = list(self.runtime.task_managers), self.application.names
-        cycle = self.controller.last
-        return (
-            f"qod session {self.id}: Kafka at {self.kafka.bootstrap}; "
-            f"{_counted(managers, 'task manager')}; {_counted(streams, 'stream')}; "
-            f"{'recommends' if self.controller.paused else 'decides'} every {self.controller.period_s:g} s, "
-            f"{f'last in cycle {cycle.number}' if cycle is not None else 'not yet'}; recording {self.recording_path}"
-        )
+        return session_text(self)
 
     def __enter__(self) -> Session:
         return self
@@ -282,16 +188,10 @@ class Session:
         memory: str = "1g",
     ) -> str:
         """Start one more local task manager, or connect to the server behind `url`; returns its id once it is warm.
-
-        Raises:
-            SetupError, TaskManagerError.
-
-        """
+        Raises SetupError, TaskManagerError, UsageProblem."""
         if url is not None:
             return self._fleet.connect(url, ui, cores).id
-        check_cores(cpus)
-        own = frozenset(cpus) if cpus is not None else free_cores(cores, self._fleet.taken_cores)
-        return self._fleet.start(ServerOptions(cpus=own, jit=jit, memory=memory)).id
+        return self._fleet.start(ServerOptions(cpus=self._fleet.cores(cores, cpus), jit=jit, memory=memory)).id
 
     def remove_task_manager(self, id: str) -> None:
         """Move its instances to the others, then end it."""
@@ -302,6 +202,11 @@ class Session:
         self.runtime.move(instance, task_manager, "moved by hand").result()
 
     # -- streams ---------------------------------------------------------------------------------------------------
+
+    @property
+    def application(self) -> Application:
+        """The declared streams."""
+        return self._streams.application
 
     def stream(
         self,
@@ -321,7 +226,8 @@ class Session:
         starting: Starting = "latest",
         fuse: bool = True,
     ) -> StreamHandle:
-        """Declare a stream: what a `%%qod_stream` cell does.
+        """Declare a stream: what a `%%qod_stream` cell does. Raises ApplicationError, KafkaError, TaskManagerError: all
+        goes on as it was.
 
         Args:
             name: a Python identifier.
@@ -338,55 +244,51 @@ class Session:
             mode: "auto", "realtime" or "microbatch".
             trigger_s: seconds between batches.
             starting: where a topic is read from at first, "latest" or "earliest".
-            fuse: whether it may share a Spark query with its neighbour.
-
-        Raises:
-            ApplicationError, KafkaError, TaskManagerError: all goes on as it was.
+            fuse: whether it may share a Spark query with its neighbours; a source with several readers is then made by
+                each of them where that is cheaper.
 
         """
-        made = as_recipe(recipe)
-        stated = (from_,) if isinstance(from_, str) else tuple(from_)
-        inputs = find_inputs(
+        options = StreamOptions(
             name,
-            made,
-            self.application,
-            topic=None if topic is None else TopicInput(topic, schema, starting),
-            stated=stated,
+            topic=topic,
+            schema=schema,
+            upstream=(from_,) if isinstance(from_, str) else tuple(from_),
+            priority=priority,
+            min_accuracy=min_accuracy,
+            parallelism=parallelism,
+            key=key,
+            sink=as_sink(sink),
+            mode=mode,
+            trigger_s=trigger_s,
+            starting=starting,
+            fuse=fuse,
         )
-        return self._declare(
-            StreamDeclaration(
-                name, made, inputs, priority, min_accuracy, parallelism, key, as_sink(sink), mode, trigger_s, fuse
-            )
-        )
+        return self._declare(declared(options, as_recipe(recipe), self.application))
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> StreamHandle:
         """Declare what a `%%qod_stream` cell says; with `--dry-run` only check it."""
-        declaration = declaration_of(options, body, namespace, self.application)
-        return self._declare(declaration, dry_run=options.dry_run)
+        return self._declare(declaration_of(options, body, namespace, self.application), options.dry_run)
+
+    def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
+        return StreamHandle(self, declaration.name, self._streams.declare(declaration, dry_run), dry_run)
 
     def stop(self, name: str) -> None:
-        """Stop a stream and forget it.
-
-        Raises:
-            ApplicationError: there is none of this name, or others read it.
-
-        """
-        self._run(self.application.remove(name))
+        """Stop a stream and forget it. Raises ApplicationError: there is none of this name, or others read it."""
+        self._streams.remove(name)
 
     def stop_all(self) -> None:
         """Stop all streams and forget them."""
-        self._run(Application())
+        self._streams.clear()
 
     def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
-        """Change the restrictions of a query, from the next cycle on.
+        """Change the restrictions of a query, from the next cycle on. Raises ApplicationError: there is no such query,
+        or the value is out of range."""
+        self._streams.restrict(name, priority=priority, min_accuracy=min_accuracy)
 
-        Raises:
-            ApplicationError: there is no such query, or the value is out of range.
-
-        """
-        application = self.application.restrict(name, priority=priority, min_accuracy=min_accuracy)
-        self.runtime.restrict(self._tasks(application))
-        self.application = application
+    def results(self, name: str) -> DataFrame:
+        """The rows that a query with a memory sink has given so far, as a DataFrame (not a streaming one). Raises
+        ApplicationError: there is no such query, or it has another sink."""
+        return self._streams.results(name)
 
     # -- looking and deciding --------------------------------------------------------------------------------------
 
@@ -395,15 +297,21 @@ class Session:
         return status_text(self)
 
     def why(self, name: str) -> str:
-        """What was last decided about a stream, an instance or a task manager, and why, with the numbers."""
-        return self.controller.why(name)
+        """What was last decided about a stream, an instance or a task manager, and why, with the numbers.
+
+        Of a stream that runs within tasks of other names, what was decided about these."""
+        deployment = self.runtime.deployment
+        within = deployment.specs_with(name) if name not in deployment.specs else []
+        told = [f"{name} runs within {spec.path}: {self.controller.why(spec.id)}" for spec in within]
+        return "\n".join(told) or self.controller.why(name)
 
     def pause(self, *, open_shedders: bool = False) -> None:
         """Recommend only: plans are made, logged and recorded, not applied. `open_shedders` also sets every non-drop
-        probability to 1, so that the engine runs alone."""
+        probability to 1, so that the engine runs alone. Raises BusyError when the controller does not come to it."""
         self.thread.pause()
         if open_shedders:
-            self.thread.submit(self._open).result(30.0)
+            what = "plans are no longer applied, but the shedders are not open"
+            self.thread.ask(self.controller.open_shedders, what)
 
     def resume(self) -> None:
         """Apply plans again."""
@@ -416,11 +324,7 @@ class Session:
 
     def override(self, name: str, d: float | None) -> None:
         """Hold the non-drop probability of a source or a stream ("from>to") by hand; None gives it back to the plan.
-
-        Raises:
-            UsageProblem: there is no such source or stream, or the probability lies outside 0..1.
-
-        """
+        Raises UsageProblem: there is no such source or stream, or the probability lies outside 0..1."""
         watching.known(self.shedders, name)
         source, _, target = name.rpartition(">")
         self.controller.override((source or None, target), d)
@@ -449,6 +353,10 @@ class Session:
             self._view = View(self)
         return self._view
 
+    def _close_view(self) -> None:
+        if self._view is not None:
+            self._view.close()
+
     def _repr_mimebundle_(self, **options: Any) -> Any:
         if self._ended or not watching.in_kernel():
             return {"text/plain": repr(self)}
@@ -462,13 +370,8 @@ class Session:
 
     async def during(self, injector: Injector, phase: str, show: Show | None = None) -> None:
         """Wait until the injector's scenario comes to `phase`, name the recording's lines after it, and show the
-        status once a period until the phase is over.
-
-        Raises:
-            UsageProblem: the scenario has no such phase.
-            KafkaError: the injector ended early.
-
-        """
+        status once a period until the phase is over, or the injector has ended. Raises UsageProblem: the scenario has
+        no such phase."""
         await watching.during(self, injector, phase, show)
 
     async def until_settled(
@@ -482,32 +385,14 @@ class Session:
         return await watching.until_settled(self, at_least_s, quiet_s, at_most_s, show)
 
     def inject(
-        self,
-        scenario: Scenario | Mapping[str, Any] | str | os.PathLike[str],
-        *,
-        cpus: Cores | None = None,
-        record: str | os.PathLike[str] | None = None,
+        self, scenario: ScenarioForm, *, cpus: Cores | None = None, record: str | os.PathLike[str] | None = None
     ) -> Injector:
-        """Send a scenario to the session's broker from a process of its own; it ends with the session.
-
-        Args:
-            scenario: what to send: a scenario, its JSON form, or the path of a file with that.
-            cpus: cores for the injector, default all.
-            record: a file for the achieved rates, a JSON line a second and topic.
-
-        Raises:
-            ScenarioError, KafkaError.
-
-        """
-        made = Scenario.from_json(scenario) if isinstance(scenario, Mapping) else scenario
-        injector = Injector(
-            made if isinstance(made, Scenario) else Path(made),
-            self.kafka.bootstrap,
-            self.kafka.client_config(),
-            record=None if record is None else Path(record),
-            cpus=cpus,
-        )
+        """Send a scenario, given as such, in its JSON form or as the path of a file with that, to the session's broker
+        from a process of its own, on the cores `cpus` (default all); it ends with the session. `record`: a file for the
+        achieved rates, a JSON line a second and topic. Raises ScenarioError, KafkaError."""
+        injector = Injector.into(self.kafka, scenario, record, cpus)
         injector.start()
+        self._endings.callback(injector.stop)
         self._injectors.append(injector)
         return injector
 
@@ -518,102 +403,21 @@ class Session:
 
     def play(self, injector: Injector, applications: Mapping[str, Start] | None = None) -> Player:
         """Do what the injector's scenario says beside its rates, when it says so: name phases, add and remove task
-        managers, start and stop applications (functions that declare streams on the session they are given).
-
-        Raises:
-            ScenarioError: the scenario starts an application that is not given.
-
-        """
+        managers, start and stop applications (functions that declare streams on the session they are given). Raises
+        ScenarioError: the scenario starts an application that is not given."""
         player = Player(self, injector, applications or {})
-        self._players.append(player)
+        self._endings.callback(player.stop)
         return player
 
     def record(self, path: str | os.PathLike[str]) -> None:
         """Append the recording to another file, from the next cycle on."""
         recording = Recording(path)
-        self.thread.submit(lambda: self.controller.record(recording)).result(30.0)
+        self.thread.ask(lambda: self.controller.record(recording), "the recording is not changed")
         self.recording_path = recording.path
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write a page with the charts of the recording so far."""
-        from qod_magics.verdict import verdict
-        from qod_widgets.report import write_report
-
-        lines = tuple(read(self.recording_path))
-        if not lines:
-            raise UsageProblem("nothing is recorded yet: wait for the first cycle")
-        try:
-            write_report(path, lines, None, verdict(lines))
-        except OSError as error:
-            raise UsageProblem(f"{path} can't be written ({error.strerror}): name another file") from None
-        return Path(path)
-
-    def results(self, name: str) -> DataFrame:
-        """The rows that a query with a memory sink has given so far, as a DataFrame (not a streaming one).
-
-        Raises:
-            ApplicationError: there is no such query, or it has another sink.
-
-        """
-        topic = self.runtime.deployment.results.get(name)
-        if topic is None:
-            self.application[name]
-            memory = ", ".join(self.runtime.deployment.results) or "none"
-            raise ApplicationError(f"{name!r} keeps no rows in memory; streams with --sink memory: {memory}")
-        return read_results(self.runtime.workshop(), topic, self.runtime.deployment.schemas[name])
-
-    # -- inside ----------------------------------------------------------------------------------------------------
-
-    def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
-        application = self.application.declare(declaration)
-        replaced = declaration.name in self.application
-        with suppress(KafkaError, TaskManagerError):  # what waits may be declared before its topic is there
-            awaited = tasks(application.awaited(declaration.name))
-            if awaited:
-                self.runtime.deployment.check(awaited, self.runtime.workshop())
-        if dry_run:
-            self.runtime.deployment.check(self._tasks(application), self.runtime.workshop())
-        else:
-            self._run(application)
-        return StreamHandle(self, declaration.name, replaced, dry_run)
-
-    def _run(self, application: Application) -> None:
-        self.runtime.deploy(self._tasks(application))
-        self.application = application
-
-    def _tasks(self, application: Application) -> tuple[TaskSpec, ...]:
-        """The application's tasks; streams that run apart stay so, with the rows that wait between them."""
-        return tasks(application, apart={pipe.source for pipe in self.runtime.deployment.pipes.values()})
-
-    def _open(self) -> None:
-        last = self.controller.last
-        if last is None or last.plan is None:
-            return
-        everything = dict.fromkeys(last.plan.desired, 1.0)
-        keep = dict.fromkeys(last.plan.non_drop, 1.0)
-        self.runtime.apply(Plan(last.plan.current_accuracy, everything, keep), Dials(keep, everything))
+        return report_so_far(self.recording_path, Path(path))
 
 
-def _check_options(
-    policy_name: str = DEFAULT_POLICY,
-    period_s: float = 5.0,
-    record: str | os.PathLike[str] | None = None,
-    headroom: float = HEADROOM,
-    **_: Any,
-) -> None:
-    """Refuse wrong values before anything is started for them."""
-    policy(policy_name)
-    if not (math.isfinite(period_s) and period_s > 0):
-        raise UsageProblem(f"a period of {period_s!r} s makes no loop: take a number of seconds above 0")
-    if not 0 <= headroom < 1:
-        raise UsageProblem(f"headroom is a fraction from 0 and below 1, not {headroom!r}")
-    if record is not None and Path(record).is_dir():
-        raise UsageProblem(f"the recording needs a file, and {os.fspath(record)!r} is a directory: add a name to it")
-
-
-def _counted(names: Sequence[str], noun: str) -> str:
-    """`names`, with how many there are: "2 task managers (tm1, tm2)"."""
-    return f"{len(names) or 'no'} {noun}{'' if len(names) == 1 else 's'}" + (f" ({', '.join(names)})" if names else "")
-
-
-__all__ = ["ApplicationError", "Memory", "Policy", "QodError", "Session", "StreamHandle", "TaskManagerError"]
+__all__ = ["Session", "StreamHandle"]

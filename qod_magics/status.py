@@ -7,8 +7,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from qod_magics.application.tasks import TaskSpec
     from qod_magics.session import Session
     from qod_magics.spark.instance import Instance
+
+
+def session_text(session: Session) -> str:
+    """What a session has up, and what its controller does: one line."""
+    if not session.alive:
+        return f"qod session {session.id}: it has ended"
+    controller, cycle = session.controller, session.controller.last
+    return (
+        f"qod session {session.id}: Kafka at {session.kafka.bootstrap}; "
+        f"{_counted(list(session.runtime.task_managers), 'task manager')}; "
+        f"{_counted(session.application.names, 'stream')}; "
+        f"{'recommends' if controller.paused else 'decides'} every {controller.period_s:g} s, "
+        f"{f'last in cycle {cycle.number}' if cycle is not None else 'not yet'}; recording {session.recording_path}"
+    )
 
 
 def status_text(session: Session) -> str:
@@ -72,11 +87,11 @@ def status_text(session: Session) -> str:
 
 def stream_text(session: Session, name: str) -> str:
     """Where a stream of a task that is deployed runs, and what the last cycle measured of the task: one line."""
-    spec = next(spec for spec in session.runtime.deployment.specs.values() if name in spec.members)
-    instances = [i for i in session.runtime.instances.values() if i.job.task == spec.id]
-    parts = [f"{name} {_whereabouts(instances)}"]
-    if len(spec.members) > 1:
-        parts[0] += f", fused into {' -> '.join(spec.members)}"
+    specs = session.runtime.deployment.specs_with(name)
+    parts = [f"{name} {_whereabouts(instances_with(session, name))}{fused_text(specs)}"]
+    if len(specs) > 1:  # what each of them does is its own
+        return parts[0]
+    (spec,) = specs
     cycle = session.last
     seen = [i for i in cycle.snapshot.instances if i.task == spec.id] if cycle and cycle.snapshot else []
     if seen:
@@ -88,15 +103,37 @@ def stream_text(session: Session, name: str) -> str:
     return "; ".join(parts)
 
 
+def instances_with(session: Session, name: str) -> list[Instance]:
+    """The instances of the tasks that run a stream."""
+    tasks = {spec.id for spec in session.runtime.deployment.specs_with(name)}
+    return [instance for instance in session.runtime.instances.values() if instance.job.task in tasks]
+
+
+def fused_text(specs: Sequence[TaskSpec]) -> str:
+    """The ways on which a stream's rows go within its tasks, to end a sentence; empty where it is a task by itself."""
+    paths = [spec.path for spec in specs if len(spec.members) > 1]
+    return f", fused into {' and '.join(paths)}" if paths else ""
+
+
+def where_text(instances: Sequence[Instance]) -> str:
+    """On which task managers instances are, and in which modes."""
+    where = ", ".join(sorted({i.task_manager.id for i in instances if i.task_manager is not None}))
+    modes = ", ".join(sorted({i.mode for i in instances if i.mode}))
+    return f"on {where} in {modes} mode"
+
+
 def _whereabouts(instances: Sequence[Instance]) -> str:
     """Where and in which mode they run, or the state of the first one that does not, and why."""
     for instance in instances:
         if instance.state.value != "running":
             why = f" ({instance.failure})" if instance.failure else ""
             return f"is {instance.state.value}{why}"
-    where = ", ".join(sorted({i.task_manager.id for i in instances if i.task_manager is not None}))
-    modes = ", ".join(sorted({i.mode for i in instances if i.mode}))
-    return f"runs on {where} in {modes} mode"
+    return f"runs {where_text(instances)}"
+
+
+def _counted(names: Sequence[str], noun: str) -> str:
+    """`names`, with how many there are: "2 task managers (tm1, tm2)"."""
+    return f"{len(names) or 'no'} {noun}{'' if len(names) == 1 else 's'}" + (f" ({', '.join(names)})" if names else "")
 
 
 def _share(value: float | None) -> str:

@@ -18,9 +18,14 @@ BROWSER = Path(__file__).parent / "browser"
 BROWSER_TIMEOUT_S = 600
 #: Live tests that take minutes together: `make test-all` runs them, `make test` does not.
 LONG = frozenset({"test_contract.py", "test_standalone.py"})
+#: Live tests about what is done in which time.
+TIMED = frozenset({"test_evaluation.py", "test_notebooks.py"})
+#: Modules that begin first where several run side by side, so that none of them is left alone with the last one.
+FIRST = ("test_failures.py", "test_applications.py", "test_magics.py", "test_endings.py", "test_attach.py")
 
-settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), max_examples=100, derandomize=True, print_blob=True)
+settings.register_profile("many", settings.get_profile("default"), max_examples=300, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
@@ -55,12 +60,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what is in tests/live/ and tests/browser/ as soon as it is known, so that `-m` can leave it out."""
     if BROWSER in item.path.parents:
         item.add_marker("browser")
+        item.add_marker("alone")
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(BROWSER_TIMEOUT_S))
     if LIVE in item.path.parents:
         item.add_marker("live")
         if item.path.name in LONG:
             item.add_marker("slow")
+        if item.path.name in TIMED:
+            item.add_marker("alone")
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIVE_TIMEOUT_S))
 
@@ -68,11 +76,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests in a browser after the pure ones, and the live ones last, whatever order was drawn; what is both
-    comes between them, before the cluster is up that the live ones share."""
+    comes between them, before the cluster is up that the live ones share. Side by side, long modules begin first."""
+    beside = "PYTEST_XDIST_WORKER" in os.environ
 
-    def order(item: pytest.Item) -> tuple[bool, bool]:
+    def order(item: pytest.Item) -> tuple[bool, bool, int]:
         live, browser = (item.get_closest_marker(name) is not None for name in ("live", "browser"))
-        return live, live != browser
+        first = FIRST.index(item.path.name) if beside and item.path.name in FIRST else len(FIRST)
+        return live, live != browser, first
 
     items.sort(key=order)
 

@@ -13,6 +13,7 @@ Four kinds are seen:
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -79,6 +80,7 @@ def leaks(before: Holdings, grace_s: float = GRACE_S) -> Holdings:
         left = look().beyond(before)
         if not left.lines() or time.monotonic() > deadline:
             return left
+        gc.collect()  # an error that nobody holds any more keeps frames of Spark's client, and they keep its threads
         time.sleep(0.1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
     shell.run_line_magic("unload_ext", "qod_magics")
     shell.restore_sys_module_state()
     InteractiveShell.clear_instance()
+    atexit.unregister(shell.atexit_operations)  # else each shell stays until the end, and is cleared then: seconds
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from qod_magics.core.snapshot import Instance as Observed
 from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
 from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.session import Session, StreamHandle
+from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.pipeline import Job
 from qod_magics.status import status_text, stream_text
@@ -55,8 +56,8 @@ class Cluster:
                 )
 
     @property
-    def deployment(self) -> Any:
-        return SimpleNamespace(specs=self.specs)
+    def deployment(self) -> Deployment:
+        return Deployment(None, "s", self.specs)  # type: ignore[arg-type]
 
     def observe(self) -> Observation:
         observed, streams = [], []
@@ -236,7 +237,7 @@ def session_of(made: Made, **more: Any) -> Session:
         kafka=SimpleNamespace(bootstrap="127.0.0.1:9092"),
         recording_path="run.jsonl",
         runtime=made.runtime,
-        application=made.application,
+        _streams=SimpleNamespace(application=made.application),
         controller=made.controller,
         **more,
     )

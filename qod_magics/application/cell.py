@@ -1,8 +1,9 @@
-"""From a `%%qod_stream` cell, its options and its body, to a declaration."""
+"""From a `%%qod_stream` cell, or its options and a recipe, to a declaration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from qod_magics.application.application import Application
@@ -21,22 +22,29 @@ def declaration_of(
 
     `namespace` is the notebook's; what the body reads of it is taken now. Raises ApplicationError, one line.
     """
-    recipe: Recipe = SqlRecipe(body.strip()) if options.sql else PythonRecipe(body, namespace)
-    inputs = find_inputs(
-        options.name,
-        recipe,
-        application,
-        topic=None if options.topic is None else TopicInput(options.topic, options.schema, options.starting),
-        stated=options.upstream,
-    )
-    names = inputs.names if isinstance(inputs, TopicInput) else inputs
-    if isinstance(recipe, PythonRecipe):
-        # what the notebook binds to the names of inputs is not part of the recipe
-        recipe = PythonRecipe(body, {name: value for name, value in namespace.items() if name not in names})
+    if options.sql:
+        return declared(options, SqlRecipe(body.strip()), application)
+    declaration = declared(options, PythonRecipe(body, namespace), application)
+    # what the notebook binds to the names of inputs is not part of the recipe
+    others = {name: value for name, value in namespace.items() if name not in declaration.input_names}
+    return replace(declaration, recipe=PythonRecipe(body, others))
+
+
+def declared(options: StreamOptions, recipe: Recipe, application: Application) -> StreamDeclaration:
+    """A declaration of this recipe, with its inputs from the options or by the names that it reads.
+
+    Raises ApplicationError, one line.
+    """
     return StreamDeclaration(
         name=options.name,
         recipe=recipe,
-        inputs=inputs,
+        inputs=find_inputs(
+            options.name,
+            recipe,
+            application,
+            topic=None if options.topic is None else TopicInput(options.topic, options.schema, options.starting),
+            stated=options.upstream,
+        ),
         priority=options.priority,
         min_accuracy=options.min_accuracy,
         parallelism=options.parallelism,

@@ -178,7 +178,11 @@ OPTIONS: tuple[Option, ...] = (
         metavar="S",
         convert=_seconds,
     ),
-    Option("--no-fuse", "fuse", "keep it in a Spark query of its own, apart from its neighbours"),
+    Option(
+        "--no-fuse",
+        "fuse",
+        "keep it in a Spark query of its own, apart from its neighbours and its readers",
+    ),
     Option("--sql", "sql", "the body is a Spark SQL query, not Python"),
     Option("--dry-run", "dry_run", "check and show what would run, and run nothing"),
 )

@@ -1,29 +1,30 @@
-"""From streams to the tasks of the model: linear chains are fused, as an engine chains operators."""
+"""From streams to the tasks of the model: which streams run in one Spark query, as an engine chains operators."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from qod_magics.application import graph
 from qod_magics.application.application import Application
+from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.sink import Sink
 from qod_magics.application.stream import Mode, StreamDeclaration, TopicInput
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One task of the model: a chain of streams that runs as one Spark query for each instance.
+    """One task of the model: streams that run as one Spark query for each instance.
 
-    Rows come in at the head only and go out at the tail only, so one shedder, at the head, is enough: a task's desired
-    accuracy is the largest of its consumers', and inside a chain each stream has one consumer, so the non-drop
-    probability desired(t') / desired(t) is 1 on every inner edge.
+    They are a chain, or a chain whose first stream makes all its inputs itself, from their topics. Rows come in at the
+    heads only and go out at the tail only, so a shedder at each head is enough: a task's desired accuracy is the
+    largest of its consumers', and inside a task each stream has one reader, so the non-drop probability
+    desired(t') / desired(t) is 1 on every inner edge.
 
     Two specs are equal when the same recipes read the same inputs under the same settings.
     """
 
-    streams: tuple[StreamDeclaration, ...]  #: of the chain, in the order of the rows; at least one
+    streams: tuple[StreamDeclaration, ...]  #: inputs before their readers; at least one
     is_query: bool  #: whether it ends the DAG
 
     @property
@@ -33,13 +34,13 @@ class TaskSpec:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Names of its streams, in the order of the rows."""
+        """Names of its streams, inputs before their readers."""
         return tuple(stream.name for stream in self.streams)
 
     @property
-    def head(self) -> StreamDeclaration:
-        """The stream that reads its inputs, every one of them."""
-        return self.streams[0]
+    def heads(self) -> tuple[StreamDeclaration, ...]:
+        """The streams that read its inputs: one, or several with a topic each."""
+        return tuple(s for s in self.streams if not s.upstream or not set(s.upstream) <= set(self.members))
 
     @property
     def tail(self) -> StreamDeclaration:
@@ -47,14 +48,25 @@ class TaskSpec:
         return self.streams[-1]
 
     @property
-    def upstream(self) -> tuple[str, ...]:
-        """Ids of the tasks that feed it: a stream that another task reads is the tail of its own."""
-        return self.head.upstream
+    def path(self) -> str:
+        """Its streams, for people: "a -> b", or "(a + b) -> c" where c makes both its inputs itself."""
+        drawn: dict[str, str] = {}
+        for stream in self.streams:
+            inner = [drawn[name] for name in stream.upstream if name in drawn]
+            before = inner[0] if len(inner) == 1 else f"({' + '.join(inner)})"
+            drawn[stream.name] = f"{before} -> {stream.name}" if inner else stream.name
+        return drawn[self.id]
 
     @property
-    def topic(self) -> TopicInput | None:
-        """The topic that feeds it; None for tasks fed by tasks, and for recipes with a source of their own."""
-        return self.head.topic
+    def upstream(self) -> tuple[str, ...]:
+        """Ids of the tasks that feed it: a stream that another task reads is the tail of its own."""
+        return tuple(name for head in self.heads for name in head.upstream)
+
+    @property
+    def topics(self) -> Mapping[str, TopicInput]:
+        """The topics that feed it, by the names of its heads; none for tasks fed by tasks, and for recipes with a
+        source of their own."""
+        return {head.name: head.topic for head in self.heads if head.topic is not None}
 
     @property
     def is_source(self) -> bool:
@@ -78,18 +90,18 @@ class TaskSpec:
 
     @property
     def parallelism(self) -> int:
-        """Instances; the same for all its streams."""
-        return self.head.parallelism
+        """Instances."""
+        return self.tail.parallelism
 
     @property
     def key(self) -> str | None:
         """The column by which its input rows are spread over its instances."""
-        return self.head.key
+        return self.heads[0].key
 
     @property
     def mode(self) -> Mode:
         """The same for all its streams."""
-        return self.head.mode
+        return self.tail.mode
 
     @property
     def trigger_s(self) -> float | None:
@@ -97,44 +109,110 @@ class TaskSpec:
         return next((stream.trigger_s for stream in self.streams if stream.trigger_s is not None), None)
 
 
-def tasks(application: Application, apart: Collection[str] = ()) -> tuple[TaskSpec, ...]:
+#: Pairs of a stream and another that reads it.
+Edges = Collection[tuple[str, str]]
+
+
+def tasks(
+    application: Application,
+    apart: Edges = (),
+    inlinable: Mapping[str, int] | None = None,
+) -> tuple[TaskSpec, ...]:
     """The live streams as tasks, inputs before their readers; the others wait (`Application.waiting`).
 
-    `apart`: streams that are not fused with their readers, because their rows are on their way to these already:
-    taking the edge between them away would lose what waits on it.
+    `apart`: pairs of a stream and a reader that are not fused, because rows are on their way between them already:
+    taking that edge away would lose what waits on it.
+    `inlinable`: streams whose rows every reader may make for itself from their topics, with the number of instances
+    (or a divisor of it) among which these topics' partitions can be dealt out evenly.
 
-    A stream joins the chain of its only input when it is that stream's only live reader, both have the same
-    parallelism and mode and no triggers that differ, neither says --no-fuse, and no --key asks for its rows to be
-    spread anew over several instances.
+    A stream makes all its inputs itself when all are inlinable and nothing keeps any of them apart from it; an input
+    that another stream reads runs within that one too, or as a task of its own. Otherwise a stream joins the chain of
+    its only input when it is that stream's only live reader and has the same parallelism. In both cases modes and
+    triggers agree, nobody says --no-fuse, and no --key asks for rows to be spread anew over several instances.
     """
-    live = application.live
-    readers = graph.consumers({name: application.upstreams[name] for name in live})
+    inlined = {
+        name: made
+        for name in application.live
+        if (made := _inlined(application, application[name], apart, inlinable or {}))
+    }
+    upstreams = _without_inlined(application, inlined)
+    readers = graph.consumers(upstreams)
     chains: dict[str, tuple[StreamDeclaration, ...]] = {}  #: by the name of the last stream
-    for name in live:
+    for name, inputs in upstreams.items():
         stream = application[name]
-        chain = chains.get(stream.upstream[0]) if len(stream.upstream) == 1 else None
-        if chain is not None and len(readers[chain[-1].name]) == 1 and _fuses(chain, stream, apart):
+        chain = chains.get(inputs[0]) if len(inputs) == 1 else None
+        if chain is not None and len(readers[chain[-1].name]) == 1 and _chains(chain, stream, apart):
             del chains[chain[-1].name]
             chains[name] = (*chain, stream)
         else:
-            chains[name] = (stream,)
+            chains[name] = (*inlined.get(name, ()), stream)
     return tuple(TaskSpec(chain, is_query=not readers[name]) for name, chain in chains.items())
 
 
-def task_of(specs: tuple[TaskSpec, ...]) -> Mapping[str, str]:
-    """The id of the task in which each live stream runs."""
-    return MappingProxyType({member: spec.id for spec in specs for member in spec.members})
+def sources_of(application: Application, name: str) -> tuple[StreamDeclaration, ...]:
+    """A stream and all from which it comes, inputs first, where topics alone feed them and no two ways lead from one to
+    another; else none."""
+    found: dict[str, StreamDeclaration] = {}
+
+    def enter(name: str) -> bool:
+        stream = application[name]
+        if name in found or not (stream.topic or stream.upstream) or not all(map(enter, stream.upstream)):
+            return False
+        found[name] = stream
+        return True
+
+    return tuple(found.values()) if enter(name) else ()
 
 
-def _fuses(chain: tuple[StreamDeclaration, ...], stream: StreamDeclaration, apart: Collection[str]) -> bool:
+def _without_inlined(
+    application: Application, inlined: Mapping[str, tuple[StreamDeclaration, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """The live streams, each with those that it reads, without what no one needs any more where readers make their
+    inputs themselves."""
+    live = application.live
+    read = {upstream for name in live for upstream in application.upstreams[name]}
+    needed = {name for name in live if name not in read}
+    for name in reversed(live):
+        if name in needed and name not in inlined:
+            needed.update(application.upstreams[name])
+    return {name: () if name in inlined else application.upstreams[name] for name in live if name in needed}
+
+
+def _inlined(
+    application: Application,
+    reader: StreamDeclaration,
+    apart: Edges,
+    inlinable: Mapping[str, int],
+) -> tuple[StreamDeclaration, ...]:
+    """The streams that a reader runs itself, all from which it comes; none if it reads its inputs from others."""
+    dealt = [inlinable.get(name, 0) for name in reader.upstream]
+    if not all(dealt) or any(count % reader.parallelism for count in dealt):
+        return ()
+    streams = sources_of(application, reader.name)[:-1]
+    topics = [stream.topic.topic for stream in streams if stream.topic is not None]
+    # `source` can be the name of one view only
+    views = [stream for stream in streams if stream.topic is not None and isinstance(stream.recipe, SqlRecipe)]
+    if not streams or len(set(topics)) < len(topics) or (len(topics) > 1 and len(views) > 1):
+        return ()
+    everything = (*streams, reader)
+    edges = {(name, stream.name) for stream in everything for name in stream.upstream}
+    fits = _together(everything) and edges.isdisjoint(apart)
+    return streams if fits and all(stream.parallelism in (1, reader.parallelism) for stream in streams) else ()
+
+
+def _chains(chain: tuple[StreamDeclaration, ...], stream: StreamDeclaration, apart: Edges) -> bool:
     last = chain[-1]
-    triggers = {s.trigger_s for s in (*chain, stream) if s.trigger_s is not None}
     return (
-        last.parallelism == stream.parallelism
-        and (stream.key is None or stream.parallelism == 1)
-        and last.fuse
-        and stream.fuse
-        and last.mode == stream.mode
+        last.parallelism == stream.parallelism and _together((*chain, stream)) and (last.name, stream.name) not in apart
+    )
+
+
+def _together(streams: tuple[StreamDeclaration, ...]) -> bool:
+    """Whether the settings of streams, the last one of which reads the others, let them run as one query."""
+    reader = streams[-1]
+    triggers = {stream.trigger_s for stream in streams if stream.trigger_s is not None}
+    return (
+        (reader.key is None or reader.parallelism == 1)
+        and all(stream.fuse and stream.mode == reader.mode for stream in streams)
         and len(triggers) <= 1
-        and last.name not in apart
     )

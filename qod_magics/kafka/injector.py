@@ -7,14 +7,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
 from qod_magics.errors import KafkaError
 from qod_magics.jvm.child import Child
+from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.inject_command import COMPLETE, CONFIG_VARIABLE, INCOMPLETE
 from qod_magics.kafka.scenario import Scenario
+
+#: A scenario, its JSON form, or the path of a file with that.
+ScenarioForm = Scenario | Mapping[str, Any] | str | PathLike[str]
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 _LOOK_S = 0.05
@@ -57,6 +62,24 @@ class Injector:
         self._child: Child | None = None
         self._directory: Path | None = None
         self._lines = _Lines()
+
+    @classmethod
+    def into(
+        cls,
+        kafka: Kafka,
+        scenario: ScenarioForm,
+        record: str | PathLike[str] | None = None,
+        cpus: set[int] | None = None,
+    ) -> Injector:
+        """One that sends to this cluster, not started yet. Raises ScenarioError: the scenario can't be read."""
+        made = Scenario.from_json(scenario) if isinstance(scenario, Mapping) else scenario
+        return cls(
+            made if isinstance(made, Scenario) else Path(made),
+            kafka.bootstrap,
+            kafka.client_config(),
+            record=None if record is None else Path(record),
+            cpus=cpus,
+        )
 
     def __repr__(self) -> str:
         topics = ", ".join(topic.topic for topic in self.scenario.topics)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from qod_magics.errors import TaskManagerError
@@ -36,16 +37,12 @@ def bounded(call: Callable[[], T], timeout_s: float, what: str) -> T:
 
 def gather(calls: Mapping[str, Callable[[], T]], timeout_s: float) -> dict[str, T | BaseException]:
     """The results (or errors) of calls made at the same time, waiting `timeout_s` seconds for all of them together."""
-    import time
-
     futures = {name: begin(call, name) for name, call in calls.items()}
     deadline = time.monotonic() + timeout_s
     results: dict[str, Any] = {}
     for name, future in futures.items():
-        try:
-            results[name] = future.result(max(deadline - time.monotonic(), 0.0))
-        except TimeoutError:
+        if not wait((future,), max(deadline - time.monotonic(), 0.0)).done:
             results[name] = TaskManagerError(f"{name} did not answer within {timeout_s:g} s.")
-        except BaseException as error:
-            results[name] = error
+        else:
+            results[name] = future.exception() or future.result()
     return results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,8 @@ from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.observation import InstanceView
-from qod_magics.spark.progress import Batch
+from qod_magics.spark.pipeline import Workshop
+from qod_magics.spark.server import REPORTS_KEPT
 from qod_magics.spark.task_manager import TaskManager
 
 #: Over how many periods the CPU of all but the tasks is averaged. An even number: what a plan that
@@ -59,6 +60,15 @@ class Cluster:
         """Whether it is one of the task managers, and stays."""
         return manager is not None and self.task_managers.get(manager.id) is manager and manager.id not in self.leaving
 
+    def workshop(self, manager: TaskManager | None = None) -> Workshop:
+        """For building plans on a task manager, by default the first that is alive. Raises TaskManagerError when none
+        is."""
+        if manager is None:
+            manager = next((each for each in self.task_managers.values() if each.alive()), None)
+        if manager is None:
+            raise TaskManagerError("No task manager is up: `%qod up` starts one, `%qod add-tm` adds one.")
+        return Workshop(manager.spark, self.board, manager.reading, manager.dials, self.kafka_options)
+
     def dials_of(self, instance: Instance) -> dict[str, float]:
         """What the dials in this instance's plan should be, fractions of 1, by key."""
         task = instance.job.task
@@ -74,11 +84,12 @@ class Cluster:
         for id in [i.id for i in self.instances.values() if i.job.task == task]:
             del self.instances[id]
 
-    def take(self, instance: Instance, batches: Sequence[Batch]) -> None:
-        """Enter batches in the books; end a move whose first batch came."""
+    def take(self, instance: Instance) -> None:
+        """Enter what an instance has reported in the books, each batch once; end a move whose first batch came."""
         with self.lock:
             names = {feed.topic: feed.name for feed in instance.job.feeds}
-            for batch in batches:
+            while instance.reported:
+                batch = instance.reported.popleft()
                 for feed in batch.feeds:
                     account = self.deployment.accounts.get(names.get(feed.topic, ""))
                     if account is not None:
@@ -91,6 +102,15 @@ class Cluster:
                     account = self.deployment.accounts.get(name)
                     if account is not None:
                         account.dropped_before += batch.out - batch.sent.get(str(position), 0)
+            missed, instance.missed = instance.missed, 0
+            if missed and not instance.job.feeds:  # behind Kafka the offsets tell how many rows these were
+                self.event(
+                    "reports-missing",
+                    instance=instance.id,
+                    batches=missed,
+                    why=f"{missed} {'batches' if missed > 1 else 'batch'} ended while nobody looked, and Spark keeps "
+                    f"{REPORTS_KEPT} reports: their rows are in the results, but not counted",
+                )
             move = instance.move
             reading = instance.reading(self.period_s)
             if move is not None and instance.state is State.RUNNING and reading is not None:

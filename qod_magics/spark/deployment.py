@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.application.application import Application
 from qod_magics.application.chain import opened_chain
-from qod_magics.application.names import SOURCE
+from qod_magics.application.recipe import raise_unless_connection
 from qod_magics.application.sink import KafkaTopic, Memory
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.stream import StreamDeclaration
+from qod_magics.application.tasks import TaskSpec, sources_of, tasks
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
+from qod_magics.spark.narrow import is_narrow, plan_of
 from qod_magics.spark.pipeline import Feed, Job, Weigh, Workshop, same_columns, schema_of_stream
 
 if TYPE_CHECKING:
@@ -38,6 +42,11 @@ class Pipe:
     key: str | None
 
 
+def feed_of(spec: TaskSpec, head: str) -> str:
+    """The name of what a head reads from its topic: its task's, or "head>task" where that has several heads."""
+    return spec.id if len(spec.heads) == 1 else f"{head}>{spec.id}"
+
+
 @dataclass(slots=True)
 class Deployment:
     """The topics, schemas and books of the tasks that run."""
@@ -47,10 +56,15 @@ class Deployment:
     specs: dict[str, TaskSpec] = field(default_factory=dict)  #: inputs first
     pipes: dict[str, Pipe] = field(default_factory=dict)
     schemas: dict[str, StructType] = field(default_factory=dict)  #: output of each task, with `_weight` if it has one
-    accounts: dict[str, Account] = field(default_factory=dict)  #: by source task or "from>to"
+    accounts: dict[str, Account] = field(default_factory=dict)  #: by name of the feed
     results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
-    source_partitions: dict[str, int] = field(default_factory=dict)  #: by source task
-    results_made: int = 0  #: numbers the topics behind memory sinks
+    source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
+    topics_made: int = 0  #: numbers them: what was meant for one that is gone must reach no other
+    dealt: list[tuple[tuple[StreamDeclaration, ...], int]] = field(default_factory=list)  #: what `inlinable` found
+
+    def specs_with(self, name: str) -> list[TaskSpec]:
+        """The tasks that run a stream, inputs first; several where each of its readers makes its rows itself."""
+        return [spec for spec in self.specs.values() if name in spec.members]
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop) -> dict[str, StructType]:
         """The output schema of every task, from building each recipe once, without starting anything.
@@ -62,15 +76,15 @@ class Deployment:
         """
         schemas: dict[str, StructType] = {}
         for spec in specs:
-            if spec.topic is not None:
-                count = partitions(self.kafka, spec.topic.topic)
+            for topic in spec.topics.values():
+                count = partitions(self.kafka, topic.topic)
                 if spec.parallelism > count:
                     raise ApplicationError(
-                        f"{spec.id!r} asks for {spec.parallelism} instances, but the topic {spec.topic.topic!r} has "
+                        f"{spec.id!r} asks for {spec.parallelism} instances, but the topic {topic.topic!r} has "
                         f"{count} partition{'s' if count > 1 else ''}: take --parallelism {count} or less"
                     )
-                if spec.topic.schema is not None:
-                    workshop.check_schema(spec.topic.schema)
+                if topic.schema is not None:
+                    workshop.check_schema(topic.schema)
             job = self._job(spec, 0, schemas, probe=True)
             with workshop.result(job) as rows:
                 schemas[spec.id] = rows.schema
@@ -83,6 +97,32 @@ class Deployment:
                             f"it has {', '.join(columns)}"
                         )
         return schemas
+
+    def inlinable(self, application: Application, workshop: Workshop) -> dict[str, int]:
+        """The streams between tasks whose rows each reader may make for itself from their topics, with the number of
+        instances among which these can be dealt out evenly. What was found of a stream is kept: the answer
+        must not change while it runs."""
+        found: dict[str, int] = {}
+        for name in {upstream for spec in tasks(application, self.edges) for upstream in spec.upstream}:
+            streams = sources_of(application, name)
+            if not streams:
+                continue
+            known = next((known for known in self.dealt if known[0] == streams), None)
+            if known is None:
+                known = (streams, self._dealt(TaskSpec(streams, is_query=False), workshop))
+                self.dealt.append(known)
+            found[name] = known[1]
+        return found
+
+    def _dealt(self, spec: TaskSpec, workshop: Workshop) -> int:
+        """Among how many instances its topics' partitions can be dealt out; 0 where its rows are to be made once."""
+        counts = [partitions(self.kafka, topic.topic) for topic in spec.topics.values()]
+        try:
+            with workshop.result(self._job(spec, 0, {}, probe=True)) as rows:
+                return gcd(*counts) if is_narrow(plan_of(rows)) else 0
+        except Exception as error:  # that is told when the stream is checked
+            raise_unless_connection(error)
+            return 0
 
     def copy(self) -> Deployment:
         """As it is now, to come back to; the accounts are shared and go on."""
@@ -104,14 +144,14 @@ class Deployment:
         """Make the topics that these tasks need and open their books; returns the topics that nobody needs any more,
         to be deleted once the tasks run.
 
-        A source whose head stream ran before, in a chain of another name, goes on where that one stopped.
+        A topic that a stream's task read before, and now another task reads for it, is gone on with.
         """
         wanted: dict[str, Pipe] = {}
         for spec in specs:
             for upstream in spec.upstream:
                 name = f"{upstream}>{spec.id}"
                 known = self.pipes.get(name)
-                topic = f"qod.{self.session}.{upstream}.{spec.id}"
+                topic = known.topic if known else self._new_topic(f"{upstream}.{spec.id}")
                 parts = max(spec.parallelism, known.partitions if known else 1)
                 wanted[name] = Pipe(name, upstream, spec.id, topic, parts, spec.key)
         results = {spec.id: self._results_topic(spec, schemas) for spec in specs if isinstance(spec.sink, Memory)}
@@ -123,26 +163,33 @@ class Deployment:
         written = {spec.sink.topic: 1 for spec in specs if isinstance(spec.sink, KafkaTopic)}
         create_topics(self.kafka, topics | {topic: n for topic, n in written.items() if topic not in there})
         before = self.own_topics()
+        accounts: dict[str, Account] = {}
         for name, pipe in wanted.items():
-            if name not in self.accounts:
-                self.accounts[name] = Account(pipe.topic, dict.fromkeys(range(pipe.partitions), 0))
+            known_account = self.accounts.get(name)
+            if known_account is None or known_account.topic != pipe.topic:
+                known_account = Account(pipe.topic, dict.fromkeys(range(pipe.partitions), 0))
+            accounts[name] = known_account
         for spec in specs:
-            if spec.topic is not None:
-                known_account = self.accounts.get(spec.id)
-                if known_account is None or known_account.topic != spec.topic.topic:
-                    known_account = self._account_of_head(spec)
-                if known_account is not None:
-                    self.accounts[spec.id] = known_account
-                else:
-                    ask = end_offsets if spec.topic.starting == "latest" else beginning_offsets
-                    first = dict(ask(self.kafka, [spec.topic.topic], timeout_s=10.0)[spec.topic.topic])
-                    self.accounts[spec.id] = Account(spec.topic.topic, first)
-                self.source_partitions[spec.id] = len(self.accounts[spec.id].first)
-        keep = set(wanted) | {spec.id for spec in specs if spec.topic is not None}
-        self.accounts = {name: account for name, account in self.accounts.items() if name in keep}
+            for head in spec.topics:
+                account = self._account_of(specs, spec, head)
+                if any(account is other for other in accounts.values()):  # of a stream that several now read
+                    account = Account(account.topic, dict(account.position))
+                accounts[feed_of(spec, head)] = account
+        self.accounts = accounts
+        self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
         self.specs = {spec.id: spec for spec in specs}
         self.pipes, self.results, self.schemas = wanted, results, dict(schemas)
         return before - self.own_topics()
+
+    @property
+    def edges(self) -> set[tuple[str, str]]:
+        """The streams between tasks, each with the stream that reads it."""
+        return {
+            (pipe.source, head.name)
+            for pipe in self.pipes.values()
+            for head in self.specs[pipe.target].heads
+            if pipe.source in head.upstream
+        }
 
     def jobs(self, spec: TaskSpec, generation: int) -> list[Job]:
         """One job for each instance of a task; a new generation starts afresh."""
@@ -157,34 +204,41 @@ class Deployment:
         """The same as before as long as the query is; another recipe's rows are no results of this one."""
         topic, known = self.results.get(spec.id), self.specs.get(spec.id)
         same = known is not None and known.tail.recipe == spec.tail.recipe
-        if topic is not None and same and same_columns(self.schemas.get(spec.id), schemas[spec.id]):
+        if topic is not None and same and same_columns(self.schemas.get(spec.id), schemas[spec.id], ordered=False):
             return topic
-        self.results_made += 1
-        return f"qod.{self.session}.{spec.id}.out{self.results_made}"
+        return self._new_topic(f"{spec.id}.out")
 
-    def _account_of_head(self, spec: TaskSpec) -> Account | None:
-        """The account of the task in which this one's first stream ran so far, at the head and of the same topic."""
-        for known in self.specs.values():
-            account = self.accounts.get(known.id)
-            if account is None or spec.topic is None or account.topic != spec.topic.topic:
-                continue
-            if known.head.name == spec.head.name:
+    def _new_topic(self, name: str) -> str:
+        self.topics_made += 1
+        return f"qod.{self.session}.{name}.{self.topics_made}"
+
+    def _account_of(self, specs: Sequence[TaskSpec], spec: TaskSpec, head: str) -> Account:
+        """The account of a head's topic: its own, or else that of a task which reads the same topic for the same stream
+        and will no longer; where there is none, a new one."""
+        topic = spec.topics[head]
+        stay = {feed_of(each, name) for each in specs for name in each.topics}
+        names = [feed_of(known, head) for known in self.specs.values() if head in known.topics]
+        for name in [feed_of(spec, head), *(name for name in names if name not in stay)]:
+            account = self.accounts.get(name)
+            if account is not None and account.topic == topic.topic:
                 return account
-        return None
+        ask = end_offsets if topic.starting == "latest" else beginning_offsets
+        return Account(topic.topic, dict(ask(self.kafka, [topic.topic], timeout_s=10.0)[topic.topic]))
 
     def _job(self, spec: TaskSpec, index: int, schemas: Mapping[str, Any], probe: bool = False) -> Job:
         feeds = []
-        if spec.topic is not None:
-            count = 1 if probe else self.source_partitions[spec.id]
-            starting = {} if probe else self.accounts[spec.id].position
+        for head, source in spec.topics.items():
+            name = feed_of(spec, head)
+            count = 1 if probe else self.source_partitions[name]
+            starting = {} if probe else self.accounts[name].position
             own = tuple(p for p in range(count) if p % spec.parallelism == index)
-            feeds.append(Feed(spec.id, (SOURCE,), spec.topic.topic, own, starting, spec.topic.schema, False))
+            feeds.append(Feed(name, (head,), source.topic, own, starting, source.schema, False))
         for upstream in spec.upstream:
             name = f"{upstream}>{spec.id}"
             pipe = self.pipes.get(name)
             count = 1 if probe or pipe is None else pipe.partitions
             own = tuple(p for p in range(count) if p % spec.parallelism == index)
-            topic = pipe.topic if pipe is not None else f"qod.{self.session}.{upstream}.{spec.id}"
+            topic = pipe.topic if pipe is not None else name
             starting = {} if probe else self.accounts[name].position
             feeds.append(Feed(name, (upstream,), topic, own, dict(starting), schema_of_stream(schemas[upstream]), True))
         outgoing = [] if probe else [pipe for pipe in self.pipes.values() if pipe.source == spec.id]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import QodError, TaskManagerError
@@ -20,6 +22,8 @@ from qod_magics.spark.pipeline import Job, Workshop
 from qod_magics.spark.progress import Batch, batch_of
 from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.reason import reason
+from qod_magics.spark.server import REPORTS_KEPT
+from qod_magics.spark.stillness import Stillness
 from qod_magics.spark.task_manager import TaskManager
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Spark's least duration of a real-time batch.
 REALTIME_BATCH_S = 5.0
+#: Batches of a new run are taken to be no shorter, seconds.
+SHORT_BATCH_S = 0.5
 #: Micro-batches this far apart leave the fixed cost of a batch small and still report several times a period.
 MICROBATCH_TRIGGER_S = 2.0
 
@@ -68,6 +74,8 @@ class Instance:
     mode_why: str = ""
     bound: Bound = field(default_factory=Bound)  #: of a micro-batch
     meter: Meter = field(default_factory=Meter)
+    reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
+    missed: int = 0  #: finished batches whose reports Spark let go of before they were asked for, not told of yet
     held: Reading | None = None  #: the last reading of the run before, held while the new run has none
     failures: int = 0
     retry_at: float = 0.0  #: monotonic
@@ -76,15 +84,25 @@ class Instance:
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether a batch on its checkpoint was finished
+    stillness: Stillness = field(default_factory=Stillness)  #: of its present run
     told_still: bool = False  #: of its present run, that it stands still
     python_cpu: float = 0.0  #: its part of its task manager's Python workers, % of one core; 0 in real-time mode
-    _last_batch: int = -1
+    unended: StreamingQuery | None = None  #: a run that could not be stopped: it may still write
+    polled_at: float = 0.0  #: monotonic: when its reports were last asked for
     lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is started or stopped
 
     @property
     def id(self) -> str:
         """Its name in snapshots: "TDSnk1.2"."""
         return self.job.instance
+
+    def follow(self, before: Instance, afresh: bool) -> None:
+        """Be the next instance of this name: with what is known of the one before and, unless it starts `afresh`, from
+        its checkpoint."""
+        self.meter, self.held, self.unended = before.meter, before.held, before.unended
+        if not afresh:
+            self.no_realtime, self.bound = before.no_realtime, before.bound
+            self.checkpoint, self.begun = before.checkpoint, before.begun
 
     def start(
         self,
@@ -108,6 +126,7 @@ class Instance:
                 raise TaskManagerError(f"{self.id} was taken away while its start on {task_manager.id} waited.")
             self.state = State.STARTING
             self.task_manager = task_manager
+            self._end_before(task_manager)
             task_manager.turn(dials)
             workshop = Workshop(task_manager.spark, board, task_manager.reading, task_manager.dials, kafka)
             refusal = self.job.only_microbatch or self.no_realtime
@@ -136,6 +155,19 @@ class Instance:
                 raise
             except Exception as error:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
+
+    def _end_before(self, task_manager: TaskManager) -> None:
+        """Two runs at once would write their rows twice: the one before has to end."""
+        query = self.unended
+        if query is None:
+            return
+        try:
+            query.stop()
+        except Exception as error:
+            raise TaskManagerError(
+                f"{self.id} can't start on {task_manager.id}: its run before could not be stopped: {reason(error)}"
+            ) from error
+        self.unended = None
 
     def _begin(
         self, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, period_s: float, why: str = ""
@@ -171,7 +203,6 @@ class Instance:
         self.run_id = str(query.runId)
         self.mode = "real-time" if realtime else "micro-batch"
         self.mode_why = not_realtime(why)
-        self._last_batch = -1
         self.started_at = time.monotonic()
         self.told_still = False
         self.state = State.RUNNING
@@ -196,27 +227,41 @@ class Instance:
         another query's. It begins at the same offsets on a checkpoint of its own."""
         self.checkpoint = f"{self.checkpoint}-afresh"
 
-    def poll(self) -> tuple[Batch, ...]:
-        """Batches finished since the last call. Raises whatever the connection raises."""
+    def poll(self) -> bool:
+        """Take in the reports since the last call; whether a batch was finished. Raises whatever the connection raises.
+
+        Each batch is added to `reported` at once: what happens to the call that asked for it loses no row.
+        """
         query = self.query
         if query is None:
-            return ()
+            return False
+        asked = time.monotonic()
         last = _report(query.lastProgress)
+        self.polled_at = asked
         if last is None:
-            return ()
-        batch = batch_of(last)
+            return False
         reports = [last]
-        number = int(last["batchId"])
-        if number > self._last_batch + 1 or batch is None:
+        if int(last["batchId"]) > self.meter.last.get(last["runId"], -1) + 1:
             reports = [r for r in map(_report, query.recentProgress) if r is not None]
-        fresh = []
+        fresh = False
         for report in reports:
             batch = batch_of(report)
-            if batch is not None and self.meter.add(batch):
-                fresh.append(batch)
-                self._last_batch = max(self._last_batch, batch.batch_id)
+            if batch is None:
+                continue
+            # a run that goes on from a checkpoint may begin with any number
+            before = self.meter.last.get(batch.run_id, batch.batch_id - 1 if self.begun else -1)
+            if self.meter.add(batch):
+                self.missed += batch.batch_id - before - 1
+                self.reported.append(batch)
+                fresh = True
                 self.begun = True
-        return tuple(fresh)
+        return fresh
+
+    def overdue(self) -> bool:
+        """Whether it may have filled half of what Spark keeps of its reports since they were last asked for."""
+        lengths = [batch.end - begin for begin, batch in self.meter.spans if batch.run_id == self.run_id][-8:]
+        each_s = sum(lengths) / len(lengths) if lengths else SHORT_BATCH_S
+        return time.monotonic() - max(self.polled_at, self.started_at) > REPORTS_KEPT / 2 * each_s
 
     def failed(self) -> str | None:
         """Why the query ended by itself; None while it runs."""
@@ -226,33 +271,30 @@ class Instance:
         error = query.exception()
         return reason(error) if error is not None else "the query ended by itself"
 
-    def stop(self, at_batch_end_s: float = 0.0) -> tuple[Batch, ...]:
-        """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds; the batches since.
+    def stop(self, at_batch_end_s: float = 0.0) -> None:
+        """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds.
 
         What a batch had begun is read again by the next run: at most one batch is seen twice behind Kafka.
         """
         with self.lock:
             query = self.query
-            batches: list[Batch] = []
             if query is None:
-                return ()
+                return
             deadline = time.monotonic() + at_batch_end_s
+            self.unended = query
             try:
                 if at_batch_end_s > 0:  # of batches that ended before: the next report is awaited
-                    batches += self.poll()
-                while time.monotonic() < deadline and query.isActive:
-                    fresh = self.poll()
-                    batches += fresh
-                    if fresh:
-                        break
+                    self.poll()
+                while time.monotonic() < deadline and query.isActive and not self.poll():
                     time.sleep(0.1)
                 query.stop()
-                batches += self.poll()
+                if self.unended is query:
+                    self.unended = None
+                self.poll()
             finally:
                 if self.query is query:  # it was not taken away meanwhile
                     self.query = None
                     self.hold()
-            return tuple(batches)
 
     def forsake(self) -> None:
         """The task manager is gone, and the query with it. A call to it that hangs keeps the lock that it holds; who
@@ -261,7 +303,7 @@ class Instance:
         if not lock.acquire(timeout=0.5):
             self.lock = threading.RLock()
         try:
-            self.query = None
+            self.query = self.unended = None
             self.hold()
             if self.state not in (State.STOPPED, State.GAVE_UP):
                 self.state = State.WAITING
@@ -294,9 +336,23 @@ class Instance:
         last = next((batch for _, batch in reversed(self.meter.spans) if batch.run_id == self.run_id), None)
         return time.monotonic() - self.started_at if last is None else time.time() - last.end
 
+    def patience_s(self, least_s: float) -> float:
+        """After how long without the end of a batch it stands still: `least_s` beside what a batch is to last, and more
+        where they have been taking long."""
+        took = [batch.end - batch.start for _, batch in self.meter.spans]
+        return max(least_s + (self.job.trigger_s or 0.0), 3 * median(took) if took else 0.0)
+
+    def ended(self) -> int:
+        """How far its present run has come: the number of the last batch of which it reported the end, with rows or
+        without; -1 before the first. A run whose number stays the same ends no batch."""
+        return -1 if self.run_id is None else self.meter.last.get(self.run_id, -1)
+
     def next_bound(self, period_s: float) -> int | None:
-        """A better bound on the records of a micro-batch; None: leave it. A new bound needs a restart of the query."""
-        if self.mode != "micro-batch":
+        """A better bound on the records of a micro-batch; None: leave it. A new bound needs a restart of the query.
+
+        What a recipe reads by itself has no bound of ours.
+        """
+        if self.mode != "micro-batch" or not self.job.feeds:
             return None
         batches = [batch for _, batch in self.meter.spans if batch.run_id == self.run_id]
         return self.bound.better([Took(_most(b), b.end - b.start, b.planning_s) for b in batches], period_s)

@@ -14,6 +14,8 @@ from qod_magics.spark.progress import Batch
 
 #: Reports are to the millisecond: no batch takes less.
 SHORTEST_S = 1e-3
+#: Of so many runs, the last ones, it is known what was taken in.
+RUNS_KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,17 @@ class Meter:
 
     spans: deque[tuple[float, Batch]] = field(default_factory=lambda: deque(maxlen=256))  #: (begin of span, batch)
     cpu_s: dict[tuple[str, int], float] = field(default_factory=dict)  #: by run and batch
-    seen: set[tuple[str, int]] = field(default_factory=set)
+    #: By run, the last ones only: the number of the last batch taken in. A run reports its batches in their order, so
+    #: all up to that one are known; reports of an earlier run may still come, from a call that hung while it ended.
+    last: dict[str, int] = field(default_factory=dict)
 
     def add(self, batch: Batch) -> bool:
-        """Take a batch in; False if it was known."""
-        key = (batch.run_id, batch.batch_id)
-        if key in self.seen:
+        """Take a batch in; False if it was known. Batches of one run come in the order of their numbers."""
+        if batch.batch_id <= self.last.get(batch.run_id, -1):
             return False
-        self.seen.add(key)
+        self.last[batch.run_id] = batch.batch_id
+        while len(self.last) > RUNS_KEPT:
+            del self.last[next(iter(self.last))]
         begin = batch.start
         if self.spans and self.spans[-1][1].run_id == batch.run_id:
             begin = min(begin, self.spans[-1][1].end)

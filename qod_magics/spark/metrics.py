@@ -12,6 +12,7 @@ from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.spark.cluster import OTHERS_PERIODS, Cluster
+from qod_magics.spark.deployment import feed_of
 from qod_magics.spark.instance import REALTIME_BATCH_S
 from qod_magics.spark.observation import InstanceView, TaskView, observation
 from qod_magics.spark.reason import reason
@@ -97,6 +98,14 @@ class Metrics:
                 lag[name] = sum(max(int(then.get(p, e)) - account.position.get(p, 0), 0) for p, e in ends.items())
             else:
                 lag[name] = counts[name].waiting
+        for spec in self.cluster.deployment.specs.values():
+            if len(spec.topics) > 1:  # to all others it is one source
+                names = [feed_of(spec, head) for head in spec.topics]
+                lag[spec.id] = sum(lag.pop(name) for name in names)
+                counts[spec.id] = sum((counts.pop(name) for name in names), Count())
+                rates = [rate.pop(name) for name in names if name in rate]
+                if len(rates) == len(names):
+                    rate[spec.id] = sum(rates)
         for task, (kept, dropped) in self.cluster.own_source.items():
             counts[task] = Count(kept + dropped, kept, dropped, 0)
         tasks = [
@@ -108,7 +117,7 @@ class Metrics:
                 self._feeds(spec.id),
                 tuple(p.name for p in self.cluster.deployment.pipes.values() if p.source == spec.id),
                 rate.get(spec.id),
-                sum(rate.get(name, 0.0) for name in self._feeds(spec.id)),
+                sum(rate.get(name, 0.0) for name in {spec.id, *self._feeds(spec.id)}),
             )
             for spec in self.cluster.deployment.specs.values()
         ]

@@ -6,6 +6,7 @@ Kafka records -> observe(read, kept) -> shedder -> rows -> recipe -> observe(out
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -87,10 +88,13 @@ def schema_of_stream(schema: StructType) -> StructType:
     return StructType([field for field in schema.fields if field.name != WEIGHT])
 
 
-def same_columns(one: StructType | None, other: StructType | None) -> bool:
-    """Whether rows of the one read as rows of the other: same names and types. What may be null does not count: it
-    depends on the way that rows took, and all that is read back from JSON may be."""
-    return one is not None and other is not None and one.simpleString() == other.simpleString()
+def same_columns(one: StructType | None, other: StructType | None, ordered: bool = True) -> bool:
+    """Whether rows of the one read as rows of the other: same names and types, in the same order where that matters.
+    What may be null does not count: it depends on the way that rows took; all that is read back from JSON may be."""
+    if one is None or other is None:
+        return False
+    columns = [[(field.name, field.dataType.simpleString()) for field in schema.fields] for schema in (one, other)]
+    return columns[0] == columns[1] if ordered else sorted(columns[0]) == sorted(columns[1])
 
 
 def parsed(
@@ -165,7 +169,7 @@ class Workshop:
             records = counted.select(
                 value.alias("value"), F.lit(job.results).alias("topic"), F.lit(job.index).alias("partition")
             )
-        return records.writeStream.format("kafka").options(**{**GATHERING_WRITER, **self.kafka})
+        return self._to_kafka(records)
 
     def _rows(self, job: Job, feed: Feed, max_offsets: int | None) -> DataFrame:
         reader = (
@@ -176,7 +180,7 @@ class Workshop:
                 "startingOffsets", json.dumps({feed.topic: {str(p): feed.starting.get(p, -2) for p in feed.partitions}})
             )
             .option("failOnDataLoss", "false")  # what retention deleted unread is counted in the books
-            .option("includeHeaders", "true")
+            .option("includeHeaders", str(feed.stream or feed.schema is None).lower())
         )
         if max_offsets is not None:
             reader = reader.option("maxOffsetsPerTrigger", str(max_offsets))
@@ -208,5 +212,15 @@ class Workshop:
         drawn = drawn.observe("out", *shedder.sent_counts(outlets))
         value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in names]), JSON_FORMAT)
         records = shedder.send(drawn, outlets, value)
-        writer = records.writeStream.format("kafka").options(**{**GATHERING_WRITER, **self.kafka})
-        return writer.option("includeHeaders", "true")
+        return self._to_kafka(records).option("includeHeaders", "true")
+
+    def _to_kafka(self, records: DataFrame) -> DataStreamWriter:
+        """Each run of a query writes by a producer of its own.
+
+        Queries of one JVM whose options are the same share a producer, also with those that were stopped before, and a
+        batch ends when all that its producer holds is written: rows that a stopped query had left for a topic that is
+        gone kept every query from ending a batch, until they were given up after two minutes. Kafka itself passes over
+        options that it does not know.
+        """
+        own = {"kafka.qod.run": uuid.uuid4().hex}
+        return records.writeStream.format("kafka").options(**{**GATHERING_WRITER, **self.kafka, **own})

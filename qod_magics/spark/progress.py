@@ -49,14 +49,16 @@ class Batch:
 
 
 def batch_of(report: Mapping[str, Any]) -> Batch | None:
-    """The batch that this progress report speaks of; None for a report of an idle trigger."""
+    """The batch that this progress report speaks of; None for a report of an idle trigger, which has the number of the
+    batch that comes next: taken for that one, it would hide it."""
     observed = {name: _observed(row) for name, row in (report.get("observedMetrics") or {}).items()}
     feeds: list[FeedCount] = []
-    times = 1.0
+    times, moved = 1.0, False
     for position, source in enumerate(report.get("sources") or ()):
         end = _offsets(source.get("endOffset"))
         start = _offsets(source.get("startOffset"))
         topic = next(iter(end), "")
+        moved = moved or (start != end if topic else source.get("startOffset") != source.get("endOffset"))
         if topic and any(feed.topic == topic for feed in feeds):
             continue  # the recipe reads this feed twice
         feed = FeedCount(
@@ -72,7 +74,6 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
             feed = feed.counted_once(records)
         feeds.append(feed)
     out = observed.get("out", {})
-    moved = any(feed.start is None or dict(feed.start) != dict(feed.end) for feed in feeds)
     if not observed and not moved:
         return None
     began = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()

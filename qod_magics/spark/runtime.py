@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
-from qod_magics.application.difference import Difference, difference
-from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Observation
-from qod_magics.errors import KafkaError, QodError, TaskManagerError, nearest
+from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.placement import Placer
-from qod_magics.spark.bounded import begin, bounded, gather
+from qod_magics.spark.bounded import begin, gather
 from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.deployer import Deployer
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard, Reading
-from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
+from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.metrics import Metrics
-from qod_magics.spark.pipeline import Workshop, same_columns
-from qod_magics.spark.reason import reason
+from qod_magics.spark.pipeline import Workshop
 from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager
 
 #: How often a task manager that is removed is looked at anew: what comes to it meanwhile moves on as well.
 REMOVAL_ROUNDS = 5
+#: So long a task manager that is removed waits for what runs on it to go elsewhere, seconds.
+REMOVAL_S = 60.0
 #: How often offsets are sampled and the living are counted, seconds.
 WATCH_S = 1.0
 
@@ -53,9 +54,8 @@ class SparkRuntime:
         )
         self.supervisor = Supervisor(self.cluster)
         self.metrics = Metrics(self.cluster)
-        self._generation: dict[str, int] = {}
+        self.deployer = Deployer(self.cluster, self.supervisor, self.metrics, self.checkpoints)
         self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance: where to
-        self._deploying = threading.Lock()
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
         self._watcher.start()
@@ -125,17 +125,8 @@ class SparkRuntime:
                 )
             self.cluster.leaving.add(id)
         try:
-            for _ in range(REMOVAL_ROUNDS):
-                for target, moved in list(self._moves.values()):
-                    if target is manager:  # it was on its way before
-                        moved.exception()
-                here = [i for i in self.instances.values() if i.task_manager is manager]
-                if not here:
-                    break
-                targets = self.cluster.targets({i.id: {id} for i in here})
-                moves = [self.move(i.id, targets[i.id], f"{id} is removed") for i in here if i.id in targets]
-                for moved in moves:
-                    moved.result()
+            with suppress(TimeoutError):  # a query that does not end there ends with its task manager
+                self._empty(manager, time.monotonic() + REMOVAL_S)
             with self.cluster.lock:
                 self.cluster.task_managers.pop(id, None)
                 self.cluster.cpu.pop(id, None)
@@ -145,139 +136,23 @@ class SparkRuntime:
                 self.cluster.leaving.discard(id)
         manager.close()  # what is still there is a stray, which the supervisor starts elsewhere
 
+    def _empty(self, manager: TaskManager, deadline: float) -> None:
+        """Move what is on it to the others. Raises TimeoutError after `deadline` (monotonic)."""
+        for _ in range(REMOVAL_ROUNDS):
+            for target, moved in list(self._moves.values()):
+                if target is manager:  # it was on its way before
+                    moved.exception(max(deadline - time.monotonic(), 0.0))
+            here = [i for i in self.instances.values() if i.task_manager is manager]
+            if not here:
+                return
+            targets = self.cluster.targets({i.id: {manager.id} for i in here})
+            moves = [self.move(i.id, targets[i.id], f"{manager.id} is removed") for i in here if i.id in targets]
+            for moved in moves:
+                moved.result(max(deadline - time.monotonic(), 0.0))
+
     def workshop(self, manager: TaskManager | None = None) -> Workshop:
-        """For building plans on a task manager, by default the first that is alive."""
-        if manager is None:
-            manager = next((m for m in self.task_managers.values() if m.alive()), None)
-        if manager is None:
-            raise TaskManagerError("No task manager is up: `%qod up` starts one, `%qod add-tm` adds one.")
-        return Workshop(manager.spark, self.board, manager.reading, manager.dials, self.cluster.kafka_options)
-
-    # -- applications ----------------------------------------------------------------------------------------------
-
-    def deploy(self, specs: Sequence[TaskSpec], modes: Mapping[str, str] | None = None) -> None:
-        """Run these tasks and no others: start, stop, restart what the difference to the present ones asks for.
-
-        Recipes are tried first: when one fails, all goes on as it was.
-
-        Raises:
-            ApplicationError, KafkaError, TaskManagerError.
-
-        """
-        with self._deploying:
-            old = tuple(self.deployment.specs.values())
-            change = difference(old, specs)
-            schemas = self.deployment.check(specs, self.workshop()) if specs else {}
-            anew = {t for t in change.replace if t in self.deployment.specs}
-            anew |= {
-                t
-                for t in change.rebuild
-                if not all(
-                    same_columns(schemas.get(u), self.deployment.schemas.get(u)) for u in self._spec(specs, t).upstream
-                )
-            }
-            again = anew | set(change.rebuild) | set(change.restart)
-            before, ran = self.deployment.copy(), dict(self.instances)
-            heads = {spec.head.name for spec in specs}  # what goes on elsewhere, and at a batch's end without doubles
-            ending = {t for t in change.stop if self.deployment.specs[t].head.name not in heads}
-            stopping = [i for i in ran.values() if i.job.task in again or i.job.task in change.stop]
-            try:
-                self._stop([i for i in stopping if i.job.task in ending])
-                self._stop([i for i in stopping if i.job.task not in ending], REALTIME_BATCH_S + 1.0)
-                gone, new = self._adopt(specs, schemas, change, anew)
-                with suppress(KafkaError):  # a topic just made may not have settled; the watcher asks again
-                    self.metrics.sample()
-                targets = self.cluster.targets({i.id: set() for i in new if i.task_manager is None})
-                self._all(
-                    lambda i: self.supervisor.start(i, i.task_manager or self.cluster.manager(targets[i.id])),
-                    new,
-                    loud=True,
-                )
-                self._all(lambda i: self.supervisor.settle(i), new, loud=True)
-            except BaseException:
-                self._go_back(before, ran, stopping)
-                raise
-            with suppress(KafkaError):  # what can't be deleted now goes with the session
-                delete_topics(self.kafka, gone)
-
-    def _adopt(
-        self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any], change: Difference, anew: Collection[str]
-    ) -> tuple[set[str], list[Instance]]:
-        """Take these tasks over: topics that nobody needs any more, and instances to start. A task and its instances
-        appear at once: a snapshot is valid at any instant."""
-        new: list[Instance] = []
-        with self.cluster.lock:
-            for task in change.stop:
-                self.cluster.forget(task)
-                self.cluster.own_source.pop(task, None)
-                for key in self._dials_around(task):
-                    self.cluster.dials.pop(key, None)
-            known = set(self.deployment.pipes)
-            gone = self.deployment.adopt(specs, schemas)
-            for name, pipe in self.deployment.pipes.items():
-                if name not in known:  # rows of a stream that had its name before are none of its
-                    self.metrics.history.forget(pipe.topic)
-            for spec in specs:
-                if spec.id in change.unchanged:
-                    continue
-                if spec.id in anew or spec.id in change.start:
-                    self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
-                kept = {i.id: i for i in self.instances.values() if i.job.task == spec.id}
-                if spec.id in anew:
-                    self.cluster.forget(spec.id)
-                for job in self.deployment.jobs(spec, self._generation[spec.id]):
-                    where = f"{self.checkpoints}/{spec.id}/{self._generation[spec.id]}/{job.index + 1}"
-                    # not WAITING: the watcher would start it too
-                    instance = Instance(job, where, spec.mode, State.STARTING)
-                    before = kept.get(job.instance)
-                    if before is not None:
-                        instance.meter, instance.held = before.meter, before.held
-                        instance.no_realtime = "" if spec.id in anew else before.no_realtime
-                        instance.task_manager = before.task_manager if self.cluster.is_up(before.task_manager) else None
-                        if spec.id not in anew:
-                            instance.checkpoint, instance.begun = before.checkpoint, before.begun
-                            instance.bound = before.bound
-                    self.cluster.instances[instance.id] = instance
-                    new.append(instance)
-        return gone, new
-
-    def _dials_around(self, task: str) -> list[str]:
-        """The keys of all dials that a task, or a stream from or to it, has."""
-        streams = [p.name for p in self.deployment.pipes.values() if task in (p.source, p.target)]
-        return [self.board.source(task), self.board.accept(task), self.board.accuracy(task)] + [
-            self.board.send(name) for name in streams
-        ]
-
-    def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
-        for instance in instances:
-            instance.state = State.STOPPED
-        self._all(lambda i: self.cluster.take(i, i.stop(at_batch_end_s)), instances)
-
-    def _go_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
-        """After a failed deployment: what ran before runs again, and nothing else does."""
-        with self.cluster.lock:
-            begun = [i for i in self.instances.values() if ran.get(i.id) is not i]
-        self._stop(begun)
-        with self.cluster.lock:
-            self.cluster.instances.clear()
-            self.cluster.instances.update(ran)
-            with suppress(KafkaError):
-                self.deployment.restore(before)
-        for instance in stopped:
-            if instance.task_manager is None:
-                instance.state = State.WAITING
-            elif instance.state is State.STOPPED:
-                instance.retry_at, instance.state = 0.0, State.BACKING_OFF
-        self.supervisor.retry()
-
-    def restrict(self, specs: Sequence[TaskSpec]) -> None:
-        """Take over the priorities and minimum accuracies of these tasks, which are otherwise those that run."""
-        with self.cluster.lock:
-            self.deployment.specs = {spec.id: spec for spec in specs}
-
-    def stop_all(self) -> None:
-        """Stop every query."""
-        self._all(lambda i: self.cluster.take(i, i.stop()), list(self.instances.values()))
+        """For building plans on a task manager, by default the first that is alive. Raises TaskManagerError."""
+        return self.cluster.workshop(manager)
 
     # -- the protocol ----------------------------------------------------------------------------------------------
 
@@ -380,13 +255,12 @@ class SparkRuntime:
         self._ended.set()
         self._watcher.join(5.0)
         with suppress(Exception):
-            bounded(self.stop_all, 15.0, "stopping the queries")
+            gather({i.id: partial(self.supervisor.stop, i) for i in list(self.instances.values())}, 15.0)
         for manager in list(self.task_managers.values()):
             with suppress(Exception):
                 manager.close()
-        ours = [p.topic for p in self.deployment.pipes.values()] + list(self.deployment.results.values())
         with suppress(KafkaError):
-            delete_topics(self.kafka, ours, timeout_s=5.0)
+            delete_topics(self.kafka, self.deployment.own_topics(), timeout_s=5.0)
         self.cluster.task_managers.clear()
         self.cluster.instances.clear()
 
@@ -394,31 +268,17 @@ class SparkRuntime:
 
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_S):
+            answers = False
             with suppress(Exception):
                 self.metrics.sample()
+                answers = True
             with suppress(Exception):
                 self.supervisor.bury()
             with suppress(Exception):
                 self.supervisor.retry()
             with suppress(Exception):
+                self.supervisor.keep_up()
+            with suppress(Exception):
                 self.supervisor.adapt()
             with suppress(Exception):
-                self.supervisor.notice()
-
-    @staticmethod
-    def _spec(specs: Sequence[TaskSpec], task: str) -> TaskSpec:
-        return next(spec for spec in specs if spec.id == task)
-
-    def _all(self, call: Callable[[Instance], None], instances: Sequence[Instance], loud: bool = False) -> None:
-        """Make a call for all these instances at the same time; `loud` raises the first error."""
-        futures = [begin(lambda i=i: call(i), i.id) for i in instances]  # type: ignore[misc]
-        errors = []
-        for future in futures:
-            try:
-                future.result(120.0)
-            except QodError as error:
-                errors.append(error)
-            except Exception as error:
-                errors.append(TaskManagerError(reason(error)))
-        if loud and errors:
-            raise errors[0]
+                self.supervisor.notice(answers)

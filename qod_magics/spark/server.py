@@ -46,6 +46,9 @@ logger.clients.name = org.apache.kafka.clients
 logger.clients.level = error
 """
 
+#: A query keeps so many reports less one; they have to be asked for before older ones go.
+REPORTS_KEPT = 32
+
 #: What a query's checkpoint depends on (a state store's format, the number of its partitions) or a reading of ours: the
 #: same on every task manager, for a query moves between them. Each can be set for a session, too.
 SESSION_CONF: Mapping[str, str] = {
@@ -54,7 +57,7 @@ SESSION_CONF: Mapping[str, str] = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.numRecentProgressUpdates": "32",
+    "spark.sql.streaming.numRecentProgressUpdates": str(REPORTS_KEPT),
 }
 #: The same for sessions that are ours alone: what a recipe means depends on it.
 OWN_SESSION_CONF: Mapping[str, str] = {
@@ -68,6 +71,18 @@ _CONF: Mapping[str, str] = {
     **OWN_SESSION_CONF,
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
+    # Hadoop starts a process to set a local file's permissions; through `FileContext`, others to ask whether it is a
+    # link. A checkpoint ends with its session, and needs no checksums in files of their own.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # A real-time batch ends when all that was read for it is worked on, and only then tells what it read. With Spark's
+    # 32 MB on either side of a shuffle, an overloaded one reads far more than it can work on in its time.
+    "spark.shuffle.streaming.networkBufferSize": "4096",
+    "spark.shuffle.streaming.writerMaxMemory": "81920",  # four of them, and what sockets hold
+    "spark.shuffle.streaming.readerMaxMemory": "16384",
+    "spark.kafka.producer.cache.timeout": "1m",  # each run of a query has its own producer
     "spark.ui.retainedJobs": "60",
     "spark.ui.retainedStages": "80",
     "spark.ui.retainedTasks": "200",

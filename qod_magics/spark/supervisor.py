@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import wait
+from contextlib import suppress
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.bounded import begin, bounded
+from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, Move, State, finds_remains, refuses_realtime
 from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.reason import reason
+from qod_magics.spark.stillness import share
 from qod_magics.spark.task_manager import TaskManager
 
 #: Waits between the restarts of a failing query, seconds; after the last it is given up.
@@ -22,6 +25,10 @@ SETTLED_S = 60.0
 UNTOLD_S = 8.0
 #: In real-time mode a batch ends every few seconds, rows or none: after so long without one a query stands still.
 STILL_S = 60.0
+#: Over how long the cores of a task manager are looked at, to tell whether they had time for it.
+BUSY_OVER_S = 10.0
+#: A query that is to end, and takes longer, is told of.
+STOP_S = 20.0
 #: A remote task manager that did not answer for so long is lost.
 SILENCE_S = 15.0
 
@@ -44,6 +51,13 @@ class Supervisor:
             self.cluster.dials_of(instance),
             self.cluster.period_s,
         )
+
+    def stop(self, instance: Instance, at_batch_end_s: float = 0.0) -> None:
+        """Stop its query as `Instance.stop` does; what it reported is in the books, also where that raises."""
+        try:
+            instance.stop(at_batch_end_s)
+        finally:
+            self.cluster.take(instance)
 
     def settle(self, instance: Instance) -> None:
         """Wait until the first real-time batch of a query that was just started is at work: Spark refuses some plans
@@ -82,30 +96,38 @@ class Supervisor:
             return
         instance.state = State.STARTING
         longest = REALTIME_BATCH_S if instance.mode == "real-time" else max(REALTIME_BATCH_S, 2 * self.cluster.period_s)
-        self.cluster.take(instance, instance.stop(longest + 1.0))
         try:
+            self.stop(instance, longest + 1.0)
             self.start(instance, manager)
         except Exception as error:
             self.fail_on(instance, manager, reason(error))
 
     def move(self, instance: Instance, target: TaskManager, why: str) -> None:
-        """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other."""
+        """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other.
+
+        It starts nowhere before its run has ended: two at once would write their rows twice.
+        """
         source = instance.task_manager
         if source is target and instance.query is not None:
             instance.state = State.RUNNING
             return
         if source is not None and source.alive():
             try:
-                batches = bounded(lambda: instance.stop(REALTIME_BATCH_S + 1.5), 20.0, f"stopping {instance.id}")
-                self.cluster.take(instance, batches)
-            except Exception as error:
-                self.cluster.event("query-failed", instance=instance.id, why=f"while stopping: {reason(error)}")
+                if not self._ended(instance, source):
+                    return
+            except Exception as error:  # where it is, it starts again as soon as it can be stopped
+                if instance.task_manager is source:
+                    self.fail(instance, f"not moved to {target.id}, for it could not be stopped: {reason(error)}")
+                return
         instance.move = Move(source.id if source else None, target.id, why, time.time())
         try:
             self.start(instance, target)
         except Exception as error:
             self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=reason(error))
             if instance.task_manager is not target:  # it was taken away meanwhile
+                return
+            if instance.unended is not None and source is not None:
+                self.fail(instance, reason(error), source)
                 return
             instance.forsake()
             try:
@@ -117,19 +139,48 @@ class Supervisor:
             else:
                 self.fail(instance, reason(error), source or target)
 
+    def _ended(
+        self,
+        instance: Instance,
+        source: TaskManager,
+        at_batch_end_s: float = REALTIME_BATCH_S + 1.5,
+        kind: str = "move-waits",
+    ) -> bool:
+        """Stop its run and wait until it has ended, however long that takes. False: it went with its task manager, and
+        waits for another. Raises whatever stopping raises."""
+        stopping = begin(lambda: self.stop(instance, at_batch_end_s), f"stopping-{instance.id}")
+        begun, told = time.monotonic(), False
+        while not stopping.done():
+            wait((stopping,), 0.25)
+            removed = self.cluster.task_managers.get(source.id) is not source
+            if not source.alive() or (removed and source.kind == "connect"):  # its session ends with it
+                if removed and instance.task_manager is source:
+                    instance.move = Move(source.id, "", f"{source.id} was removed", time.time())
+                    instance.forsake()
+                return False  # one that was lost is found by `bury`
+            if not told and time.monotonic() - begun > STOP_S:
+                told = True
+                why = f"it has not ended on {source.id} for {STOP_S:g} s, and starts nowhere else before"
+                self.cluster.event(kind, instance=instance.id, task_manager=source.id, why=why)
+        stopping.result()
+        return instance.task_manager is source
+
     def fail_on(self, instance: Instance, manager: TaskManager, why: str) -> None:
         """It could not be started on `manager`. Nothing to do when it was taken away from there meanwhile."""
         if instance.task_manager is manager:
             self.fail(instance, why)
 
-    def fail(self, instance: Instance, why: str, manager: TaskManager | None = None) -> None:
-        """A query ended by itself: start again after a while, or give up loudly. One whose task manager is gone did
-        not fail: it waits for another."""
+    def fail(
+        self, instance: Instance, why: str, manager: TaskManager | None = None, *, still_s: float | None = None
+    ) -> None:
+        """A query ended by itself, or was stopped after it had stood still for `still_s` seconds: start again after a
+        while, or give up loudly. One whose task manager is gone did not fail: it waits for another."""
         manager = manager or instance.task_manager
         if manager is None or not manager.alive() or self.cluster.task_managers.get(manager.id) is not manager:
             instance.forsake()
             return
-        if instance.started_at and time.monotonic() - instance.started_at > RECOVERED_AFTER_S:
+        kind = "query-failed" if still_s is None else "query-still"
+        if instance.started_at and time.monotonic() - instance.started_at - (still_s or 0.0) > RECOVERED_AFTER_S:
             instance.failures = 0
         if finds_remains(why):
             instance.start_afresh()
@@ -141,7 +192,7 @@ class Supervisor:
         if instance.failures >= len(BACK_OFF_S):
             instance.state = State.GAVE_UP
             self.cluster.event(
-                "query-failed",
+                kind,
                 instance=instance.id,
                 task_manager=where,
                 why=why,
@@ -153,7 +204,7 @@ class Supervisor:
         instance.failures += 1
         instance.retry_at = time.monotonic() + wait_s
         instance.state = State.BACKING_OFF
-        self.cluster.event("query-failed", instance=instance.id, task_manager=where, why=why, retry_in_s=wait_s)
+        self.cluster.event(kind, instance=instance.id, task_manager=where, why=why, retry_in_s=wait_s)
 
     def poll(self, manager: TaskManager) -> None:
         """Take in what happened on one task manager since the last look. Raises what an instance's poll raised last.
@@ -169,6 +220,16 @@ class Supervisor:
         finally:
             manager.polling.release()
 
+    def keep_up(self) -> None:
+        """Poll task managers on which a query may soon let go of reports that nobody has asked for: its batches are
+        many for one period."""
+        due = {
+            i.task_manager for i in list(self.cluster.instances.values()) if i.state is State.RUNNING and i.overdue()
+        }
+        for manager in due:
+            if manager is not None and not manager.polling.locked():
+                begin(lambda m=manager: self.poll(m), f"keeping-up-{manager.id}")  # type: ignore[misc]
+
     def _poll(self, manager: TaskManager) -> None:
         problem: Exception | None = None
         here = [i for i in self.cluster.instances.values() if i.task_manager is manager]
@@ -179,14 +240,16 @@ class Supervisor:
             if instance.state is not State.RUNNING or not lock.acquire(blocking=False):
                 continue
             try:
-                batches = instance.poll()
+                instance.poll()
                 why = instance.failed()
-                if instance.task_manager is not manager:  # it was taken away while the answer was on its way
-                    continue
-                self.cluster.take(instance, batches)
-                if why is not None and instance.state is State.RUNNING:
+                if why is not None:  # a batch may have ended between the two looks
+                    with suppress(Exception):
+                        instance.poll()
+                self.cluster.take(instance)
+                # it may have been taken away while the answer was on its way
+                if why is not None and instance.task_manager is manager and instance.state is State.RUNNING:
                     self._ended_by_itself(instance, why)
-            except Exception as error:  # the others are asked all the same
+            except Exception as error:  # the others are asked all the same; what it reported waits for the next time
                 problem = error
             finally:
                 lock.release()
@@ -312,18 +375,57 @@ class Supervisor:
             if instance.state is State.RUNNING:
                 better = instance.next_bound(self.cluster.period_s)
                 if better is not None:
+                    before = instance.bound.records
                     instance.bound.change(better)
+                    self.cluster.event(
+                        "batch-bound",
+                        instance=instance.id,
+                        why=f"a batch takes at most {better:,} records of a topic from now on, not {before:,}: the "
+                        "query is started again for that",
+                    )
                     begin(lambda i=instance: self.restart(i), f"bound-{instance.id}")  # type: ignore[misc]
 
-    def notice(self) -> None:
-        """Tell once of each query in real-time mode that stands still, though Spark calls it active and its task
-        manager answers: no failure comes, and its rows wait."""
-        for instance in list(self.cluster.instances.values()):
+    def notice(self, broker_answers: bool = True) -> None:
+        """Restart each query in real-time mode that stands still, though Spark calls it active: no failure comes, and
+        its rows wait. One that may only be slow is told of, once. To be called about once a second."""
+        now = time.monotonic()
+        running = [i for i in self.cluster.instances.values() if i.state is State.RUNNING and i.mode == "real-time"]
+        for instance in running:
             manager = instance.task_manager
-            if instance.state is not State.RUNNING or instance.mode != "real-time" or instance.told_still:
-                continue
-            still_s = instance.still_s()
-            if still_s > STILL_S + (instance.job.trigger_s or 0.0) and manager and manager.silent_since is None:
+            if manager is None or manager.silent_since is not None or not broker_answers:
+                continue  # nobody could tell of a batch, or end one
+            beside = [i for i in running if i.task_manager is manager and i is not instance]
+            others_end = any(i.still_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in beside)
+            still, patience_s = instance.stillness, instance.patience_s(STILL_S + self.cluster.period_s)
+            still.look(now, instance.run_id, instance.ended(), share(manager.busy(BUSY_OVER_S), others_end))
+            if still.counted_s > patience_s:
+                instance.state, instance.retry_at = State.BACKING_OFF, float("inf")
+                begin(lambda i=instance, m=manager: self._revive(i, m), f"revive-{instance.id}")  # type: ignore[misc]
+            elif still.watched_s > 2 * patience_s and still.counted_s < patience_s / 2 and not instance.told_still:
                 instance.told_still = True
-                why = f"no batch has ended for {still_s:.0f} s: %qod move it, or stop it and declare it again"
+                why = f"no batch has ended for {still.watched_s:.0f} s: {manager.id} has too much to do, or it hangs"
                 self.cluster.event("query-still", instance=instance.id, task_manager=manager.id, why=why)
+
+    def _revive(self, instance: Instance, manager: TaskManager) -> None:
+        """Stop a query that stands still; then it goes the way of one that failed. A batch may have ended that nobody
+        has asked for yet: then it goes on."""
+        still_s = instance.stillness.watched_s
+        why = f"no batch has ended for {still_s:.0f} s, and it had the time"
+
+        def ours() -> bool:  # nobody else has taken it in hand meanwhile
+            return instance.state is State.BACKING_OFF and instance.retry_at == float("inf")
+
+        try:
+            with instance.lock:
+                batch = instance.poll()
+            self.cluster.take(instance)
+            if batch:
+                if ours():
+                    instance.state = State.RUNNING
+                return
+            if not self._ended(instance, manager, 0.0, "query-still"):
+                return
+        except Exception as error:  # it starts again as soon as it can be stopped
+            why = f"{why}; then {reason(error)}"
+        if ours():
+            self.fail(instance, why, manager, still_s=still_s)

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import socket
-import sys
 import threading
 import time
-import urllib.request
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
-
-import psutil
 
 from qod_magics.errors import LostError, TaskManagerError
 from qod_magics.spark import dial, stages
-from qod_magics.spark.bounded import begin, bounded
+from qod_magics.spark.bounded import bounded
+from qod_magics.spark.connection import CONNECT_MODE, connect, hidden, let_go, refuse_beside_classic
 from qod_magics.spark.cpu import CoreMeter, PythonMeter
 from qod_magics.spark.reason import reason
 from qod_magics.spark.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
+from qod_magics.spark.whereabouts import adopt, executor_cores, is_here, setting, ui_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _STARTS = 3  #: a port found free can be taken before the server binds it
-#: A server that listens answers within this, however busy it is.
-ANSWER_S = 30.0
 #: A server of the user's takes its first connection within this.
 PATIENCE_S = 5.0
-
-_open: WeakSet[SparkSession] = WeakSet()  #: Connect sessions made here
-_mode_is_ours = False  #: whether it was here that Connect mode was entered
 
 
 class TaskManager:
@@ -73,19 +60,19 @@ class TaskManager:
         self.polling = threading.Lock()  #: held while a poll of its queries is under way
         self.dials: dict[str, float] = {}  #: those whose values are known
         self._turning = threading.Lock()
-        master = _setting(spark, "spark.master") or ""
+        master = setting(spark, "spark.master") or ""
         local = master.startswith("local")
         if dial.reflection_allowed(spark, f"qod.{board.session}.probe"):
             self.reading = dial.Reading.ROW if local else dial.Reading.BATCH
         else:
             self.reading = dial.Reading.RESTART
-        self.application: str | None = _setting(spark, "spark.app.id")
+        self.application: str | None = setting(spark, "spark.app.id")
         if self.application is None and ui is not None:
             with suppress(OSError):
                 self.application = next(iter(stages.applications(ui)), None)
         cpus = server.options.cpus if server is not None and server.child.pinned else None
         whole_machine = tuple(range(os.cpu_count() or 1))
-        here = kind == "local" or (kind == "attached" and _is_here(spark))
+        here = kind == "local" or (kind == "attached" and is_here(spark))
         self.core_meter = CoreMeter(tuple(sorted(cpus)) if cpus else whole_machine) if here else None
         self.python_meter = PythonMeter(server.child.pid) if server is not None else None
 
@@ -109,6 +96,15 @@ class TaskManager:
     def alive(self) -> bool:
         """False once its process has ended. Others than ours are judged by their answers (`silent_since`)."""
         return self.server is None or self.server.child.alive()
+
+    def busy(self, over_s: float) -> float | None:
+        """How busy its cores have been over the last seconds, with all processes, as a share of them; None: they are
+        out of reach, or too few samples were taken."""
+        if self.core_meter is None:
+            return None
+        now = time.monotonic()
+        used = self.core_meter.mean(now - over_s, now)
+        return None if used is None else used / (100.0 * len(self.core_meter.cpus))
 
     def ping(self) -> None:
         """Make a call that any server answers. Raises whatever Spark raises when this one does not."""
@@ -183,7 +179,7 @@ class TaskManager:
             with suppress(Exception):
                 bounded(self._give_back, timeout_s, f"{self.id}: its settings")
         else:
-            _let_go(self.spark, timeout_s if self.alive() else 0.5)
+            let_go(self.spark, timeout_s if self.alive() else 0.5)
         if self.server is not None:
             self.server.stop()
 
@@ -212,7 +208,7 @@ def start_local(
         SetupError, TaskManagerError: it can't be started; nothing is left behind.
 
     """
-    _refuse_beside_classic()
+    refuse_beside_classic()
     for attempt in range(1, _STARTS + 1):
         try:
             return _start_once(id, options, board, headroom, begun)
@@ -237,7 +233,7 @@ def _start_once(
         )
     except BaseException:
         if spark is not None:
-            _let_go(spark, 0.5)
+            let_go(spark, 0.5)
         server.stop()
         raise
 
@@ -256,17 +252,17 @@ def attach_url(
     spark = connect(url, PATIENCE_S)
     try:
         adopt(spark, OWN_SESSION_CONF)
-        ui = ui or _ui(spark)
+        ui = ui or ui_address(spark)
         if cores is None:
-            cores = _executor_cores(ui, _setting(spark, "spark.app.id"), patience_s=15.0)
+            cores = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=15.0)
         if cores is None:
             raise TaskManagerError(
-                f"{_hidden(url)} does not tell how many cores it has: say so with --cores N, or where its Spark UI is "
+                f"{hidden(url)} does not tell how many cores it has: say so with --cores N, or where its Spark UI is "
                 "with --ui URL."
             )
         return TaskManager(id, spark, kind="connect", cores=cores * (1 - headroom), board=board, ui=ui)
     except BaseException:
-        _let_go(spark, 2.0)
+        let_go(spark, 2.0)
         raise
 
 
@@ -288,161 +284,12 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
         before = bounded(lambda: adopt(spark, SESSION_CONF), 60.0, "the attached session")
     except Exception as error:
         raise TaskManagerError(f"The Spark session can't be attached: {reason(error)}") from error
-    ui = spark.sparkContext.uiWebUrl if classic else _ui(spark)
-    cores = _executor_cores(ui, _setting(spark, "spark.app.id"), patience_s=0.0)
+    ui = spark.sparkContext.uiWebUrl if classic else ui_address(spark)
+    cores = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
     if cores is None:
         cores = float(spark.sparkContext.defaultParallelism if classic else os.cpu_count() or 1)
-    if _is_here(spark):
+    if is_here(spark):
         cores = min(cores, float(os.cpu_count() or 1))
     return TaskManager(
         id, spark, kind="attached", cores=cores * (1 - headroom), board=board, ui=ui, settings_before=before
     )
-
-
-def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]:
-    """Give a session these settings; returns what those were that changed.
-
-    Raises:
-        Exception: whatever Spark raises when the session is gone. A server that does not let a setting be changed
-            keeps its own.
-
-    """
-    spark.sql("SELECT 1").collect()
-    before = {key: _setting(spark, key) for key in conf}
-    changed = {key: value for key, value in before.items() if value != conf[key]}
-    for key in changed:
-        with suppress(Exception):
-            spark.conf.set(key, conf[key])
-    return changed
-
-
-def connect(url: str, patience_s: float, alive: Callable[[], bool] = lambda: True) -> SparkSession:
-    """A new Connect session. Failing calls give up in seconds, where the client's default is ten minutes.
-
-    Raises:
-        TaskManagerError: nobody answers within `patience_s` seconds or while the server is `alive`, the token is
-            wrong, or this process has a classic session: pyspark serves the one kind or the other.
-
-    """
-    _refuse_beside_classic()
-    global _mode_is_ours
-    if CONNECT_MODE not in os.environ:
-        os.environ[CONNECT_MODE] = "1"
-        _mode_is_ours = True
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
-
-    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself is told
-    try:
-        # on a thread of its own, whose active session it becomes: not the notebook's, which would keep it for ever
-        spark = begin(ConnectSession.builder.remote(url).create, "connecting").result()
-    except Exception as error:
-        raise TaskManagerError(f"{_hidden(url)}: {reason(error)}") from error
-    _open.add(spark)
-    spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
-    deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            bounded(lambda: spark.sql("SELECT 1").collect(), max(patience_s, ANSWER_S), _hidden(url))
-            break
-        except Exception as error:
-            if time.monotonic() >= deadline or not alive() or "UNAUTHENTICATED" in str(error):
-                _let_go(spark, 0.5)
-                raise TaskManagerError(f"{_hidden(url)} can't be used: {reason(error)}.{_hint(url, error)}") from error
-            time.sleep(0.5)
-    spark.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
-    return spark
-
-
-def leave_connect_mode() -> None:
-    """Once no Connect session made here is open, pyspark may serve a classic session again."""
-    global _mode_is_ours
-    if _mode_is_ours and not _open:
-        _mode_is_ours = False
-        os.environ.pop(CONNECT_MODE, None)
-
-
-def _let_go(spark: SparkSession, timeout_s: float) -> None:
-    """Have the server forget a Connect session, within a bound; then close the connection, which ends calls that hang.
-
-    `spark.stop` alone would do both under a lock of all sessions, and a server that hangs would hold it.
-    """
-    _open.discard(spark)
-    with suppress(Exception):
-        begin(spark.client.release_session, "releasing").result(timeout_s)
-    spark.release_session_on_close = False
-    with suppress(Exception):
-        begin(spark.stop, "closing").result(2.0)
-
-
-def _refuse_beside_classic() -> None:
-    module = sys.modules.get("pyspark.core.context")
-    context = module.SparkContext._active_spark_context if module is not None else None
-    if context is not None and CONNECT_MODE not in os.environ:
-        raise TaskManagerError(
-            f"This kernel has a classic Spark session ({context.master}), and a Connect task manager would break it: "
-            "take it with %qod attach, or stop it (spark.stop()) first."
-        )
-
-
-def _hint(url: str, error: BaseException) -> str:
-    text = str(error)
-    if "UNAUTHENTICATED" in text:
-        return " Give its token: sc://HOST:PORT/;token=TOKEN"
-    if "refused" not in text and "token=" in url and re.match(r"sc://(127\.|\[::1\])", url):
-        return " With a token an address asks for TLS: write localhost instead."
-    return " Is the server running, and is it a Spark Connect server?"
-
-
-def _ui(spark: SparkSession) -> str | None:
-    """The address of the UI of the application behind a Connect session, if it is where Spark puts it by default."""
-    host, port = _setting(spark, "spark.driver.host"), _setting(spark, "spark.ui.port")
-    application = _setting(spark, "spark.app.id")
-    if host is None or _setting(spark, "spark.ui.enabled") == "false":
-        return None
-    if port and port != "0":
-        return f"http://{host}:{port}"
-    for number in range(4040, 4044):  # each application on a machine takes the next
-        with suppress(OSError, ValueError):
-            if application in stages.applications(f"http://{host}:{number}", timeout_s=2.0):
-                return f"http://{host}:{number}"
-    return None
-
-
-def _is_here(spark: SparkSession) -> bool:
-    """Whether the session computes on this machine and nowhere else."""
-    if not (_setting(spark, "spark.master") or "").startswith("local"):
-        return False
-    host = (_setting(spark, "spark.driver.host") or "localhost").strip("[]")
-    own = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
-    return host in own or host in ("localhost", socket.gethostname(), socket.getfqdn())
-
-
-def _executor_cores(ui: str | None, application: str | None, patience_s: float) -> float | None:
-    """Cores of the executors; some of a server just started may take `patience_s` seconds to be there."""
-    if ui is None or application is None:
-        return None
-    deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            with urllib.request.urlopen(f"{ui}/api/v1/applications/{application}/executors", timeout=5) as answer:
-                executors = json.load(answer)
-        except (OSError, ValueError):
-            return None
-        cores = sum(entry["totalCores"] for entry in executors if entry["isActive"])
-        if cores or time.monotonic() >= deadline:
-            return float(cores) or None
-        time.sleep(0.5)
-
-
-def _setting(spark: SparkSession, key: str) -> str | None:
-    try:
-        value: str | None = spark.conf.get(key)
-        return value
-    except Exception:
-        return None
-
-
-def _hidden(url: str) -> str:
-    """The URL without its token."""
-    return re.sub(r"token=[^;]*", "token=...", url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,9 @@ from qod_magics.application import graph
 from qod_magics.application.application import Application
 from qod_magics.application.difference import difference
 from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.sink import Console, Memory
-from qod_magics.application.tasks import task_of, tasks
+from qod_magics.application.tasks import TaskSpec, sources_of, tasks
 from tests.application.frames import application, stream
 
 
@@ -22,11 +24,17 @@ def chains(app: Application) -> list[tuple[str, ...]]:
     return [spec.members for spec in tasks(app)]
 
 
+def homes(specs: Sequence[TaskSpec]) -> dict[str, str]:
+    """The task in which each stream runs, where none runs in two."""
+    return {member: spec.id for spec in specs for member in spec.members}
+
+
 def test_a_linear_chain_is_one_task_named_as_its_last_stream() -> None:
     (spec,) = tasks(application(stream("a", topic="t"), stream("b", "a"), stream("c", "b", priority=2, sink=Console())))
     assert spec.id == "c"
     assert spec.members == ("a", "b", "c")
-    assert spec.topic is not None
+    assert list(spec.topics) == ["a"]
+    assert spec.path == "a -> b -> c"
     assert spec.is_source
     assert (spec.priority, spec.min_accuracy, spec.sink) == (2, 1.0, Console())
 
@@ -48,7 +56,7 @@ def test_a_stream_with_two_inputs_begins_a_chain() -> None:
     )
     assert chains(app) == [("a",), ("b",), ("c", "d")]
     assert tasks(app)[-1].upstream == ("a", "b")
-    assert task_of(tasks(app)) == {"a": "a", "b": "b", "c": "d", "d": "d"}
+    assert homes(tasks(app)) == {"a": "a", "b": "b", "c": "d", "d": "d"}
 
 
 def test_readers_that_wait_do_not_count() -> None:
@@ -83,8 +91,104 @@ def test_what_does_not(first: dict[str, Any], second: dict[str, Any]) -> None:
 
 def test_streams_that_run_apart_can_stay_apart() -> None:
     app = application(stream("a", topic="t"), stream("b", "a"), stream("c", "b", priority=1))
-    assert [spec.members for spec in tasks(app, apart={"a"})] == [("a",), ("b", "c")]
-    assert [spec.members for spec in tasks(app, apart={"c", "gone"})] == [("a", "b", "c")]
+    assert [spec.members for spec in tasks(app, apart={("a", "b")})] == [("a",), ("b", "c")]
+    assert [spec.members for spec in tasks(app, apart={("a", "c"), ("gone", "b")})] == [("a", "b", "c")]
+
+
+def trips(first: dict[str, Any], second: dict[str, Any], **source: Any) -> Application:
+    """Two sources, and two queries that read both."""
+    return application(
+        stream("t", topic="t", **source),
+        stream("u", topic="u", **source),
+        stream("one", "t", "u", priority=1, **first),
+        stream("two", "t", "u", priority=2, **second),
+    )
+
+
+BOTH = {"t": 2, "u": 2}
+
+
+def test_queries_make_their_inputs_themselves_where_these_are_cheap() -> None:
+    one, two = tasks(trips({"parallelism": 2}, {}), inlinable=BOTH)
+    assert (one.members, two.members) == (("t", "u", "one"), ("t", "u", "two"))
+    assert (one.upstream, one.is_source, one.is_query, one.parallelism) == ((), True, True, 2)
+    assert {head: topic.topic for head, topic in one.topics.items()} == {"t": "t", "u": "u"}
+    assert one.path == "(t + u) -> one"
+
+
+@pytest.mark.parametrize(
+    ("first", "source"),
+    [
+        ({"parallelism": 3}, {}),  # two partitions can't be dealt out to three
+        ({"parallelism": 2, "key": "k"}, {}),
+        ({"fuse": False}, {}),
+        ({"mode": "microbatch"}, {}),
+        ({"trigger_s": 1.0}, {"trigger_s": 2.0}),
+    ],
+)
+def test_a_query_that_can_not_reads_them_from_tasks_of_their_own(first: dict[str, Any], source: dict[str, Any]) -> None:
+    specs = {spec.id: spec for spec in tasks(trips(first, {}, **source), inlinable=BOTH)}
+    assert list(specs) == ["t", "u", "one", "two"]
+    assert specs["one"].upstream == ("t", "u")
+    assert specs["two"].members == ("t", "u", "two")
+
+
+def test_what_keeps_inputs_from_being_made_by_their_readers() -> None:
+    assert chains(trips({}, {})) == [("t",), ("u",), ("one",), ("two",)]
+    assert tasks(trips({}, {}), inlinable={"t": 2}) == tasks(trips({}, {}))
+    assert tasks(trips({}, {}), inlinable={"t": 2, "u": 0}) == tasks(trips({}, {}))
+    assert tasks(trips({}, {}, fuse=False), inlinable=BOTH) == tasks(trips({}, {}, fuse=False))
+    wide = trips({}, {}, parallelism=2)
+    assert tasks(wide, inlinable=BOTH) == tasks(wide)
+    waiting = {("t", "one"), ("u", "one"), ("t", "two")}
+    assert tasks(trips({}, {}), waiting, BOTH) == tasks(trips({}, {}))
+    twice = application(
+        stream("t", topic="t"), stream("u", topic="t"), stream("one", "t", "u", priority=1)
+    )  # offsets of one topic are told once a query
+    assert tasks(twice, inlinable=BOTH) == tasks(twice)
+
+
+def test_of_two_views_named_source_one_would_hide_the_other() -> None:
+    views = [replace(stream(name, topic=name), recipe=SqlRecipe("SELECT * FROM source")) for name in "tu"]
+    app = application(*views, stream("one", "t", "u", priority=1))
+    assert tasks(app, inlinable=BOTH) == tasks(app)
+    app = application(views[0], stream("u", topic="u"), stream("one", "t", "u", priority=1))
+    assert [spec.members for spec in tasks(app, inlinable=BOTH)] == [("t", "u", "one")]
+
+
+def test_rows_can_be_made_through_several_streams_and_go_on_through_more() -> None:
+    app = application(
+        stream("t", topic="t"),
+        stream("u", topic="u"),
+        stream("both", "t", "u"),
+        stream("one", "both"),
+        stream("last", "one", priority=1),
+        stream("two", "both", priority=1),
+    )
+    specs = tasks(app, inlinable={**BOTH, "both": 2})
+    assert [spec.members for spec in specs] == [("t", "u", "both", "one", "last"), ("t", "u", "both", "two")]
+    assert specs[0].path == "(t + u) -> both -> one -> last"
+    assert tasks(app, inlinable=BOTH)[0].members == ("t", "u", "both")
+
+
+def test_a_stream_of_topics_alone_is_known_by_all_that_it_is_made_of() -> None:
+    app = application(
+        stream("t", topic="t"),
+        stream("u", topic="u"),
+        stream("own"),
+        stream("both", "t", "u"),
+        stream("mixed", "t", "own"),
+        stream("twice", "both", "t", priority=1),
+    )
+    assert [s.name for s in sources_of(app, "both")] == ["t", "u", "both"]
+    assert sources_of(app, "own") == sources_of(app, "mixed") == sources_of(app, "twice") == ()
+
+
+def test_a_reader_that_joins_changes_nothing_for_the_others() -> None:
+    old = application(stream("t", topic="t"), stream("one", "t", priority=1))
+    new = old.declare(stream("two", "t", priority=1))
+    found = difference(tasks(old), tasks(new, inlinable=BOTH))
+    assert (found.unchanged, found.start) == (("one",), ("two",))
 
 
 def test_triggers_of_a_chain_agree_over_streams_that_state_none() -> None:
@@ -141,7 +245,7 @@ def test_restrictions_are_on_exactly_the_tasks_without_downstream(app: Applicati
 @given(applications())
 def test_fusion_keeps_who_reaches_whom(app: Application) -> None:
     specs = tasks(app)
-    home = task_of(specs)
+    home = homes(specs)
     upstreams = {spec.id: spec.upstream for spec in specs}
     for name in app.live:
         by_streams = {home[ancestor] for ancestor in graph.ancestors(app.upstreams, (name,))}
@@ -157,6 +261,23 @@ def test_inner_streams_of_a_chain_have_one_reader_and_equal_settings(app: Applic
             assert one.parallelism == following.parallelism
             assert one.fuse
             assert following.fuse
+
+
+@given(applications(), st.integers(0, 2))
+def test_every_live_stream_runs_somewhere_and_reaches_the_same_queries(app: Application, dealt: int) -> None:
+    specs = tasks(app, inlinable=dict.fromkeys(app.names, dealt))
+    seen: set[str] = set()
+    for spec in specs:
+        assert set(spec.upstream) <= seen
+        assert set(spec.upstream).isdisjoint(spec.members)
+        seen.add(spec.id)
+    assert {member for spec in specs for member in spec.members} == set(app.live)
+    assert [spec.id for spec in specs if spec.is_query] == [spec.id for spec in tasks(app) if spec.is_query]
+    upstreams = {spec.id: spec.upstream for spec in specs}
+    members = {spec.id: set(spec.members) for spec in specs}
+    for query in (spec.id for spec in specs if spec.is_query):
+        made_of = set().union(*(members[task] for task in graph.ancestors(upstreams, (query,))))
+        assert made_of == set(graph.ancestors(app.upstreams, (query,)))
 
 
 @given(applications(), applications())

@@ -106,6 +106,14 @@ def use(shell: InteractiveShell, qod: Session, topic: str, classic: bool) -> dic
 
     seen["kept"] = read()[0]
     seen["counted"] = eventually(lambda: (n := counted()) >= seen["kept"] and n, what="all rows counted")
+    shell.run_cell_magic(
+        "qod_stream", f"keys --topic {topic} --schema 'key LONG' --starting earliest", "source.where('key > 0')"
+    )
+    for name, rest in (("even", 0), ("odd", 1)):
+        shell.run_cell_magic("qod_stream", f"{name} --priority 1", f"keys.where('key % 2 = {rest}')")
+    seen["paths"] = sorted(spec.path for spec in qod.runtime.deployment.specs.values())
+    odd = sum(i % 7 in (1, 3, 5) for number in (2000, 4000) for i in range(number))
+    seen["odd"] = eventually(lambda: (n := qod.results("odd").count()) >= odd and n == odd, what="the odd keys")
     return seen
 
 

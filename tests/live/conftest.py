@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
@@ -18,6 +19,7 @@ from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.session import Session
 from qod_magics.spark.bounded import bounded
+from qod_magics.spark.server import LocalServer
 from tests.live.standalone import LEAST_BATCH
 
 #: What may be waited for: the tests wait no longer than it takes, and a machine may be busy with something else.
@@ -64,6 +66,13 @@ def cluster() -> Iterator[Session]:
         yield session
 
 
+@pytest.fixture(scope="session")
+def broker(cluster: Session) -> EmbeddedBroker:
+    """The shared cluster's broker, for tests that leave it as it was but for topics of their own."""
+    assert isinstance(cluster.kafka, EmbeddedBroker)
+    return cluster.kafka
+
+
 @pytest.fixture
 def qod(cluster: Session) -> Iterator[Session]:
     """The shared cluster without streams, and the controller deciding; streams of the test are stopped after it."""
@@ -81,15 +90,30 @@ def recommending(qod: Session) -> Session:
 
 
 @pytest.fixture
-def brief(recommending: Session, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+def brief(recommending: Session) -> Iterator[Session]:
     """The same, where real-time batches last one second."""
-    monkeypatch.setattr("qod_magics.spark.instance.REALTIME_BATCH_S", 1.0)
-    sessions = [manager.spark for manager in recommending.runtime.task_managers.values()]
-    for spark in sessions:
-        spark.conf.set(LEAST_BATCH, "1000")
-    yield recommending
-    for spark in sessions:
-        spark.conf.unset(LEAST_BATCH)
+    with brief_batches(recommending):
+        yield recommending
+
+
+@contextmanager
+def brief_batches(session: Session) -> Iterator[None]:
+    """Real-time batches of queries that start on its task managers of now last one second: less to wait for."""
+    managers = [manager.spark for manager in session.runtime.task_managers.values()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qod_magics.spark.instance.REALTIME_BATCH_S", 1.0)
+        for spark in managers:
+            spark.conf.set(LEAST_BATCH, "1000")
+        yield
+        for spark in managers:
+            spark.conf.unset(LEAST_BATCH)
+
+
+def server_of(cluster: Session) -> LocalServer:
+    """A Connect server that is up and warm, as if someone else ran it."""
+    server = cluster.runtime.task_managers["tm1"].server
+    assert server is not None
+    return server
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from shutil import rmtree
 import psutil
 from jupyter_client import BlockingKernelClient, KernelManager
 
-from qod_magics.spark.task_manager import CONNECT_MODE
+from qod_magics.spark.connection import CONNECT_MODE
 from tests import leaks
 
 MARK = "QOD_TEST_KERNEL"  #: in the environment of a kernel and of what it starts

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from qod_magics.core.runtime import Count
 from qod_magics.errors import QodError
 from qod_magics.session import Session
 from qod_magics.spark.instance import State
+from qod_magics.spark.server import REPORTS_KEPT
+from qod_magics.spark.supervisor import Supervisor
 from tests.live.applications import all_read, cell, count, held, instances, observed, rows, turn, written
 from tests.live.conftest import eventually, new_topic, produce
-
-
-@pytest.fixture(autouse=True)
-def _no_errors_are_kept() -> Iterator[None]:
-    """A kept error keeps frames of Spark's client, and they keep its threads."""
-    yield
-    gc.collect()
-
 
 SCHEMA = (
     "id BIGINT, name STRING, fare DECIMAL(20,6), ratio DOUBLE, paid BOOLEAN, day DATE, at TIMESTAMP, "
@@ -65,9 +59,9 @@ def by_id(found: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 
 def test_two_queries_read_exactly_what_was_sent(brief: Session, topic: str) -> None:
     session = brief
-    assert cell(session, f"drives --topic {topic} --schema '{SCHEMA}' --starting earliest", "source").said == (
-        "drives is declared; it starts when a query reads it"
-    )
+    assert cell(
+        session, f"drives --topic {topic} --schema '{SCHEMA}' --starting earliest --no-fuse", "source"
+    ).said == ("drives is declared; it starts when a query reads it")
     cell(session, "in_python -p 2", "drives.withColumn('half', F.col('ratio') / divisor)", divisor=2)
     cell(session, "in_sql -p 1 --sql", "SELECT *, ratio / 2 AS half FROM Drives WHERE id IS NOT NULL")
     sent = {row["id"]: row for row in map(drive, range(300))}
@@ -209,13 +203,102 @@ def test_a_recipe_with_its_own_source_is_shed_too(brief: Session) -> None:
     assert "ticks" not in observed(session).measured.counts
 
 
+class Missing:
+    """Batches that are told of as not counted, from now on."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.batches = 0
+
+    def after_a_look(self, task: str) -> Count:
+        """The task's books now."""
+        seen = observed(self.session)
+        self.batches += sum(event.detail["batches"] for event in seen.events if event.kind == "reports-missing")
+        return seen.measured.counts.get(task, Count())
+
+
+def test_a_source_of_its_own_that_was_idle_is_counted_from_its_first_row_on(brief: Session, tmp_path: Path) -> None:
+    """An idle trigger is reported too, under the number of the batch that comes next."""
+    session = brief
+    cell(session, "filed -p 1 --trigger 1", f"spark.readStream.schema('id BIGINT').json('{tmp_path}')")
+    (filed,) = instances(session, "filed")
+    eventually(lambda: filed.query is not None and filed.query.lastProgress is not None, what="an idle report")
+    missing = Missing(session)
+    assert missing.after_a_look("filed").arrived == 0
+    (tmp_path / "first.json").write_text("".join(f'{{"id": {i}}}\n' for i in range(100)))
+    eventually(lambda: written(session, "filed") == 100, what="the rows of the first file")
+    eventually(lambda: missing.after_a_look("filed").processed == 100, what="their count")
+    before = filed.run_id
+    session.runtime.supervisor.restart(filed)
+    assert filed.run_id != before
+    eventually(lambda: filed.query is not None and filed.query.lastProgress is not None, what="an idle report")
+    missing.after_a_look("filed")
+    (tmp_path / "second.json").write_text("".join(f'{{"id": {i}}}\n' for i in range(100, 150)))
+    eventually(lambda: written(session, "filed") == 150, what="the rows of the second file")
+    eventually(lambda: missing.after_a_look("filed").processed == 150, what="their count")
+    assert missing.batches == 0
+
+
+def test_batches_are_counted_also_where_there_are_many_in_a_period(brief: Session) -> None:
+    """Spark keeps a few dozen reports of a query, and nobody decides for longer than these are of."""
+    session, period_s = brief, brief.controller.period_s
+    session.set_period(600.0)
+    try:
+        quick = "spark.readStream.format('rate-micro-batch').option('rowsPerBatch', 10).load()"
+        cell(session, "quick -p 1 --trigger 0.5", quick)
+        eventually(lambda: written(session, "quick") > 10 * (REPORTS_KEPT + 8), what="many batches")
+        turn(session, {(None, "quick"): 0.0})
+        eventually(lambda: count(session, "quick").dropped > 0, what="nothing is written any more")
+        assert count(session, "quick").processed == written(session, "quick")
+    finally:
+        session.set_period(period_s)
+
+
+@pytest.mark.parametrize("asked_for", [True, False])
+def test_every_batch_is_counted_or_told_of(brief: Session, monkeypatch: pytest.MonkeyPatch, asked_for: bool) -> None:
+    """Where batches are so many that reports may be gone before a busy machine asks for them, or nobody does at all."""
+    session, period_s = brief, brief.controller.period_s
+    session.set_period(600.0)
+    if not asked_for:
+        monkeypatch.setattr(Supervisor, "keep_up", lambda self: None)
+    try:
+        quick = "spark.readStream.format('rate-micro-batch').option('rowsPerBatch', 10).load()"
+        cell(session, "quick -p 1 --trigger 0.05", quick)
+        (instance,) = instances(session, "quick")
+        eventually(lambda: written(session, "quick") > 10 * 2 * REPORTS_KEPT, what="many batches")
+        missing = Missing(session)
+        found = missing.after_a_look("quick")
+        assert found.arrived + 10 * missing.batches == 10 * (instance.ended() + 1)
+        if not asked_for:
+            assert missing.batches >= REPORTS_KEPT
+    finally:
+        session.set_period(period_s)
+
+
+def test_a_batch_ends_in_time_though_its_rows_cost_most_behind_a_shuffle(brief: Session, topic: str) -> None:
+    """It ends when all that was read for it is worked on: what is read ahead is bounded."""
+    session = brief
+    produce(session, topic, ({"id": i} for i in range(100_000)))
+    body = """
+model = F.expr("aggregate(sequence(1, 20000), 0D, (sum, i) -> sum + sin(i * id))")
+wide = source.withColumn("key", F.lpad(F.col("id").cast("string"), 200, "0"))
+wide.dropDuplicates(["key"]).select("id", model.alias("y"))
+"""
+    cell(session, f"dear --topic {topic} --schema 'id BIGINT' --starting earliest -p 1", body)
+    (dear,) = instances(session, "dear")
+    assert dear.mode == "real-time"
+    eventually(lambda: dear.ended() >= 2, what="three batches")
+    _, *batches = [batch for _, batch in dear.meter.spans]  # the first one also compiles
+    assert max(batch.rows for batch in batches) < 10_000, "of 100,000 that can be read in its second"
+    assert count(session, "dear").waiting > 0
+
+
 def test_two_streams_are_joined(brief: Session) -> None:
     session = brief
     left, right = new_topic(session), new_topic(session)
-    cell(session, f"calls --topic {left} --schema 'id BIGINT, zone INT, at TIMESTAMP' --starting earliest", "source")
-    cell(
-        session, f"pickups --topic {right} --schema 'id BIGINT, cab STRING, at TIMESTAMP' --starting earliest", "source"
-    )
+    line = "--schema 'id BIGINT, {} at TIMESTAMP' --starting earliest"
+    cell(session, f"calls --topic {left} {line.format('zone INT,')}", "source")
+    cell(session, f"pickups --topic {right} {line.format('cab STRING,')}", "source")
     body = """
 a = calls.withWatermark('at', '1 hour')
 b = pickups.withColumnRenamed('at', 'picked').withWatermark('picked', '1 hour')
@@ -230,7 +313,7 @@ a.join(b, 'id').where("picked BETWEEN at AND at + INTERVAL 10 MINUTES")
     answers = [{"id": i, "cab": f"c{i}", "at": at.format(i % 30 + (20 if i in late else 5))} for i in range(0, 400, 2)]
     produce(session, right, answers)
     eventually(lambda: written(session, "served") >= 160, what="the pairs")
-    eventually(lambda: all_read(session, "calls>served", 400) and all_read(session, "pickups>served", 200))
+    eventually(lambda: all_read(session, "served", 600), what="all read")
     found = by_id(rows(session, "served"))
     assert set(found) == set(range(0, 400, 2)) - set(late)
     assert {row["_weight"] for row in found.values()} == {1.0}
@@ -259,7 +342,9 @@ def test_replacing_a_stream_loses_none_of_the_rows_that_wait(brief: Session, top
 
 def test_a_second_consumer_changes_nothing_for_the_first(brief: Session, topic: str) -> None:
     session = brief
-    cell(session, f"trips --topic {topic} --schema 'id BIGINT' --starting latest", "source")
+    # what is drawn at random is drawn once for all readers
+    body = "source.withColumn('drawn', F.rand())"
+    cell(session, f"trips --topic {topic} --schema 'id BIGINT' --starting latest", body)
     cell(session, "first -p 1", "trips.withColumn('n', F.lit(1))")
     assert session.runtime.deployment.specs["first"].members == ("trips", "first")
     sent = 0

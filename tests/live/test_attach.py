@@ -15,7 +15,7 @@ from qod_magics.jvm.jars import connector_jars
 from qod_magics.jvm.java import find_java
 from qod_magics.session import Session
 from tests.live import attached_notebook
-from tests.live.conftest import new_topic
+from tests.live.conftest import new_topic, server_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,12 @@ def whole_java() -> None:
 def notebook(directory: Path, session: Session, url: str = "", jars: str = "") -> dict[str, Any]:
     """What a notebook saw whose Spark session is behind `url`, or classic with these jars; Kafka is `session`'s."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(directory)}
+    env |= {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": str(ROOT),
+        "IPYTHONDIR": str(directory),
+        "TMPDIR": str(directory),
+    }
     words = [sys.executable, attached_notebook.__file__, session.kafka.bootstrap, new_topic(session), url, jars]
     done = subprocess.run(words, env=env, cwd=directory, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -47,6 +52,8 @@ def check_use(seen: dict[str, Any]) -> None:
     assert 0.15 < seen["quarter"][0] / 4000 < 0.35
     assert seen["counted"] == seen["kept"]
     assert seen["cpu"] > 0
+    assert seen["paths"] == ["counts", "keys -> even", "keys -> odd"]
+    assert seen["odd"] is True
     assert seen["goes_on"]
     assert seen["restored"]
     assert seen["queries"] == 0
@@ -64,12 +71,14 @@ def test_a_classic_session(cluster: Session, tmp_path: Path) -> None:
         assert "classic" in seen[words]
         assert "\n" not in seen[words]
     assert seen["children"] == ["java"]  # the session's own
+    assert not list(tmp_path.glob("qod-*"))
 
 
 def test_a_connect_session(cluster: Session, tmp_path: Path) -> None:
-    server = cluster.runtime.task_managers["tm1"].server  # as if it were the user's
-    assert server is not None
-    seen = notebook(tmp_path, cluster, url=server.url)
+    seen = notebook(tmp_path, cluster, url=server_of(cluster).url)
+    # the server writes the last snapshot of a state up to a minute later; of all else nothing is left
+    left = [path.relative_to(tmp_path).parts[1:] for path in tmp_path.glob("qod-*/**/*")]
+    assert {parts[0] for parts in left} <= {"checkpoints"}
     check_use(seen)
     assert seen["children"] == []
 

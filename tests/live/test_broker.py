@@ -25,13 +25,6 @@ from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics, p
 PATIENCE_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    """One broker for the tests that leave it as it was but for topics of their own."""
-    with EmbeddedBroker() as started:
-        yield started
-
-
 @pytest.fixture
 def own() -> Iterator[EmbeddedBroker]:
     """A broker that a test may ill-treat."""

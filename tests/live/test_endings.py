@@ -15,8 +15,10 @@ import pytest
 from qod_magics.errors import QodError, TaskManagerError, UsageProblem
 from qod_magics.jvm.ports import free_ports
 from qod_magics.session import Session
-from qod_magics.spark import task_manager
-from tests.live.conftest import PATIENCE_S
+from qod_magics.settings import Settings
+from qod_magics.site import Site
+from qod_magics.spark import connection
+from tests.live.conftest import PATIENCE_S, server_of
 from tests.live.kernel import GONE_S, Kernel, Traces, lingering, look
 
 LOAD = "import os\n%load_ext qod_magics"
@@ -57,7 +59,7 @@ def busy(kernel: Kernel) -> Busy:
 
 def work(kernel: Kernel) -> None:
     """A session in full swing: broker, task manager, injector, a stream that sends and a query with state."""
-    kernel.run("%qod up --task-managers 1 --cores 1 --period 2")
+    kernel.run("%qod up --task-managers 1 --period 2")
     kernel.run(f"from qod_magics.data import trip_schema\nTRIPS = trip_schema()\ninjector = qod.inject({SCENARIO})")
     kernel.run('%%qod_stream Trips --topic trips --schema "$TRIPS" --no-fuse\nsource')
     kernel.run(
@@ -104,12 +106,12 @@ def beside_the_cluster(before: Traces) -> list[str]:
 
 def refused(up: Callable[[], Session], kind: type[QodError], match: str) -> None:
     """`up` fails so, and all is as before: the leak check of every live test looks at processes and directories."""
-    before, mode = look(), os.environ.get(task_manager.CONNECT_MODE)
+    before, mode = look(), os.environ.get(connection.CONNECT_MODE)
     with pytest.raises(kind, match=match) as caught:
         up()
     assert "\n" not in str(caught.value)
     assert beside_the_cluster(before) == []
-    assert os.environ.get(task_manager.CONNECT_MODE) == mode
+    assert os.environ.get(connection.CONNECT_MODE) == mode
 
 
 def test_up_with_a_server_that_is_not_there(cluster: Session) -> None:
@@ -124,10 +126,9 @@ def test_up_with_a_server_that_is_not_there(cluster: Session) -> None:
 
 def test_up_that_fails_while_a_local_task_manager_starts(cluster: Session) -> None:
     """One fails at once, the other would take seconds: it does not come up behind our back."""
-    server = cluster.runtime.task_managers["tm1"].server
-    assert server is not None
+    server = server_of(cluster)
     wrong = server.url.replace(server.token, "not-the-token")
-    refused(lambda: Session.up(task_managers=1, cores=1, connect=[wrong]), TaskManagerError, "can't be used")
+    refused(lambda: Session.up(task_managers=1, connect=[wrong]), TaskManagerError, "can't be used")
 
 
 def test_up_with_more_cores_than_there_are(cluster: Session) -> None:
@@ -137,18 +138,18 @@ def test_up_with_more_cores_than_there_are(cluster: Session) -> None:
 def test_a_session_that_can_not_be_made(cluster: Session) -> None:
     before = look()
     with pytest.raises(TypeError):
-        Session(cluster.kafka, checkpoints=5)  # type: ignore[arg-type]
+        Site(cluster.kafka, Settings(checkpoints=5))  # type: ignore[arg-type]
     assert beside_the_cluster(before) == []
 
 
 def test_two_sessions_end_by_themselves(cluster: Session) -> None:
     """The end of one leaves the other as it is."""
     before = look()
-    other = Session.up(task_managers=1, cores=1, kafka=cluster.kafka.bootstrap)
+    other = Session.up(task_managers=1, kafka=cluster.kafka.bootstrap)
     (manager,) = other.runtime.task_managers.values()
     other.down()
     assert beside_the_cluster(before) == []
     assert not manager.alive()
-    assert os.environ.get(task_manager.CONNECT_MODE) is not None
+    assert os.environ.get(connection.CONNECT_MODE) is not None
     first = cluster.runtime.task_managers["tm1"]
     assert first.spark.sql("SELECT 1 AS one").collect()[0]["one"] == 1

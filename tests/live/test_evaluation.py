@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from benchmarks.evaluation import document, kept
+from benchmarks.evaluation.applications import TOPICS
 from benchmarks.evaluation.drawing import draw_engines
-from benchmarks.evaluation.engines import POLICIES, engines
+from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
-from benchmarks.evaluation.row import ALONE, PAPERS
+from benchmarks.evaluation.row import ALONE, PAPERS, REACTIVE
 from benchmarks.evaluation.scenarios import rate_estimates
 from qod_magics.controller import read
 from qod_magics.phases import is_repeated
 
+POLICIES = (PAPERS, REACTIVE)
 #: Name, times what the task manager carries, seconds.
 SHORT = (("0.6x", 0.6, 10.0), ("3x", 3.0, 30.0))
 
@@ -68,7 +70,7 @@ def test_the_input_rate_is_estimated(compared: dict[str, Any], results: Path) ->
     lines = [line for line in read(results.parent / f"engines-{PAPERS}.jsonl") if not is_repeated(line)]
     course = [line for line in lines if line.get("phase") is not None]
     loads = sorted(results.parent.glob("engines.load*.jsonl"))
-    ours = rate_estimates(course, loads, "TDSrc1", "trips1")["ours"]
+    ours = rate_estimates(course, loads, "TDSnk1", *TOPICS)["ours"]
     print(
         f"\ninput rate: mean error {ours['mean']:.2f} %, spread {ours['spread']:.2f} %, of {ours['count']:.0f} cycles"
     )

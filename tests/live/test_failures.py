@@ -16,12 +16,14 @@ import pytest
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
+from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.session import Session
-from qod_magics.spark import supervisor
+from qod_magics.spark import stillness, supervisor
 from qod_magics.spark.dial import Reading, read_sql
 from qod_magics.spark.instance import State
 from qod_magics.spark.task_manager import TaskManager
-from tests.live.conftest import eventually, heard, new_topic, pause
+from tests.live.conftest import brief_batches, eventually, heard, new_topic, pause
 from tests.live.steady import SCHEMA, Steady
 from tests.live.watching import Events, books, counted, declare_counts, home, running, settled
 
@@ -43,7 +45,7 @@ def counting(cluster: Session) -> Iterator[Counting]:
     topic, slow = new_topic(cluster), cluster.runtime.period_s
     pause(cluster)
     cluster.runtime.period_s = cluster.thread.period_s = PERIOD_S
-    with Steady(cluster, topic) as steady:
+    with Steady(cluster, topic) as steady, brief_batches(cluster):
         declare_counts(cluster, topic)
         eventually(lambda: counted(cluster) > 0, every_s=0.5, what=cluster.status)
         steady.rest()
@@ -176,9 +178,11 @@ def check_waiting(session: Session, topic: str) -> None:
     assert "more" not in session.application
 
 
-def test_instances_of_killed_task_managers_go_on_elsewhere_or_wait(cluster: Session) -> None:
+def test_instances_of_killed_task_managers_go_on_elsewhere_or_wait(cluster: Session, tmp_path: Path) -> None:
     """On two of the test's own, beside the shared broker: the one with the state is killed, then the one left."""
-    with Session.up(task_managers=2, cores=1, period_s=PERIOD_S, kafka=cluster.kafka.bootstrap) as session:
+    options: dict[str, Any] = {"period_s": PERIOD_S, "kafka": cluster.kafka.bootstrap}
+    # the shared server, where the state ends, writes its last snapshot within a minute, also after the session's end
+    with Session.up(task_managers=2, cores=1, checkpoints=str(tmp_path), **options) as session:
         pause(session)
         topic = new_topic(session)
         with Steady(session, topic) as steady, Events(session) as events:
@@ -258,6 +262,38 @@ def test_a_query_that_can_go_on_goes_on_where_it_was(
         assert events.of("query-restarted", instance="poisoned.1")
         results = session.results("poisoned").toPandas()["n"]
         assert set(results) == set(range(rows))
+
+
+def test_a_query_that_stands_still_is_restarted_and_holds_up_nobody(
+    flowing: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic of its sink goes: what it has sent there waits, without a failure for a minute, and no batch ends."""
+    session, gone = flowing.session, new_topic(flowing.session)
+    monkeypatch.setattr(supervisor, "STILL_S", 5.0)
+    monkeypatch.setattr(stillness, "FREE", 2.0)  # whatever else the machine does
+    options = {"topic": flowing.topic, "schema": SCHEMA, "starting": "earliest", "sink": f"kafka:{gone}"}
+    session.stream("stuck", "SELECT n FROM source", priority=1, min_accuracy=0.1, **options)  # type: ignore[arg-type]
+    try:
+        stuck, beside = session.runtime.instances["stuck.1"], session.runtime.instances["src.1"]
+        if home(session, "src.1") != home(session, "stuck.1"):
+            session.move("src.1", home(session, "stuck.1"))
+        eventually(lambda: stuck.ended() >= 0 and beside.ended() >= 0, what=session.status)
+        with Events(session) as events:
+            delete_topics(session.kafka, [gone])
+            event = events.first("query-still", instance="stuck.1")
+            assert "no batch has ended for" in event["why"]
+            assert event["retry_in_s"] == supervisor.BACK_OFF_S[0]
+            ended = beside.ended()
+            eventually(
+                lambda: beside.ended() >= ended + 2, 60.0, what="a query beside it goes on, the topic being gone"
+            )
+            create_topics(session.kafka, {gone: 1})
+            assert "no batch has ended for" in events.first("query-restarted", instance="stuck.1")["after"]
+            found = settled(session, "stuck", flowing.steady.rest())
+            assert found["stuck"].processed == flowing.steady.rest()
+            assert end_offsets(session.kafka, [gone], timeout_s=10.0)[gone][0] > 0
+    finally:
+        session.stop("stuck")
 
 
 def test_a_broker_that_restarts_under_load_loses_nothing(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -25,12 +25,6 @@ from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.scenario import Scenario
 
 PATIENCE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as broker:
-        yield broker
 
 
 def scenario(

@@ -135,7 +135,7 @@ CELLS = (
         os.environ.get("SPARK_CONNECT_MODE_ENABLED"), SparkSession.getActiveSession(), SparkSession._default_session
         """,
     ),
-    ("up_again", "%qod up --cores 1"),
+    ("up_again", "%qod up"),
     ("unload", "%unload_ext qod_magics"),
     ("gone", "%qod status"),
     ("gone_session", "'qod' in globals()"),
@@ -261,7 +261,7 @@ def test_the_status_has_a_row_for_each_task(seen: dict[str, Shown]) -> None:
     lines = seen["status"].printed.splitlines()
     assert lines[0].startswith("tm1: local on core")
     for name, least, priority in (("busy", "0.400", "2"), ("dear", "0.200", "1")):
-        (row,) = [line.split() for line in lines if line.startswith(f"{name} ")]
+        (row,) = [line.split() for line in lines if line.startswith(f"trips+{name} ")]
         assert row[1:3] == ["tm1", "real-time"]
         assert row[7:9] == [least, priority]
     assert not any("dear2" in line for line in lines)
@@ -276,7 +276,8 @@ def test_session_and_stream_say_what_they_are(seen: dict[str, Shown]) -> None:
     assert value.startswith("qod session ")
     assert "1 task manager (tm1); 4 streams (trips, busy, dear, later); decides every 2 s" in value
     assert re.fullmatch(
-        r"busy runs on tm1 in real-time mode; [\d,]+ rows/s in, [\d.]+ % of a core; accuracy [\d.]+ \(minimum 0.4\)",
+        r"busy runs on tm1 in real-time mode, fused into trips -> busy; [\d,]+ rows/s in, [\d.]+ % of a core; "
+        r"accuracy [\d.]+ \(minimum 0.4\)",
         seen["stream_repr"].value,
     )
 
@@ -297,7 +298,7 @@ def test_a_watch_shows_in_its_own_cell_and_no_cycle_in_any_other(seen: dict[str,
     assert seen["watch"].value == ""
     (status,) = seen["watch"].display
     assert status.startswith("tm1: local on core")
-    assert "\nbusy " in status
+    assert "\ntrips+busy " in status
     assert seen["silent"] == Shown(value="'cycles went by'")
     assert seen["resumed"] == seen["measured"] == Shown()
 

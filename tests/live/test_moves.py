@@ -17,12 +17,12 @@ def moved(request: pytest.FixtureRequest) -> str:
     return task
 
 
-def test_a_move_loses_nothing(recommending: Session, topic: str, moved: str) -> None:
-    session, instance = recommending, f"{moved}.1"
+def test_a_move_loses_nothing(brief: Session, topic: str, moved: str) -> None:
+    session, instance = brief, f"{moved}.1"
     at_most = 0  # rows of batches that a move can have cut off: not reported when it began, sent when it ended
     with Steady(session, topic) as steady, Events(session) as events:
         declare_counts(session, topic)
-        eventually(lambda: counted(session) > 0, every_s=1, what="first results")
+        eventually(lambda: counted(session) > 0, what="first results")
         for moves in (1, 2):  # there and back
             begin = home(session, instance)
             end = "tm2" if begin == "tm1" else "tm1"
@@ -46,5 +46,5 @@ def test_a_move_loses_nothing(recommending: Session, topic: str, moved: str) -> 
     if moved == "counts":
         assert again == 0
     assert 0 <= again <= at_most
-    eventually(lambda: counted(session) >= stream.arrived, every_s=1, what="the last results")
+    eventually(lambda: counted(session) >= stream.arrived, what="the last results")
     assert counted(session) == stream.arrived

@@ -1,8 +1,7 @@
-"""Recipes against a real Spark Connect server: one for the module, sources of rate."""
+"""Recipes against a real Spark Connect server: one session for the module, sources of rate."""
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -19,33 +18,22 @@ from qod_magics.application.stream import StreamDeclaration, TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.views import temporary_views
 from qod_magics.errors import ApplicationError
+from qod_magics.session import Session
+from qod_magics.spark.connection import connect, let_go
 from qod_magics.spark.pipeline import parsed
-from qod_magics.spark.server import LocalServer, ServerOptions
-from qod_magics.spark.task_manager import connect
 from tests.application.frames import application
-from tests.live.conftest import PATIENCE_S
+from tests.live.conftest import PATIENCE_S, server_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    server = LocalServer("recipes", ServerOptions(conf={"spark.sql.shuffle.partitions": "1"}))
-    try:
-        server.wait_until_listening()
-        session = connect(server.url, patience_s=90)
-        yield session
-        session.stop()
-    finally:
-        server.stop()
-
-
-@pytest.fixture(autouse=True)
-def _no_errors_are_kept() -> Iterator[None]:
-    """A kept error keeps frames of Spark's client, and they keep its threads."""
-    yield
-    gc.collect()
+def spark(cluster: Session) -> Iterator[SparkSession]:
+    """A session of these tests' own on a server that is up and warm."""
+    session = connect(server_of(cluster).url, patience_s=90)
+    yield session
+    let_go(session, PATIENCE_S)
 
 
 @pytest.fixture
@@ -133,7 +121,7 @@ def test_a_chain_of_python_sql_and_a_udf_runs_after_its_views_are_gone(spark: Sp
         ("out -p 1 --sql", "SELECT y, y % 4 AS rest FROM doubled"),
         bonus=1,
     )
-    with opened_chain(spec, spark, {"source": rate}) as rows:
+    with opened_chain(spec, spark, {"trips": rate}) as rows:
         query = rows.writeStream.format("memory").queryName("out_rows").trigger(processingTime="0 seconds").start()
     try:
         assert views(spark) == {"out_rows"}
@@ -152,10 +140,10 @@ def test_a_chain_of_python_sql_and_a_udf_runs_after_its_views_are_gone(spark: Sp
 def test_a_failing_chain_names_the_stream_and_leaves_no_view(spark: SparkSession, rate: DataFrame) -> None:
     spec = chain(("a --topic t --sql", "SELECT value FROM source"), ("b -p 1", "a.select('valu')"))
     with pytest.raises(ApplicationError, match=r"^stream 'b': .*UNRESOLVED_COLUMN") as caught:
-        build_chain(spec, spark, {"source": rate})
+        build_chain(spec, spark, {"a": rate})
     assert type(caught.value.__cause__).__name__ == "AnalysisException"
     assert views(spark) == set()
-    with pytest.raises(ApplicationError, match="no DataFrame for its input 'source' is given"):
+    with pytest.raises(ApplicationError, match="no DataFrame for its topic 't' is given"):
         build_chain(spec, spark, {})
 
 
@@ -206,8 +194,11 @@ def test_a_data_frame_of_another_session_is_refused(spark: SparkSession, rate: D
     recipe = PythonRecipe("trips.join(zones, trips.value == zones.id)", {"zones": zones})
     assert recipe.build(spark, {"trips": rate}).isStreaming
     elsewhere = spark.newSession()
-    theirs = elsewhere.readStream.format("rate").load()
-    assert "'zones' is a DataFrame of another Spark session" in failure(recipe, elsewhere, trips=theirs)
+    try:
+        theirs = elsewhere.readStream.format("rate").load()
+        assert "'zones' is a DataFrame of another Spark session" in failure(recipe, elsewhere, trips=theirs)
+    finally:
+        let_go(elsewhere, PATIENCE_S)
 
 
 def test_declarations_without_a_cell(spark: SparkSession, rate: DataFrame) -> None:
@@ -215,7 +206,7 @@ def test_declarations_without_a_cell(spark: SparkSession, rate: DataFrame) -> No
         "q", FunctionRecipe(lambda df: df.select("value")), TopicInput("nyc-taxi"), priority=1
     )
     (spec,) = tasks(application(declaration))
-    assert build_chain(spec, spark, {"source": rate}).columns == ["value"]
+    assert build_chain(spec, spark, {"q": rate}).columns == ["value"]
 
 
 VALUES = (

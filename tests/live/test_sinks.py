@@ -22,8 +22,8 @@ def numbered(first: int, last: int) -> list[dict[str, Any]]:
     return [{"id": i, "name": f"é{i}"} for i in range(first, last)]
 
 
-def test_a_kafka_topic_is_made_if_need_be_and_stays(recommending: Session, topic: str) -> None:
-    session, out = recommending, f"{topic}-out"
+def test_a_kafka_topic_is_made_if_need_be_and_stays(brief: Session, topic: str) -> None:
+    session, out = brief, f"{topic}-out"
     cell(session, f"copied {LINE.format(topic)} --sink kafka:{out}", "source")
     produce(session, topic, numbered(0, 200))
     eventually(lambda: rows_in(session, out) >= 200, what="rows in the topic")
@@ -44,9 +44,9 @@ def _values(consumer: Consumer) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_parquet_files_can_be_read_by_all_and_outlive_the_stream(
-    recommending: Session, tmp_path: Path, parallelism: int
+    brief: Session, tmp_path: Path, parallelism: int
 ) -> None:
-    session, where = recommending, tmp_path / "out"
+    session, where = brief, tmp_path / "out"
     topic = new_topic(session, partitions=2)
     line = f"filed {LINE.format(topic)} --sink parquet:{where} -n {parallelism}"
     assert "micro-batch mode (real-time mode does not write parquet" in cell(session, line, "source").said
@@ -67,8 +67,8 @@ def test_parquet_files_can_be_read_by_all_and_outlive_the_stream(
     assert dict(zip(frame["id"], frame["name"], strict=True)) == expected
 
 
-def test_the_console_is_the_task_managers_output(recommending: Session, topic: str) -> None:
-    session = recommending
+def test_the_console_is_the_task_managers_output(brief: Session, topic: str) -> None:
+    session = brief
     cell(session, f"shown {LINE.format(topic)} --sink console", "source.select('name')")
     produce(session, topic, numbered(77000, 77020))
     eventually(lambda: all_read(session, "shown", 20), what="the rows")
@@ -79,10 +79,8 @@ def test_the_console_is_the_task_managers_output(recommending: Session, topic: s
     eventually(lambda: "é77019" in server.child.tail(400), what="the last row on the console")
 
 
-def test_a_function_gets_every_batch_and_may_look_at_it_twice(
-    recommending: Session, topic: str, tmp_path: Path
-) -> None:
-    session, where = recommending, tmp_path / "rows.jsonl"
+def test_a_function_gets_every_batch_and_may_look_at_it_twice(brief: Session, topic: str, tmp_path: Path) -> None:
+    session, where = brief, tmp_path / "rows.jsonl"
 
     def note(batch: Any, number: int) -> None:
         found = batch.count()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -69,3 +70,12 @@ def test_the_bound_is_for_all_calls_together(never: threading.Event) -> None:
     ten = time.monotonic() - began
     assert all(isinstance(error, TaskManagerError) for error in (*alone.values(), *found.values()))
     assert ten < 5 * once
+
+
+def test_who_is_interrupted_waits_no_longer(never: threading.Event) -> None:
+    def interrupt() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        never.wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        gather({"a": interrupt}, 30.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.meter import Meter
+from qod_magics.spark.meter import RUNS_KEPT, Meter
 from qod_magics.spark.progress import FeedCount
 from tests.spark.batches import batch
 
@@ -110,6 +110,26 @@ def test_a_batch_is_taken_once_in_a_run() -> None:
     assert len(meter.spans) == 2
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, RUNS_KEPT - 1), st.integers(0, 40), st.integers(1, 8)),
+        min_size=1,
+        max_size=3 * RUNS_KEPT,
+    )
+)
+def test_whatever_reports_come_again_no_batch_is_taken_twice(looks: list[tuple[int, int, int]]) -> None:
+    """Each look takes in what Spark still keeps of the reports of a run, the latest or one that a call hung on."""
+    meter, taken = Meter(), []
+    for back, ended, kept in looks:
+        run = str(max(len(looks) // 2 - back, 0))
+        for number in range(max(ended - kept, 0), ended + 1):
+            if meter.add(batch(number, float(number), number + 1.0, run=run)):
+                taken.append((run, number))
+    assert len(set(taken)) == len(taken)
+    runs = {run for run, _ in taken}
+    assert {run: max(n for r, n in taken if r == run) for run in runs} == meter.last
+
+
 def test_cpu_is_that_of_the_batches_whose_cost_is_known() -> None:
     meter = Meter()
     for number in range(3):
@@ -165,6 +185,17 @@ def test_memory_stays_bounded() -> None:
         meter.charge("run", number, 0.1)
     assert len(meter.spans) <= 256
     assert len(meter.cpu_s) <= 1024
+    assert meter.last == {"run": 2999}
     reading = meter.reading(PERIOD_S, "run")
     assert reading is not None
     assert reading.cpu == pytest.approx(10.0)
+
+
+def test_of_many_runs_the_last_ones_are_known() -> None:
+    meter = Meter()
+    for run in range(1000):
+        for number in range(3):
+            assert meter.add(batch(number, 9.0 * run + number, 9.0 * run + number + 1, read=1, run=str(run)))
+        late = str(max(run - RUNS_KEPT + 1, 0))
+        assert not any(meter.add(batch(number, 0, 1, run=late)) for number in range(3))
+        assert len(meter.last) <= RUNS_KEPT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,15 @@ def test_the_first_batch_of_all_has_no_start() -> None:
 def test_an_idle_trigger_is_no_batch() -> None:
     source = {**report()["sources"][0], "endOffset": {"trips": {"0": 10, "1": 20}}}
     assert batch_of(report(sources=[source], observedMetrics={})) is None
+
+
+@pytest.mark.parametrize("offset", [3, "3", {"logOffset": 7}, None])
+def test_an_idle_trigger_of_a_source_of_another_kind_is_no_batch(offset: Any) -> None:
+    """It has the number of the batch that comes next, whose report would be taken for known."""
+    source = {"description": "RateStreamV2", "startOffset": offset, "endOffset": offset, "numInputRows": 0}
+    assert batch_of(report(sources=[source], observedMetrics={})) is None
+    came = {**source, "endOffset": 4 if offset is None else 8}
+    assert batch_of(report(sources=[came], observedMetrics={})) is not None
 
 
 def test_a_batch_without_counts_is_one_whose_rows_are_not_known() -> None:

@@ -121,14 +121,14 @@ def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime, monkeyp
     specs, started = tasks(application(stream("ticks", priority=1))), []
     monkeypatch.setattr(Deployment, "check", lambda *_: {})
     monkeypatch.setattr(Deployment, "adopt", lambda *_: set())
-    monkeypatch.setattr(runtime, "workshop", lambda: None)
+    monkeypatch.setattr(type(runtime.cluster), "workshop", lambda _: None)
     monkeypatch.setattr(runtime.metrics, "sample", runtime.supervisor.bury)
     monkeypatch.setattr(runtime.cluster, "place", lambda homeless, *_: {one.instance: "tm1" for one in homeless})
     monkeypatch.setattr(
         runtime.supervisor, "start", lambda instance, manager: started.append((instance.id, manager.id))
     )
     runtime.add_task_manager(Silent())  # type: ignore[arg-type]
-    runtime.deploy(specs)
+    runtime.deployer.deploy(specs)
     assert started == [("ticks.1", "tm1")]
 
 

@@ -2,108 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark import dial, supervisor, task_manager
+from qod_magics.spark import supervisor
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import written
 from qod_magics.spark.instance import Instance, State
-from qod_magics.spark.pipeline import Job
 from qod_magics.spark.supervisor import Supervisor
-from qod_magics.spark.task_manager import TaskManager, leave_connect_mode
-from tests.spark.batches import batch
-
-BOARD = dial.DialBoard("s")
-
-
-class Spark:
-    """Answers as a local session would, but only while its gate is open."""
-
-    def __init__(self) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
-        self.asked: list[str] = []
-        self.conf = self
-
-    def get(self, key: str) -> str | None:
-        return {"spark.master": "local[4]", "spark.driver.host": "localhost"}.get(key)
-
-    def sql(self, text: str) -> Spark:
-        self.gate.wait(30)
-        self.asked.append(text)
-        return self
-
-    def collect(self) -> list[dict[str, Any]]:
-        return [{"value": 0.25}]
-
-
-class Query:
-    """A streaming query that runs; `stop` waits for the gate."""
-
-    runId = "r"
-
-    def __init__(self) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
-        self.isActive = True
-        self.lastProgress = None
-        self.why: Exception | None = None
-
-    def exception(self) -> Exception | None:
-        return self.why
-
-    def stop(self) -> None:
-        self.gate.wait(30)
-
-
-def manager(id: str = "tm1") -> TaskManager:
-    return TaskManager(id, Spark(), kind="attached", cores=1.0, board=BOARD)  # type: ignore[arg-type]
-
-
-def instance(home: TaskManager | None = None, query: Query | None = None) -> Instance:
-    job = Job("T", "T.1", 0, (), lambda spark, inputs: None, (), (), None, None, None)  # type: ignore[arg-type, return-value]
-    one = Instance(job, "/nowhere", task_manager=home, query=query)  # type: ignore[arg-type]
-    if query is not None:
-        one.state, one.run_id = State.RUNNING, "r"
-    return one
-
-
-def cluster(*managers: TaskManager, instances: tuple[Instance, ...] = ()) -> Cluster:
-    def place(homeless: Any, there: Any, running: Any) -> Mapping[str, str]:
-        return {one.instance: there[0].id for one in homeless}
-
-    made = Cluster(Deployment(None, "s"), BOARD, {}, place, 5.0)  # type: ignore[arg-type]
-    made.task_managers.update({m.id: m for m in managers})
-    made.instances.update({i.id: i for i in instances})
-    return made
-
-
-def kinds(made: Cluster) -> list[str]:
-    return [event.kind for event in made.events]
-
-
-def soon(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def back_off(monkeypatch: pytest.MonkeyPatch) -> tuple[float, ...]:
-    waits = (1.0, 2.0, 4.0)
-    monkeypatch.setattr(supervisor, "BACK_OFF_S", waits)
-    return waits
-
+from qod_magics.spark.task_manager import TaskManager
+from tests.spark.stand_ins import BOARD, Query, cluster, instance, kinds, manager, soon
 
 # -- failures ----------------------------------------------------------------------------------------------------------
 
@@ -170,37 +83,93 @@ def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     assert started == ["tm1"]
 
 
-# -- queries that stand still ----------------------------------------------------------------------------------------
-
-
-def test_a_query_that_stands_still_is_told_of_once_a_run() -> None:
-    home = manager()
-    one = instance(home, Query())
-    one.mode, one.started_at = "real-time", time.monotonic() - 2 * supervisor.STILL_S
-    made = cluster(home, instances=(one,))
+def moving(monkeypatch: pytest.MonkeyPatch) -> tuple[Instance, TaskManager, Cluster, Query, list[str]]:
+    """A query that moves from tm1 to tm2 and does not end, and where it was started."""
+    monkeypatch.setattr(supervisor, "STOP_S", 0.1)
+    monkeypatch.setattr(supervisor, "REALTIME_BATCH_S", -1.5)  # no report is waited for
+    old, new, started = manager("tm1"), manager("tm2"), list[str]()
+    query = Query()
+    query.gate.clear()
+    one = instance(old, query)
+    made = cluster(old, new, instances=(one,))
     watched = Supervisor(made)
-    watched.notice()
-    watched.notice()
-    assert kinds(made) == ["query-still"]
-    assert "no batch has ended for 120 s" in made.events[0].detail["why"]
+    monkeypatch.setattr(watched, "start", lambda i, m: started.append(m.id))
+    begin(lambda: watched.move(one, new, "by hand"), "move").add_done_callback(lambda _: started.append("over"))
+    soon(lambda: kinds(made) == ["move-waits"])
+    return one, old, made, query, started
 
 
-@pytest.mark.parametrize("other", ["a batch ended", "micro-batch", "just begun", "silent"])
-def test_others_do_not_stand_still(other: str) -> None:
-    home = manager()
-    one = instance(home, Query())
-    one.mode, one.started_at = "real-time", time.monotonic() - 2 * supervisor.STILL_S
-    if other == "a batch ended":
-        one.meter.add(batch(0, time.time() - 6.0, time.time() - 1.0, run="r"))
-    elif other == "micro-batch":
-        one.mode = other
-    elif other == "just begun":
-        one.started_at = time.monotonic()
-    else:
-        home.silent_since = time.monotonic()
+def test_a_query_starts_nowhere_else_before_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once would write their rows twice."""
+    one, _, made, query, started = moving(monkeypatch)
+    assert started == []
+    query.gate.set()
+    soon(lambda: started == ["tm2", "over"])
+    assert one.move is not None
+    assert (one.move.source, one.move.target) == ("tm1", "tm2")
+    assert kinds(made) == ["move-waits"]
+
+
+@pytest.mark.parametrize("how", ["lost", "removed"])
+def test_a_query_that_does_not_end_waits_for_another_task_manager_once_its_own_is_gone(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    one, old, made, _, started = moving(monkeypatch)
+    monkeypatch.setattr(old, "alive", lambda: False)
+    if how == "removed":
+        del made.task_managers["tm1"]
+    soon(lambda: started == ["over"])
+    Supervisor(made).bury()
+    soon(lambda: one.task_manager is not old)
+    assert one.move is not None
+    assert (one.move.source, one.move.why) == ("tm1", f"tm1 was {how}")
+
+
+def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_can_be() -> None:
+    home, away, query = manager("tm1"), manager("tm2"), Query()
+    deaf, stops = True, list[bool]()
+
+    def stop() -> None:
+        stops.append(deaf)
+        if deaf:
+            raise ConnectionError("nobody answers")
+
+    query.stop = stop  # type: ignore[method-assign]
+    one = instance(home, query)
+    made = cluster(home, away, instances=(one,))
+    watched = Supervisor(made)
+    watched.move(one, away, "by hand")
+    assert (one.state, one.task_manager) == (State.BACKING_OFF, home)
+    (event,) = made.events
+    assert event.detail["why"] == "not moved to tm2, for it could not be stopped: nobody answers"
+    watched.move(one, away, "once more")
+    assert (one.state, one.task_manager, one.unended) == (State.BACKING_OFF, home, query)
+    with pytest.raises(TaskManagerError, match="its run before could not be stopped: nobody answers"):
+        watched.start(one, home)
+    deaf = False
+    with pytest.raises(TaskManagerError, match=r"^T\.1 can't start on tm2: (?!its run before)"):
+        watched.start(one, away)  # the stand-in runs no query
+    assert stops == [True, True, True, False]
+    assert one.unended is None
+
+
+# -- bounds of micro-batches ------------------------------------------------------------------------------------------
+
+
+def test_a_query_that_is_started_again_for_a_better_bound_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    home, again = manager(), threading.Event()
+    one, other = instance(home, Query()), instance(home, Query())
+    bounds = {id(one): 20_000, id(other): None}
+    monkeypatch.setattr(Instance, "next_bound", lambda self, period_s: bounds[id(self)])
     made = cluster(home, instances=(one,))
-    Supervisor(made).notice()
-    assert kinds(made) == []
+    made.instances["T.2"] = other
+    watched = Supervisor(made)
+    monkeypatch.setattr(watched, "restart", lambda which: again.set() if which is one else None)
+    watched.adapt()
+    assert again.wait(10)
+    assert one.bound.records == 20_000
+    assert [(event.kind, event.detail["instance"]) for event in made.events] == [("batch-bound", one.id)]
+    assert "20,000 records of a topic from now on, not 1,000" in made.events[0].detail["why"]
 
 
 # -- real-time mode that is refused late -----------------------------------------------------------------------------
@@ -337,27 +306,6 @@ def test_dials_told_to_a_frozen_server_never_overtake_later_ones() -> None:
     spark.asked.clear()
     home.turn({"qod.a": 1.0})
     assert spark.asked == []  # it holds that already
-
-
-# -- Connect mode ------------------------------------------------------------------------------------------------------
-
-
-def test_connect_mode_is_left_when_nobody_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Session:
-        pass
-
-    monkeypatch.setattr(task_manager, "_mode_is_ours", True)
-    monkeypatch.setenv(task_manager.CONNECT_MODE, "1")
-    session: Any = Session()
-    task_manager._open.add(session)
-    leave_connect_mode()
-    assert os.environ[task_manager.CONNECT_MODE] == "1"  # someone still is
-    task_manager._open.discard(session)
-    leave_connect_mode()
-    assert task_manager.CONNECT_MODE not in os.environ
-    monkeypatch.setenv(task_manager.CONNECT_MODE, "1")  # the user's own
-    leave_connect_mode()
-    assert os.environ[task_manager.CONNECT_MODE] == "1"
 
 
 def _free(lock: threading.RLock) -> bool:  # type: ignore[valid-type]

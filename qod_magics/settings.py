@@ -1,0 +1,42 @@
+"""How a session decides, and where it keeps what it writes."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from qod_magics.errors import UsageProblem
+from qod_magics.policies import DEFAULT_POLICY, policy
+
+#: Part of each task manager's cores that plans leave free: what drains a backlog, and what a busy JVM needs.
+HEADROOM = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What `Session.up` and `Session.attach` take beside the cluster. Right once it exists, before anything is started.
+
+    Raises:
+        UsageProblem: there is no such policy, or a value is out of range.
+
+    """
+
+    policy_name: str = DEFAULT_POLICY
+    period_s: float = 5.0  #: seconds between two decisions
+    record: str | os.PathLike[str] | None = None  #: file for the recording; None: a temporary one
+    checkpoints: str | None = None  #: URL or path that every task manager reaches; None: a temporary directory
+    headroom: float = HEADROOM  #: fraction of 1
+    warm_up_timeout_s: float = 60.0  #: an instance's warm-up ends after so many seconds at the latest
+
+    def __post_init__(self) -> None:
+        policy(self.policy_name)
+        if not (math.isfinite(self.period_s) and self.period_s > 0):
+            raise UsageProblem(f"a period of {self.period_s!r} s makes no loop: take a number of seconds above 0")
+        if not 0 <= self.headroom < 1:
+            raise UsageProblem(f"headroom is a fraction from 0 and below 1, not {self.headroom!r}")
+        if self.record is not None and Path(self.record).is_dir():
+            raise UsageProblem(
+                f"the recording needs a file, and {os.fspath(self.record)!r} is a directory: add a name to it"
+            )

@@ -1,0 +1,65 @@
+"""What a session runs on: a broker, task managers and a place for files, which end together."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from contextlib import ExitStack, suppress
+
+from qod_magics.directory import Directory
+from qod_magics.fleet import Fleet
+from qod_magics.kafka.broker import EmbeddedBroker
+from qod_magics.kafka.cluster import Kafka
+from qod_magics.placement import placed
+from qod_magics.settings import Settings
+from qod_magics.spark.checkpoints import checkpoint_root, local_path
+from qod_magics.spark.connection import leave_connect_mode
+from qod_magics.spark.runtime import SparkRuntime
+
+
+class Site:
+    """The machinery of one session. Nothing is left behind when it can't be made.
+
+    Args:
+        kafka: the broker.
+        settings: headroom, checkpoints, and the period that rates are averaged over.
+        own_kafka: whether the broker ends with the rest.
+
+    Attributes:
+        id: names the session's topics, dials and checkpoints.
+        kafka: the broker.
+        directory: temporary files.
+        runtime: the task managers and the queries on them.
+        fleet: brings task managers to it.
+
+    """
+
+    def __init__(self, kafka: Kafka, settings: Settings, *, own_kafka: bool = False) -> None:
+        self.id = secrets.token_hex(3)
+        self.kafka = kafka
+        self._endings = ExitStack()  #: of all that was begun, the last first
+        try:
+            if own_kafka and isinstance(kafka, EmbeddedBroker):
+                self._endings.callback(kafka.stop)
+            self.directory = Directory("qod-session-")
+            self._endings.callback(self.directory.remove)
+            root = checkpoint_root(settings.checkpoints or self.directory.path / "checkpoints")
+            checkpoints = f"{root.rstrip('/')}/{self.id}"
+            path = local_path(checkpoints)
+            if path is not None:  # its name is this session's alone: nobody could go on from it
+                self._endings.callback(shutil.rmtree, path, ignore_errors=True)
+            self.runtime = SparkRuntime(kafka, self.id, checkpoints, placed, settings.period_s)
+            self.fleet = Fleet(self.runtime, settings.headroom)
+            for end in (leave_connect_mode, self.fleet.end, self.runtime.close):
+                self._endings.callback(end)
+        except BaseException:
+            self.end()
+            raise
+
+    def __repr__(self) -> str:
+        return f"session {self.id}: Kafka at {self.kafka.bootstrap}; {self.runtime}"
+
+    def end(self) -> None:
+        """Stop all queries, all servers of ours and, if it is the session's own, the broker; remove the files."""
+        with suppress(Exception):  # each is ended, whatever becomes of the others
+            self._endings.close()

@@ -1,0 +1,111 @@
+"""Connect sessions made here. pyspark serves them or a classic session in one process, and its mode says which."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.bounded import begin, bounded
+from qod_magics.spark.reason import reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+#: A server that listens answers within this, however busy it is.
+ANSWER_S = 30.0
+
+_open: WeakSet[SparkSession] = WeakSet()  #: Connect sessions made here
+_mode_is_ours = False  #: whether it was here that Connect mode was entered
+
+
+def connect(url: str, patience_s: float, alive: Callable[[], bool] = lambda: True) -> SparkSession:
+    """A new Connect session. Failing calls give up in seconds, where the client's default is ten minutes.
+
+    Raises:
+        TaskManagerError: nobody answers within `patience_s` seconds or while the server is `alive`, the token is
+            wrong, or this process has a classic session: pyspark serves the one kind or the other.
+
+    """
+    refuse_beside_classic()
+    global _mode_is_ours
+    if CONNECT_MODE not in os.environ:
+        os.environ[CONNECT_MODE] = "1"
+        _mode_is_ours = True
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself is told
+    try:
+        # on a thread of its own, whose active session it becomes: not the notebook's, which would keep it for ever
+        spark = begin(ConnectSession.builder.remote(url).create, "connecting").result()
+    except Exception as error:
+        raise TaskManagerError(f"{hidden(url)}: {reason(error)}") from error
+    _open.add(spark)
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            bounded(lambda: spark.sql("SELECT 1").collect(), max(patience_s, ANSWER_S), hidden(url))
+            break
+        except Exception as error:
+            if time.monotonic() >= deadline or not alive() or "UNAUTHENTICATED" in str(error):
+                let_go(spark, 0.5)
+                raise TaskManagerError(f"{hidden(url)} can't be used: {reason(error)}.{_hint(url, error)}") from error
+            time.sleep(0.5)
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
+    return spark
+
+
+def leave_connect_mode() -> None:
+    """Once no Connect session made here is open, pyspark may serve a classic session again."""
+    global _mode_is_ours
+    if _mode_is_ours and not _open:
+        _mode_is_ours = False
+        os.environ.pop(CONNECT_MODE, None)
+
+
+def let_go(spark: SparkSession, timeout_s: float) -> None:
+    """Have the server forget a Connect session, within a bound; then close the connection, which ends calls that hang.
+
+    `spark.stop` alone would do both under a lock of all sessions, and a server that hangs would hold it.
+    """
+    _open.discard(spark)
+    with suppress(Exception):
+        begin(spark.client.release_session, "releasing").result(timeout_s)
+    spark.release_session_on_close = False
+    with suppress(Exception):
+        begin(spark.stop, "closing").result(2.0)
+
+
+def refuse_beside_classic() -> None:
+    """Raises TaskManagerError where this process has a classic session."""
+    module = sys.modules.get("pyspark.core.context")
+    context = module.SparkContext._active_spark_context if module is not None else None
+    if context is not None and CONNECT_MODE not in os.environ:
+        raise TaskManagerError(
+            f"This kernel has a classic Spark session ({context.master}), and a Connect task manager would break it: "
+            "take it with %qod attach, or stop it (spark.stop()) first."
+        )
+
+
+def _hint(url: str, error: BaseException) -> str:
+    text = str(error)
+    if "UNAUTHENTICATED" in text:
+        return " Give its token: sc://HOST:PORT/;token=TOKEN"
+    if "refused" not in text and "token=" in url and re.match(r"sc://(127\.|\[::1\])", url):
+        return " With a token an address asks for TLS: write localhost instead."
+    return " Is the server running, and is it a Spark Connect server?"
+
+
+def hidden(url: str) -> str:
+    """The URL without its token."""
+    return re.sub(r"token=[^;]*", "token=...", url)

@@ -1,0 +1,200 @@
+"""From the tasks that run to those that are declared: what ends, what begins, what goes on; and back if that fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from qod_magics.application.application import Application
+from qod_magics.application.difference import Difference, difference
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.errors import KafkaError, QodError, TaskManagerError
+from qod_magics.kafka.topics import delete_topics
+from qod_magics.spark.bounded import gather
+from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.deployment import Deployment
+from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
+from qod_magics.spark.metrics import Metrics
+from qod_magics.spark.pipeline import same_columns
+from qod_magics.spark.reason import reason
+from qod_magics.spark.supervisor import Supervisor
+
+#: So long all instances of a deployment together may take to stop, to start, and to settle, seconds each.
+STEP_S = 120.0
+
+
+class Deployer:
+    """Runs the tasks that it is given and no others. Any thread may call it: one deployment waits for the other. What
+    it changes of the cluster it changes under the cluster's lock.
+
+    Args:
+        cluster: what runs, and where.
+        supervisor: starts and stops the instances.
+        metrics: whose history of offsets is told of new topics.
+        checkpoints: a location that every task manager reaches.
+
+    """
+
+    def __init__(self, cluster: Cluster, supervisor: Supervisor, metrics: Metrics, checkpoints: str) -> None:
+        self.cluster = cluster
+        self.supervisor = supervisor
+        self.metrics = metrics
+        self.checkpoints = checkpoints
+        self._generation: dict[str, int] = {}  #: how often each task has started afresh, on checkpoints of its own
+        self._deploying = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"deployer of tasks {', '.join(self.cluster.deployment.specs) or 'none'}"
+
+    def inlinable(self, application: Application) -> dict[str, int]:
+        """The streams that every reader may make for itself: see `tasks`. None while no task manager is up."""
+        if not any(manager.alive() for manager in self.cluster.task_managers.values()):
+            return {}
+        return self.cluster.deployment.inlinable(application, self.cluster.workshop())
+
+    def restrict(self, specs: Sequence[TaskSpec]) -> None:
+        """Take over the priorities and minimum accuracies of these tasks, which are otherwise those that run."""
+        with self.cluster.lock:
+            self.cluster.deployment.specs = {spec.id: spec for spec in specs}
+
+    def deploy(self, specs: Sequence[TaskSpec]) -> None:
+        """Run these tasks and no others: start, stop, restart what the difference to the present ones asks for.
+
+        Recipes are tried first: when one fails, all goes on as it was.
+
+        Raises:
+            ApplicationError, KafkaError, TaskManagerError.
+
+        """
+        with self._deploying:
+            deployment = self.cluster.deployment
+            change = difference(deployment.specs.values(), specs)
+            schemas = deployment.check(specs, self.cluster.workshop()) if specs else {}
+            afresh = self._afresh(change, specs, schemas)
+            before, ran = deployment.copy(), dict(self.cluster.instances)
+            ends = {*change.stop, *change.restart, *change.rebuild, *change.replace}
+            stopping = [instance for instance in ran.values() if instance.job.task in ends]
+            try:
+                self._stop_for(specs, stopping)
+                gone, new = self._adopt(specs, schemas, change, afresh)
+                self._start(new)
+            except BaseException:
+                self._go_back(before, ran, stopping)
+                raise
+            with suppress(KafkaError):  # what can't be deleted now goes with the session
+                delete_topics(deployment.kafka, gone)
+
+    def _afresh(self, change: Difference, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> set[str]:
+        """The tasks that start on new checkpoints: new ones, other ones, and those whose input looks different now."""
+        upstreams, present = {spec.id: spec.upstream for spec in specs}, self.cluster.deployment.schemas
+        return {*change.start, *change.replace} | {
+            task
+            for task in change.rebuild
+            if not all(same_columns(schemas.get(name), present.get(name)) for name in upstreams[task])
+        }
+
+    def _stop_for(self, specs: Sequence[TaskSpec], instances: Sequence[Instance]) -> None:
+        """Stop instances at once, but at a batch's end where these tasks read on what they read: no row twice."""
+        goes_on = {head.name for spec in specs for head in spec.heads}
+        present = self.cluster.deployment.specs
+        over = {id for id, spec in present.items() if goes_on.isdisjoint(head.name for head in spec.heads)}
+        self._stop([i for i in instances if i.job.task in over])
+        self._stop([i for i in instances if i.job.task not in over], REALTIME_BATCH_S + 1.0)
+
+    def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
+        for instance in instances:
+            instance.state = State.STOPPED
+        gather({i.id: partial(self.supervisor.stop, i, at_batch_end_s) for i in instances}, STEP_S)
+
+    def _adopt(
+        self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any], change: Difference, afresh: set[str]
+    ) -> tuple[set[str], list[Instance]]:
+        """Take these tasks over: topics that nobody needs any more, and instances to start. A task and its instances
+        appear at once: a snapshot is valid at any instant."""
+        deployment = self.cluster.deployment
+        with self.cluster.lock:
+            for task in change.stop:
+                self._forget(task)
+            known = set(deployment.pipes)
+            gone = deployment.adopt(specs, schemas)
+            for name, pipe in deployment.pipes.items():
+                if name not in known:  # rows of a stream that had its name before are none of its
+                    self.metrics.history.forget(pipe.topic)
+            new = [
+                instance
+                for spec in specs
+                if spec.id not in change.unchanged
+                for instance in self._instances(spec, spec.id in afresh)
+            ]
+        return gone, new
+
+    def _forget(self, task: str) -> None:
+        """Drop a task's instances, its rows in the books and all dials that it, or a stream from or to it, has."""
+        board = self.cluster.board
+        self.cluster.forget(task)
+        self.cluster.own_source.pop(task, None)
+        pipes = [pipe.name for pipe in self.cluster.deployment.pipes.values() if task in (pipe.source, pipe.target)]
+        for key in (board.source(task), board.accept(task), board.accuracy(task), *map(board.send, pipes)):
+            self.cluster.dials.pop(key, None)
+
+    def _instances(self, spec: TaskSpec, afresh: bool) -> list[Instance]:
+        """New instances of a task, in the places of those that it had. They are about to be started and not waiting
+        for a task manager: the watcher would start those too."""
+        if afresh:
+            self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
+        had = {i.id: i for i in self.cluster.instances.values() if i.job.task == spec.id}
+        self.cluster.forget(spec.id)
+        generation = self._generation[spec.id]
+        made = []
+        for job in self.cluster.deployment.jobs(spec, generation):
+            checkpoint = f"{self.checkpoints}/{spec.id}/{generation}/{job.index + 1}"
+            instance = Instance(job, checkpoint, spec.mode, State.STARTING)
+            before = had.get(instance.id)
+            if before is not None:
+                instance.follow(before, afresh)
+                instance.task_manager = before.task_manager if self.cluster.is_up(before.task_manager) else None
+            made.append(instance)
+        self.cluster.instances.update((instance.id, instance) for instance in made)
+        return made
+
+    def _start(self, instances: Sequence[Instance]) -> None:
+        """Start them where they were, or where the policy places them. Raises the first error."""
+        with suppress(KafkaError):  # a topic just made may not have settled; the watcher asks again
+            self.metrics.sample()
+        targets = self.cluster.targets({i.id: () for i in instances if i.task_manager is None})
+
+        def start(instance: Instance) -> None:
+            home = instance.task_manager or self.cluster.manager(targets[instance.id])
+            self.supervisor.start(instance, home)
+
+        _all({i.id: partial(start, i) for i in instances})
+        _all({i.id: partial(self.supervisor.settle, i) for i in instances})
+
+    def _go_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
+        """After a failed deployment: what ran before runs again, and nothing else does."""
+        with self.cluster.lock:
+            begun = [i for i in self.cluster.instances.values() if ran.get(i.id) is not i]
+        self._stop(begun)
+        with self.cluster.lock:
+            self.cluster.instances.clear()
+            self.cluster.instances.update(ran)
+            with suppress(KafkaError):
+                self.cluster.deployment.restore(before)
+        for instance in stopped:
+            if instance.task_manager is None:
+                instance.state = State.WAITING
+            elif instance.state is State.STOPPED:
+                instance.retry_at, instance.state = 0.0, State.BACKING_OFF
+        self.supervisor.retry()
+
+
+def _all(calls: Mapping[str, Callable[[], None]]) -> None:
+    """Make all these calls at the same time, and raise the first error of one when all have ended."""
+    for error in gather(calls, STEP_S).values():
+        if isinstance(error, QodError):
+            raise error
+        if isinstance(error, BaseException):
+            raise TaskManagerError(reason(error))

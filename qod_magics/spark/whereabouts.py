@@ -1,0 +1,85 @@
+"""What a Spark session says of where it runs: its settings, its UI and its cores."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+
+from qod_magics.spark import stages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]:
+    """Give a session these settings; returns what those were that changed.
+
+    Raises:
+        Exception: whatever Spark raises when the session is gone. A server that does not let a setting be changed
+            keeps its own.
+
+    """
+    spark.sql("SELECT 1").collect()
+    before = {key: setting(spark, key) for key in conf}
+    changed = {key: value for key, value in before.items() if value != conf[key]}
+    for key in changed:
+        with suppress(Exception):
+            spark.conf.set(key, conf[key])
+    return changed
+
+
+def setting(spark: SparkSession, key: str) -> str | None:
+    """A setting of the session; None where it is not set, and where the session does not answer."""
+    try:
+        value: str | None = spark.conf.get(key)
+        return value
+    except Exception:
+        return None
+
+
+def ui_address(spark: SparkSession) -> str | None:
+    """The address of the UI of the application behind a Connect session, if it is where Spark puts it by default."""
+    host, port = setting(spark, "spark.driver.host"), setting(spark, "spark.ui.port")
+    application = setting(spark, "spark.app.id")
+    if host is None or setting(spark, "spark.ui.enabled") == "false":
+        return None
+    if port and port != "0":
+        return f"http://{host}:{port}"
+    for number in range(4040, 4044):  # each application on a machine takes the next
+        with suppress(OSError, ValueError):
+            if application in stages.applications(f"http://{host}:{number}", timeout_s=2.0):
+                return f"http://{host}:{number}"
+    return None
+
+
+def is_here(spark: SparkSession) -> bool:
+    """Whether the session computes on this machine and nowhere else."""
+    if not (setting(spark, "spark.master") or "").startswith("local"):
+        return False
+    host = (setting(spark, "spark.driver.host") or "localhost").strip("[]")
+    own = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
+    return host in own or host in ("localhost", socket.gethostname(), socket.getfqdn())
+
+
+def executor_cores(ui: str | None, application: str | None, patience_s: float) -> float | None:
+    """Cores of the executors; some of a server just started may take `patience_s` seconds to be there."""
+    if ui is None or application is None:
+        return None
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            with urllib.request.urlopen(f"{ui}/api/v1/applications/{application}/executors", timeout=5) as answer:
+                executors = json.load(answer)
+        except (OSError, ValueError):
+            return None
+        cores = sum(entry["totalCores"] for entry in executors if entry["isActive"])
+        if cores or time.monotonic() >= deadline:
+            return float(cores) or None
+        time.sleep(0.5)

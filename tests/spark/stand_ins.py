@@ -1,0 +1,90 @@
+"""Servers and queries by hand, with gates in the place of what freezes, and clusters of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from qod_magics.spark import dial
+from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.deployment import Deployment
+from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.pipeline import Job
+from qod_magics.spark.task_manager import TaskManager
+
+BOARD = dial.DialBoard("s")
+
+
+class Spark:
+    """Answers as a local session would, but only while its gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.asked: list[str] = []
+        self.conf = self
+
+    def get(self, key: str) -> str | None:
+        return {"spark.master": "local[4]", "spark.driver.host": "localhost"}.get(key)
+
+    def sql(self, text: str) -> Spark:
+        self.gate.wait(30)
+        self.asked.append(text)
+        return self
+
+    def collect(self) -> list[dict[str, Any]]:
+        return [{"value": 0.25}]
+
+
+class Query:
+    """A streaming query that runs; `stop` waits for the gate."""
+
+    runId = "r"
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.isActive = True
+        self.lastProgress = None
+        self.why: Exception | None = None
+
+    def exception(self) -> Exception | None:
+        return self.why
+
+    def stop(self) -> None:
+        self.gate.wait(30)
+
+
+def manager(id: str = "tm1") -> TaskManager:
+    return TaskManager(id, Spark(), kind="attached", cores=1.0, board=BOARD)  # type: ignore[arg-type]
+
+
+def instance(home: TaskManager | None = None, query: Query | None = None) -> Instance:
+    job = Job("T", "T.1", 0, (), lambda spark, inputs: None, (), (), None, None, None)  # type: ignore[arg-type, return-value]
+    one = Instance(job, "/nowhere", task_manager=home, query=query)  # type: ignore[arg-type]
+    if query is not None:
+        one.state, one.run_id = State.RUNNING, "r"
+    return one
+
+
+def cluster(*managers: TaskManager, instances: tuple[Instance, ...] = ()) -> Cluster:
+    def place(homeless: Any, there: Any, running: Any) -> Mapping[str, str]:
+        return {one.instance: there[0].id for one in homeless}
+
+    made = Cluster(Deployment(None, "s"), BOARD, {}, place, 5.0)  # type: ignore[arg-type]
+    made.task_managers.update({m.id: m for m in managers})
+    made.instances.update({i.id: i for i in instances})
+    return made
+
+
+def kinds(made: Cluster) -> list[str]:
+    return [event.kind for event in made.events]
+
+
+def soon(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

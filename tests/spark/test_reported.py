@@ -1,0 +1,225 @@
+"""Every report of a batch enters the books, once, whatever becomes of the call that asked for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from qod_magics.spark.bounded import begin
+from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.server import REPORTS_KEPT
+from qod_magics.spark.supervisor import Supervisor
+from qod_magics.spark.task_manager import TaskManager
+from tests.spark.stand_ins import cluster, instance, manager, soon
+
+
+def idle(number: int) -> dict[str, Any]:
+    """What a trigger without new rows reports, under the number of the batch that comes next."""
+    return {
+        "runId": "r",
+        "batchId": number,
+        "timestamp": f"2026-03-01T10:00:{number:02d}.000Z",
+        "durationMs": {"triggerExecution": 10},
+        "sources": [{"startOffset": str(number), "endOffset": str(number), "numInputRows": 0}],
+        "observedMetrics": {},
+    }
+
+
+def done(number: int) -> dict[str, Any]:
+    """The report of a batch of ten rows, six of them kept."""
+    return {
+        **idle(number),
+        "sources": [{"startOffset": str(number), "endOffset": str(number + 1), "numInputRows": 10}],
+        "observedMetrics": {"shed.0": {"rows": 10, "kept": 6}, "out": {"rows": 6}},
+    }
+
+
+class Reporting:
+    """A query whose connection breaks where the test says so."""
+
+    runId = "r"
+
+    def __init__(self) -> None:
+        self.recentProgress: list[dict[str, Any]] = []
+        self.last_gasp: list[dict[str, Any]] = []  #: what it reports just before it is found to have ended
+        self.active = True
+        self.breaks: set[str] = set()
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        return self.recentProgress[-1] if self.recentProgress else None
+
+    @property
+    def isActive(self) -> bool:
+        self._reach("isActive")
+        self.recentProgress += self.last_gasp
+        self.last_gasp = []
+        return self.active
+
+    def exception(self) -> Exception:
+        return Exception("it broke")
+
+    def stop(self) -> None:
+        self._reach("stop")
+        self.recentProgress += self.last_gasp
+        self.active = False
+
+    def _reach(self, what: str) -> None:
+        if what in self.breaks:
+            raise ConnectionError(f"{what}: nobody answers")
+
+
+class Watched:
+    """A recipe with a source of its own, at work."""
+
+    def __init__(self) -> None:
+        self.query = Reporting()
+        self.home: TaskManager = manager()
+        self.one: Instance = instance(self.home, self.query)  # type: ignore[arg-type]
+        self.one.mode = "micro-batch"
+        self.cluster: Cluster = cluster(self.home, instances=(self.one,))
+        self.supervisor = Supervisor(self.cluster)
+
+    @property
+    def booked(self) -> list[int]:
+        """Rows kept and dropped, as the books have them."""
+        return self.cluster.own_source.get("T", [0, 0])
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+def test_idle_triggers_hide_no_batch(watched: Watched) -> None:
+    for number in range(3):
+        watched.query.recentProgress.append(idle(number))
+        watched.supervisor.poll(watched.home)
+        watched.query.recentProgress.append(done(number))
+        watched.supervisor.poll(watched.home)
+        assert watched.booked == [6 * (number + 1), 4 * (number + 1)]
+
+
+def test_a_batch_that_was_heard_of_before_the_connection_broke_is_entered_when_it_is_back(watched: Watched) -> None:
+    watched.query.recentProgress.append(done(0))
+    watched.query.breaks = {"isActive"}
+    with pytest.raises(ConnectionError):
+        watched.supervisor.poll(watched.home)
+    watched.query.breaks = set()
+    watched.supervisor.poll(watched.home)
+    watched.supervisor.poll(watched.home)
+    assert watched.booked == [6, 4]
+
+
+def test_what_a_query_reported_just_before_it_failed_is_entered(watched: Watched) -> None:
+    watched.query.active = False
+    watched.query.last_gasp = [done(0)]
+    watched.supervisor.poll(watched.home)
+    assert watched.one.state is State.BACKING_OFF
+    assert watched.booked == [6, 4]
+
+
+def test_batches_that_are_many_for_a_period_are_asked_for_in_between(watched: Watched) -> None:
+    watched.query.recentProgress = [done(n) for n in range(9)]  # a second each
+    watched.supervisor.poll(watched.home)
+    assert not watched.one.overdue()
+    watched.query.recentProgress.append(done(9))
+    watched.supervisor.keep_up()
+    time.sleep(0.1)
+    assert watched.booked == [54, 36]  # it is not time yet
+    watched.one.polled_at -= REPORTS_KEPT / 2
+    watched.supervisor.keep_up()
+    soon(lambda: watched.booked == [60, 40])
+    assert not watched.one.overdue()
+
+
+def _restart(watched: Watched) -> None:
+    watched.supervisor.restart(watched.one)
+
+
+def _move(watched: Watched) -> None:
+    away = manager("tm2")
+    watched.cluster.task_managers["tm2"] = away
+    watched.supervisor.start = lambda one, there: None  # type: ignore[method-assign]
+    watched.supervisor.move(watched.one, away, "by hand")
+
+
+@pytest.mark.parametrize("breaks", [set(), {"stop"}, {"isActive"}])
+@pytest.mark.parametrize("ends", [_restart, _move])
+def test_what_was_reported_until_a_run_ended_is_entered(
+    watched: Watched, ends: Callable[[Watched], None], breaks: set[str]
+) -> None:
+    """Also where the stop fails; then what it reports afterwards can't be heard."""
+    watched.supervisor.start = lambda one, there: None  # type: ignore[method-assign]
+    watched.query.recentProgress.append(done(0))
+    watched.query.last_gasp = [done(1)]
+    watched.query.breaks = breaks
+    ends(watched)
+    batches = 1 if "isActive" in breaks else 2
+    assert watched.booked == [6 * batches, 4 * batches]
+
+
+def test_a_restart_whose_stop_fails_is_tried_again(watched: Watched) -> None:
+    watched.query.breaks = {"stop"}
+    watched.query.last_gasp = [done(0)]
+    watched.supervisor.restart(watched.one)
+    assert watched.one.state is State.BACKING_OFF
+    (event,) = watched.cluster.events
+    assert (event.kind, event.detail["why"]) == ("query-failed", "stop: nobody answers")
+
+
+def test_what_a_recipe_reads_by_itself_is_not_restarted_for_a_bound_that_it_does_not_have(watched: Watched) -> None:
+    for number in range(9):
+        report = done(number)
+        report["observedMetrics"]["shed.0"] = {"rows": watched.one.bound.records, "kept": 1}
+        watched.query.recentProgress.append(report)
+    watched.supervisor.poll(watched.home)
+    assert len(watched.one.meter.spans) == 9
+    assert watched.one.next_bound(5.0) is None
+
+
+def test_a_late_answer_of_the_run_before_hides_no_batch_of_this_one(watched: Watched) -> None:
+    """A call hung on a task manager; its answer comes when the instance is at work elsewhere."""
+    asked, answer = threading.Event(), threading.Event()
+
+    class Hanging(Reporting):
+        @property
+        def lastProgress(self) -> dict[str, Any] | None:
+            asked.set()
+            answer.wait(30)
+            return {**done(7), "runId": "before"}
+
+    before = Hanging()
+    before.recentProgress = [{**done(n), "runId": "before"} for n in range(8)]
+    watched.one.query, watched.one.run_id = before, "before"  # type: ignore[assignment]
+    late = begin(watched.one.poll, "late")
+    assert asked.wait(30)
+    watched.one.query, watched.one.run_id = watched.query, "r"  # type: ignore[assignment]
+    answer.set()
+    assert late.result(30)
+    assert watched.one.ended() == -1
+    watched.query.recentProgress = [done(n) for n in range(9)]
+    watched.supervisor.poll(watched.home)
+    assert watched.booked == [6 * 17, 4 * 17]
+
+
+def test_batches_whose_reports_are_gone_are_told_of(watched: Watched) -> None:
+    def told() -> list[int]:
+        return [event.detail["batches"] for event in watched.cluster.events if event.kind == "reports-missing"]
+
+    watched.query.recentProgress = [done(n) for n in range(2, 5)]  # of a new query: 0 and 1 are missing
+    watched.supervisor.poll(watched.home)
+    assert told() == [2]
+    watched.query.recentProgress = [idle(5), done(5), idle(6)]
+    watched.supervisor.poll(watched.home)
+    assert told() == [2]
+    watched.query.recentProgress = [done(n) for n in range(40, 50)]
+    watched.supervisor.poll(watched.home)
+    watched.supervisor.poll(watched.home)
+    assert told() == [2, 34]
+    assert watched.booked == [14 * 6, 14 * 4]

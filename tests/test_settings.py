@@ -1,0 +1,36 @@
+"""What a session is told beside its cluster is looked at before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qod_magics.errors import UsageProblem
+from qod_magics.session import Session
+from qod_magics.settings import Settings
+
+NOBODY = "127.0.0.1:1"  #: a broker that is asked in vain
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"perod_s": 3.0}, TypeError, "perod_s"),
+    ({"period_s": float("nan")}, UsageProblem, "makes no loop"),
+    ({"headroom": 1.0}, UsageProblem, "below 1"),
+    ({"record": "."}, UsageProblem, "is a directory"),
+    ({"policy_name": "stream-economy"}, UsageProblem, "stream-economics"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "match"), WRONG)
+def test_a_wrong_option_is_refused_before_kafka_is_asked(
+    options: dict[str, Any], kind: type[Exception], match: str
+) -> None:
+    with pytest.raises(kind, match=match):
+        Session.up(kafka=NOBODY, **options)
+    with pytest.raises(kind, match=match):
+        Session.attach(object(), kafka=NOBODY, **options)  # type: ignore[arg-type]
+
+
+def test_the_ends_of_what_is_allowed_are(tmp_path: Path) -> None:
+    assert Settings(headroom=0.0, period_s=0.1, record=tmp_path / "run.jsonl").headroom == 0.0

@@ -1,0 +1,114 @@
+"""The streams of a session, on a runtime that takes note of the tasks it is given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qod_magics.application.application import Application
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.errors import ApplicationError, TaskManagerError
+from qod_magics.streams import Streams
+from tests.application.frames import stream
+
+WAIT_S = 30.0  #: far more than anything here takes
+
+
+class Deployed:
+    """In the place of a runtime and its deployer: what it runs, and how long it takes to run it."""
+
+    def __init__(self) -> None:
+        self.deployer = self
+        self.specs: tuple[TaskSpec, ...] = ()
+        self.checked: list[Sequence[TaskSpec]] = []
+        self.broken = False
+        self.deploying, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+
+    @property
+    def deployment(self) -> Any:
+        return SimpleNamespace(edges=(), check=lambda specs, _: self.checked.append(specs))
+
+    def inlinable(self, _: Application) -> dict[str, int]:
+        return {}
+
+    def workshop(self) -> None:
+        return None
+
+    def deploy(self, specs: tuple[TaskSpec, ...]) -> None:
+        self.deploying.set()
+        assert self.go_on.wait(WAIT_S)
+        if self.broken:
+            raise TaskManagerError("gone")
+        self.specs = specs
+
+    def restrict(self, specs: tuple[TaskSpec, ...]) -> None:
+        self.specs = specs
+
+    @property
+    def priorities(self) -> dict[str, int | None]:
+        return {spec.id: spec.priority for spec in self.specs}
+
+
+@pytest.fixture
+def runtime() -> Deployed:
+    return Deployed()
+
+
+@pytest.fixture
+def streams(runtime: Deployed) -> Streams:
+    made = Streams(runtime)  # type: ignore[arg-type]
+    made.declare(stream("query", topic="rows", priority=1))
+    return made
+
+
+def test_what_is_declared_runs(streams: Streams, runtime: Deployed) -> None:
+    assert not streams.declare(stream("other", topic="rows", priority=2))
+    assert runtime.priorities == {"query": 1, "other": 2}
+    assert streams.declare(stream("other", topic="rows", priority=3)), "it takes the place of the first"
+    streams.restrict("query", priority=4)
+    assert runtime.priorities == {"query": 4, "other": 3}
+    streams.remove("query")
+    assert runtime.priorities == {"other": 3}
+    streams.clear()
+    assert runtime.priorities == {}
+    assert repr(streams) == "streams of a session: none"
+
+
+def test_a_dry_run_is_checked_and_not_run(streams: Streams, runtime: Deployed) -> None:
+    streams.declare(stream("other", topic="rows", priority=2), dry_run=True)
+    assert [spec.id for spec in runtime.checked[-1]] == ["query", "other"]
+    assert (streams.application.names, list(runtime.priorities)) == (("query",), ["query"])
+
+
+def test_a_change_that_the_runtime_refuses_is_none(streams: Streams, runtime: Deployed) -> None:
+    runtime.broken = True
+    before = streams.application
+    for change in (lambda: streams.declare(stream("other", topic="rows", priority=2)), streams.clear):
+        with pytest.raises(TaskManagerError):
+            change()
+        assert streams.application is before
+    with pytest.raises(ApplicationError):
+        streams.restrict("query", min_accuracy=2.0)
+    assert streams.application is before
+
+
+def test_changes_from_two_threads_are_both_made(streams: Streams, runtime: Deployed) -> None:
+    """A slider moves while a cell starts a stream, which takes seconds."""
+    runtime.deploying.clear()
+    runtime.go_on.clear()
+    cell = threading.Thread(target=lambda: streams.declare(stream("other", topic="rows", priority=2)))
+    slider = threading.Thread(target=lambda: streams.restrict("query", priority=9))
+    cell.start()
+    assert runtime.deploying.wait(WAIT_S)
+    slider.start()
+    slider.join(0.2)  # it would be over by then if it did not wait
+    runtime.go_on.set()
+    cell.join(WAIT_S)
+    slider.join(WAIT_S)
+    assert runtime.priorities == {"query": 9, "other": 2}
+    assert {s.name: s.priority for s in streams.application} == {"query": 9, "other": 2}
