@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 from pathlib import Path
@@ -84,31 +83,16 @@ def texts(cell: Any) -> str:
     return "".join(output.text for output in cell.outputs if output.output_type == "stream")
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The labs after they ran, all at once, each in a kernel of its own and all in one copy of the folder."""
-    folder = tmp_path_factory.mktemp("labs") / "notebooks"
-    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    books = {name: answered(name) for name in WITHOUT_SPARK}
-
-    async def all_of_them() -> None:
-        options = {"timeout": 120, "startup_timeout": 120, "resources": {"metadata": {"path": str(folder)}}}
-        clients = [
-            # sockets in the file system: kernels that start at the same time may pick the same TCP port
-            NotebookClient(
-                book, config=Config(KernelManager={"transport": "ipc", "ip": str(folder / name[:4])}), **options
-            )
-            for name, book in books.items()
-        ]
-        await asyncio.gather(*(client.async_execute() for client in clients))
-
-    asyncio.run(all_of_them())
-    return books
-
-
 @pytest.mark.parametrize("name", WITHOUT_SPARK)
-def test_runs_without_error_and_takes_the_right_answers(name: str, ran: dict[str, Any]) -> None:
-    said = [texts(cell) for cell in ran[name].cells if cell.cell_type == "code" and "check(" in cell.source]
+def test_runs_without_error_and_takes_the_right_answers(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("lab") / "notebooks"
+    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    book = answered(name)
+    # sockets in the file system: kernels that start at the same time may pick the same TCP port
+    config = Config(KernelManager={"transport": "ipc", "ip": str(folder / name[:4])})
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(book, config=config, timeout=120, startup_timeout=120, resources=resources).execute()
+    said = [texts(cell) for cell in book.cells if cell.cell_type == "code" and "check(" in cell.source]
     assert len(said) == 2 * len(ANSWERS.get(name, {}))
     for asked, told in zip(said[::2], said[1::2], strict=True):
         assert asked.startswith("Your turn")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO, StringIO
-from typing import Any, TypeVar
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -18,13 +18,30 @@ from qod_widgets import frames
 from qod_widgets.colours import ALARM, GREY, INK, MUTED, edge_colours, task_colours
 from qod_widgets.timeline import Panel, Timeline
 
-_Chart = TypeVar("_Chart", alt.LayerChart, alt.VConcatChart)
-
 Series = Sequence[tuple[float, float]]  #: (second, value)
 
 WIDTH = 900  #: of the plotting area, px
 AXIS = 52  #: room for the labels and the title of the y axis, px
 FONT = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
+#: What all charts look like. Given when a chart is made: `configure_...` and `properties` copy the whole chart each.
+THEME = alt.Config(
+    font=FONT,
+    background="white",
+    padding=6,
+    view=alt.ViewConfig(stroke=None),
+    axis=alt.AxisConfig(
+        labelColor=MUTED,
+        titleColor=INK,
+        titleFontWeight="normal",
+        gridColor="#e5e7eb",
+        domainColor=MUTED,
+        tickColor=MUTED,
+        labelFontSize=10,
+        titleFontSize=11,
+    ),
+    legend=alt.LegendConfig(orient="top", titleFontWeight="normal", titleColor=INK, labelColor=INK, labelFontSize=11),
+    title=alt.TitleConfig(color=INK, fontWeight="bold"),
+)
 
 DASHES = {"solid": [1, 0], "dashed": [6, 3], "dotted": [2, 2]}
 
@@ -147,8 +164,7 @@ def comparison_chart(run: Lines, off: Lines) -> alt.LayerChart:
         .mark_text(align="right", baseline="bottom", dy=-5, fontSize=11, fontWeight="bold")
         .encode(x=x, y=y, color=colour, text="text:N")
     )
-    chart: alt.LayerChart = (line + label).properties(width=WIDTH, height=260)
-    return _themed(chart)
+    return alt.LayerChart(layer=[line, label], width=WIDTH, height=260, config=THEME)
 
 
 def overlay_chart(
@@ -233,35 +249,11 @@ def _colour(field: str, colours: Mapping[str, str]) -> alt.Color:
 
 
 def _panel(timeline: Timeline, layers: Sequence[alt.Chart], title: str, height: int) -> Panel:
-    chart = alt.layer(*timeline.bands(), *layers, *timeline.rules()).properties(width=WIDTH, height=height)
-    return (
-        chart.properties(title=alt.Title(title, anchor="start", frame="group", fontSize=12, offset=4))
-        if title
-        else chart
-    )
+    text = {"title": alt.Title(title, anchor="start", frame="group", fontSize=12, offset=4)} if title else {}
+    return alt.layer(*timeline.bands(), *layers, *timeline.rules(), width=WIDTH, height=height, **text)
 
 
 def _stack(timeline: Timeline, panels: Sequence[Panel]) -> alt.VConcatChart:
     """The strip of phases and events, the panels, and the time axis."""
     strip = timeline.strip()
-    return _themed(alt.vconcat(*([strip] if strip is not None else []), *panels, timeline.axis(), spacing=8))
-
-
-def _themed(chart: _Chart) -> _Chart:
-    themed: _Chart = (
-        chart.configure(font=FONT, background="white", padding=6)
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=MUTED,
-            titleColor=INK,
-            titleFontWeight="normal",
-            gridColor="#e5e7eb",
-            domainColor=MUTED,
-            tickColor=MUTED,
-            labelFontSize=10,
-            titleFontSize=11,
-        )
-        .configure_legend(orient="top", titleFontWeight="normal", titleColor=INK, labelColor=INK, labelFontSize=11)
-        .configure_title(color=INK, fontWeight="bold")
-    )
-    return themed
+    return alt.vconcat(*([strip] if strip is not None else []), *panels, timeline.axis(), spacing=8, config=THEME)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import ipywidgets as ipw
@@ -181,6 +182,7 @@ class Panel:
         self._queries: dict[str, tuple[Followed, Followed]] = {}
         self._shedders: dict[str, Shedder] = {}
         self._cluster: tuple[tuple[str, ...], ...] | None = None
+        self._lists: tuple[ipw.Dropdown, ...] = ()  #: to remove; to move, and where to
         self._loop: tuple[Followed, Followed] | None = None
         self._tabs = ipw.Tab([ipw.VBox() for _ in self.TABS], titles=self.TABS)
         self.said = ipw.HTML()
@@ -282,12 +284,14 @@ class Panel:
         column = ("remove", "move")
         wide = max((len(name) for name in (*managers, *instances)), default=0) * 8 + 50
         alone = len(managers) < 2
+        options, defaults = (managers, instances, managers), (0, 0, -1)
+        kept = [_kept(*each) for each in zip_longest(options, defaults, self._lists)]
         add = ipw.Button(description="add a task manager", icon="plus", layout={"width": "auto"})
         add.on_click(lambda _: self.give("another task manager", self.session.add_task_manager))
-        which = ipw.Dropdown(options=managers, **labelled("remove", column, wide))
+        which = ipw.Dropdown(options=managers, value=kept[0], **labelled("remove", column, wide))
         remove = ipw.Button(description="remove it", disabled=alone, layout={"width": "110px"})
-        instance = ipw.Dropdown(options=instances, **labelled("move", column, wide))
-        target = ipw.Dropdown(options=managers, index=len(managers) - 1, **labelled("to", (), wide))
+        instance = ipw.Dropdown(options=instances, value=kept[1], **labelled("move", column, wide))
+        target = ipw.Dropdown(options=managers, value=kept[2], **labelled("to", (), wide))
         move = ipw.Button(description="move it", disabled=alone, layout={"width": "110px"})
 
         def go(_: Any) -> None:
@@ -300,6 +304,7 @@ class Panel:
 
         remove.on_click(go)
         move.on_click(send)
+        self._lists = which, instance, target
         return [row(add), row(which, remove), row(instance, target, move)]
 
     def _make_loop(self, period_s: float, paused: bool) -> tuple[Followed, Followed]:
@@ -331,6 +336,14 @@ def _arrow(edge: str) -> str:
 
 def _at_least(query: str) -> str:
     return f"{query}: at least"
+
+
+def _kept(options: Sequence[str], default: int, before: ipw.Dropdown | None) -> str | None:
+    """What a list of these options begins with, which takes the place of another: what was shown there, if it is still
+    to be had and there was a choice. Somebody may be about to act on it."""
+    if before is not None and before.value in options and (default == 0 or len(before.options) > 1):
+        return str(before.value)
+    return options[default] if options else None
 
 
 def _close(widget: ipw.Widget) -> None:

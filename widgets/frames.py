@@ -11,9 +11,10 @@ from typing import Any
 
 import pandas as pd
 
+from qod_magics.lines import events as recorded_events
+from qod_magics.lines import queries, sources, streams
 from qod_magics.phases import Line, Lines, is_repeated, period_s, phases, seconds
-from qod_magics.verdict import events as recorded_events
-from qod_magics.verdict import overload_lag, queries, sources, streams
+from qod_magics.verdict import overload_lag
 
 OTHER = "other processes"
 MEASURED, PLANNED, MINIMUM = "measured", "planned", "minimum"
@@ -22,7 +23,21 @@ ARRIVING, READ, PROCESSED = "arriving", "read", "processed"
 LAG_PERIODS = 2
 
 #: what a reader of a chart wants to see; warm-ups and the controller's own troubles are in its log
-SHOWN = ("move", "task-manager-up", "task-manager-lost", "query-failed", "query-restarted", "starved", "dial-fallback")
+SHOWN = (
+    "move",
+    "task-manager-up",
+    "task-manager-lost",
+    "query-failed",
+    "query-still",
+    "query-restarted",
+    "reports-missing",
+    "starved",
+    "dial-fallback",
+)
+#: of these, what is wrong rather than news
+ALARMING = frozenset(
+    {"task-manager-lost", "query-failed", "query-still", "reports-missing", "starved", "dial-fallback"}
+)
 
 
 def tasks(lines: Lines) -> tuple[str, ...]:
@@ -169,6 +184,10 @@ def event_label(event: Mapping[str, Any]) -> str:
             return f"{what} lost"
         case "query-failed" | "query-restarted":
             return f"{what} {kind.removeprefix('query-')}"
+        case "query-still":
+            return f"{what} stands still"
+        case "reports-missing":
+            return f"{what} not counted"
         case _:
             return f"{what} {kind}".strip()
 

@@ -47,9 +47,9 @@ class Timeline:
     def axis(self) -> alt.Chart:
         """The labelled time axis that goes below the panels."""
         axis = alt.Axis(title=f"time since the start ({self.unit})", grid=False, tickCount=12)
-        ends = alt.Chart(pd.DataFrame({"t": [0.0, self.end]})).mark_point(opacity=0)
+        ends = alt.Chart(pd.DataFrame({"t": [0.0, self.end]}), width=self.width, height=1).mark_point(opacity=0)
         chart: alt.Chart = ends.encode(x=alt.X("t:Q", axis=axis, scale=self._scale()))
-        return chart.properties(width=self.width, height=1)
+        return chart
 
     def bands(self) -> list[alt.Chart]:
         """Every other phase shaded; [] for a recording without phases."""
@@ -93,7 +93,7 @@ class Timeline:
                         align=side, dx=3 if side == "left" else -3, fontSize=11, color=ALARM if bad else INK
                     )
                     layers.append(text.encode(x=x, y=y, text="label:N"))
-        return alt.layer(*layers).properties(width=self.width, height=rows * ROW)
+        return alt.layer(*layers, width=self.width, height=rows * ROW)
 
     def _scale(self) -> alt.Scale:
         return alt.Scale(domain=[0, self.end], nice=False, zero=False)
@@ -113,7 +113,7 @@ class Timeline:
             left, length = t * per_unit, (len(label) + 1) * CHARACTER
             aligned.append("left" if left + length <= self.width else "right")
             spans.append((left, left + length) if aligned[-1] == "left" else (left - length, left))
-        bad = self._events["kind"].isin(["task-manager-lost", "query-failed", "starved", "dial-fallback"])
+        bad = self._events["kind"].isin(frames.ALARMING)
         first = 1 if len(self._bands) else 0
         rows = [first + lane for lane in lanes(spans)]
         return self._events.assign(row=rows, align=aligned, bad=bad)

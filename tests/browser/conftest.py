@@ -1,4 +1,4 @@
-"""One JupyterLab and one Chromium for all of these tests; a page of its own for each."""
+"""One JupyterLab and one Chromium for all of these tests, and one page for each notebook."""
 
 from __future__ import annotations
 
@@ -64,41 +64,39 @@ def address(browser: Any, folder: Path) -> Iterator[str]:
         yield served
 
 
-@pytest.fixture
-def opened(browser: Any, address: str) -> Iterator[Callable[..., Notebook]]:
-    """Opens a notebook in a page that is so many pixels wide. At the end no console may have an error."""
-    notebooks: list[Notebook] = []
-
-    def open_(name: str, width: int = 1400, height: int = 1900) -> Notebook:
-        page = browser.new_page(viewport={"width": width, "height": height})
-        notebooks.append(Notebook(page, address % name))
-        return notebooks[-1]
-
-    yield open_
-    for notebook in notebooks:
-        notebook.page.close()
-    assert [error for notebook in notebooks for error in notebook.errors] == []
+@pytest.fixture(scope="module")
+def replayed(browser: Any, address: str) -> Iterator[Notebook]:
+    """Lab 3 in one page for all tests, for most of what a page takes is JupyterLab's own start."""
+    notebook = Notebook(browser.new_page(), address % "lab3_fair_share.ipynb")
+    yield notebook
+    notebook.page.close()
 
 
 @pytest.fixture
-def lab3(opened: Callable[..., Notebook]) -> Callable[..., Notebook]:
-    """Opens lab 3 and runs its first cell, until all charts are drawn."""
+def lab3(replayed: Notebook) -> Iterator[Callable[..., Notebook]]:
+    """Runs lab 3's first cell (anew) in a page that is so many pixels wide, until all charts are drawn. At the end the
+    console may have no error."""
 
-    def open_(width: int = 1400) -> Notebook:
-        notebook = opened("lab3_fair_share.ipynb", width)
-        notebook.run(REPLAY)
-        notebook.until_drawn()
-        return notebook
+    def run(width: int = 1400) -> Notebook:
+        replayed.page.set_viewport_size({"width": width, "height": 1900})
+        replayed.run(REPLAY)
+        replayed.until_drawn()
+        return replayed
 
-    return open_
+    yield run
+    errors = list(replayed.errors)
+    replayed.errors.clear()
+    assert errors == []
 
 
 @pytest.fixture
-def panel(opened: Callable[..., Notebook], address: str, folder: Path) -> Notebook:
-    """The controls of a session that does what it is told."""
+def panel(browser: Any, address: str, folder: Path) -> Iterator[Notebook]:
+    """The controls of a session that does what it is told. At the end the console may have no error."""
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}  # or JupyterLab asks for one
     written = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PANEL)], metadata=kernel)
     nbformat.write(written, folder / "notebooks" / "panel.ipynb")
-    notebook = opened("panel.ipynb", 1000, 700)
+    notebook = Notebook(browser.new_page(viewport={"width": 1000, "height": 700}), address % "panel.ipynb")
     notebook.run(0)
-    return notebook
+    yield notebook
+    notebook.page.close()
+    assert notebook.errors == []

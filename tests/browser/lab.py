@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1
 
 from qod_magics.jvm.ports import free_ports
 
@@ -126,10 +127,21 @@ class Notebook:
         page.set_default_timeout(1000 * PATIENCE_S)
         page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: self.errors.append(f"uncaught: {error}"))
+        page.on("websocket", lambda websocket: websocket.on("framereceived", self._received))
         page.goto(address, wait_until="domcontentloaded")
         page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=180_000)
         page.wait_for_function("window.jupyterapp && jupyterapp.shell.currentWidget?.sessionContext?.isReady")
         page.evaluate("document.querySelector('#jp-left-stack') && jupyterapp.shell.collapseLeft()")
+
+    def _received(self, frame: bytes | str) -> None:
+        """Note a kernel's message that is not in order, part by part: the console only says that there is one."""
+        if isinstance(frame, bytes):
+            _, parts = deserialize_msg_from_ws_v1(frame)
+            try:
+                for part in parts[:4]:
+                    json.loads(part)
+            except ValueError:
+                self.errors.append(f"not in order: {[bytes(part[:300]) for part in parts]}")
 
     def command(self, name: str, **arguments: Any) -> None:
         """Carry out one of JupyterLab's commands, and wait for it."""
@@ -166,7 +178,17 @@ class Notebook:
     def until_drawn(self, charts: int = 5) -> None:
         """Wait until so many charts are on show."""
         count = f"document.querySelectorAll('.qod-chart canvas').length >= {charts}"
-        self.page.wait_for_function(count, timeout=180_000)
+        assert self.until_in_sight(lambda: self.page.evaluate(count)), f"no {charts} charts are drawn; {self.errors}"
+
+    def until_in_sight(self, true: Callable[[], object]) -> bool:
+        """Whether it becomes true while the dashboard is looked at: charts are drawn where they can be seen, and
+        JupyterLab scrolls to each cell that it runs."""
+
+        def looked_at() -> object:
+            self.page.evaluate("document.querySelector('.qod-dashboard')?.scrollIntoView()")
+            return true()
+
+        return self.until(looked_at)
 
     def until(self, true: Callable[[], object]) -> bool:
         """Whether it becomes true; the page goes on meanwhile."""

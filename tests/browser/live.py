@@ -117,9 +117,14 @@ class Controls:
 
     def answered(self, words: str) -> str:
         """What is said of the next command with these words, once it is done or refused: first that it is pending."""
+        from playwright.sync_api import TimeoutError as NoAnswer
+
         find = f"""words => window.said.findIndex(
             (said, i) => i >= {self._heard} && said.includes(words) && !said.endsWith(': pending'))"""
-        self.page.wait_for_function(f"words => ({find})(words) >= 0", arg=words, timeout=PATIENCE_S * 1000)
+        try:
+            self.page.wait_for_function(f"words => ({find})(words) >= 0", arg=words, timeout=PATIENCE_S * 1000)
+        except NoAnswer as error:
+            raise AssertionError(f"no answer to {words!r}; said was {self.page.evaluate('window.said')}") from error
         position, said = self.page.evaluate(find, words), self.page.evaluate("window.said")
         what, _, answer = re.fullmatch(r"(.*)(: )((?:done|refused).*)", said[position]).groups()
         assert f"{what}: pending" in said[self._heard : position] or self._last == what, said

@@ -106,12 +106,9 @@ def test_it_can_be_read_without_seeing_it(lab3):
     assert notebook.until(lambda: decisions.count() > 5)
     page.locator(".qod-numbers summary").focus()
     page.keyboard.press("Enter")
-    assert page.get_by_role("table", name="Tasks in the last cycle").get_by_role("rowheader").all_inner_texts() == [
-        "TDSrc1",
-        "TDSrc2",
-        "TDSnk1",
-        "TDSnk2",
-    ]
+    table = page.get_by_role("table", name="Tasks in the last cycle")
+    table.wait_for()  # drawn once the page has told that its place is open
+    assert table.get_by_role("rowheader").all_inner_texts() == ["TDSrc1", "TDSrc2", "TDSnk1", "TDSnk2"]
     assert page.get_by_role("table", name="Desired accuracy").count() == 1
     assert page.evaluate("[...document.querySelectorAll('.qod-graph')].map(g => g.getAttribute('aria-label'))")[0]
 

@@ -147,6 +147,38 @@ def test_another_task_manager_leaves_the_open_tab_and_what_is_held(panel):
     assert before.comm is None, "what was replaced is closed"
 
 
+def test_what_was_chosen_to_be_moved_is_still_chosen_when_a_task_manager_joins(panel):
+    def with_managers(*ids):
+        line = deepcopy(LINE)
+        line["snapshot"]["task_managers"] = [{**line["snapshot"]["task_managers"][0], "id": id} for id in ids]
+        return line
+
+    def chosen():
+        (which, _), (instance, target, _) = (row.children for row in panel.tab("Task managers")[1:])
+        return which, instance, target
+
+    assert [each.value for each in chosen()] == ["tm1", "TDSnk1.1", "tm1"]
+    chosen()[1].value = "TDSnk2.1"
+    panel.show(with_managers("tm1", "tm8"))
+    assert [each.value for each in chosen()] == ["tm1", "TDSnk2.1", "tm8"], "the last is where one would move it"
+    chosen()[0].value, chosen()[2].value = "tm8", "tm1"
+    panel.show(with_managers("tm1", "tm8", "tm9"))
+    assert [each.value for each in chosen()] == ["tm8", "TDSnk2.1", "tm1"]
+    chosen()[2].value = "tm9"
+    panel.show(with_managers("tm1", "tm8", "tm9", "tm99"))
+    assert [each.value for each in chosen()] == ["tm8", "TDSnk2.1", "tm9"], "also where it was the last"
+    panel.show(with_managers("tm0", "tm1", "tm8"))
+    assert [each.value for each in chosen()] == ["tm8", "TDSnk2.1", "tm8"], "what is gone can't be chosen"
+    chosen()[0].value, chosen()[2].value = "tm0", "tm1"
+    panel.show(with_managers("a", "tm0", "tm1"))
+    assert [each.value for each in chosen()] == ["tm0", "TDSnk2.1", "tm1"], "also where it was the first"
+    panel.tab("Task managers")[2].children[2].click()
+    panel.until("TDSnk2.1 to tm1: done")
+    panel.show(with_managers("tm1"))
+    assert [each.value for each in chosen()] == ["tm1", "TDSnk2.1", "tm1"], "what is gone can't be chosen"
+    assert panel.session.told == [("move", "TDSnk2.1", "tm1")]
+
+
 def test_a_query_that_is_its_own_source_has_its_minimum_too(panel):
     line = deepcopy(LINE)
     line["snapshot"]["tasks"].append(

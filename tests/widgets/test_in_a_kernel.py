@@ -68,12 +68,9 @@ while time.monotonic() < until:
     sum(range(1000))
 print("ends"); sys.stdout.flush()
 """
-AWAITS = f"""
-import asyncio, sys
-print("begins"); sys.stdout.flush()
-await asyncio.sleep({BUSY_S})
-print("ends"); sys.stdout.flush()
-"""
+#: The same of one that goes on until the session was told, or for as long.
+COMPUTES = BUSY.replace("< until:", "< until and not Session.told:")
+AWAITS = COMPUTES.replace("sum(range(1000))", "await asyncio.sleep(0.05)").replace("import sys", "import asyncio, sys")
 
 
 class Client:
@@ -223,7 +220,7 @@ def texts(messages):
     return [re.sub("<[^>]*>", "", state["value"]) for state in states if isinstance(state.get("value"), str)]
 
 
-@pytest.mark.parametrize("cell", [BUSY, AWAITS], ids=["computes", "awaits"])
+@pytest.mark.parametrize("cell", [COMPUTES, AWAITS], ids=["computes", "awaits"])
 def test_a_slider_that_is_dragged_while_a_cell_runs_is_one_command_of_another_thread(client, cell):
     comm, subshell = printed(client.run(PANEL)).strip(), client.subshell()
     asked = client.client.execute(cell)
