@@ -66,16 +66,25 @@ demo-short: jars ## the same in a few minutes
 lab: jars ## open JupyterLab on the notebooks
 	$(python) -m jupyterlab --ServerApp.root_dir=notebooks --LabApp.default_url=/lab/tree/index.ipynb $(if $(filter 0,$(shell id -u)),--allow-root)
 
-# The pure tests first, on all cores; then those in a browser and on real Kafka and Spark, which need the cores themselves.
+# Neighbours stay together, for what they share; what only the others import is left alone.
+pure := $(python) -m pytest -n auto --dist worksteal --ignore=tests/live --ignore=tests/browser
+
+# Tests on real Kafka and Spark wait for most of their time: so many modules at once, each process with a cluster of its own.
+MODULES ?= 2
+beside := $(python) -m pytest tests/live -n $(MODULES) --dist loadfile --no-loadscope-reorder
+alone := $(python) -m pytest tests/live tests/browser
+
+# The pure tests first, on all cores; then those on real Kafka and Spark; then those that nothing may run beside.
 define tests
 @code=0; \
-$(python) -m pytest -n auto --dist worksteal -m "not live and not browser$(1)" || code=$$?; \
-$(python) -m pytest -m "(live or browser)$(1)" || { last=$$?; [ $$code -gt $$last ] || code=$$last; }; \
+$(pure) -m "not live and not browser$(1)" || code=$$?; \
+$(beside) -m "live and not alone$(1)" || { last=$$?; [ $$code -gt $$last ] || code=$$last; }; \
+$(alone) -m "alone$(1)" || { last=$$?; [ $$code -gt $$last ] || code=$$last; }; \
 exit $$code
 endef
 
 .PHONY: test
-test: jars ## run the tests: the pure ones, those in a browser, then those on real Kafka and Spark
+test: jars ## run the tests: the pure ones, those on real Kafka and Spark, then those in a browser
 	$(call tests, and not slow)
 
 .PHONY: test-again
@@ -83,12 +92,13 @@ test-again: jars ## run again what failed last
 	$(python) -m pytest --last-failed --last-failed-no-failures none
 
 .PHONY: test-all
+test-all: export HYPOTHESIS_PROFILE ?= many
 test-all: jars ## run all tests, those too that take minutes together
 	$(call tests)
 
 .PHONY: test-pure
 test-pure: $(stamp) ## run the tests that need neither Java nor a browser, on all cores
-	$(python) -m pytest -n auto -m "not live and not browser and not closed_loop and not slow"
+	$(pure) -m "not live and not browser and not closed_loop and not slow"
 
 .PHONY: test-browser
 test-browser: jars ## run the tests in JupyterLab and Chromium; pictures of each view go to build/screens/
