@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from qod_magics.application.stream import Mode
 from qod_magics.data import POINT_SCHEMA, reference_points, trip_schema, zone_centroids
 from qod_magics.session import Session
 
@@ -28,13 +29,15 @@ TOPICS = ("trips1", "trips2")
 POINTS = {"generator": "points", "rows": 20_000, "seed": 7, "clusters": 16}
 
 
-def trips(rates: Sequence[Sequence[float]] | float, duration_s: float, seed: int = 1) -> dict[str, Any]:
+def trips(
+    rates: Sequence[Sequence[float]] | float, duration_s: float, seed: int = 1, partitions: int = 1
+) -> dict[str, Any]:
     """A scenario that sends trips to both topics, each at these rates (rows/s, or [second, rows/s] points)."""
     data = {"generator": "taxi-trips", "columns": COLUMNS}
     return {
         "seed": seed,
         "duration_s": duration_s,
-        "topics": [{"topic": topic, "partitions": 1, "data": data, "rate": rates} for topic in TOPICS],
+        "topics": [{"topic": topic, "partitions": partitions, "data": data, "rate": rates} for topic in TOPICS],
     }
 
 
@@ -54,13 +57,17 @@ Query = Callable[[DataFrame], DataFrame]
 
 
 def start_taxi_drives(
-    session: Session, restrictions: Mapping[str, tuple[int, float]], queries: Mapping[str, Query] | None = None
+    session: Session,
+    restrictions: Mapping[str, tuple[int, float]],
+    queries: Mapping[str, Query] | None = None,
+    fuse: bool = False,
 ) -> None:
     """Two sources that clean trips, TDSnk1 on two instances and the heavier TDSnk2, with (priority, minimum accuracy)
-    of each; `queries` are what these two do, default `taxi_queries`."""
+    of each; `queries` are what these two do, default `taxi_queries`. The sources are tasks by themselves, as in the
+    paper, unless they may `fuse`: then each query makes their rows itself, if both topics have two partitions."""
     columns = trip_schema(COLUMNS)
     for name, topic in zip(("TDSrc1", "TDSrc2"), TOPICS, strict=True):
-        session.stream(name, clean, topic=topic, schema=columns)
+        session.stream(name, clean, topic=topic, schema=columns, fuse=fuse)
     for name, query in (queries or taxi_queries()).items():
         priority, minimum = restrictions[name]
         instances = 2 if name == "TDSnk1" else 1
@@ -120,7 +127,9 @@ def light_taxi_queries() -> dict[str, Query]:
 TIMED = {"TDSnk1": ("pickup",), "TDSnk2": ("pickup", "dropoff")}
 
 
-def start_timed_taxi_drives(session: Session, restrictions: Mapping[str, tuple[int, float]]) -> None:
+def start_timed_taxi_drives(
+    session: Session, restrictions: Mapping[str, tuple[int, float]], mode: Mode = "auto"
+) -> None:
     """The same, but what the queries tell of each ten seconds is how old the rows were when they came to be counted:
     `end_to_end`, since the broker took the trip in, and `inside`, since its source read it. Percentiles 50, 95 and 99,
     ms; `rows` is how many."""
@@ -132,11 +141,17 @@ def start_timed_taxi_drives(session: Session, restrictions: Mapping[str, tuple[i
         return counted
 
     for name, topic in zip(("TDSrc1", "TDSrc2"), TOPICS, strict=True):
-        session.stream(name, timed_trips, topic=topic)
+        session.stream(name, timed_trips, topic=topic, mode=mode)
     for name in TIMED:
         priority, minimum = restrictions[name]
         session.stream(
-            name, ages(name), from_=["TDSrc1", "TDSrc2"], priority=priority, min_accuracy=minimum, sink="memory"
+            name,
+            ages(name),
+            from_=["TDSrc1", "TDSrc2"],
+            priority=priority,
+            min_accuracy=minimum,
+            sink="memory",
+            mode=mode,
         )
 
 

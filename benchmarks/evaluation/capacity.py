@@ -6,7 +6,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,9 +32,12 @@ from qod_magics.spark.pipeline import GATHERING_READER, GATHERING_WRITER
 from qod_magics.spark.task_manager import TaskManager
 
 QUERIES: Mapping[str, Callable[[], dict[str, Query]]] = {"as it is": taxi_queries, "light": light_taxi_queries}
+PARTITIONS = 2  #: of each topic: one for each instance of TDSnk1
 #: Nothing is ever shed.
 RESTRICTIONS = {"TDSnk1": (1, 1.0), "TDSnk2": (1, 1.0)}
-DRAIN_S = 10.0  #: about how long the backlog of a turn lasts, at full length
+DRAIN_S = 10.0  #: how long the backlog of a turn lasts at least, at full length
+INJECT_S = 3.0  #: in how long it is put in; where it lasts no longer, it tells how fast rows come
+WARM_UPS = 2  #: turns that do not count: code is compiled in the first, and both find how many rows last so long
 FIRST_ROWS = {"as it is": 3_000, "light": 20_000}  #: of both topics together, in the turn that finds the rate
 QUIET_S = 1.5  #: longer than the gap between two batches
 PATIENCE_S = 240.0
@@ -71,27 +74,32 @@ def capacity(run: Run, scale: float) -> dict[str, Any]:
 
 
 def _turns(run: Run, name: str, turns: int, seconds: float) -> dict[str, Any]:
-    engines = {"ours": lambda: ours(run, QUERIES[name]()), "plain": lambda: plain(run, QUERIES[name]())}
+    engines: dict[str, Callable[[], AbstractContextManager[Engine]]] = {
+        "ours": lambda: ours(run, QUERIES[name](), fuse=True),
+        "ours, sources apart": lambda: ours(run, QUERIES[name](), fuse=False),
+        "plain": lambda: plain(run, QUERIES[name]()),
+    }
     rows = FIRST_ROWS[name]
     found: dict[str, list[Drain]] = {engine: [] for engine in engines}
-    for turn in range(turns + 1):  # the first one warms up, and finds how many rows take so long
+    for turn in range(WARM_UPS + turns):
         rates = []
         for engine, start in list(engines.items()) if turn % 2 == 0 else list(engines.items())[::-1]:
             with start() as at_work:
-                drain = drained(run, at_work, rows, credit=turn == turns)
+                drain = drained(run, at_work, rows, credit=turn == WARM_UPS + turns - 1)
             rates.append(drain.rate)
-            if turn > 0:
+            if turn >= WARM_UPS:
                 found[engine].append(drain)
-        if turn == 0:
-            rows = int(seconds * sum(rates) / len(rates))
+        if turn < WARM_UPS:
+            rows = int(seconds * max(rates))
     return {engine: [{**asdict(drain), "rate": drain.rate} for drain in drains] for engine, drains in found.items()}
 
 
 @contextmanager
-def ours(run: Run, queries: Mapping[str, Query]) -> Iterator[Engine]:
-    """Sources, streams and queries under the controller, which may shed nothing."""
+def ours(run: Run, queries: Mapping[str, Query], fuse: bool) -> Iterator[Engine]:
+    """The queries under the controller, which may shed nothing; they make their sources' rows themselves, or these are
+    tasks of their own (not `fuse`)."""
     session = run.session
-    start_taxi_drives(session, RESTRICTIONS, queries)
+    start_taxi_drives(session, RESTRICTIONS, queries, fuse=fuse)
     try:
         instances = {id: i.run_id for id, i in session.runtime.instances.items()}
         yield Engine(dict(session.runtime.deployment.results), {id: run or "" for id, run in instances.items()})
@@ -130,8 +138,8 @@ def drained(run: Run, at_work: Engine, rows: int, credit: bool) -> Drain:
     charges = Charges(manager)
     before = counted(run, at_work)
     process = psutil.Process(pid(manager))
-    fast = max(rows / 3.0, 1_000.0)  # rows/s
-    load = run.inject(trips(fast / len(TOPICS), rows / fast))
+    fast = max(rows / INJECT_S, 1_000.0)  # rows/s
+    load = run.inject(trips(fast / len(TOPICS), rows / fast, partitions=PARTITIONS))
     begun, cpu = time.monotonic() - load.position(), cpu_s(process)
     last, ended, cpu_then = before, begun, cpu
     while True:

@@ -151,9 +151,9 @@ class Run:
 
     def _row_cpu(self, idle: Mapping[str, float]) -> float:
         """% of one core for a row/s of all inputs together: what each task uses for a row that it reads, and how many
-        of the rows that is, where each topic brings as many and every query reads all."""
+        of the rows that is, where each topic brings as many and every query reads all, be it from the topics."""
         used, rows = self._by_task(lambda i: i.cpu), self._by_task(lambda i: i.in_rate)
-        sources = [task.id for task in self._snapshot().tasks if not task.upstream]
+        sources = [task.id for task in self._snapshot().tasks if not task.upstream and task.priority is None]
         share = {task: 1 / len(sources) if task in sources else 1.0 for task in used}
         return sum(
             share[task] * max(used[task] - idle.get(task, 0.0), 0.0) / rows[task] for task in used if rows[task] > 0

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from benchmarks.evaluation import delays
 from benchmarks.evaluation.applications import TOPICS
-from benchmarks.evaluation.capacity import capacity, cpu_s, pid
+from benchmarks.evaluation.capacity import PARTITIONS, capacity, cpu_s, pid
 from benchmarks.evaluation.cluster import Run, running
 from benchmarks.evaluation.parts import parts
 from benchmarks.evaluation.steps import longest_batches
@@ -28,7 +28,7 @@ MIB = 2**20
 
 def costs(out: Path, scale: float) -> dict[str, Any]:
     """All of it in one session, one part after the other."""
-    with running(out / "costs.jsonl", dict.fromkeys(TOPICS, 1)) as run:
+    with running(out / "costs.jsonl", dict.fromkeys(TOPICS, PARTITIONS)) as run:
         timed = _Timed()
         found: dict[str, Any] = {"capacity": timed("capacity", lambda: capacity(run, scale))}
         found["parts"] = timed("parts", lambda: parts(run, scale))

@@ -62,7 +62,7 @@ def costs_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
     for name in runs[0]["capacity"]:
         turns = [run["capacity"][name] for run in runs]
         every = [ratio for each in turns for ratio in ratios(each)]
-        by_engine = {engine: _middle([d for each in turns for d in each[engine]]) for engine in ("ours", "plain")}
+        by_engine = {engine: _middle([d for each in turns for d in each[engine]]) for engine in turns[0]}
         for engine, cost in by_engine.items():
             rate = median(d["rate"] for each in turns for d in each[engine])
             capacity.append(
@@ -78,10 +78,11 @@ def costs_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
             "Costs",
             "What one core carries of Taxi Drives when nothing is shed: the rows of a backlog of both topics, by the "
             "time from the first row into the topics to the last row out of the last query, in turns on the same task "
-            "manager. Ours has two sources, four streams and two queries (three instances), shedders open and the "
-            "controller observing; plain Spark has what one would write without us, two queries each of which reads, "
-            "parses and cleans both topics itself, without streams, shedders and weights, in the same mode and with "
-            "the same settings of readers and writers. *as it is*: the queries of the scenarios, which look for the "
+            "manager. Ours is two queries (three instances) that make their sources' rows themselves, shedders open "
+            "and the controller observing; with `--no-fuse` the two sources are tasks of their own, with four streams; "
+            "plain Spark is what one would write without us, two queries each of which reads, parses and cleans both "
+            "topics, without shedders and weights, in the same mode and with the same settings of readers and writers. "
+            "*as it is*: the queries of the scenarios, which look for the "
             "nearest stands and keep totals; *light*: a filter in their place, so that what is around the queries "
             "shows. CPU is that of the task manager's process, for a row of the input, both queries together.",
             "",
@@ -108,7 +109,7 @@ def _difference(name: str, ours: Spent, plain: Spent) -> str:
     """Where the difference goes, in words."""
     more = ours.total - plain.total
     queries, beside = ours.queries - plain.queries, ours.beside - plain.beside
-    said = [f"the sources' tasks take {ours.sources:.1f} us, which plain Spark has not"]
+    said = [f"the sources' tasks take {ours.sources:.1f} us, which plain Spark has not"] if ours.sources else []
     said.append(f"the queries' tasks {abs(queries):.1f} us {'more' if queries > 0 else 'less'}")
     said.append(f"what is beside the tasks {abs(beside):.1f} us {'more' if beside > 0 else 'less'}")
     return (
@@ -123,7 +124,8 @@ def _parts(runs: Sequence[Figures]) -> list[str]:
     twice = 2 * (us["read the topic"] + us[PLAIN])
     reading = us["read the stream"] + us["decode"] + us["shed what waited"]
     sending = us["encode for a stream"] + us["write to a stream"] + us["write to a second stream"]
-    source = us["read the topic"] + us["parse and clean"] + us["shed at the source"] + sending
+    made = us["read the topic"] + us["shed at the source"] + us["parse and clean"]
+    source = made + sending
     return [
         "What the parts of an instance cost, from micro-batches that differ by one thing each (CPU of the tasks; what "
         "Kafka's own threads take is not in it):",
@@ -132,9 +134,10 @@ def _parts(runs: Sequence[Figures]) -> list[str]:
         "|---|---:|",
         *(f"| {part} | {value:.1f} |" for part, value in us.items()),
         "",
-        f"So a row that two queries need costs ours {source + 2 * reading:.1f} us before any query's work "
-        f"({source:.1f} at the source, {reading:.1f} at each reading end), and plain Spark, whose queries both do, "
-        f"{twice:.1f} us. Spark pushes the filter that cleans trips in front of the parse and parses for it, too; ours "
+        f"So a row that two queries need costs ours {2 * made:.1f} us "
+        f"before any query's work, with the sources apart {source + 2 * reading:.1f} ({source:.1f} at the source, "
+        f"{reading:.1f} at each reading end), and plain Spark {twice:.1f}. "
+        "Spark pushes the filter that cleans trips in front of the parse and parses for it, too; ours "
         f"parses each row once, which saves {us[PLAIN] - us['parse and clean']:.1f} us of each parse.",
     ]
 

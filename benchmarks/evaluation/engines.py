@@ -19,8 +19,9 @@ from benchmarks.evaluation.course import COURSE, WARM_S, Course, Engine, Load, S
 from benchmarks.evaluation.flink.engine import flink
 from benchmarks.evaluation.flink.environment import FLINK_VERSION, environment
 from benchmarks.evaluation.plain import plain_spark
-from benchmarks.evaluation.row import ALONE, BOUNDED, FIXED, FLINK, PAPERS
+from benchmarks.evaluation.row import ALONE, BATCHED, BOUNDED, FIXED, FLINK, PAPERS, REACTIVE
 from benchmarks.evaluation.scenarios import CALM, LONG_S
+from qod_magics.application.stream import Mode
 from qod_magics.controller import read
 from qod_magics.errors import SetupError
 from qod_magics.kafka.offsets import end_offsets
@@ -29,10 +30,14 @@ from qod_magics.policies import policy
 from qod_magics.session import Session
 
 RESTRICTIONS = {"TDSnk1": (1, 0.1), "TDSnk2": (2, 0.2)}
-#: The paper's, and the best of the others.
-POLICIES = (PAPERS, "stream-economics-reactive")
+#: Ours: by which policy, and in which of Spark's modes.
+DECIDING: Mapping[str, tuple[str, Mode]] = {
+    PAPERS: (PAPERS, "auto"),
+    REACTIVE: (REACTIVE, "auto"),
+    BATCHED: (REACTIVE, "microbatch"),
+}
 #: In the order of their turns.
-ENGINES = (*POLICIES, ALONE, FIXED, BOUNDED, FLINK)
+ENGINES = (*DECIDING, ALONE, FIXED, BOUNDED, FLINK)
 #: Bounds of a batch that are tried, in seconds of what the task manager carries, and over what part of the load.
 BATCHES_S = (1.0, 2.0, 4.0)
 TRIED = 0.4
@@ -82,14 +87,16 @@ def engines(
             run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM).stop()
         rates = {times: run.rows_for(times) for _, times, _ in course}
         load = Load(run, rates, course).lasting(scale)
-        for name in (name for name in POLICIES if name in which):
-            _decide_by(run.session, name)
+        for name, (policy_name, mode) in DECIDING.items():
+            if name not in which:
+                continue
+            _decide_by(run.session, policy_name)
             with timed(name):
-                keep(name, *_course(load, out, name, lambda: _at_rest(run)))
+                keep(name, *_course(load, out, name, lambda: _at_rest(run), mode))
         if ALONE in which:
             with timed(ALONE), _alone(run.session):
                 keep(ALONE, *_course(load, out, "spark-alone", lambda: run.wait(WARM_S)))
-        held = fmean(found[POLICIES[0]]["3x"]["accuracy"].values()) if POLICIES[0] in found else None
+        held = fmean(found[PAPERS]["3x"]["accuracy"].values()) if PAPERS in found else None
         if FIXED in which and held is not None:
             with timed(FIXED), _held(run.session, held):
                 keep(FIXED, *_course(load, out, "fixed-drop", lambda: run.wait(WARM_S)))
@@ -111,6 +118,7 @@ def engines(
                 left_out[FLINK] = f"PyFlink {FLINK_VERSION} could not be installed or started"
     return {
         "engines": found,
+        "fused": True,  # our queries make their sources' rows themselves
         "left_out": left_out,
         "courses": courses,
         "fixed_drop_keeps": held,
@@ -193,13 +201,15 @@ def _held(session: Session, keep: float) -> Iterator[None]:
             session.override(name, None)
 
 
-def _course(load: Load, out: Path, name: str, warm: Callable[[], object]) -> tuple[dict[str, Any], Seen]:
+def _course(
+    load: Load, out: Path, name: str, warm: Callable[[], object], mode: Mode = "auto"
+) -> tuple[dict[str, Any], Seen]:
     """Run the load once on a session's engine, from the newest rows on: what came of each phase, and all that was
     seen."""
     run, session = load.run, load.run.session
     session.stop_all()
-    start_timed_taxi_drives(session, RESTRICTIONS)
-    path = out / f"engines-{name}.jsonl"
+    start_timed_taxi_drives(session, RESTRICTIONS, mode)
+    path = out / f"engines-{name.replace(', ', '-')}.jsonl"
     session.record(path)
     load.play(run, warm)
     run.wait(2 * session.controller.period_s)

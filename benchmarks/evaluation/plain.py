@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class PlainSpark:
     """The timed Taxi Drives as two plain queries on the task manager's own Spark session, one for each sink.
 
-    Each reads both topics itself, so no row takes a hop between queries; the recipes are the same. Micro-batches, one
-    as soon as the one before is done, of at most `rows` rows: Kafka's option `maxOffsetsPerTrigger`. That bounds a
-    batch, and with it how long results take, at a price in work for each batch. Nothing is dropped: what comes beyond
-    what the core carries waits. There are no stages, so ages are end to end only.
+    Each reads both topics itself; the recipes are the same. Micro-batches, one as soon as the one before is done, of at
+    most `rows` rows: Kafka's option `maxOffsetsPerTrigger`. That bounds a batch, and with it how long results take, at
+    a price in work for each batch. Nothing is dropped: what comes beyond what the core carries waits. There are no
+    stages, so ages are end to end only.
     """
 
     def __init__(self, session: Session, rows: int) -> None:

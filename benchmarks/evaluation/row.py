@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 PAPERS = "stream-economics"  #: the policy of the source
+REACTIVE = "stream-economics-reactive"  #: the best of the others
+BATCHED = f"{REACTIVE}, micro-batches"  #: the same where queries run in micro-batches
 #: The engines that it is set beside, as tables and figures name them.
 ALONE, FIXED, BOUNDED, FLINK = "spark alone", "fixed drop", "spark, bounded batches", "flink"
 

@@ -14,8 +14,9 @@ from benchmarks.evaluation.applications import TOPICS, points, start_knn, start_
 from benchmarks.evaluation.cluster import Run, running
 from qod_magics.controller import read
 from qod_magics.kafka.history import OffsetHistory
+from qod_magics.lines import queries
 from qod_magics.phases import Lines, is_repeated, period_s
-from qod_magics.verdict import queries, verdict
+from qod_magics.verdict import verdict
 
 CALM = 250.0  #: rows/s of both topics together while costs are measured
 CALM_S = 10.0  #: at least, once costs are measured and shedders are the controller's again
@@ -33,7 +34,7 @@ def same_priority(out: Path, scale: float) -> dict[str, Any]:
     record = out / "scenario1.jsonl"
     with running(record, dict.fromkeys(TOPICS, 1)) as run:
         start_taxi_drives(run.session, {"TDSnk1": (1, 0.4), "TDSnk2": (1, 0.6)})
-        _taxi_course(run, scale, over=1.45, heavy=2.2)
+        _taxi_course(run, scale, over=1.45, heavy=2.6)
     return {**_figures(record), **_taxi_figures(record)}
 
 
@@ -166,15 +167,15 @@ def _order(lines: Lines) -> list[str]:
     return found
 
 
-def rate_estimates(lines: Lines, loads: Sequence[Path], source: str, topic: str) -> dict[str, Any]:
+def rate_estimates(lines: Lines, loads: Sequence[Path], source: str, *topics: str) -> dict[str, Any]:
     """The input rate of a source that cycles were decided by, and that of the thesis (consumed rate, and the change of
-    the lag), against what the injectors had sent to its topic over the same seconds."""
+    the lag), against what the injectors had sent to its topics over the same seconds."""
     sent = [_sent(load) for load in loads]
     ours, theirs = [], []
     before: Mapping[str, Any] | None = None
     for line in lines:
         end = datetime.fromisoformat(line["at"]).timestamp()
-        truth = sum(each.rows(topic, end - period_s(line), end) for each in sent) / period_s(line)
+        truth = sum(each.rows(t, end - period_s(line), end) for each in sent for t in topics) / period_s(line)
         count = line["measured"]["counts"][source]
         if truth > 0:
             ours.append((line["measured"]["input_rate"][source], truth))

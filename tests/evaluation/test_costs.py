@@ -10,7 +10,8 @@ from benchmarks.evaluation.costs_section import Spent, costs_section, idle_each,
 from benchmarks.evaluation.delays import longest_gap
 from benchmarks.evaluation.parts import STEPS, steps
 
-TASKS = {"TDSrc1.1": 2.0, "TDSrc2.1": 2.0, "TDSnk1.1": 1.0, "TDSnk1.2": 1.0, "TDSnk2.1": 2.0}
+TASKS = {"TDSnk1.1": 2.0, "TDSnk1.2": 2.0, "TDSnk2.1": 3.0}
+APART = {"TDSrc1.1": 2.0, "TDSrc2.1": 2.0, "TDSnk1.1": 1.0, "TDSnk1.2": 1.0, "TDSnk2.1": 2.0}
 
 
 def drain(rate: float, jvm_cpu_s: float, tasks: dict[str, float] | None) -> dict[str, Any]:
@@ -21,6 +22,7 @@ def turns() -> dict[str, Any]:
     """Ours carries 0.7 of plain Spark, then 0.9."""
     return {
         "ours": [drain(7_000.0, 9.0, None), drain(9_000.0, 10.0, TASKS)],
+        "ours, sources apart": [drain(4_000.0, 10.0, APART)] * 2,
         "plain": [drain(10_000.0, 7.0, None), drain(10_000.0, 7.0, {"TDSnk1": 3.0, "TDSnk2": 3.0})],
     }
 
@@ -39,7 +41,8 @@ def run() -> dict[str, Any]:
 
 
 def test_cpu_is_told_by_what_spends_it() -> None:
-    assert spent(turns()["ours"][1]) == Spent(sources=40.0, queries=40.0, beside=20.0)
+    assert spent(turns()["ours"][1]) == Spent(sources=0.0, queries=70.0, beside=30.0)
+    assert spent(turns()["ours, sources apart"][1]) == Spent(sources=40.0, queries=40.0, beside=20.0)
     assert spent(turns()["plain"][1]) == Spent(sources=0.0, queries=60.0, beside=10.0)
     assert spent(turns()["plain"][0]) is None
 
@@ -75,10 +78,14 @@ def test_the_longest_gap_is_one_that_ends_after_the_call() -> None:
 def test_the_section_says_where_the_difference_goes_and_which_ratio_falls_short() -> None:
     text, rows = costs_section([run()])
     assert (
-        "a row costs ours 30.0 us more than plain Spark: the sources' tasks take 40.0 us, which plain Spark has not, "
-        "the queries' tasks 20.0 us less, and what is beside the tasks 10.0 us more." in text
+        "a row costs ours 30.0 us more than plain Spark: the queries' tasks 10.0 us more, and what is beside the tasks "
+        "20.0 us more." in text
     )
-    assert "costs ours 24.0 us before any query's work (12.0 at the source, 6.0 at each reading end)" in text
+    assert "| light | ours, sources apart | 4,000 | 100.0 | 40.0 | 40.0 | 20.0 |" in text
+    assert (
+        "costs ours 12.0 us before any query's work, with the sources apart 24.0 (12.0 at the source, 6.0 at each "
+        "reading end), and plain Spark 8.0." in text
+    )
     assert not rows[0].short
     assert rows[0].middle == pytest.approx(0.8)
     (longest,) = [row for row in rows if "micro-batch" in row.what]

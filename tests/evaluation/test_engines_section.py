@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.evaluation.engines_section import engines_section
+from benchmarks.evaluation.row import BATCHED, PAPERS, REACTIVE
+
+
+def phase(accuracy: float, age_ms: float | None = 100.0) -> dict[str, Any]:
+    return {
+        "waiting_rows": 100,
+        "accuracy": {"TDSnk1": accuracy, "TDSnk2": 1.0},
+        "end_to_end_ms": {} if age_ms is None else {"TDSnk2": {"p50": age_ms, "p95": age_ms, "p99": age_ms}},
+        "inside_ms": {},
+    }
+
+
+def run(**engines: dict[str, Any]) -> dict[str, Any]:
+    names = {"papers": PAPERS, "reactive": REACTIVE, "batched": BATCHED}
+    return {
+        "engines": {names[name]: {"3x": figures} for name, figures in engines.items()},
+        "rows_per_s": {"3x": 1000.0},
+        "rows_per_batch": None,
+        "flink_carries": None,
+        "left_out": {},
+        "fused": True,
+    }
+
+
+def test_what_the_mode_makes_of_it_is_told_by_the_medians() -> None:
+    runs = [run(papers=phase(0.5), reactive=phase(each, 90.0), batched=phase(1.0, 2000.0)) for each in (0.1, 0.3, 0.2)]
+    text, _ = engines_section(runs)
+    assert "keeps 1.00 of its rows at 3x in micro-batches and 0.20 in real-time mode" in text
+    assert "are 2.0 s and 0.1 s old in the median" in text
+
+
+def test_where_the_modes_were_not_compared_nothing_is_told_of_them() -> None:
+    both = run(papers=phase(0.5), reactive=phase(0.2, None), batched=phase(1.0, None))
+    for runs in ([run(papers=phase(0.5), reactive=phase(0.2))], [both]):
+        text, _ = engines_section(runs)
+        assert "real-time mode, which brings" not in text
