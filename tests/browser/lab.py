@@ -28,6 +28,19 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 UP_S = 120.0
 PATIENCE_S = 120.0  #: what is drawn is waited for; no longer than it takes
 
+#: A kernel overlooks a request that arrives while it sends a reply, until the next one arrives: ipykernel 7 sends past
+#: the stream that waits for requests. So it is asked something now and then.
+ASK = """() => { const ask = () => {
+    const kernel = jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel;
+    if (kernel?.connectionStatus === 'connected') kernel.requestKernelInfo().catch(() => {});
+}; setInterval(ask, 5000); }"""
+
+#: What is evaluated in a page has no limit of time of its own.
+COMMAND = """([name, given, ms]) => new Promise((done, fail) => {
+    jupyterapp.commands.execute(name, given).then(() => done(null), fail);
+    setTimeout(() => fail(new Error(`${name} has not ended within ${ms / 1000} s`)), ms);
+})"""
+
 #: No news, no question about news, and outputs that are not scrolled within the cell.
 SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -131,6 +144,7 @@ class Notebook:
         page.goto(address, wait_until="domcontentloaded")
         page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=180_000)
         page.wait_for_function("window.jupyterapp && jupyterapp.shell.currentWidget?.sessionContext?.isReady")
+        page.evaluate(ASK)
         page.evaluate("document.querySelector('#jp-left-stack') && jupyterapp.shell.collapseLeft()")
 
     def _received(self, frame: bytes | str) -> None:
@@ -145,9 +159,7 @@ class Notebook:
 
     def command(self, name: str, **arguments: Any) -> None:
         """Carry out one of JupyterLab's commands, and wait for it."""
-        self.page.evaluate(
-            "([name, given]) => jupyterapp.commands.execute(name, given).then(() => null)", [name, arguments]
-        )
+        self.page.evaluate(COMMAND, [name, arguments, 1000 * PATIENCE_S])
 
     def run(self, cell: int, wait: bool = True) -> None:
         """Run the code cell at this position, counted among all cells."""
