@@ -34,7 +34,7 @@ def same_priority(out: Path, scale: float) -> dict[str, Any]:
     record = out / "scenario1.jsonl"
     with running(record, dict.fromkeys(TOPICS, 1)) as run:
         start_taxi_drives(run.session, {"TDSnk1": (1, 0.4), "TDSnk2": (1, 0.6)})
-        _taxi_course(run, scale, over=1.45, heavy=2.6)
+        _taxi_course(run, scale, over=1.45, heavy=2.4)
     return {**_figures(record), **_taxi_figures(record)}
 
 
@@ -115,7 +115,7 @@ def _taxi_course(run: Run, scale: float, over: float, heavy: float) -> None:
     run.session.add_task_manager(cpus=[run.last_core])
     run.until_settled(20 * scale)
     run.phase("heavier")
-    loads.append(run.inject(trips(second / 2, LONG_S, seed=3)))
+    loads.append(run.inject(trips([[0, 0], [20 * scale, second / 2]], LONG_S, seed=3)))
     run.until_settled(60 * scale)
     run.phase("calm-again")
     for load in loads:
