@@ -34,7 +34,7 @@ def same_priority(out: Path, scale: float) -> dict[str, Any]:
     record = out / "scenario1.jsonl"
     with running(record, dict.fromkeys(TOPICS, 1)) as run:
         start_taxi_drives(run.session, {"TDSnk1": (1, 0.4), "TDSnk2": (1, 0.6)})
-        _taxi_course(run, scale, over=1.45, heavy=2.4)
+        _taxi_course(run, scale, over=1.45, heavy=2.9)
     return {**_figures(record), **_taxi_figures(record)}
 
 
