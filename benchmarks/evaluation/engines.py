@@ -58,7 +58,7 @@ def engines(
     Args:
         out: recordings go here.
         scale: share of the full length of the phases.
-        which: of `ENGINES`; the fixed drop needs the first policy, by whose accuracy it is chosen.
+        which: of `ENGINES`; the fixed drop needs the paper's policy, by whose accuracy it is chosen.
         course: the phases, of which one is `3x`.
         batch_s: bound of a batch of plain Spark, seconds of what the task manager carries; None: the best is found.
 

@@ -200,9 +200,7 @@ def _standing_still(engines: Sequence[str], runs: Sequence[Figures]) -> list[str
         if still:
             lines += [
                 f"In {still} of {len(phases)} runs the queries of {engine} stood still: from soon after their start no "
-                "batch ended, though Spark called them active. A cause was found since, and mended: what queries "
-                "before them had left unsent for a topic that was gone held up the Kafka producer that all queries of "
-                "a task manager shared.",
+                "batch ended, though Spark called them active.",
                 "",
             ]
     return lines

@@ -102,7 +102,7 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
 
 
 def _taxi_course(run: Run, scale: float, over: float, heavy: float) -> None:
-    """Calm, then a load of `over` times one task manager, a second one, `heavy` times, and calm again."""
+    """Calm, a load that rises to `over` times one task manager, a second one, a rise to `heavy` times, calm again."""
     run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM)
     run.until_settled(CALM_S)
     first = max(run.rows_for(over) - CALM, CALM)

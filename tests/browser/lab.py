@@ -28,8 +28,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 UP_S = 120.0
 PATIENCE_S = 120.0  #: what is drawn is waited for; no longer than it takes
 
-#: A kernel overlooks a request that arrives while it sends a reply, until the next one arrives: ipykernel 7 sends past
-#: the stream that waits for requests. So it is asked something now and then.
+#: ipykernel up to 7.3 sends replies past the stream that waits for requests: a request that arrives meanwhile is
+#: overlooked until the next one arrives. So the kernel is asked something now and then.
 ASK = """() => { const ask = () => {
     const kernel = jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel;
     if (kernel?.connectionStatus === 'connected') kernel.requestKernelInfo().catch(() => {});
