@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from qod_magics.session import Session
 
 
+#: Of a stream that waits for a reader.
+DECLARED = (
+    "is declared; it starts when a query reads it (--priority, --min-accuracy or --sink would make it a query itself)"
+)
+
+
 class StreamHandle:
     """What a stream's name is bound to in the notebook."""
 
@@ -45,7 +51,7 @@ class StreamHandle:
         if self.dry_run:
             return f"{self.name} is well-formed (dry run: nothing was started)"
         if self.name in self.session.application.waiting:
-            return f"{self.name} is declared; it starts when a query reads it"
+            return f"{self.name} {DECLARED}"
         instances = instances_with(self.session, self.name)
         reasons = {i.mode_why for i in instances if i.mode_why}
         why = f" ({next(iter(reasons))})" if reasons else ""
@@ -59,5 +65,5 @@ class StreamHandle:
         if self.name not in self.session.application:
             return f"{self.name}: stopped"
         if self.name in self.session.application.waiting:
-            return f"{self.name} is declared; it starts when a query reads it"
+            return f"{self.name} {DECLARED}"
         return stream_text(self.session, self.name)

@@ -17,6 +17,7 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
 from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
+from qod_magics.handle import DECLARED
 from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.session import Session, StreamHandle
 from qod_magics.spark.deployment import Deployment
@@ -222,7 +223,7 @@ def test_a_stream_that_is_no_more_says_so(made: Made) -> None:
 
 def test_a_stream_that_waits_says_for_what(tmp_path: Any) -> None:
     made = Made(application(stream("Src", topic="trips")), tmp_path)
-    assert repr(StreamHandle(made, "Src")) == "Src is declared; it starts when a query reads it"
+    assert repr(StreamHandle(made, "Src")) == f"Src {DECLARED}"
 
 
 # -- the repr of a session ---------------------------------------------------------------------------------------------

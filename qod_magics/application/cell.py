@@ -52,6 +52,7 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
         sink=options.sink,
         mode=options.mode,
         trigger_s=options.trigger_s,
+        max_latency_s=options.max_latency_s,
         fuse=options.fuse,
     )
 

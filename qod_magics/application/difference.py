@@ -45,13 +45,18 @@ def difference(old: Iterable[TaskSpec], new: Iterable[TaskSpec]) -> Difference:
             group = "replace"
         elif graph.ancestors(upstreams, (id_,)) & fresh:
             group = "rebuild"
-        elif old_edges[id_] != new_edges[id_] or before[id_].trigger_s != spec.trigger_s:
+        elif old_edges[id_] != new_edges[id_] or _timing(before[id_]) != _timing(spec):
             group = "restart"
         else:
             group = "unchanged"
         groups[group].append(id_)
     stop = tuple(id_ for id_ in before if id_ not in after)
     return Difference(stop=stop, **{name: tuple(ids) for name, ids in groups.items()})
+
+
+def _timing(spec: TaskSpec) -> object:
+    """How often it is to give results, and how soon."""
+    return spec.trigger_s, spec.max_latency_s
 
 
 def _work(spec: TaskSpec) -> object:
@@ -61,7 +66,7 @@ def _work(spec: TaskSpec) -> object:
 
 def _unrestricted(stream: StreamDeclaration) -> StreamDeclaration:
     # the sink is compared as the task's, where "none stated" and "memory" are the same
-    return replace(stream, priority=None, min_accuracy=None, sink=None, trigger_s=None, fuse=True)
+    return replace(stream, priority=None, min_accuracy=None, sink=None, trigger_s=None, max_latency_s=None, fuse=True)
 
 
 def _edges(specs: Mapping[str, TaskSpec]) -> dict[str, frozenset[tuple[str, int, str | None]]]:

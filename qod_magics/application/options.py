@@ -28,6 +28,7 @@ class StreamOptions:
     sink: Sink | None = None
     mode: Mode = "auto"
     trigger_s: float | None = None  #: seconds
+    max_latency_s: float | None = None  #: seconds
     starting: Starting = "latest"
     fuse: bool = True
     sql: bool = False
@@ -166,7 +167,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--mode",
         "mode",
-        "Spark's real-time mode or micro-batches; auto takes real-time wherever the plan allows",
+        "Spark's real-time mode or micro-batches; auto: micro-batches for what keeps state, else real-time mode",
         metavar="|".join(MODES),
         convert=_choice(MODES),
         choices=MODES,
@@ -175,6 +176,13 @@ OPTIONS: tuple[Option, ...] = (
         "--trigger",
         "trigger_s",
         "seconds between two batches (real-time mode: the length of one, at least 5)",
+        metavar="S",
+        convert=_seconds,
+    ),
+    Option(
+        "--max-latency",
+        "max_latency_s",
+        "seconds that a row may take to its result; below 1, what keeps state runs in real-time mode, too",
         metavar="S",
         convert=_seconds,
     ),

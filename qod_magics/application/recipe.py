@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qod_magics.application.names import SOURCE
 from qod_magics.application.quiet import analysis_errors_unprinted
-from qod_magics.application.sql_names import tables_read
+from qod_magics.application.sql_names import aggregates, tables_read
 from qod_magics.application.views import temporary_views
 from qod_magics.errors import ApplicationError, QodError
 
@@ -58,6 +58,11 @@ class SqlRecipe:
     def names(self) -> frozenset[str] | None:
         """Tables that the text reads. Raises ApplicationError for text that can't be read."""
         return frozenset(tables_read(self.sql))
+
+    @cached_property
+    def aggregates(self) -> bool:
+        """Whether the text groups, aggregates or removes duplicates."""
+        return aggregates(self.sql)
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
         """Inputs that no FROM or JOIN names; none when the text can't be read, which is then Spark's to judge."""

@@ -37,6 +37,15 @@ def tables_read(sql: str) -> tuple[str, ...]:
     return tuple(found.values())
 
 
+def aggregates(sql: str) -> bool:
+    """Whether a Spark SQL query groups, aggregates or removes duplicates: as a stream it keeps state. False for text
+    that can't be read, which is Spark's to judge."""
+    try:
+        return _parse(sql).find(exp.Group, exp.Distinct, exp.AggFunc) is not None
+    except ApplicationError:
+        return False
+
+
 def _is_read(table: exp.Table) -> bool:
     """Not for functions, qualified names, names inside hints, and what a WITH of the text defines."""
     if not isinstance(table.this, exp.Identifier) or table.args.get("db") is not None:

@@ -68,6 +68,7 @@ class StreamDeclaration:
     sink: Sink | None = None
     mode: Mode = "auto"
     trigger_s: float | None = None  #: seconds between batches; None: the runtime's choice
+    max_latency_s: float | None = None  #: how old a row may be when it is in the result, seconds; None: not stated
     fuse: bool = True  #: may share a Spark query with its neighbour
 
     def __post_init__(self) -> None:
@@ -124,6 +125,8 @@ class StreamDeclaration:
             raise ApplicationError(f"parallelism counts instances: a whole number from 1, not {self.parallelism!r}")
         if self.trigger_s is not None and not (math.isfinite(self.trigger_s) and self.trigger_s > 0):
             raise ApplicationError(f"trigger is in seconds and above 0, not {self.trigger_s!r}")
+        if self.max_latency_s is not None and not (math.isfinite(self.max_latency_s) and self.max_latency_s > 0):
+            raise ApplicationError(f"the greatest latency is in seconds and above 0, not {self.max_latency_s!r}")
 
     def _check_inputs(self) -> None:
         if not isinstance(self.inputs, TopicInput) and len(set(self.inputs)) < len(self.inputs):

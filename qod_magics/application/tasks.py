@@ -108,6 +108,16 @@ class TaskSpec:
         """Seconds between batches, as the streams that state it agree; None if none does."""
         return next((stream.trigger_s for stream in self.streams if stream.trigger_s is not None), None)
 
+    @property
+    def aggregates(self) -> bool:
+        """Whether the text of one of its SQL recipes does; of Python recipes only a plan tells."""
+        return any(isinstance(s.recipe, SqlRecipe) and s.recipe.aggregates for s in self.streams)
+
+    @property
+    def max_latency_s(self) -> float | None:
+        """The least that one of its streams states, seconds; None if none does."""
+        return min((s.max_latency_s for s in self.streams if s.max_latency_s is not None), default=None)
+
 
 #: Pairs of a stream and another that reads it.
 Edges = Collection[tuple[str, str]]

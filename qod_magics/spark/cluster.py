@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core import snapshot as core
+from qod_magics.core.optional import BATCH_RATE, TRIGGER
 from qod_magics.core.runtime import Event
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.placement import Homeless, Placer
@@ -180,6 +181,10 @@ class Cluster:
             extra: dict[str, Any] = {"state": instance.state.value}
             if instance.mode:
                 extra["mode"] = instance.mode
+            if instance.mode == "micro-batch" and reading is not None:
+                extra[BATCH_RATE.name] = round(reading.batch_rate, 4)
+                if instance.job.trigger_s is not None:
+                    extra[TRIGGER.name] = instance.job.trigger_s
             if instance.python_cpu and reading is not None and reading.cpu is not None:
                 extra["python_cpu"] = round(instance.python_cpu, 2)
                 reading = replace(reading, cpu=reading.cpu + instance.python_cpu)

@@ -259,4 +259,6 @@ class Deployment:
             sink=spec.sink,
             results=None if probe else self.results.get(spec.id),
             trigger_s=spec.trigger_s,
+            max_latency_s=spec.max_latency_s,
+            aggregates=spec.aggregates,
         )

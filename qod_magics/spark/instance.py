@@ -14,15 +14,16 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import QodError, TaskManagerError
-from qod_magics.spark.bound import AIM, Bound, Took
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.meter import Meter, Reading
+from qod_magics.spark.narrow import plan_of
 from qod_magics.spark.pipeline import Job, Workshop
 from qod_magics.spark.progress import Batch, batch_of
 from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.reason import reason
 from qod_magics.spark.server import REPORTS_KEPT
+from qod_magics.spark.state import keeps_state
 from qod_magics.spark.stillness import Stillness
 from qod_magics.spark.task_manager import TaskManager
 
@@ -33,8 +34,13 @@ if TYPE_CHECKING:
 REALTIME_BATCH_S = 5.0
 #: Batches of a new run are taken to be no shorter, seconds.
 SHORT_BATCH_S = 0.5
-#: Micro-batches this far apart leave the fixed cost of a batch small and still report several times a period.
-MICROBATCH_TRIGGER_S = 2.0
+#: Records of a topic that one micro-batch reads at most: a generous bound for catching up from old offsets, where one
+#: batch would read the whole backlog.
+MOST_RECORDS = 250_000
+#: Micro-batches give results no sooner than after about this, seconds: who asks for less gets real-time mode.
+BATCH_LATENCY_S = 1.0
+#: Why a query that keeps state runs in micro-batches unless a mode is asked for.
+STATE_IN_BATCHES = "it keeps state, which a micro-batch updates once for all rows of a key, real-time mode row by row"
 
 
 class State(Enum):
@@ -72,7 +78,7 @@ class Instance:
     run_id: str | None = None
     mode: str | None = None  #: "real-time" or "micro-batch"
     mode_why: str = ""
-    bound: Bound = field(default_factory=Bound)  #: of a micro-batch
+    keeps_state: bool | None = None  #: whether its plan does; None: not looked at yet
     meter: Meter = field(default_factory=Meter)
     reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
     missed: int = 0  #: finished batches whose reports Spark let go of before they were asked for, not told of yet
@@ -101,7 +107,7 @@ class Instance:
         its checkpoint."""
         self.meter, self.held, self.unended = before.meter, before.held, before.unended
         if not afresh:
-            self.no_realtime, self.bound = before.no_realtime, before.bound
+            self.no_realtime, self.keeps_state = before.no_realtime, before.keeps_state
             self.checkpoint, self.begun = before.checkpoint, before.begun
 
     def start(
@@ -110,9 +116,9 @@ class Instance:
         board: DialBoard,
         kafka: Mapping[str, str],
         dials: Mapping[str, float],
-        period_s: float,
     ) -> None:
-        """Build the job on this task manager and start it from its checkpoint, in real-time mode if it can be.
+        """Build the job on this task manager and start it from its checkpoint, in the mode in which a core carries more
+        of it: real-time mode where it keeps no state and Spark takes it, else micro-batches.
 
         Raises:
             QodError: it can't be built or started there.
@@ -129,14 +135,15 @@ class Instance:
             self._end_before(task_manager)
             task_manager.turn(dials)
             workshop = Workshop(task_manager.spark, board, task_manager.reading, task_manager.dials, kafka)
-            refusal = self.job.only_microbatch or self.no_realtime
-            if self.mode_wanted == "microbatch":
-                refusal = "asked for by --mode microbatch"
-            if self.mode_wanted == "realtime" and refusal:
-                raise TaskManagerError(f"{self.id} can't run in real-time mode: {refusal}.")
+            try:
+                refusal = self._against_realtime(workshop)
+            except QodError:
+                raise
+            except Exception as error:
+                raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
             if not refusal:
                 try:
-                    self._begin(task_manager, workshop, realtime=True, period_s=period_s)
+                    self._begin(task_manager, workshop, realtime=True)
                     return
                 except QodError:
                     raise
@@ -150,11 +157,39 @@ class Instance:
                         ) from error
                     refusal = self.no_realtime = reason(error)
             try:
-                self._begin(task_manager, workshop, realtime=False, period_s=period_s, why=refusal)
+                self._begin(task_manager, workshop, realtime=False, why=refusal)
             except QodError:
                 raise
             except Exception as error:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
+
+    def _against_realtime(self, workshop: Workshop) -> str:
+        """Why it runs in micro-batches; "" where it runs in real-time mode, or that is to be tried. Raises
+        TaskManagerError where real-time mode was asked for, and is out of the question."""
+        refusal = self.job.only_microbatch or self.no_realtime
+        if self.mode_wanted == "realtime":
+            if refusal:
+                raise TaskManagerError(f"{self.id} can't run in real-time mode: {refusal}.")
+            return ""
+        if self.mode_wanted == "microbatch":
+            return "asked for by --mode microbatch"
+        if refusal:
+            return refusal
+        if self.job.max_latency_s is not None and self.job.max_latency_s < BATCH_LATENCY_S:
+            return ""
+        if self.keeps_state is None:
+            self.keeps_state = self.job.aggregates or self._plan_keeps_state(workshop)
+        return STATE_IN_BATCHES if self.keeps_state else ""
+
+    def _plan_keeps_state(self, workshop: Workshop) -> bool:
+        """Whether its plan does; False where Spark explains none, as of SQL texts over views."""
+        with workshop.result(self.job) as rows:
+            try:
+                return keeps_state(plan_of(rows))
+            except Exception as error:
+                if type(error).__name__ != "AnalysisException":
+                    raise
+                return False
 
     def _end_before(self, task_manager: TaskManager) -> None:
         """Two runs at once would write their rows twice: the one before has to end."""
@@ -169,22 +204,19 @@ class Instance:
             ) from error
         self.unended = None
 
-    def _begin(
-        self, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, period_s: float, why: str = ""
-    ) -> None:
+    def _begin(self, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, why: str = "") -> None:
         trigger = self.job.trigger_s
         last: Exception | None = None
         for output_mode in self._output_modes(realtime):
             try:
-                with workshop.result(self.job, None if realtime else self.bound.records) as rows:
+                with workshop.result(self.job, None if realtime else MOST_RECORDS) as rows:
                     writer = workshop.writer(self.job, rows)
                     writer = writer.queryName(self.id).option("checkpointLocation", self.checkpoint)
                     writer = writer.outputMode(output_mode)
                     if realtime:
                         writer = writer.trigger(realTime=f"{max(trigger or 0.0, REALTIME_BATCH_S):g} seconds")
                     else:
-                        pause = trigger or min(MICROBATCH_TRIGGER_S, AIM * period_s)
-                        writer = writer.trigger(processingTime=f"{pause:g} seconds")
+                        writer = writer.trigger(processingTime=f"{trigger or 0.0:g} seconds")
                     query = writer.start()
                 break
             except QodError:
@@ -346,21 +378,6 @@ class Instance:
         """How far its present run has come: the number of the last batch of which it reported the end, with rows or
         without; -1 before the first. A run whose number stays the same ends no batch."""
         return -1 if self.run_id is None else self.meter.last.get(self.run_id, -1)
-
-    def next_bound(self, period_s: float) -> int | None:
-        """A better bound on the records of a micro-batch; None: leave it. A new bound needs a restart of the query.
-
-        What a recipe reads by itself has no bound of ours.
-        """
-        if self.mode != "micro-batch" or not self.job.feeds:
-            return None
-        batches = [batch for _, batch in self.meter.spans if batch.run_id == self.run_id]
-        return self.bound.better([Took(_most(b), b.end - b.start, b.planning_s) for b in batches], period_s)
-
-
-def _most(batch: Batch) -> int:
-    """Records from the topic that gave most: each has the bound for itself."""
-    return max((feed.read or 0 for feed in batch.feeds), default=0)
 
 
 def refuses_realtime(error: BaseException | str) -> bool:

@@ -35,8 +35,8 @@ class Metrics:
     def sample(self) -> None:
         """Read the CPU of all cores and the ends of all topics now. Raises KafkaError."""
         for manager in list(self.cluster.task_managers.values()):
-            if manager.core_meter is not None:
-                manager.core_meter.sample()
+            if manager.cpu_meter is not None:
+                manager.cpu_meter.sample()
         topics = self.cluster.deployment.topics()
         if topics:
             with self._sampling:  # answers that overtake each other would look like topics made anew
@@ -54,24 +54,26 @@ class Metrics:
         manager.silent_since = None if answer is None else since or now
 
     def _measure(self, manager: TaskManager, views: Sequence[InstanceView]) -> None:
-        """CPU of its cores over the same time as that of its instances: the period before their last reports.
+        """CPU of its cores, or unpinned of its processes, over the same time as that of its instances: the period
+        before their last reports.
 
         What is not its tasks' (collection, compilation, commits, other programs) comes in bursts: it enters as its
         moving average over some periods, lest each burst shed rows.
         """
-        if manager.core_meter is None:  # out of reach: what its tasks use is all that is known
+        if manager.cpu_meter is None:  # out of reach: what its tasks use is all that is known
             known = [v.reading.cpu or 0.0 for v in views if v.reading is not None]
             self.cluster.cpu[manager.id] = sum(known)
             return
         ages = [v.age_s for v in views if v.age_s < 2 * self.cluster.period_s]
         end = time.monotonic() - (sum(ages) / len(ages) if ages else 0.0)
-        busy = manager.core_meter.mean(end - self.cluster.period_s, end)
+        busy = manager.cpu_meter.mean(end - self.cluster.period_s, end)
         if busy is None:
             return
         tasks = sum(v.reading.cpu or 0.0 for v in views if v.reading is not None)
         others = self._others.setdefault(manager.id, deque(maxlen=OTHERS_PERIODS))
         others.append(max(busy - tasks, 0.0))
-        self.cluster.cpu[manager.id] = min(tasks + sum(others) / len(others), 100.0 * len(manager.core_meter.cpus))
+        most = max(100.0 * manager.cpu_meter.cores, busy)  # an unpinned one may use more cores than it has
+        self.cluster.cpu[manager.id] = min(tasks + sum(others) / len(others), most)
 
     def observation(self) -> Observation:
         """What is known now, and the events since the last one."""

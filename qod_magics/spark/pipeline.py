@@ -71,6 +71,8 @@ class Job:
     sink: Sink | None  #: of a query
     results: str | None  #: the topic behind a memory sink; instance i writes its partition i
     trigger_s: float | None
+    max_latency_s: float | None = None  #: how old a row may be when it is in the result, seconds
+    aggregates: bool = False  #: whether an SQL text of its recipes does: their plans can't be explained
     run: str = ""  #: names the directory of a file sink: another one for each checkpoint
 
     @property
@@ -126,7 +128,8 @@ class Workshop:
     @contextmanager
     def result(self, job: Job, max_offsets: int | None = None) -> Iterator[DataFrame]:
         """The recipe's output over this job's feeds, shedders and counts in place. Start it within the context:
-        an SQL recipe's views stand only so long."""
+        an SQL recipe's views stand only so long. `max_offsets`: records of a topic that a micro-batch reads at most;
+        None: real-time mode."""
         spark: Any = self.spark
         inputs: dict[str, DataFrame] = {}
         for feed in job.feeds:
@@ -172,9 +175,10 @@ class Workshop:
         return self._to_kafka(records)
 
     def _rows(self, job: Job, feed: Feed, max_offsets: int | None) -> DataFrame:
+        batched = max_offsets is not None  # what a micro-batch reads is there already: waiting would gather nothing
         reader = (
             self.spark.readStream.format("kafka")
-            .options(**{**GATHERING_READER, **self.kafka})
+            .options(**{**({} if batched else GATHERING_READER), **self.kafka})
             .option("assign", json.dumps({feed.topic: list(feed.partitions)}))
             .option(
                 "startingOffsets", json.dumps({feed.topic: {str(p): feed.starting.get(p, -2) for p in feed.partitions}})

@@ -102,8 +102,8 @@ class SparkRuntime:
                 raise TaskManagerError(f"The session has ended: {manager.id!r} came too late.")
             if manager.id in self.task_managers:
                 raise TaskManagerError(f"There is a task manager {manager.id!r} already: take another name.")
-            if manager.core_meter is not None:
-                manager.core_meter.sample()
+            if manager.cpu_meter is not None:
+                manager.cpu_meter.sample()
             self.cluster.task_managers[manager.id] = manager
             self.cluster.cpu[manager.id] = 0.0
             self.cluster.event("task-manager-up", task_manager=manager.id, cores=manager.cores)
@@ -278,7 +278,5 @@ class SparkRuntime:
                 self.supervisor.retry()
             with suppress(Exception):
                 self.supervisor.keep_up()
-            with suppress(Exception):
-                self.supervisor.adapt()
             with suppress(Exception):
                 self.supervisor.notice(answers)

@@ -49,7 +49,6 @@ class Supervisor:
             self.cluster.board,
             self.cluster.kafka_options,
             self.cluster.dials_of(instance),
-            self.cluster.period_s,
         )
 
     def stop(self, instance: Instance, at_batch_end_s: float = 0.0) -> None:
@@ -368,22 +367,6 @@ class Supervisor:
             after=instance.failure,
             failures=instance.failures,
         )
-
-    def adapt(self) -> None:
-        """Bound micro-batches by what they took, so that none takes longer than two periods."""
-        for instance in list(self.cluster.instances.values()):
-            if instance.state is State.RUNNING:
-                better = instance.next_bound(self.cluster.period_s)
-                if better is not None:
-                    before = instance.bound.records
-                    instance.bound.change(better)
-                    self.cluster.event(
-                        "batch-bound",
-                        instance=instance.id,
-                        why=f"a batch takes at most {better:,} records of a topic from now on, not {before:,}: the "
-                        "query is started again for that",
-                    )
-                    begin(lambda i=instance: self.restart(i), f"bound-{instance.id}")  # type: ignore[misc]
 
     def notice(self, broker_answers: bool = True) -> None:
         """Restart each query in real-time mode that stands still, though Spark calls it active: no failure comes, and

@@ -33,7 +33,9 @@ def refusal(line: str, body: str, app: Application = APP) -> str:
 
 def test_options_reach_the_declaration() -> None:
     declaration = cell(
-        "q --from trips -p 2 -a 0.5 -n 3 --key zone --sink console --mode microbatch --trigger 2 --no-fuse", ""
+        "q --from trips -p 2 -a 0.5 -n 3 --key zone --sink console --mode microbatch --trigger 2 "
+        "--max-latency 4 --no-fuse",
+        "",
     )
     assert declaration == StreamDeclaration(
         "q",
@@ -46,6 +48,7 @@ def test_options_reach_the_declaration() -> None:
         sink=declaration.sink,
         mode="microbatch",
         trigger_s=2.0,
+        max_latency_s=4.0,
         fuse=False,
     )
     assert str(declaration.sink) == "console"

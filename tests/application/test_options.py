@@ -29,7 +29,7 @@ def test_a_name_alone_has_the_documented_defaults() -> None:
 def test_every_option_in_its_long_form() -> None:
     line = (
         'busy --topic nyc-taxi --schema "zone INT, at STRUCT<x: DOUBLE>" --starting earliest --priority 3 '
-        "--min-accuracy 0.4 --parallelism 2 --key zone --sink kafka:out --mode realtime --trigger 5 "
+        "--min-accuracy 0.4 --parallelism 2 --key zone --sink kafka:out --mode realtime --trigger 5 --max-latency 0.5 "
         "--no-fuse --sql --dry-run"
     )
     assert parse_stream_line(line) == StreamOptions(
@@ -44,6 +44,7 @@ def test_every_option_in_its_long_form() -> None:
         sink=KafkaTopic("out"),
         mode="realtime",
         trigger_s=5.0,
+        max_latency_s=0.5,
         fuse=False,
         sql=True,
         dry_run=True,
@@ -162,6 +163,7 @@ def test_any_line_parses_or_is_refused_in_one_line(line: str) -> None:
             "--min-accuracy": st.floats(0, 1),
             "--parallelism": st.integers(1, 64),
             "--trigger": st.floats(0.1, 1e6),
+            "--max-latency": st.floats(0.1, 1e6),
             "--key": st.from_regex(r"[a-z][a-z ]{0,8}", fullmatch=True),
         },
     )
@@ -174,6 +176,7 @@ def test_values_come_back_as_written(values: dict[str, object]) -> None:
         "--min-accuracy": options.min_accuracy,
         "--parallelism": options.parallelism,
         "--trigger": options.trigger_s,
+        "--max-latency": options.max_latency_s,
         "--key": options.key,
     }
     assert {flag: got[flag] for flag in values} == values

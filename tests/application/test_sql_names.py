@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.application.sql_names import tables_read
+from qod_magics.application.sql_names import aggregates, tables_read
 from qod_magics.errors import ApplicationError
 
 
@@ -63,3 +63,17 @@ def test_what_can_not_be_read_is_said_in_one_line(sql: str, says: str) -> None:
         tables_read(sql)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sql", "keeps"),
+    [
+        ("SELECT *, ratio / 2 AS half FROM drives WHERE id IS NOT NULL", False),
+        ("SELECT window(at, '10 seconds') AS w, zone, sum(_weight) AS trips FROM trips GROUP BY 1, 2", True),
+        ("SELECT DISTINCT zone FROM trips", True),
+        ("SELECT count(*) FROM trips", True),
+        ("SELEC nonsense", False),
+    ],
+)
+def test_an_aggregation_is_found_in_the_text(sql: str, keeps: bool) -> None:
+    assert aggregates(sql) == keeps

@@ -53,6 +53,7 @@ def test_a_topic_is_called_source_and_its_own_name_when_that_is_an_identifier(
         ({"parallelism": 0}, "from 1, not 0"),
         ({"parallelism": True}, "from 1"),
         ({"trigger_s": 0.0}, "above 0"),
+        ({"max_latency_s": 0.0}, "above 0"),
         ({"mode": "fast"}, "unknown mode 'fast'"),
         ({"key": "zone"}, "whose own partitions spread its rows"),
         ({"inputs": (), "parallelism": 2}, "can't be split among 2"),

@@ -332,6 +332,7 @@ def test_the_same_cell_again_changes_nothing() -> None:
 
 def test_a_trigger_restarts_and_a_sink_replaces() -> None:
     assert changed(FORK, FORK.declare(replace(FORK["b"], trigger_s=3.0)))["restart"] == ("b",)
+    assert changed(FORK, FORK.declare(replace(FORK["b"], max_latency_s=0.5)))["restart"] == ("b",)
     assert changed(FORK, FORK.declare(replace(FORK["b"], sink=Console())))["replace"] == ("b",)
     assert changed(FORK, FORK.declare(replace(FORK["b"], sink=Memory())))["unchanged"] == ("a", "b", "c")
 

@@ -13,8 +13,9 @@ import pytest
 
 from qod_magics.core.runtime import Count
 from qod_magics.errors import QodError
+from qod_magics.handle import DECLARED
 from qod_magics.session import Session
-from qod_magics.spark.instance import State
+from qod_magics.spark.instance import STATE_IN_BATCHES, State
 from qod_magics.spark.server import REPORTS_KEPT
 from qod_magics.spark.supervisor import Supervisor
 from tests.live.applications import all_read, cell, count, held, instances, observed, rows, turn, written
@@ -61,7 +62,7 @@ def test_two_queries_read_exactly_what_was_sent(brief: Session, topic: str) -> N
     session = brief
     assert cell(
         session, f"drives --topic {topic} --schema '{SCHEMA}' --starting earliest --no-fuse", "source"
-    ).said == ("drives is declared; it starts when a query reads it")
+    ).said == (f"drives {DECLARED}")
     cell(session, "in_python -p 2", "drives.withColumn('half', F.col('ratio') / divisor)", divisor=2)
     cell(session, "in_sql -p 1 --sql", "SELECT *, ratio / 2 AS half FROM Drives WHERE id IS NOT NULL")
     sent = {row["id"]: row for row in map(drive, range(300))}
@@ -284,7 +285,7 @@ model = F.expr("aggregate(sequence(1, 20000), 0D, (sum, i) -> sum + sin(i * id))
 wide = source.withColumn("key", F.lpad(F.col("id").cast("string"), 200, "0"))
 wide.dropDuplicates(["key"]).select("id", model.alias("y"))
 """
-    cell(session, f"dear --topic {topic} --schema 'id BIGINT' --starting earliest -p 1", body)
+    cell(session, f"dear --topic {topic} --schema 'id BIGINT' --starting earliest -p 1 --mode realtime", body)
     (dear,) = instances(session, "dear")
     assert dear.mode == "real-time"
     eventually(lambda: dear.ended() >= 2, what="three batches")
@@ -305,7 +306,7 @@ b = pickups.withColumnRenamed('at', 'picked').withWatermark('picked', '1 hour')
 a.join(b, 'id').where("picked BETWEEN at AND at + INTERVAL 10 MINUTES")
 """
     said = cell(session, "served -p 1", body).said
-    assert "micro-batch mode (Spark's real-time mode does not take joins of two streams)" in said
+    assert f"micro-batch mode ({STATE_IN_BATCHES})" in said
     at = "2026-05-01T10:{:02d}:00.000001Z"
     produce(session, left, ({"id": i, "zone": i % 9, "at": at.format(i % 30)} for i in range(400)))
     # every second call is answered, every tenth too late
@@ -380,36 +381,6 @@ def test_a_second_consumer_changes_nothing_for_the_first(brief: Session, topic: 
     more(100)
     received("third", 600, 700)
     received("first", 0, 700)
-
-
-@pytest.mark.slow
-def test_batches_are_bounded_by_the_time_they_take(brief: Session, topic: str) -> None:
-    """However many rows wait, and however much dearer they get: batches come to take less than two thirds of a period
-    by a bound that is lowered, and rows that are cheap get a higher one."""
-    session = brief
-    from pyspark.sql import functions as F
-
-    def slow(value):  # type: ignore[no-untyped-def] # pyspark takes hints for the kind of function
-        import time
-
-        time.sleep(0.0002 if value < 30_000 else 0.001)
-        return value
-
-    produce(session, topic, ({"id": i} for i in range(42_000)))
-    line = f"slowly --topic {topic} --schema 'id BIGINT' --starting earliest -p 1"
-    cell(session, line, "source.withColumn('y', slow('id'))", slow=F.udf(slow, "bigint"))
-    (instance,) = instances(session, "slowly")
-    bounds = [instance.bound.records]
-
-    def changed() -> int:
-        observed(session)
-        bounds.append(instance.bound.records)
-        return bounds[-1] - bounds[-2]
-
-    eventually(lambda: changed() > 0, what="more rows a batch, while they are cheap")
-    eventually(lambda: changed() < 0, what="fewer, when they are dear")
-    eventually(lambda: all_read(session, "slowly", 42_000), what="the backlog read")
-    assert {row["y"] for row in rows(session, "slowly")} == set(range(42_000))
 
 
 def test_a_dry_run_starts_nothing(brief: Session, topic: str) -> None:

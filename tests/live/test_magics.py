@@ -14,6 +14,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
 
+from qod_magics.handle import DECLARED
 from qod_magics.policies import DEFAULT_POLICY
 from tests.live.kernel import CELL_S, START_S, Household, Traces, lingering, surroundings
 
@@ -248,21 +249,21 @@ def test_the_best_policy_decides_where_none_is_named(seen: dict[str, Shown]) -> 
 
 
 def test_a_stream_cell_says_what_became_of_it(seen: dict[str, Shown]) -> None:
-    assert seen["source"].printed == "trips is declared; it starts when a query reads it\n"
-    assert seen["source_repr"].value == "trips is declared; it starts when a query reads it"
-    assert re.fullmatch(r"busy runs on tm1 in real-time mode.*\n", seen["python"].printed)
+    assert seen["source"].printed == f"trips {DECLARED}\n"
+    assert seen["source_repr"].value == f"trips {DECLARED}"
+    assert re.fullmatch(r"busy runs on tm1 in micro-batch mode \(it keeps state.*\n", seen["python"].printed)
     assert re.fullmatch(r"dear runs on tm1 in real-time mode.*\n", seen["sql"].printed)
     assert re.fullmatch(r"dear replaced on tm1 in real-time mode.*\n", seen["replace"].printed)
-    assert seen["early_topic"].printed == "later is declared; it starts when a query reads it\n"
+    assert seen["early_topic"].printed == f"later {DECLARED}\n"
     assert seen["dry_run"].printed == "dear2 is well-formed (dry run: nothing was started)\n"
 
 
 def test_the_status_has_a_row_for_each_task(seen: dict[str, Shown]) -> None:
     lines = seen["status"].printed.splitlines()
     assert lines[0].startswith("tm1: local on core")
-    for name, least, priority in (("busy", "0.400", "2"), ("dear", "0.200", "1")):
+    for name, mode, least, priority in (("busy", "micro-batch", "0.400", "2"), ("dear", "real-time", "0.200", "1")):
         (row,) = [line.split() for line in lines if line.startswith(f"trips+{name} ")]
-        assert row[1:3] == ["tm1", "real-time"]
+        assert row[1:3] == ["tm1", mode]
         assert row[7:9] == [least, priority]
     assert not any("dear2" in line for line in lines)
 
@@ -276,7 +277,7 @@ def test_session_and_stream_say_what_they_are(seen: dict[str, Shown]) -> None:
     assert value.startswith("qod session ")
     assert "1 task manager (tm1); 4 streams (trips, busy, dear, later); decides every 2 s" in value
     assert re.fullmatch(
-        r"busy runs on tm1 in real-time mode, fused into trips -> busy; [\d,]+ rows/s in, [\d.]+ % of a core; "
+        r"busy runs on tm1 in micro-batch mode.*, fused into trips -> busy; [\d,]+ rows/s in, [\d.]+ % of a core; "
         r"accuracy [\d.]+ \(minimum 0.4\)",
         seen["stream_repr"].value,
     )

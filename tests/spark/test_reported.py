@@ -173,16 +173,6 @@ def test_a_restart_whose_stop_fails_is_tried_again(watched: Watched) -> None:
     assert (event.kind, event.detail["why"]) == ("query-failed", "stop: nobody answers")
 
 
-def test_what_a_recipe_reads_by_itself_is_not_restarted_for_a_bound_that_it_does_not_have(watched: Watched) -> None:
-    for number in range(9):
-        report = done(number)
-        report["observedMetrics"]["shed.0"] = {"rows": watched.one.bound.records, "kept": 1}
-        watched.query.recentProgress.append(report)
-    watched.supervisor.poll(watched.home)
-    assert len(watched.one.meter.spans) == 9
-    assert watched.one.next_bound(5.0) is None
-
-
 def test_a_late_answer_of_the_run_before_hides_no_batch_of_this_one(watched: Watched) -> None:
     """A call hung on a task manager; its answer comes when the instance is at work elsewhere."""
     asked, answer = threading.Event(), threading.Event()

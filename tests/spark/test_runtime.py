@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ class Silent:
     id = "tm1"
     cores = 1.0
     kind = "local"
-    core_meter = None
+    cpu_meter = None
     silent_since: float | None = None
     reading = Reading.ROW
 
@@ -250,7 +251,7 @@ def test_what_came_is_counted_over_the_time_of_the_reading(runtime: SparkRuntime
 class Alternating:
     """Cores that are measured now above, now below the mean, as a plan that alternates makes it look."""
 
-    cpus = (0,)
+    cores = 1
 
     def __init__(self) -> None:
         self._next = itertools.cycle((20.0, 30.0))
@@ -266,8 +267,19 @@ def test_cpu_beside_the_tasks_does_not_alternate_with_the_plan(
     runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = Silent()
-    monkeypatch.setattr(manager, "core_meter", Alternating(), raising=False)
+    monkeypatch.setattr(manager, "cpu_meter", Alternating(), raising=False)
     monkeypatch.setattr(runtime.supervisor, "poll", lambda _: None)
     runtime.add_task_manager(manager)  # type: ignore[arg-type]
     seen = [runtime.observe().snapshot.task_managers[0].cpu for _ in range(8)]
     assert seen[4:] == [pytest.approx(25.0)] * 4
+
+
+def test_a_task_manager_that_is_not_pinned_may_be_seen_to_use_more_than_its_cores(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = Silent()
+    meter = SimpleNamespace(cores=1, sample=lambda: None, mean=lambda *_: 150.0)
+    monkeypatch.setattr(manager, "cpu_meter", meter, raising=False)
+    monkeypatch.setattr(runtime.supervisor, "poll", lambda _: None)
+    runtime.add_task_manager(manager)  # type: ignore[arg-type]
+    assert runtime.observe().snapshot.task_managers[0].cpu == pytest.approx(150.0)

@@ -153,25 +153,6 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
     assert one.unended is None
 
 
-# -- bounds of micro-batches ------------------------------------------------------------------------------------------
-
-
-def test_a_query_that_is_started_again_for_a_better_bound_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    home, again = manager(), threading.Event()
-    one, other = instance(home, Query()), instance(home, Query())
-    bounds = {id(one): 20_000, id(other): None}
-    monkeypatch.setattr(Instance, "next_bound", lambda self, period_s: bounds[id(self)])
-    made = cluster(home, instances=(one,))
-    made.instances["T.2"] = other
-    watched = Supervisor(made)
-    monkeypatch.setattr(watched, "restart", lambda which: again.set() if which is one else None)
-    watched.adapt()
-    assert again.wait(10)
-    assert one.bound.records == 20_000
-    assert [(event.kind, event.detail["instance"]) for event in made.events] == [("batch-bound", one.id)]
-    assert "20,000 records of a topic from now on, not 1,000" in made.events[0].detail["why"]
-
-
 # -- real-time mode that is refused late -----------------------------------------------------------------------------
 
 
@@ -269,7 +250,7 @@ def test_a_start_that_waited_while_it_was_taken_away_does_not_take_place() -> No
     one = instance(old, hanging)
     stopping = begin(one.stop, "stop")
     soon(lambda: not _free(one.lock))
-    starting = begin(lambda: one.start(new, BOARD, {}, {}, 5.0), "start")
+    starting = begin(lambda: one.start(new, BOARD, {}, {}), "start")
     time.sleep(0.1)  # it may come after `forsake` instead: then it fails in another way
     one.forsake()
     hanging.gate.set()
