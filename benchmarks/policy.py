@@ -10,6 +10,7 @@ import argparse
 import random
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import log
 from pathlib import Path
 from statistics import linear_regression, median, quantiles
@@ -124,8 +125,9 @@ def times(given: Snapshot, seconds: float, *, first: bool = False) -> list[float
     _, state = chosen.decide(given, None)
     took: list[float] = []
     while len(took) < 5 or (sum(took) < 1000 * seconds and len(took) < 1000):
+        new = replace(given)  # a snapshot keeps what was derived from it, and each cycle has one of its own
         began = perf_counter()
-        chosen.decide(given, None if first else state)
+        chosen.decide(new, None if first else state)
         took.append((perf_counter() - began) * 1000)
     return took
 

@@ -9,6 +9,8 @@ from operator import gt
 
 from qod_magics.controller.dag import Dag
 from qod_magics.core.keyed import Keyed
+from qod_magics.core.optional import BACKLOG
+from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
@@ -22,6 +24,25 @@ TRIGGER_PERIODS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """Which backlogs are drained, in seconds of input."""
+
+    rest_s: float  #: the ordinary rest between two reads: drains end here
+    trigger_s: float  #: a drain begins when more than this waits
+
+    @classmethod
+    def usual(cls, period_s: float) -> Limits:
+        """Those of a policy that asks for none."""
+        return cls(ALLOWANCE_PERIODS * period_s, TRIGGER_PERIODS * period_s)
+
+    @classmethod
+    def of(cls, plan: Plan, period_s: float) -> Limits:
+        """Those that a plan asks for, or the usual ones."""
+        asked = plan.extra.get(BACKLOG.name)
+        return cls.usual(period_s) if asked is None else cls(*asked)
+
+
+@dataclass(frozen=True, slots=True)
 class Backlog:
     """What waits before one task: in its topic if it is a source, else on its input streams together."""
 
@@ -29,13 +50,13 @@ class Backlog:
     rate: float | None  #: rows/s that arrive there; None: unknown
 
 
-def backlogs(snapshot: Snapshot, measured: Measured, period_s: float) -> Mapping[str, Backlog]:
-    """The backlog before each task before which more waits than the allowance.
+def backlogs(snapshot: Snapshot, measured: Measured, limits: Limits) -> Mapping[str, Backlog]:
+    """The backlog before each task before which more waits than the ordinary rest.
 
     Lags and rates are those of `measured`; a source without a measured rate counts with its `external_rate`.
     """
     dag, lag, rates = Dag.of(snapshot), measured.lag, measured.input_rate
-    allowance_s = ALLOWANCE_PERIODS * period_s
+    allowance_s = limits.rest_s
     if isinstance(lag, Keyed) and isinstance(rates, Keyed) and lag.order is rates.order:
         beyond = list(compress(lag.order.all, map(gt, lag.column, map(allowance_s.__mul__, rates.column))))
     else:
@@ -44,7 +65,7 @@ def backlogs(snapshot: Snapshot, measured: Measured, period_s: float) -> Mapping
     external = column(snapshot.tasks, "external_rate")
     found = {}
     for position in sorted(waiting):
-        backlog = _before(position, dag, external[position], measured, period_s)
+        backlog = _before(position, dag, external[position], measured, allowance_s)
         if backlog.rows > 0:
             found[dag.names[position]] = backlog
     return found
@@ -64,12 +85,12 @@ class Drains:
 
     by_task: Mapping[str, Draining] = field(default_factory=dict)
 
-    def advance(self, found: Mapping[str, Backlog], now: float, drain_s: float, period_s: float) -> Drains:
+    def advance(self, found: Mapping[str, Backlog], now: float, drain_s: float, limits: Limits) -> Drains:
         """A backlog that is new, or has grown, has `drain_s` seconds from `now`; others keep their deadline."""
         going = {}
         for task, backlog in found.items():
             known = self.by_task.get(task)
-            trigger = (TRIGGER_PERIODS - ALLOWANCE_PERIODS) * period_s * (backlog.rate or 0.0)
+            trigger = (limits.trigger_s - limits.rest_s) * (backlog.rate or 0.0)
             if backlog.rows > (0.0 if known is not None else trigger):
                 until = now + drain_s if known is None or backlog.rows > known.rows else known.until
                 going[task] = Draining(until, backlog.rows)
@@ -80,17 +101,17 @@ class Drains:
         return {task: max(draining.until - now, period_s) for task, draining in self.by_task.items()}
 
 
-def _before(position: int, dag: Dag, external_rate: float | None, measured: Measured, period_s: float) -> Backlog:
+def _before(position: int, dag: Dag, external_rate: float | None, measured: Measured, rest_s: float) -> Backlog:
     task, upstream = dag.names[position], dag.topology.upstream[position]
     if not upstream:
         rate = measured.input_rate.get(task, external_rate)
-        return Backlog(_beyond(measured.lag.get(task, 0), rate, period_s), rate)
+        return Backlog(_beyond(measured.lag.get(task, 0), rate, rest_s), rate)
     names = [f"{dag.names[source]}>{task}" for source in upstream]
     rates = [measured.input_rate.get(name) for name in names]
     known = [rate for rate in rates if rate is not None]
-    rows = [_beyond(measured.lag.get(name, 0), rate, period_s) for name, rate in zip(names, rates, strict=True)]
+    rows = [_beyond(measured.lag.get(name, 0), rate, rest_s) for name, rate in zip(names, rates, strict=True)]
     return Backlog(sum(rows), sum(known) if known else None)
 
 
-def _beyond(lag: float, rate: float | None, period_s: float) -> float:
-    return max(lag - ALLOWANCE_PERIODS * period_s * (rate or 0.0), 0.0)
+def _beyond(lag: float, rate: float | None, rest_s: float) -> float:
+    return max(lag - rest_s * (rate or 0.0), 0.0)

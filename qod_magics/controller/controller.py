@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from qod_magics.controller import warm_up
-from qod_magics.controller.backlog import Drains, backlogs
+from qod_magics.controller.backlog import Drains, Limits, backlogs
 from qod_magics.controller.chronicle import Chronicle, describe
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import RESERVED, Cycle, Decision
@@ -352,8 +352,9 @@ class Controller:
         return Decision(snapshot, observation.measured, plan, settings, policy.name, policy_ms)
 
     def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
-        found = {} if DRAIN.name in plan.extra else backlogs(snapshot, measured, self.period_s)
-        self._drains = self._drains.advance(found, now, self.drain_periods * self.period_s, self.period_s)
+        limits = Limits.of(plan, self.period_s)
+        found = {} if DRAIN.name in plan.extra else backlogs(snapshot, measured, limits)
+        self._drains = self._drains.advance(found, now, self.drain_periods * self.period_s, limits)
         left_s = self._drains.left_s(now, self.period_s)
         new = dials(plan, snapshot, measured, period_s=self.period_s, left_s=left_s, waiting=found)
         settings = hold(new, self._in_force, snapshot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from qod_magics.controller.backlog import Backlog, backlogs
+from qod_magics.controller.backlog import Backlog, Limits, backlogs
 from qod_magics.controller.dag import Dag
 from qod_magics.core.keyed import Keyed, Keys, differing, in_order
 from qod_magics.core.plan import Edge, Plan
@@ -71,7 +71,7 @@ def dials(
     """
     drain_s = drain_periods * period_s
     if waiting is None:
-        waiting = backlogs(snapshot, measured, period_s)
+        waiting = backlogs(snapshot, measured, Limits.usual(period_s))
     dag = Dag.of(snapshot)
     keep, accept = list(in_order(plan.non_drop, dag.edges)), list(in_order(plan.desired, dag.upstream_first))
     edge, rank, names = dag.edges.position, dag.upstream_first.position, dag.names

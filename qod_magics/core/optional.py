@@ -56,6 +56,7 @@ class Request:
 
 
 _FITTED, _DRAINED = "stream-economics-fitted", "stream-economics-drained"
+_REACTIVE = "stream-economics-reactive"
 
 NODE_MEMORY = Field("task_managers", "memory_mb", "MB", "d-storm", "memory that the scheduler may give out, Wm(k)")
 TASK_MEMORY = Field("instances", "memory_mb", "MB", "d-storm", "memory that the instance uses, wm(i)")
@@ -73,6 +74,13 @@ FIXED_CPU = Field("tasks", "fixed_cpu", "% of one core", _FITTED, "CPU of each i
 READ_COST = Field("tasks", "read_us", "microseconds", _FITTED, "CPU for each row read, as learned")
 WORK_COST = Field("tasks", "work_us", "microseconds", _FITTED, "CPU for each row kept beyond reading it, as learned")
 SELECTIVITY = Field("tasks", "selectivity", "a ratio", _FITTED, "rows out for each row kept, as learned")
+BATCH_RATE = Field("instances", "batches_per_s", "batches/s", _FITTED, "micro-batches; absent in real-time mode")
+TRIGGER = Field("instances", "trigger_s", "s", _FITTED, "time between micro-batches that the user asked for")
+ELASTIC_CPU = Field("task_managers", "elastic_cpu", "% of one core", _FITTED, "CPU of batches that could be fewer")
+BATCH_TIME = Field("task_managers", "batch_s", "s", _FITTED, "time between micro-batches that plans count on")
+TRUST = Field("task_managers", "trust", "a ratio", _REACTIVE, "CPU to plan with by the CPU that costs say there is")
+OPEN = Field("task_managers", "open_s", "s", _REACTIVE, "sheds nothing before this much of its input waits")
+RESTS = Field("instances", "rests_s", "s", _REACTIVE, "stays where it is for this long: it has just moved")
 SOURCE_LAG = Field("tasks", "lag_s", "s", _DRAINED, "input of now that waits in a source's topic and is to be drained")
 STREAM_LAG = Field("streams", "lag_s", "s", _DRAINED, "input of now that waits on the stream and is to be drained")
 
@@ -81,6 +89,7 @@ FIELDS = (
     *(TASK_LATENCY, CHANNEL_LATENCY, BUFFER_SIZE, BUFFER_LIFETIME),
     *(CAPACITY, LATENCY_SLO, JUICE_SLO, UTILITY),
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
+    *(BATCH_RATE, TRIGGER, ELASTIC_CPU, BATCH_TIME, TRUST, OPEN, RESTS),
     *(SOURCE_LAG, STREAM_LAG),
 )
 
@@ -92,8 +101,13 @@ BUFFERS = Request("buffer_bytes", '{"from>to": bytes}', "nephele-streaming", "ou
 BATCH = Request("batch_s", "{task: seconds}", "nephele-streaming", "length of the task's batches")
 DRAIN = Request("drain_s", "seconds", _DRAINED, "backlogs are part of the plan and gone by then; thin no more for them")
 REACT = Request(
-    *("react_above", "a ratio", "stream-economics-reactive"),
+    *("react_above", "a ratio", _REACTIVE),
     "decide at once when a source brings more than so many times the rate planned with",
 )
 
-REQUESTS = (PARALLELISM, ADD, RELEASE, FUSE, BUFFERS, BATCH, DRAIN, REACT)
+BACKLOG = Request(
+    *("backlog_s", "[seconds, seconds]", _REACTIVE),
+    "thin a backlog once it is more than the second of these, in seconds of input, down to the first",
+)
+
+REQUESTS = (PARALLELISM, ADD, RELEASE, FUSE, BUFFERS, BATCH, DRAIN, REACT, BACKLOG)

@@ -20,7 +20,7 @@ SCENARIOS = Path(__file__).parent.parent / "scenarios"
 LAST = 8
 
 LITERAL, FITTED = "stream-economics", "stream-economics-fitted"
-FILLED, DRAINED, REACTIVE = (f"stream-economics-{name}" for name in ("filled", "drained", "reactive"))
+FILLED, DRAINED = (f"stream-economics-{name}" for name in ("filled", "drained"))
 
 
 def beyond(*policies: str) -> pytest.MarkDecorator:
@@ -77,7 +77,7 @@ def test_nothing_moves_where_no_move_can_help(policy):
     assert not verdicts.back_and_forth(run)
 
 
-@beyond(LITERAL, FITTED, FILLED, DRAINED, REACTIVE)
+@beyond(LITERAL, FITTED, FILLED, DRAINED)
 def test_a_minimum_that_fits_elsewhere_does_not_wait_for_a_warm_up_to_time_out(policy):
     run = replayed("stalled", policy)
     sure(run.truth.some_placement_fits(run.truth.minimum(), run.looks[-1].at_s, margin=0.9))

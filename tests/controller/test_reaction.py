@@ -152,8 +152,8 @@ def test_a_runtime_that_does_not_tell_holds_nobody_up() -> None:
 
 def test_in_the_simulator_less_waits_after_a_step() -> None:
     stepped = scenario(
-        duration_s=80,
-        topics=[{"topic": "rows", "rate": [[0, 800], [50, 800], [50, 4000]]}],
+        duration_s=110,
+        topics=[{"topic": "rows", "rate": [[0, 800], [80, 800], [80, 4000]]}],
         task_managers=[{"id": "tm1"}],
     )
     worst = {}
@@ -161,6 +161,6 @@ def test_in_the_simulator_less_waits_after_a_step() -> None:
         cycles = simulate(replace(Simulation.from_json(stepped), policy=name)).cycles
         early = [cycle for cycle in cycles if any(event.kind == "reaction" for event in cycle.events)]
         assert len(early) == (name == "stream-economics-reactive")
-        assert len(cycles) == 16 + len(early)
+        assert len(cycles) == 22 + len(early)
         worst[name] = max(sum(cycle.measured.lag.values()) for cycle in cycles if cycle.measured is not None)
     assert worst["stream-economics-reactive"] < 0.6 * worst["stream-economics-filled"]

@@ -30,11 +30,13 @@ def recorded(simulation: Simulation, path: Path) -> list[dict[str, Any]]:
 
 
 def made(**costs: float) -> Simulation:
-    """A source with two readers on one core, from calm into overload and back."""
+    """A source with two readers on one core, from calm into overload and back, by a policy that goes by costs alone:
+    what is lost to rows that wait first tells nothing of costs."""
     source = {"id": "src", "topic": "rows", **{name: costs[name] for name in ("fixed", "read_us", "work_us")}}
     same = {"upstream": ["src"], "read_us": 0, "latency_s": 0.3}
     return Simulation.from_json(
         scenario(
+            policy="stream-economics-filled",
             duration_s=240,
             phases=[{"name": "calm", "from_s": 0}, {"name": "busy", "from_s": 80}, {"name": "again", "from_s": 170}],
             topics=[{"topic": "rows", "rate": [[0, 300], [80, 300], [80, 1500], [130, 1900], [170, 1900], [172, 500]]}],

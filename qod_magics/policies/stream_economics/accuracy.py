@@ -27,12 +27,11 @@ def current_accuracy(
         local = least_in_rate[t] / due if due > 0.0 else 1.0
         if local > 1.0:
             local = 1.0
-        sources = upstream[t]
-        if len(sources) == 1:
-            local *= current[sources[0]]
-        elif sources:
-            local *= min([current[source] for source in sources])
-        current[t] = local
+        above = 1.0
+        for source in upstream[t]:
+            if current[source] < above:
+                above = current[source]
+        current[t] = local * above
     return current
 
 

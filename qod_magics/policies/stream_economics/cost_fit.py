@@ -1,5 +1,7 @@
 """What a task costs, learned reading by reading: CPU = fixed + read * rows read + work * rows kept. Pure.
 
+In micro-batches the fixed cost is one of each batch: CPU = batch * batches/s + read * rows read + work * rows kept.
+
 Bayesian least squares for three coefficients of which none is negative. It begins with a guess that is nearly the
 paper's (CPU proportional to the rows kept) and not sure of itself, so that two readings at different accuracies
 outweigh it. Three things make it fit for a loop:
@@ -18,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from math import copysign, sqrt
 
-Vector = tuple[float, ...]  #: of (1, rows read, rows kept)
+Vector = tuple[float, ...]  #: of (1 or batches/s, rows read, rows kept)
 Matrix = tuple[Vector, ...]
 
 #: Of what is known in the direction of a reading, so much is left after the next.
@@ -36,6 +38,9 @@ READ_SHARE, READ_ERROR, WORK_ERROR = 0.1, 0.5, 1.0  #: of the cost of a row kept
 #: No row is taken for dearer at first (4e-4 s each), as long as the fixed cost that is left is no more than this. A few
 #: rows a second tell nothing of what a thousand cost: nearly all that is seen is the query's own.
 MOST_WORK, MOST_FIXED = 40.0, 10.0
+#: The first guess of a micro-batch, % of one core for one a second (10 ms of CPU each), and how far it may be off. What
+#: rows cost is then at least this share of the CPU.
+BATCH, BATCH_ERROR, LEAST_WORK_SHARE = 10.0, 10.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +52,28 @@ class CostFit:
     surprises: int = 0  #: readings in a row far above (> 0) or below (< 0) what was expected
 
     @classmethod
-    def first(cls, read: float, kept: float, cpu: float) -> CostFit:
-        """The guess that goes through a first reading, of `read` > 0 rows."""
+    def first(cls, read: float, kept: float, cpu: float, batches: float | None = None) -> CostFit:
+        """The guess that goes through a first reading, of `read` > 0 rows; `batches`/s > 0 in micro-batches."""
         weighed = READ_SHARE * read + kept
-        fixed = max(min(FIXED, cpu / 2), min(cpu - MOST_WORK * weighed, MOST_FIXED))
-        work = max((cpu - fixed) / weighed, 1e-9)
+        if batches is None:
+            fixed = max(min(FIXED, cpu / 2), min(cpu - MOST_WORK * weighed, MOST_FIXED))
+            work = max((cpu - fixed) / weighed, 1e-9)
+            fixed_error = FIXED_ERROR
+        else:
+            rows = max(cpu - BATCH * batches, LEAST_WORK_SHARE * cpu)
+            work = max(min(rows / weighed, MOST_WORK), 1e-9)
+            fixed = max((cpu - work * weighed) / batches, 0.0)
+            fixed_error = max(BATCH_ERROR, fixed)
         guess = (fixed, READ_SHARE * work, work)
-        errors = (FIXED_ERROR, READ_ERROR * work, WORK_ERROR * work)
+        errors = (fixed_error, READ_ERROR * work, WORK_ERROR * work)
         certainty = tuple(1.0 / error**2 for error in errors)
         information = tuple(tuple(c if i == j else 0.0 for j in range(3)) for i, c in enumerate(certainty))
         evidence = tuple(c * value for c, value in zip(certainty, guess, strict=True))
         return cls(information, evidence)
 
-    def after(self, read: float, kept: float, cpu: float) -> CostFit:
+    def after(self, read: float, kept: float, cpu: float, batches: float | None = None) -> CostFit:
         """With one more reading: an instance's means over a window."""
-        row = (1.0, read, kept)
+        row = (1.0 if batches is None else batches, read, kept)
         covariance = _inverse(self.information)
         expected = _dot(row, _times(covariance, self.evidence))
         variance = (NOISE + RELATIVE_NOISE * max(cpu, expected, 0.0)) ** 2
@@ -95,13 +107,14 @@ class CostFit:
         evidence = tuple(value - lost * along[i] * told for i, value in enumerate(self.evidence))
         return replace(self, information=information, evidence=evidence)
 
-    def expected(self, read: float, kept: float) -> float:
+    def expected(self, read: float, kept: float, batches: float | None = None) -> float:
         """CPU of an instance at these rates."""
-        return _dot((1.0, read, kept), self.costs)
+        return _dot((1.0 if batches is None else batches, read, kept), self.costs)
 
     @property
     def costs(self) -> Vector:
-        """(fixed, read, work): % of one core, and % of one core for each 1000 rows/s; each 0 or more."""
+        """(fixed, read, work): % of one core (of a micro-batch: for one a second), and % of one core for each 1000
+        rows/s; each 0 or more."""
         best: Vector | None = None
         least = 0.0
         for size in (3, 2, 1):

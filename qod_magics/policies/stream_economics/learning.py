@@ -6,14 +6,25 @@ up: a start costs more than what it starts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
-from qod_magics.core.optional import FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
+from qod_magics.core.optional import (
+    BATCH_RATE,
+    BATCH_TIME,
+    ELASTIC_CPU,
+    FIXED_CPU,
+    NODE_COST,
+    READ_COST,
+    SELECTIVITY,
+    TRIGGER,
+    WORK_COST,
+)
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
+from qod_magics.policies.stream_economics.batch_overhead import BatchOverhead
 from qod_magics.policies.stream_economics.cost_fit import CostFit
 
 #: Of the readings that a ratio (a selectivity, the cost of a task manager) was learned from, so much counts beside the
@@ -26,6 +37,9 @@ MICROSECONDS = 10.0
 LEAST_PASSING = 1e-3
 #: A task manager is not taken for more than so many times as dear as another.
 MOST = 4.0
+#: Micro-batches follow one another without a pause while there is CPU to spare. Plans count on batches this far apart,
+#: in seconds, for which rows then wait; and further where batches without rows would take more than half of that time.
+BATCH_S = 2.0
 
 Books = tuple[int, int]  #: rows processed and dropped since the start
 
@@ -54,6 +68,7 @@ class Lesson:
     fit: CostFit | None = None  #: None: no reading with rows yet
     selectivity: Ratio = Ratio()
     passing: float = 1.0  #: share of the rows read that passed the shedders at its reading end, when last some came
+    trigger_s: float | None = None  #: time between micro-batches that the user asked for, or 0; None: real-time mode
     books: Books = (0, 0)
 
 
@@ -64,6 +79,7 @@ class Lessons:
     tasks: Mapping[str, Lesson] = field(default_factory=dict)
     windows: Mapping[str, Any] = field(default_factory=dict)  #: by instance: that of the last reading it showed
     managers: Mapping[str, Ratio] = field(default_factory=dict)  #: CPU of their tasks by what the fits say
+    overheads: Mapping[str, BatchOverhead] = field(default_factory=dict)  #: of their batches, beside the tasks
 
 
 def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tuple[Snapshot, Lessons]:
@@ -78,8 +94,8 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     counts: Mapping[str, Count] = measured.counts
     tasks: dict[str, Lesson] = {}
     windows: dict[str, Any] = {}
-    known = []
     used = {manager.id: [0.0, 0.0] for manager in snapshot.task_managers}  # CPU, and what was expected
+    told: set[str] = set()  # task managers with a new reading
     for task in snapshot.tasks:
         instances = hosted[task.id]
         lesson = _balanced(before.tasks.get(task.id, Lesson()), task, counts)
@@ -94,15 +110,79 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
             if lesson.fit is not None and each.in_rate > 0.0:
                 used[each.task_manager][0] += each.cpu
                 used[each.task_manager][1] += lesson.fit.expected(*_rates(lesson, each))
+                told.add(each.task_manager)
         if task.id in out_rate and new and len(new) == len(instances):
             kept = sum(each.in_rate for each in instances)
             if kept > 0.0:
                 lesson = replace(lesson, selectivity=lesson.selectivity.after(out_rate[task.id], kept))
         tasks[task.id] = lesson
-        known.append(completed(task, lesson))
     managers = {name: before.managers.get(name, Ratio()).after(*sums) for name, sums in used.items()}
+    overheads = _overheads(snapshot, before.overheads, told)
+    batch_s = _batch_times(snapshot, tasks, overheads)
+    known = tuple(_completed(task, tasks[task.id], hosted[task.id], batch_s) for task in snapshot.tasks)
     hosts = tuple(_known(manager, managers[manager.id]) for manager in snapshot.task_managers)
-    return replace(snapshot, task_managers=hosts, tasks=tuple(known)), Lessons(tasks, windows, managers)
+    if batch_s:
+        elastic = _elastic(snapshot, tasks, overheads, batch_s)
+        hosts = tuple(
+            replace(host, extra={**host.extra, ELASTIC_CPU.name: elastic[host.id], BATCH_TIME.name: batch_s[host.id]})
+            if host.id in batch_s
+            else host
+            for host in hosts
+        )
+    return replace(snapshot, task_managers=hosts, tasks=known), Lessons(tasks, windows, managers, overheads)
+
+
+def _overheads(
+    snapshot: Snapshot, before: Mapping[str, BatchOverhead], told: Collection[str]
+) -> Mapping[str, BatchOverhead]:
+    """What batches cost each task manager that runs some, with a reading of those that have a new one."""
+    batches: dict[str, float] = {}
+    used: dict[str, float] = {}
+    for each in snapshot.instances:
+        used[each.task_manager] = used.get(each.task_manager, 0.0) + each.cpu
+        if (rate := BATCH_RATE.of(each)) is not None:
+            batches[each.task_manager] = batches.get(each.task_manager, 0.0) + rate
+    found = {}
+    for manager in snapshot.task_managers:
+        if manager.id in batches:
+            overhead = before.get(manager.id, BatchOverhead())
+            beside = max(manager.cpu - used[manager.id], 0.0)
+            found[manager.id] = overhead.after(batches[manager.id], beside) if manager.id in told else overhead
+    return found
+
+
+def _batch_times(
+    snapshot: Snapshot, lessons: Mapping[str, Lesson], overheads: Mapping[str, BatchOverhead]
+) -> Mapping[str, float]:
+    """By task manager with micro-batches: seconds between those that plans count on."""
+    cores = {manager.id: manager.cores for manager in snapshot.task_managers}
+    empty_s = dict.fromkeys(overheads, 0.0)  # of one batch of each instance, without a row
+    for each in snapshot.instances:
+        lesson = lessons[each.task]
+        if each.task_manager in empty_s and lesson.trigger_s is not None and lesson.fit is not None:
+            of_one = lesson.fit.costs[0] + overheads[each.task_manager].of_a_batch
+            empty_s[each.task_manager] += of_one / 100.0 / max(cores[each.task_manager], 1e-9)
+    return {name: max(BATCH_S, 2.0 * seconds) for name, seconds in empty_s.items()}
+
+
+def _elastic(
+    snapshot: Snapshot,
+    lessons: Mapping[str, Lesson],
+    overheads: Mapping[str, BatchOverhead],
+    batch_s: Mapping[str, float],
+) -> Mapping[str, float]:
+    """By task manager with micro-batches: CPU beside its tasks of the batches that it need not have, % of one core."""
+    spare = dict.fromkeys(overheads, 0.0)  # batches/s
+    beside = {manager.id: manager.cpu for manager in snapshot.task_managers}
+    for each in snapshot.instances:
+        beside[each.task_manager] -= each.cpu
+        rate, trigger_s = BATCH_RATE.of(each), lessons[each.task].trigger_s
+        if rate is not None and trigger_s is not None:
+            spare[each.task_manager] += rate - 1.0 / max(batch_s[each.task_manager], trigger_s)
+    return {
+        name: min(overhead.of_a_batch * max(spare[name], 0.0), max(beside[name], 0.0))
+        for name, overhead in overheads.items()
+    }
 
 
 def _known(manager: TaskManager, cost: Ratio) -> TaskManager:
@@ -120,11 +200,15 @@ def is_new(instance: Instance, window: Any) -> bool:
     return shown is None or shown != window
 
 
-def completed(task: Task, lesson: Lesson) -> Task:
-    """The task with what the lesson says of it."""
+def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_s: Mapping[str, float]) -> Task:
+    """The task with what the lesson says of it; `batch_s`: by task manager with micro-batches, between two of them."""
     extra = dict(task.extra)
     if lesson.fit is not None:
         fixed, read, work = lesson.fit.costs
+        if lesson.trigger_s is not None:
+            fixed /= max(
+                min((batch_s.get(i.task_manager, BATCH_S) for i in instances), default=BATCH_S), lesson.trigger_s
+            )
         extra[FIXED_CPU.name] = fixed
         extra[READ_COST.name] = read * MICROSECONDS
         extra[WORK_COST.name] = work * MICROSECONDS
@@ -147,13 +231,18 @@ def _balanced(lesson: Lesson, task: Task, counts: Mapping[str, Count]) -> Lesson
 def _fitted(lesson: Lesson, instance: Instance) -> Lesson:
     if instance.in_rate <= 0.0 or lesson.passing <= 0.0:  # without a row it idles, and costs less than the line says
         return lesson
-    read, kept = _rates(lesson, instance)
-    known = lesson.fit
-    fit = CostFit.first(read, kept, instance.cpu) if known is None else known.after(read, kept, instance.cpu)
-    return replace(lesson, fit=fit) if all(isfinite(cost) for cost in fit.costs) else lesson
+    batches = BATCH_RATE.of(instance)
+    if batches == 0.0:
+        return lesson
+    trigger_s = None if batches is None else TRIGGER.of(instance) or 0.0
+    known = lesson.fit if (trigger_s is None) == (lesson.trigger_s is None) else None  # its mode has changed
+    read, kept, _ = _rates(lesson, instance)
+    learned = CostFit.first if known is None else known.after
+    fit = learned(read, kept, instance.cpu, batches)
+    return replace(lesson, fit=fit, trigger_s=trigger_s) if all(isfinite(cost) for cost in fit.costs) else lesson
 
 
-def _rates(lesson: Lesson, instance: Instance) -> tuple[float, float]:
-    """Thousands of rows/s that an instance read and kept."""
+def _rates(lesson: Lesson, instance: Instance) -> tuple[float, float, float | None]:
+    """Thousands of rows/s that an instance read and kept, and its micro-batches/s (None: real-time mode)."""
     kept = instance.in_rate / 1000.0
-    return kept / max(lesson.passing, LEAST_PASSING), kept
+    return kept / max(lesson.passing, LEAST_PASSING), kept, BATCH_RATE.of(instance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from itertools import compress
 from math import fsum
 
 from qod_magics.core.snapshot import Snapshot
@@ -26,22 +27,17 @@ class Load:
     @classmethod
     def of(cls, snapshot: Snapshot, topology: Topology) -> Load:
         """The load of a valid snapshot."""
-        position = topology.position
         managers = {manager.id: i for i, manager in enumerate(snapshot.task_managers)}
         tasks = len(snapshot.tasks)
-        task_of: list[int] = []
-        manager_of: list[int] = []
+        task_of = list(map(topology.position.__getitem__, column(snapshot.instances, "task")))
+        manager_of = list(map(managers.__getitem__, column(snapshot.instances, "task_manager")))
         least_in_rate = [0.0] * tasks
         cpu = [0.0] * tasks
         width = [0] * tasks
         warming = [False] * len(managers)
         used: list[list[float]] = [[] for _ in managers]
-        columns = [column(snapshot.instances, name) for name in ("task", "task_manager", "in_rate", "cpu")]
-        for task, host_id, in_rate, load in zip(*columns, strict=True):
-            t = position[task]
-            manager = managers[host_id]
-            task_of.append(t)
-            manager_of.append(manager)
+        measured = column(snapshot.instances, "in_rate"), column(snapshot.instances, "cpu")
+        for t, manager, in_rate, load in zip(task_of, manager_of, *measured, strict=True):
             used[manager].append(load)
             if not width[t] or in_rate < least_in_rate[t]:
                 least_in_rate[t] = in_rate
@@ -49,9 +45,8 @@ class Load:
             elif in_rate == least_in_rate[t] and load > cpu[t]:
                 cpu[t] = load
             width[t] += 1
-        for manager, is_warming in zip(manager_of, column(snapshot.instances, "warming_up"), strict=True):
-            if is_warming:
-                warming[manager] = True
+        for manager in compress(manager_of, column(snapshot.instances, "warming_up")):
+            warming[manager] = True
         available = []
         for host, loads in zip(snapshot.task_managers, used, strict=True):
             capacity = whole_cpu(host.cores)

@@ -35,11 +35,13 @@ class _Application:
     @classmethod
     def of(cls, snapshot: Snapshot, last: Any) -> _Application:
         """`last` itself if the tasks and streams are declared as those were."""
-        found = [*declared(snapshot.tasks), *(column(snapshot.streams, end) for end in ("source", "target"))]
+        tasks = declared(snapshot.tasks)
+        starts, ends = column(snapshot.streams, "source"), column(snapshot.streams, "target")
+        found = [*tasks, starts, ends]
         if isinstance(last, cls) and last.declared == found:
             return last
-        topology = Topology.of(snapshot.tasks)
-        return cls(found, topology, Reach.of(topology), Keys(topology.position), Edges.of(snapshot, topology))
+        topology = Topology.following(tasks)
+        return cls(found, topology, Reach.of(topology), Keys(topology.position), Edges.of(starts, ends, topology))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,8 @@ class StreamEconomics:
         situation = Situation(snapshot, topology, application.reach, load, required, min_required, _by_id(snapshot))
         ensured = self.ensure_minimums(situation)
         left_out = set(ensured.failed)
-        if any(load.warming):
-            left_out.update(i for i in situation.by_id if load.warming[load.manager_of[i]])
+        if any(waits := self.waiting_for_warm_ups(situation)):
+            left_out.update(i for i in situation.by_id if waits[load.manager_of[i]])
         by_task = self.give_out(situation, ensured.available, left_out)
         propagate(by_task, topology)
         plan = Plan(
@@ -104,6 +106,10 @@ class StreamEconomics:
     def requirements(self, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         """What each task needs for which accuracy."""
         return paper_requirements(snapshot, topology)
+
+    def waiting_for_warm_ups(self, situation: Situation) -> Sequence[bool]:
+        """By task manager: whether its instances take no part in sharing, since one of them warms up."""
+        return situation.load.warming
 
     def ensure_minimums(self, situation: Situation) -> Minimums:
         """Which instances have to leave for the minimum accuracies, and where they go."""

@@ -13,14 +13,13 @@ from qod_magics.policies.stream_economics.topology import Topology
 
 
 def propagate(desired: list[float], topology: Topology) -> None:
-    """Fill in `desired` of every task that has consumers: the highest that one of them asks for (Eq. 3.15)."""
-    downstream = topology.downstream
+    """Raise `desired` of every task that has consumers (0 so far) to the highest that one asks for (Eq. 3.15)."""
+    upstream = topology.upstream
     for t in reversed(topology.order):
-        consumers = downstream[t]
-        if len(consumers) == 1:
-            desired[t] = desired[consumers[0]]
-        elif consumers:
-            desired[t] = max([desired[consumer] for consumer in consumers])
+        asked = desired[t]
+        for source in upstream[t]:
+            if asked > desired[source]:
+                desired[source] = asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +28,32 @@ class Edges:
 
     keys: Keys[Edge]  #: the inputs of sources, then the streams
     sources: list[int]
-    streams: list[tuple[int, int]]
+    streams_from: list[int]
+    streams_to: list[int]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, topology: Topology) -> Edges:
-        """Those of a valid snapshot, whose tasks have this topology."""
-        sources = [t for t, upstream in enumerate(topology.upstream) if not upstream]
-        ids = column(snapshot.tasks, "id")
-        ends = list(zip(column(snapshot.streams, "source"), column(snapshot.streams, "target"), strict=True))
-        position = topology.position
-        keys = Keys[Edge]([*((None, ids[t]) for t in sources), *ends])
-        return cls(keys, sources, [(position[a], position[b]) for a, b in ends])
+    def of(cls, starts: Sequence[str], ends: Sequence[str], topology: Topology) -> Edges:
+        """Those of valid tasks and of the streams between them, given by the tasks that they go from and to."""
+        position, upstream = topology.position, topology.upstream
+        keys = Keys[Edge](
+            [*((None, task) for task, t in position.items() if not upstream[t]), *zip(starts, ends, strict=True)]
+        )
+        sources = [t for t, reads_from in enumerate(upstream) if not reads_from]
+        return cls(keys, sources, [position[name] for name in starts], [position[name] for name in ends])
 
 
 def non_drop(snapshot: Snapshot, desired: Mapping[str, float]) -> dict[Edge, float]:
     """The d of every source (from None) and stream: the probability that a row is kept (Eq. 3.16), fraction of 1."""
     topology = Topology.of(snapshot.tasks)
-    return dict(kept_shares([desired[task] for task in topology.position], Edges.of(snapshot, topology)).items())
+    edges = Edges.of(column(snapshot.streams, "source"), column(snapshot.streams, "target"), topology)
+    return dict(kept_shares([desired[task] for task in topology.position], edges).items())
 
 
 def kept_shares(desired: Sequence[float], edges: Edges) -> Keyed[Edge, float]:
     """The same of tasks by position, whose edges are known already."""
     kept = [desired[t] for t in edges.sources]
-    kept += [desired[b] / desired[a] if desired[a] > 0.0 else 0.0 for a, b in edges.streams]
+    ends = zip(edges.streams_from, edges.streams_to, strict=True)
+    kept += [desired[b] / desired[a] if desired[a] > 0.0 else 0.0 for a, b in ends]
     return Keyed(edges.keys, kept)
 
 

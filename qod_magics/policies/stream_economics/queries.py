@@ -17,7 +17,7 @@ class QueryAccuracies:
 
     __slots__ = ("_sets", "_tasks", "only", "values")
 
-    only: list[int]  #: by task: the number of its only query; negative if it has several
+    only: list[int]  #: by task: the number of its only query; negative if it has several (as in `Reach`)
     values: MutableSequence[float]  #: desired(q) by number of the query; for reading
 
     def __init__(self, topology: Topology, reach: Reach, at_minimum: Collection[int] = ()) -> None:
@@ -25,21 +25,18 @@ class QueryAccuracies:
         self._tasks = reach.queries
         held = reached(topology, at_minimum) if at_minimum else None
         self.values = [topology.min_accuracy[t] if held and held[t] else 1.0 for t in self._tasks]
-        singles = len(reach.queries)
-        self.only = [k if k < singles else singles - 1 - k for k in reach.set_of]  # set number -1 - k in _sets
-        self._sets: list[tuple[int, ...] | _LargeSet] = []
-        shared = None
-        for k, members in enumerate(reach.sets, singles):
-            if isinstance(members, tuple):
-                self._sets.append(members)
-                continue
-            if shared is None:
-                import numpy  # here, so that applications without large sets never wait for its import
+        self.only = reach.set_of
+        self._sets: list[Any] = reach.sets  # of tuples, and of a _LargeSet for each int
+        if any(isinstance(members, int) for members in reach.sets):
+            import numpy  # here, so that applications without large sets never wait for its import
 
-                self.values = array("d", self.values)  # read as fast as a list, and numpy works on its memory
-                shared = numpy.frombuffer(self.values)
-                floor = dict(zip(reach.set_of, topology.min_accuracy, strict=True))
-            self._sets.append(_LargeSet(self.values, shared, members, floor[k]))
+            self.values = array("d", self.values)  # read as fast as a list, and numpy works on its memory
+            shared = numpy.frombuffer(self.values)
+            floor = dict(zip(reach.set_of, topology.min_accuracy, strict=True))
+            self._sets = [
+                _LargeSet(self.values, shared, members, floor[~k]) if isinstance(members, int) else members
+                for k, members in enumerate(reach.sets)
+            ]
 
     def highest(self, t: int) -> float:
         """maxAc(t): the highest desired accuracy among queries(t) (Eq. 3.6)."""
@@ -47,10 +44,14 @@ class QueryAccuracies:
         values = self.values
         if k >= 0:
             return values[k]
-        members = self._sets[-1 - k]
+        members = self._sets[~k]
         if isinstance(members, _LargeSet):
             return members.highest()
-        return max([values[q] for q in members])
+        found = 0.0
+        for q in members:
+            if values[q] > found:
+                found = values[q]
+        return found
 
     def limit(self, t: int, accuracy: float) -> None:
         """desired(q) = min(desired(q), accuracy) for the queries of t."""
@@ -60,7 +61,7 @@ class QueryAccuracies:
             if accuracy < values[k]:
                 values[k] = accuracy
             return
-        members = self._sets[-1 - k]
+        members = self._sets[~k]
         if isinstance(members, _LargeSet):
             members.limit(accuracy)
             return

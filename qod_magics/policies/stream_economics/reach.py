@@ -22,7 +22,7 @@ class Reach:
     """queries(t) for every task position t."""
 
     queries: list[int]  #: by number of the query: its task position
-    set_of: list[int]  #: by task: k < len(queries): query k alone; else sets[k - len(queries)]
+    set_of: list[int]  #: by task: k >= 0: query k alone; negative: sets[~k]
     sets: list[Members]
 
     @classmethod
@@ -69,45 +69,52 @@ def reached(topology: Topology, tasks: Collection[int]) -> list[bool]:
 def _query_sets(topology: Topology, queries: Sequence[int]) -> tuple[list[int], list[Members]]:
     """By task the number of its set, and the sets that have several members.
 
-    Set k < len(queries) is that of query k alone (`queries` are task positions); the others count on from there.
+    Set k >= 0 is that of query k alone (`queries` are task positions); the others count down from -1.
     """
-    singles = len(queries)
     set_of = [0] * len(topology.downstream)
     for q, t in enumerate(queries):
         set_of[t] = q
     sets: list[Members] = []
     known: dict[Members, int] = {}
     downstream = topology.downstream
+    last: Sequence[int] = ()
+    number = 0
     for t in reversed(topology.order):
         consumers = downstream[t]
         if len(consumers) == 1:
             set_of[t] = set_of[consumers[0]]
         elif consumers:
-            parts = {set_of[consumer] for consumer in consumers}
-            if len(parts) == 1:
-                set_of[t] = parts.pop()
-                continue
-            members: Members
-            if max(parts) < singles and len(parts) <= SMALL:
-                members = tuple(sorted(parts))
-            else:
-                members = _union(parts, singles, sets)
-            number = known.get(members)
-            if number is None:
-                known[members] = number = singles + len(sets)
-                sets.append(members)
+            if consumers != last:  # neighbours often feed the same tasks
+                last = consumers
+                number = _number({set_of[consumer] for consumer in consumers}, sets, known)
             set_of[t] = number
     return set_of, sets
 
 
-def _union(parts: Collection[int], singles: int, sets: Sequence[Members]) -> Members:
+def _number(parts: set[int], sets: list[Members], known: dict[Members, int]) -> int:
+    """The number of the union of these sets; one that is not `known` yet is added to both."""
+    if len(parts) == 1:
+        return parts.pop()
+    members: Members
+    if min(parts) >= 0 and len(parts) <= SMALL:
+        members = tuple(sorted(parts))
+    else:
+        members = _union(parts, sets)
+    number = known.get(members)
+    if number is None:
+        known[members] = number = ~len(sets)
+        sets.append(members)
+    return number
+
+
+def _union(parts: Collection[int], sets: Sequence[Members]) -> Members:
     few: set[int] = set()
     large = 0
     for k in parts:
-        if k < singles:
+        if k >= 0:
             few.add(k)
             continue
-        part = sets[k - singles]
+        part = sets[~k]
         if isinstance(part, int):
             large |= part
         else:

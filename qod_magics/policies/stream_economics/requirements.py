@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qod_magics.core.optional import FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, SOURCE_LAG, STREAM_LAG, WORK_COST
+from qod_magics.core.optional import (
+    ELASTIC_CPU,
+    FIXED_CPU,
+    NODE_COST,
+    READ_COST,
+    SELECTIVITY,
+    SOURCE_LAG,
+    STREAM_LAG,
+    WORK_COST,
+)
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE, current_accuracy, required_cpu
 from qod_magics.policies.stream_economics.load import Load
@@ -58,7 +67,8 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load, drain_s: float |
     Rows at full accuracy follow from the sources' rates and the selectivities, not from what is shed now, so what a
     plan does to the measurements does not come back into the next plan. A task of which the costs, or what reaches it,
     are not known is taken as the paper takes it. A task manager on which tasks take more than their costs say, be it
-    slower or the costs wrong, has that much less for them.
+    slower or the costs wrong, has that much less for them; what it spends on batches that it need not have, it has
+    for them, too.
 
     With `drain_s`, what waits (`lag_s` in the snapshot) comes in addition, spread over so many seconds.
     """
@@ -83,7 +93,8 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load, drain_s: float |
         cpu[t] = (read + work if task.upstream else work) * each
         at[t] = 1.0
     costs = [NODE_COST.of(manager) or 1.0 for manager in snapshot.task_managers]
-    available = [cpu_left / cost for cpu_left, cost in zip(load.available, costs, strict=True)]
+    elastic = [ELASTIC_CPU.of(manager) or 0.0 for manager in snapshot.task_managers]
+    available = [(left + spare) / cost for left, spare, cost in zip(load.available, elastic, costs, strict=True)]
     return Requirements(current, base, cpu, at, available)
 
 

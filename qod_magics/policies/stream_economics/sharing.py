@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE, obtained_accuracy
@@ -10,7 +11,7 @@ from qod_magics.policies.stream_economics.load import Load, total
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
 from qod_magics.policies.stream_economics.topology import Topology
 
-Groups = dict[int, dict[int, list[int]]]  #: priority -> task manager -> the tasks of its instances of that priority
+Groups = Mapping[int, Mapping[int, list[int]]]  #: priority -> task manager -> the tasks of its instances with it
 
 
 class Needs(NamedTuple):
@@ -24,20 +25,11 @@ class Needs(NamedTuple):
 
 def groups_by_priority(instances: Iterable[int], load: Load, topology: Topology) -> Groups:
     """The instances (positions) that take part, grouped; within a group in the order given."""
-    groups: Groups = {}
-    task_of = load.task_of
-    manager_of = load.manager_of
-    priority = topology.priority
+    groups: Groups = defaultdict(lambda: defaultdict(list))
+    task_of, manager_of, priority = load.task_of, load.manager_of, topology.priority
     for i in instances:
         t = task_of[i]
-        managers = groups.get(priority[t])
-        if managers is None:
-            groups[priority[t]] = managers = {}
-        tasks = managers.get(manager_of[i])
-        if tasks is None:
-            managers[manager_of[i]] = [t]
-        else:
-            tasks.append(t)
+        groups[priority[t]][manager_of[i]].append(t)
     return groups
 
 

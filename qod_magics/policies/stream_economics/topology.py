@@ -31,14 +31,20 @@ class Topology:
     @classmethod
     def of(cls, tasks: Sequence[Task]) -> Topology:
         """The topology of valid tasks, listed in any order."""
-        position = {task.id: i for i, task in enumerate(tasks)}
+        return cls.following(declared(tasks))
+
+    @classmethod
+    def following(cls, found: Declared) -> Topology:
+        """The same from what the tasks are `declared` as."""
+        ids, upstream_ids, priorities, minimums = found
+        position = {name: i for i, name in enumerate(ids)}
         none: list[int] = []  # shared: a list for each task is work for the garbage collector, above all
-        upstream = [none] * len(tasks)
-        downstream = [none] * len(tasks)
+        upstream = [none] * len(ids)
+        downstream = [none] * len(ids)
         sorted_already = True
-        for i, task in enumerate(tasks):
-            if task.upstream:
-                upstream[i] = sources = [position[name] for name in task.upstream]
+        for i, names in enumerate(upstream_ids):
+            if names:
+                upstream[i] = sources = [position[name] for name in names]
                 for source in sources:
                     if downstream[source] is none:
                         downstream[source] = [i]
@@ -46,17 +52,17 @@ class Topology:
                         downstream[source].append(i)
                     if source > i:
                         sorted_already = False
-        order = range(len(tasks)) if sorted_already else _topological_order(upstream, downstream)
-        priority = [task.priority or 0 for task in tasks]
-        min_accuracy = [task.min_accuracy or 0.0 for task in tasks]
+        order = range(len(ids)) if sorted_already else _topological_order(upstream, downstream)
+        # a task that feeds others starts at the lowest, and is raised to the highest of its queries
+        lowest = min([given for given in priorities if given is not None], default=0)
+        priority = [lowest if given is None else given for given in priorities]
+        min_accuracy = [given or 0.0 for given in minimums]
         for i in reversed(order):
-            consumers = downstream[i]
-            if len(consumers) == 1:
-                priority[i] = priority[consumers[0]]
-                min_accuracy[i] = min_accuracy[consumers[0]]
-            elif consumers:
-                priority[i] = max([priority[consumer] for consumer in consumers])
-                min_accuracy[i] = max([min_accuracy[consumer] for consumer in consumers])
+            for source in upstream[i]:
+                if priority[i] > priority[source]:
+                    priority[source] = priority[i]
+                if min_accuracy[i] > min_accuracy[source]:
+                    min_accuracy[source] = min_accuracy[i]
         return cls(position, order, upstream, downstream, priority, min_accuracy)
 
 

@@ -1,0 +1,57 @@
+"""Instances that have just moved stay where they are for a while. Pure.
+
+A move costs a start on code that is not compiled, and what is measured in the minute after it says little: without a
+rest, the same instances go to and fro. A load that changes by half ends the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from qod_magics.core.optional import RESTS
+from qod_magics.core.snapshot import Snapshot
+
+REST_S = 60.0
+#: One that starts rests, too: from a first reading or two its costs are a guess.
+START_S = 20.0
+#: An input rate higher or lower than at the move by this factor ends the rest.
+CHANGE = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where an instance is, since when, and what reached its application when it came there."""
+
+    task_manager: str
+    rest_s: float
+    since: float | None  #: when it was first measured there, seconds since the epoch; None: not yet
+    rate: float  #: of all sources together when it came, rows/s
+
+
+def with_rests(snapshot: Snapshot, before: Mapping[str, Home] | None) -> tuple[Snapshot, Mapping[str, Home]]:
+    """`snapshot` with `rests_s` of the instances that moved less than `REST_S` ago; and where all are now."""
+    windows = [i.extra["window"][1] for i in snapshot.instances if i.extra.get("window") is not None]
+    now = max(windows, default=None)
+    rate = sum(task.external_rate or 0.0 for task in snapshot.tasks if not task.upstream)
+    known = before if before is not None else {}
+    tasks = {task.id for task in snapshot.tasks}
+    homes = {id: home for id, home in known.items() if id.rpartition(".")[0] in tasks}  # one on its way may be missing
+    rests: dict[str, float] = {}
+    for instance in snapshot.instances:
+        home = known.get(instance.id)
+        if home is None or home.task_manager != instance.task_manager:
+            home = Home(instance.task_manager, START_S if home is None else REST_S, None, rate)
+        if home.since is None and instance.extra.get("window") is not None:
+            home = replace(home, since=now)
+        homes[instance.id] = home
+        passed_s = now - home.since if now is not None and home.since is not None else 0.0
+        left_s = home.rest_s - passed_s
+        if left_s > 0.0 and home.rate / CHANGE < rate < home.rate * CHANGE:
+            rests[instance.id] = left_s
+    if not rests:
+        return snapshot, homes
+    instances = tuple(
+        replace(i, extra={**i.extra, RESTS.name: rests[i.id]}) if i.id in rests else i for i in snapshot.instances
+    )
+    return replace(snapshot, instances=instances), homes
