@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from qod_magics.cores import check_cores, free_cores
 from qod_magics.spark.bounded import begin
+from qod_magics.spark.connection import refuse_beside_classic
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, start_local
@@ -21,6 +22,24 @@ if TYPE_CHECKING:
 
 #: One that was still starting when the others were ended is waited for so long, seconds.
 END_S = 30.0
+
+
+def launch(servers: Sequence[ServerOptions]) -> list[Future[LocalServer]]:
+    """Begin to start these servers, tm1, tm2 and so on, before there is a session that they could join: they take
+    several seconds, and so does its broker. See `Fleet.assemble` and `abandon`.
+
+    Raises TaskManagerError: this kernel has a classic Spark session.
+    """
+    if servers:
+        refuse_beside_classic()
+    return [begin(partial(LocalServer, f"tm{i}", options), "launch") for i, options in enumerate(servers, 1)]
+
+
+def abandon(launched: Sequence[Future[LocalServer]]) -> None:
+    """End servers that were launched, whether or not a fleet has taken them over."""
+    for future in launched:
+        with suppress(Exception):
+            future.result(END_S).stop()
 
 
 class Fleet:
@@ -40,12 +59,12 @@ class Fleet:
         self._coming: list[Future[TaskManager]] = []  #: those of `assemble`, while it goes on
         self._servers: list[LocalServer] = []
 
-    def assemble(self, servers: Sequence[ServerOptions], urls: Sequence[str]) -> Iterator[TaskManager]:
-        """Start these and reach those, all at the same time; each is given once it has joined.
+    def assemble(self, launched: Sequence[Future[LocalServer]], urls: Sequence[str]) -> Iterator[TaskManager]:
+        """Take these over and reach those, all at the same time; each is given once it has joined.
 
         Raises what the first that failed raised (SetupError, TaskManagerError); `end` ends the others.
         """
-        self._coming += [begin(partial(self.start, options), "up") for options in servers]
+        self._coming += [begin(partial(self._take, self._name(), server), "up") for server in launched]
         self._coming += [begin(partial(self.connect, url), "connect") for url in urls]
         for future in as_completed(self._coming):
             yield future.result()
@@ -55,6 +74,10 @@ class Fleet:
         """Start a local one. Raises SetupError, TaskManagerError; nothing is left behind then."""
         board = self._runtime.board
         return self._join(start_local(self._name(), options, board, self._headroom, self._begun))
+
+    def _take(self, name: str, launched: Future[LocalServer]) -> TaskManager:
+        server = launched.result()
+        return self._join(start_local(name, server.options, self._runtime.board, self._headroom, self._begun, server))
 
     def connect(self, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
         """Reach the one behind a URL `sc://host:port`. Raises TaskManagerError."""

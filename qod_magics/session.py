@@ -19,8 +19,9 @@ from qod_magics.application.sink import Sink, as_sink
 from qod_magics.application.stream import Mode, Starting, StreamDeclaration
 from qod_magics.at_exit import at_exit
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
-from qod_magics.cores import check_cores, core_sets
+from qod_magics.cores import can_pin, check_cores, core_sets
 from qod_magics.errors import UsageProblem
+from qod_magics.fleet import abandon, launch
 from qod_magics.handle import StreamHandle
 from qod_magics.kafka.access import access
 from qod_magics.kafka.injector import Injector, ScenarioForm
@@ -97,7 +98,7 @@ class Session:
         say: Say = lambda _: None,
         **options: Any,
     ) -> Session:
-        """Start (or reach) Kafka, then local task managers and the ones behind URLs, then the controller.
+        """Start (or reach) Kafka and task managers, local ones and those behind URLs, then the controller.
         Raises SetupError, KafkaError, TaskManagerError, UsageProblem: nothing is left running then.
 
         Args:
@@ -106,7 +107,7 @@ class Session:
             connect: URLs `sc://host:port` of Connect servers.
             kafka: `host:port` of the user's broker; None starts one.
             kafka_options: options of that broker's clients, as librdkafka names them.
-            kafka_cpus: cores for the broker that is started; default all.
+            kafka_cpus: cores for the broker that is started; default all. `say` is told where it can't be kept on them.
             jit: how local task managers compile: "c1" (soon at speed) or "full" (faster in the long run).
             memory: their Java heap.
             say: told what is going on, a line at a time.
@@ -120,14 +121,21 @@ class Session:
         settings = Settings(**options)
         begun = time.monotonic()
         servers = [ServerOptions(cpus=share, jit=jit, memory=memory) for share in shares]
-        site = Site(access(kafka, kafka_options, kafka_cpus), settings, own_kafka=kafka is None)
+        launched = launch(servers)
         try:
-            say(f"Kafka at {site.kafka.bootstrap} ({time.monotonic() - begun:.1f} s)")
-            for manager in site.fleet.assemble(servers, connect):
+            site = Site(access(kafka, kafka_options, kafka_cpus), settings, own_kafka=kafka is None)
+        except BaseException:
+            abandon(launched)
+            raise
+        try:
+            where = "" if kafka_cpus is None or can_pin() else " on any core (this system can't keep it on some)"
+            say(f"Kafka at {site.kafka.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
+            for manager in site.fleet.assemble(launched, connect):
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
             return cls(site, settings)
         except BaseException:
             site.end()
+            abandon(launched)
             raise
 
     @classmethod
@@ -223,6 +231,7 @@ class Session:
         sink: Sink | str | Callable[..., Any] | None = None,
         mode: Mode = "auto",
         trigger_s: float | None = None,
+        max_latency_s: float | None = None,
         starting: Starting = "latest",
         fuse: bool = True,
     ) -> StreamHandle:
@@ -243,6 +252,8 @@ class Session:
             sink: "memory", "kafka:TOPIC", "parquet:PATH", "console", or a function for foreachBatch.
             mode: "auto", "realtime" or "microbatch".
             trigger_s: seconds between batches.
+            max_latency_s: how old a row may be when it is in the result, seconds; below 1, mode "auto" takes real-time
+                mode also for what keeps state.
             starting: where a topic is read from at first, "latest" or "earliest".
             fuse: whether it may share a Spark query with its neighbours; a source with several readers is then made by
                 each of them where that is cheaper.
@@ -260,6 +271,7 @@ class Session:
             sink=as_sink(sink),
             mode=mode,
             trigger_s=trigger_s,
+            max_latency_s=max_latency_s,
             starting=starting,
             fuse=fuse,
         )
@@ -388,8 +400,9 @@ class Session:
         self, scenario: ScenarioForm, *, cpus: Cores | None = None, record: str | os.PathLike[str] | None = None
     ) -> Injector:
         """Send a scenario, given as such, in its JSON form or as the path of a file with that, to the session's broker
-        from a process of its own, on the cores `cpus` (default all); it ends with the session. `record`: a file for the
-        achieved rates, a JSON line a second and topic. Raises ScenarioError, KafkaError."""
+        from a process of its own, on the cores `cpus` (default all; where the system can't pin, all too); it ends with
+        the session. `record`: a file for the achieved rates, a JSON line a second and topic. Raises ScenarioError,
+        KafkaError."""
         injector = Injector.into(self.kafka, scenario, record, cpus)
         injector.start()
         self._endings.callback(injector.stop)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from qod_magics import doctor
+from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import JarSet, broker_set, connector_set
 from qod_magics.jvm.java import java_version
 
@@ -53,6 +54,18 @@ def test_jars_that_are_missing_say_how_to_get_them(
     assert line(report, "Kafka broker").startswith("  NO")
     assert line(report, "Spark's connector").startswith("  NO")
     assert report.count("doctor --fetch") == 2
+
+
+def test_archives_are_a_matter_of_time_only(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main([]) == 0
+    assert line(capsys.readouterr().out, "Archived classes").startswith("  --")
+    archive = class_data.directory() / "some.jsa"
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(bytes(3_000_000))
+    assert doctor.main([]) == 0
+    found = line(capsys.readouterr().out, "Archived classes")
+    assert found.startswith("  ok")
+    assert f"1 archives, 3 MB in {archive.parent}" in found
 
 
 def test_fetch_that_fails_is_told_and_the_report_goes_on(

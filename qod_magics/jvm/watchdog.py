@@ -168,22 +168,26 @@ def tell(said: dict[str, Any]) -> None:
 
 
 def session_members(session: int) -> list[int]:
-    """Processes of this session, where the system has /proc."""
+    """Processes of this session."""
     members = []
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    for name in names:
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if len(fields) > 3 and int(fields[3]) == session:
-                members.append(int(name))
+    for pid in every_process():
+        with contextlib.suppress(OSError):  # gone meanwhile
+            if os.getsid(pid) == session:
+                members.append(pid)
     return members
+
+
+def every_process() -> list[int]:
+    """The processes of this machine: from /proc, or from `ps` where there is no /proc (macOS)."""
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        names = []
+    if not names:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            ps = subprocess.run(["ps", "-A", "-o", "pid="], capture_output=True, timeout=5.0, check=True)
+            names = ps.stdout.decode().split()
+    return [int(name) for name in names]
 
 
 def die_with_me(watchdog: int) -> Any:

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from qod_magics.errors import KafkaError
+from qod_magics.jvm import class_data
 from qod_magics.jvm.child import Child
 from qod_magics.jvm.jars import broker_jars
 from qod_magics.jvm.java import Java, find_java
@@ -26,6 +27,9 @@ from qod_magics.kafka.cluster import QUIET, Admin
 from qod_magics.kafka.properties import Retention, log4j_properties, server_properties
 
 _STARTS = 3  #: a port found free can be taken before the broker binds it
+GARBAGE_COLLECTOR = "-XX:+UseSerialGC"
+#: What archives of its classes, and of those of the tool that formats its data directory, are called.
+ARCHIVE, FORMAT_ARCHIVE = "broker", "broker-format"
 FORMAT_HEAP, FORMAT_TIMEOUT_S = "128m", 60.0
 
 
@@ -47,6 +51,7 @@ class EmbeddedBroker:
         retention: how much it keeps of each partition.
         full_jit: False compiles with C1 only: soon at its speed and light on small machines. True lets C2 in, which
             wins on long runs on large ones.
+        archiving: leave archives of its classes, and of the formatting tool's, where there are none that fit.
 
     """
 
@@ -56,11 +61,14 @@ class EmbeddedBroker:
         heap: str = "512m",
         retention: Retention | None = None,
         full_jit: bool = False,
+        archiving: bool = False,
     ) -> None:
         self.cpus = cpus
         self.heap = heap
         self.retention = retention or Retention()
         self.full_jit = full_jit
+        self.archiving = archiving
+        self._makings: list[class_data.Making] = []
         self._admin = Admin()
         self._child: Child | None = None
         self._directory: Path | None = None
@@ -160,7 +168,9 @@ class EmbeddedBroker:
         self._child = self._directory = None
         self._port = 0
         if child is not None:
-            child.stop(5.0)
+            child.stop(class_data.END_S if self._makings else 5.0)
+        while self._makings:
+            self._makings.pop().finish()
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -230,30 +240,34 @@ class EmbeddedBroker:
         return [
             str(java.path),
             f"-Xmx{heap}",
-            "-XX:+UseSerialGC",
+            GARBAGE_COLLECTOR,
             "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
             f"-Djava.io.tmpdir={self._directory}",
             *([] if self.full_jit else ["-XX:TieredStopAtLevel=1"]),
             "-Xshare:auto",
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self._directory / 'log4j2.properties'}",
-            "-cp",
-            os.pathsep.join(str(jar) for jar in jars),
+            *_class_path(jars),
         ]
 
     def _format(self, java: Java, jars: list[Path]) -> None:
         """Kafka wants its data directory marked with a cluster id before the first run."""
         tool = [*self._java_command(java, jars, FORMAT_HEAP), "kafka.tools.StorageTool", "format"]
-        child = self._supervise([*tool, "-t", cluster_id(), "-c", self._properties_file])
+        child = self._supervise(FORMAT_ARCHIVE, [*tool, "-t", cluster_id(), "-c", self._properties_file])
         if child.wait(FORMAT_TIMEOUT_S) != 0:
             raise KafkaError(f"Kafka's data directory {self._directory} can't be formatted: {_cause(child.tail())}")
 
     def _run(self, java: Java, jars: list[Path]) -> None:
-        self._supervise([*self._java_command(java, jars, self.heap), "kafka.Kafka", self._properties_file], self.cpus)
+        command = [*self._java_command(java, jars, self.heap), "kafka.Kafka", self._properties_file]
+        self._supervise(ARCHIVE, command, self.cpus)
 
-    def _supervise(self, command: list[str], cpus: set[int] | None = None) -> Child:
+    def _supervise(self, archive: str, command: list[str], cpus: set[int] | None = None) -> Child:
         """Run it in this broker's directory, which passes from the child before to this one."""
         assert self._directory is not None
+        making = class_data.making(archive, command) if self.archiving else None
+        if making is not None:
+            self._makings.append(making)
+        command = class_data.with_archive(archive, command) if making is None else making.command
         before = self._child
         self._child = Child(command, log_path=self._directory / "console.log", cpus=cpus, remove=[self._directory])
         if before is not None:
@@ -271,6 +285,17 @@ class EmbeddedBroker:
             if time.monotonic() > deadline:
                 raise KafkaError(f"The embedded broker did not answer in {timeout_s:.0f} s: {_cause(self.log())}")
             self._child.wait(0.05)
+
+
+def broker_archives() -> list[Path | None]:
+    """The archives of the broker's classes and of the formatting tool's, there or not; None: it can't be made. Raises
+    SetupError."""
+    command = [str(find_java().path), GARBAGE_COLLECTOR, *_class_path(broker_jars())]
+    return [class_data.archive_for(name, command) for name in (ARCHIVE, FORMAT_ARCHIVE)]
+
+
+def _class_path(jars: list[Path]) -> list[str]:
+    return ["-cp", os.pathsep.join(str(jar) for jar in jars)]
 
 
 def cluster_id() -> str:

@@ -35,11 +35,7 @@ def connect(url: str, patience_s: float, alive: Callable[[], bool] = lambda: Tru
             wrong, or this process has a classic session: pyspark serves the one kind or the other.
 
     """
-    refuse_beside_classic()
-    global _mode_is_ours
-    if CONNECT_MODE not in os.environ:
-        os.environ[CONNECT_MODE] = "1"
-        _mode_is_ours = True
+    load_client()
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
@@ -63,6 +59,21 @@ def connect(url: str, patience_s: float, alive: Callable[[], bool] = lambda: Tru
             time.sleep(0.5)
     spark.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
     return spark
+
+
+def load_client() -> None:
+    """Import what Connect sessions need, which takes a second: best done while a server starts.
+
+    Raises:
+        TaskManagerError: this process has a classic session.
+
+    """
+    refuse_beside_classic()
+    global _mode_is_ours
+    if CONNECT_MODE not in os.environ:
+        os.environ[CONNECT_MODE] = "1"
+        _mode_is_ours = True
+    import pyspark.sql.connect.session  # noqa: F401
 
 
 def leave_connect_mode() -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from qod_magics.errors import SetupError, TaskManagerError
+from qod_magics.jvm import class_data
 from qod_magics.jvm.child import Child
 from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.jvm.java import Java, find_java
@@ -46,8 +47,13 @@ logger.clients.name = org.apache.kafka.clients
 logger.clients.level = error
 """
 
+GARBAGE_COLLECTOR = "-XX:+UseSerialGC"
+_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+#: What archives of the server's classes are called.
+ARCHIVE = "task-manager"
+
 #: A query keeps so many reports less one; they have to be asked for before older ones go.
-REPORTS_KEPT = 32
+REPORTS_KEPT = 64
 
 #: What a query's checkpoint depends on (a state store's format, the number of its partitions) or a reading of ours: the
 #: same on every task manager, for a query moves between them. Each can be set for a session, too.
@@ -83,9 +89,12 @@ _CONF: Mapping[str, str] = {
     "spark.shuffle.streaming.writerMaxMemory": "81920",  # four of them, and what sockets hold
     "spark.shuffle.streaming.readerMaxMemory": "16384",
     "spark.kafka.producer.cache.timeout": "1m",  # each run of a query has its own producer
-    "spark.ui.retainedJobs": "60",
-    "spark.ui.retainedStages": "80",
-    "spark.ui.retainedTasks": "200",
+    # micro-batches one after the other have some ten stages a second on a core
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "240",
+    "spark.ui.retainedTasks": "400",
+    # a query without new rows asks for offsets that often; Spark's 10 ms would take a part of the core
+    "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.showConsoleProgress": "false",
     # every batch is planned and described anew: keep the descriptions short
@@ -159,13 +168,21 @@ class PortTakenError(TaskManagerError):
 class LocalServer:
     """A running Connect server. It dies with this process, also by `kill -9`.
 
+    Args:
+        name: the task manager's.
+        options: what it is started with.
+        archiving: leave an archive of its classes when it ends in order, where there is none that fits: see `making`.
+
+    Attributes:
+        making: the archive that it is to leave, to be finished when it has ended; None: none.
+
     Raises:
         SetupError: no Java, or no connector jars.
         TaskManagerError: it ended while starting; the message carries the last line of its log.
 
     """
 
-    def __init__(self, name: str, options: ServerOptions) -> None:
+    def __init__(self, name: str, options: ServerOptions, *, archiving: bool = False) -> None:
         self.name = name
         self.options = options
         self.directory = Path(tempfile.mkdtemp(prefix="qod-tm-"))
@@ -175,8 +192,10 @@ class LocalServer:
             (self.directory / "log4j2.properties").write_text(_LOGGING)
             java = find_java()
             home = spark_home()
+            plain = launch_command(java, home, _SUBMIT, self._arguments())
+            self.making = class_data.making(ARCHIVE, plain) if archiving else None
             self.child = Child(
-                launch_command(java, home, "org.apache.spark.deploy.SparkSubmit", self._arguments()),
+                class_data.with_archive(ARCHIVE, plain) if self.making is None else self.making.command,
                 {
                     "SPARK_HOME": str(home),
                     "SPARK_LOCAL_IP": "127.0.0.1",
@@ -225,12 +244,12 @@ class LocalServer:
                 raise kind(f"Task manager {self.name} ended while starting (exit code {self.child.returncode}): {why}")
             if self._listens():
                 return
-            time.sleep(0.2)
+            time.sleep(0.05)
         raise TaskManagerError(f"Task manager {self.name} does not listen after {timeout_s:g} s; see its log.")
 
-    def stop(self) -> None:
-        """End the server and remove its directory."""
-        self.child.stop(timeout_s=3.0)
+    def stop(self, timeout_s: float = 3.0) -> None:
+        """End the server, after `timeout_s` seconds by force, and remove its directory."""
+        self.child.stop(timeout_s)
 
     def _listens(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
@@ -246,7 +265,7 @@ class LocalServer:
     def _arguments(self) -> list[str]:
         options = self.options
         java_options = [
-            "-XX:+UseSerialGC",
+            GARBAGE_COLLECTOR,
             "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
             *JIT_OPTIONS[options.jit],
             f"-Djava.io.tmpdir={self.directory}",
@@ -271,6 +290,12 @@ class LocalServer:
         return [*words, "spark-internal"]
 
 
+def server_archive() -> Path | None:
+    """The archive of a server's classes, there or not; None: none can be made. Raises SetupError."""
+    words = ["--class", "none", "--driver-java-options", GARBAGE_COLLECTOR, "spark-internal"]
+    return class_data.archive_for(ARCHIVE, launch_command(find_java(), spark_home(), _SUBMIT, words))
+
+
 def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) -> list[str]:
     """The java command that spark-class would run for `main`, from Spark's own launcher: no shell needed, and open to
     change. Raises SetupError."""
@@ -288,9 +313,9 @@ def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) 
         env={**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(java.home), "SPARK_SCALA_VERSION": "2.13"},
         check=False,
     )
-    if answer.returncode != 0:
-        raise SetupError(f"Spark's launcher failed: {_reason(answer.stderr.decode('utf-8', 'replace'))}")
     words = [word for word in answer.stdout.decode().replace("\n", "\0").split("\0") if word]
+    if answer.returncode != 0 or not words:
+        raise SetupError(f"Spark's launcher failed: {_reason(answer.stderr.decode('utf-8', 'replace'))}")
     if java.is_trimmed:
         words = [word for word in words if not word.startswith("--add-modules")]
     return words

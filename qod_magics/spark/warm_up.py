@@ -11,9 +11,11 @@ from contextlib import suppress
 from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
-from qod_magics.errors import TaskManagerError
+from qod_magics.application.stream import Mode
+from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.jvm.jars import connector_advice
 from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.spark.bounded import bounded
 from qod_magics.spark.dial import DialBoard
@@ -26,10 +28,20 @@ _SCHEMA = "id LONG, zone INT, amount DOUBLE, at TIMESTAMP"
 
 
 def warm_up(
-    manager: TaskManager, kafka: Kafka, board: DialBoard, checkpoints: str | None, timeout_s: float = 180.0
+    manager: TaskManager,
+    kafka: Kafka,
+    board: DialBoard,
+    checkpoints: str | None,
+    timeout_s: float = 180.0,
+    *,
+    whole_batch: bool = False,
+    mode: Mode = "auto",
 ) -> float:
-    """Run one small query of the usual shape (read, shed, parse, window, aggregate, send) until its first batch is
-    done; returns the seconds it took.
+    """Run one small query of the usual shape (read, shed, parse, window, aggregate, send) until its first rows have
+    come out; returns the seconds it took.
+
+    `mode` is the query's; "auto" is micro-batches for this one. With `whole_batch` it waits for the end of the batch,
+    too: in real-time mode five seconds after its beginning.
 
     Raises:
         TaskManagerError, KafkaError: the query can't run: nor would any other.
@@ -59,12 +71,12 @@ def warm_up(
     feed = Feed(task, ("source",), topic, (0,), {0: 0}, _SCHEMA, False)
     job = Job(task, task, 0, (feed,), build, (f"{task}>out",), ((out, 1, None),), None, None, None)
     directory = tempfile.mkdtemp(prefix="qod-warm-") if checkpoints is None else f"{checkpoints}/{task}"
-    instance = Instance(job, directory)
+    instance = Instance(job, directory, mode)
 
     def start() -> None:
         dials = {board.source(task): 1.0}
         bounded(
-            lambda: instance.start(manager, board, dict(kafka.spark_options()), dials, 5.0),
+            lambda: instance.start(manager, board, dict(kafka.spark_options()), dials),
             timeout_s,
             f"warming {manager.id} up",
         )
@@ -78,16 +90,17 @@ def warm_up(
                     f"{manager.id} has no Kafka connector: {connector_advice(manager.spark.version)}"
                 ) from error
             raise
+        manager.works_on(instance.run_id or "")  # its REST API, too, is slow to answer for the first time
         deadline = time.monotonic() + timeout_s
-        while not instance.poll():
+        while not (instance.poll() if whole_batch else _has_rows(kafka, out)):
             why = instance.failed()
             if why is not None and instance.mode == "real-time" and refuses_realtime(why):
                 instance.fall_back(why)
                 start()
                 continue
             if why is not None or time.monotonic() > deadline:
-                raise TaskManagerError(f"{manager.id} can't run a query: {why or f'no batch in {timeout_s:g} s'}")
-            time.sleep(0.2)
+                raise TaskManagerError(f"{manager.id} can't run a query: {why or f'no row in {timeout_s:g} s'}")
+            time.sleep(0.1)
     finally:
         with suppress(Exception):
             bounded(instance.stop, 10.0, "stopping the warm-up query")
@@ -96,6 +109,13 @@ def warm_up(
         if checkpoints is None:
             shutil.rmtree(directory, ignore_errors=True)
     return time.monotonic() - begun
+
+
+def _has_rows(kafka: Kafka, topic: str) -> bool:
+    """Whether there are any yet; a broker that is too busy to tell is asked again."""
+    with suppress(KafkaError):
+        return any(end_offsets(kafka, [topic])[topic].values())
+    return False
 
 
 def lacks_connector(text: str) -> bool:

@@ -15,7 +15,9 @@ import psutil
 import pytest
 
 from qod_magics.errors import SetupError
+from qod_magics.jvm import child as module
 from qod_magics.jvm.child import Child
+from tests.live import elsewhere
 
 #: What a user may have to wait for in vain; the tests wait no longer than it takes.
 PATIENCE_S = 60.0
@@ -26,8 +28,10 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 KERNEL = """\
 import os, signal, sys, time
 from pathlib import Path
+from qod_magics.jvm import child as module
 from qod_magics.jvm.child import Child
 
+module._WATCHDOG = Path(sys.argv[2])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run behind a shell, it is ignored
 directory = Path(sys.argv[1])
 grandchild = "import os, time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(600)"
@@ -71,10 +75,10 @@ def sleeper(directory: Path) -> Iterator[Child]:
 class Kernel:
     """A Python process that has started a child, and the processes that hang on it."""
 
-    def __init__(self, directory: Path, more: str) -> None:
+    def __init__(self, directory: Path, more: str = "time.sleep(600)", watchdog: Path = module._WATCHDOG) -> None:
         self.directory = directory
         self.process = subprocess.Popen(
-            [sys.executable, "-c", KERNEL + more, str(directory)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", KERNEL + more, str(directory), str(watchdog)], stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         self.child, self.grandchild, self.watchdog = map(int, self.process.stdout.readline().split())
@@ -210,6 +214,17 @@ def test_nothing_outlives_the_kernel(kernel: Kernel, number: signal.Signals) -> 
     assert all(runs(pid) for pid in (kernel.child, kernel.grandchild, kernel.watchdog))
     kernel.process.send_signal(number)
     assert eventually(kernel.all_gone)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_the_kernel_on_a_system_that_is_not_linux(directory: Path, number: signal.Signals) -> None:
+    kernel = Kernel(directory, watchdog=Path(elsewhere.__file__))
+    try:
+        assert all(runs(pid) for pid in (kernel.child, kernel.grandchild, kernel.watchdog))
+        kernel.process.send_signal(number)
+        assert eventually(kernel.all_gone)
+    finally:
+        kernel.end()
 
 
 @pytest.mark.parametrize("kernel", ["pass", "raise SystemExit(1)", "os._exit(0)"], indirect=True)

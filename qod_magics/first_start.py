@@ -1,0 +1,61 @@
+"""Once for each set-up: run what a session starts, and leave archives of its classes for all later starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qod_magics.application.stream import Mode
+from qod_magics.cache import cache_dir, locked
+from qod_magics.errors import SetupError
+from qod_magics.jvm import class_data
+from qod_magics.kafka.broker import EmbeddedBroker, broker_archives
+from qod_magics.spark.dial import DialBoard
+from qod_magics.spark.server import LocalServer, ServerOptions, server_archive
+from qod_magics.spark.task_manager import start_local
+from qod_magics.spark.warm_up import warm_up
+
+#: Queries run in either mode: the classes of both are archived.
+MODES: tuple[Mode, ...] = ("realtime", "microbatch")
+
+
+def missing() -> bool:
+    """Whether an archive is to be made. Raises SetupError: there is no Java, no Spark, or no jars."""
+    return any(class_data.is_wanted(archive) for archive in (server_archive(), *broker_archives()))
+
+
+def make_archives(say: Callable[[str], None]) -> None:
+    """Make the archives that are not there: start a broker and a task manager, run a query, and end them in order.
+
+    Processes that come to it at once do it once; starts meanwhile go on without.
+
+    Args:
+        say: told in a line that it begins, where it does.
+
+    Raises:
+        SetupError, KafkaError, TaskManagerError: they can't be started, or the JVM wrote no archive.
+
+    """
+    with locked(cache_dir() / "class-data.lock"):
+        if not missing():
+            return
+        say("Making archives of Java classes, once, so that later starts take less time: about a minute.")
+        class_data.remove_unfinished()
+        board = DialBoard("archives")
+        with EmbeddedBroker(archiving=True) as broker:
+            server = LocalServer("archives", ServerOptions(), archiving=True)
+            manager = start_local(server.name, server.options, board, 0.0, server=server)
+            try:
+                for mode in MODES:
+                    warm_up(manager, broker, DialBoard(f"archives-{mode}"), None, whole_batch=True, mode=mode)
+                server.child.end(class_data.END_S)
+            finally:
+                manager.close()
+            if server.making is not None:
+                server.making.finish()
+        if not all(
+            archive is None or class_data.is_whole(archive) for archive in (server_archive(), *broker_archives())
+        ):
+            raise SetupError(
+                "Java wrote no archive of its classes: starts take longer, and are right. To try again, remove "
+                f"{class_data.directory()}."
+            )
