@@ -128,6 +128,15 @@ bench: jars ## run the benchmarks and the evaluation, one after the other; EVALU
 bench-smoke: jars ## the evaluation in a few minutes, with wide margins: a test that prints its figures
 	$(python) -m pytest -s tests/live/test_evaluation.py
 
+.PHONY: wheel
+wheel: $(stamp) ## build the package: the wheel and the source archive in dist/
+	@rm -rf dist
+	$(python) -m build --outdir dist
+
+.PHONY: check-wheel
+check-wheel: jars wheel ## install the wheel into an empty environment and run a small stream with it there
+	$(python) .ci/check_wheel.py dist/*.whl
+
 .PHONY: clean
 clean: ## remove what builds, tests and runs left; .venv stays
 	rm -rf build dist artifacts spark-warehouse metastore_db derby.log

@@ -8,6 +8,11 @@ from collections.abc import Collection
 from qod_magics.errors import UsageProblem
 
 
+def can_pin() -> bool:
+    """Whether this system can keep processes on cores. Linux can."""
+    return hasattr(os, "sched_setaffinity")
+
+
 def every_core() -> list[int]:
     """The numbers of the cores that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))

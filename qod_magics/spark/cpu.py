@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import psutil
+
+#: Readings over time: monotonic seconds, and the CPU seconds used until then by each of what is measured.
+Samples = deque[tuple[float, tuple[float, ...]]]
+
+
+def _two_minutes() -> Samples:
+    return deque(maxlen=128)
+
+
+class CpuMeter(Protocol):
+    """CPU of a task manager, % of one core.
+
+    `sample` is called about once a second, by any thread; `mean` answers for any stretch of the last minute, so that
+    this CPU and that of the tasks, whose batches end when they end, can be compared over the same time.
+    """
+
+    @property
+    def cores(self) -> int:
+        """How many cores the task manager has."""
+
+    def sample(self) -> None:
+        """Look now."""
+
+    def mean(self, start: float, end: float) -> float | None:
+        """From `start` to `end` (monotonic seconds), as far as samples reach; None before there are two."""
 
 
 @dataclass(slots=True)
 class CoreMeter:
-    """How busy some cores are, with all processes; % of one core, summed over the cores.
+    """How busy some cores are, with all processes; % of one core, summed over the cores. For who is pinned to them.
 
-    `sample` is called about once a second; `mean` answers for any stretch of the last minute, so that the CPU of the
-    cores and that of the tasks on them, whose batches end when they end, can be compared over the same time.
     Time that a hypervisor took away (steal) counts as busy: the tasks can't have it.
     """
 
     cpus: tuple[int, ...]
-    _samples: deque[tuple[float, tuple[float, ...]]] = field(default_factory=lambda: deque(maxlen=128), init=False)
+    _samples: Samples = field(default_factory=_two_minutes, init=False)
+
+    @property
+    def cores(self) -> int:
+        """How many they are."""
+        return len(self.cpus)
 
     def sample(self) -> None:
         """Look now."""
@@ -35,21 +65,51 @@ class CoreMeter:
 
     def mean(self, start: float, end: float) -> float | None:
         """From `start` to `end` (monotonic seconds), as far as samples reach; None before there are two."""
-        samples = list(self._samples)
-        if len(samples) < 2:
-            return None
-        times = [at for at, _ in samples]
-        end = min(max(end, times[1]), times[-1])
-        start = min(max(start, times[0]), end - 0.5 * (times[1] - times[0]))
-        busy = 0.0
-        for index in range(len(self.cpus)):
-            used = [values[index] for _, values in samples]
-            share = (_at(times, used, end) - _at(times, used, start)) / (end - start)
-            busy += 100.0 * min(max(share, 0.0), 1.0)
-        return busy
+        rates = _rates(list(self._samples), start, end)
+        return None if rates is None else 100.0 * sum(min(max(rate, 0.0), 1.0) for rate in rates)
 
 
-def _at(times: list[float], values: list[float], time: float) -> float:
+@dataclass(slots=True)
+class ProcessMeter:
+    """What a process and all below it use; % of one core. For who is not pinned: other programs use the same cores.
+
+    Nothing keeps such a process within its `cores`, so the mean may be more than they come to. What a process used
+    after the last sample before its end is not seen.
+    """
+
+    root: int  #: process id
+    cores: int  #: its share of the machine
+    _samples: Samples = field(default_factory=_two_minutes, init=False)
+    _last: dict[int, float] = field(default_factory=dict, init=False)
+    _used: float = field(default=0.0, init=False)
+    _sampling: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def sample(self) -> None:
+        """Look now."""
+        with self._sampling:
+            now, seconds = time.monotonic(), dict(_cpu_seconds(self.root))
+            self._used += sum(max(spent - self._last.get(pid, 0.0), 0.0) for pid, spent in seconds.items())
+            self._last |= seconds  # one that was overlooked once must not count as new
+            self._samples.append((now, (self._used,)))
+
+    def mean(self, start: float, end: float) -> float | None:
+        """From `start` to `end` (monotonic seconds), as far as samples reach; None before there are two."""
+        rates = _rates(list(self._samples), start, end)
+        return None if rates is None else 100.0 * sum(rates)
+
+
+def _rates(samples: Sequence[tuple[float, tuple[float, ...]]], start: float, end: float) -> list[float] | None:
+    """CPU seconds a second of each of what was sampled; None where there are less than two samples."""
+    if len(samples) < 2:
+        return None
+    times = [at for at, _ in samples]
+    end = min(max(end, times[1]), times[-1])
+    start = min(max(start, times[0]), end - 0.5 * (times[1] - times[0]))
+    series = zip(*(values for _, values in samples), strict=True)
+    return [(_at(times, used, end) - _at(times, used, start)) / (end - start) for used in series]
+
+
+def _at(times: Sequence[float], values: Sequence[float], time: float) -> float:
     """Linear between samples, flat outside."""
     after = bisect_right(times, time)
     if after == 0:
@@ -70,7 +130,7 @@ class PythonMeter:
     def read(self) -> tuple[float, float]:
         """CPU in % of one core, and over how many seconds; (0, 0) at the first call, which begins the measurement."""
         now = time.monotonic()
-        used = dict(_python_seconds(self.root))
+        used = dict(_cpu_seconds(self.root, lambda process: process.pid != self.root and "python" in process.name()))
         before, self._last = self._last, (now, used)
         if before is None or now <= before[0]:
             return 0.0, 0.0
@@ -78,15 +138,17 @@ class PythonMeter:
         return 100.0 * seconds / (now - before[0]), now - before[0]
 
 
-def _python_seconds(root: int) -> Iterable[tuple[int, float]]:
+def _cpu_seconds(root: int, which: Callable[[psutil.Process], bool] = lambda _: True) -> Iterable[tuple[int, float]]:
+    """Process id and CPU seconds so far of a process and of all below it, as far as they run and are asked for."""
     try:
-        children = psutil.Process(root).children(recursive=True)
+        top = psutil.Process(root)
+        processes = [top, *top.children(recursive=True)]
     except psutil.Error:
         return
-    for child in children:
+    for process in processes:
         try:
-            if "python" in child.name():
-                times = child.cpu_times()
-                yield child.pid, times.user + times.system
+            if which(process):
+                times = process.cpu_times()
+                yield process.pid, times.user + times.system
         except psutil.Error:
             continue

@@ -33,6 +33,7 @@ class Reading:
     read: Mapping[str, int]  #: rows before it
     out: int  #: rows of the output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream
+    batch_rate: float = 0.0  #: batches/s
     cpu_held: bool = False  #: whether the CPU is of an older time, no batch of the window being charged yet
 
 
@@ -73,7 +74,7 @@ class Meter:
             return None
         last = spans[-1][1]
         since = last.end - period_s
-        rows = read = out = seconds = 0.0
+        rows = read = out = seconds = batches = 0.0
         cpu = cpu_seconds = 0.0
         kept_by: dict[str, list[int]] = {}
         sent: dict[str, int] = {}
@@ -84,6 +85,7 @@ class Meter:
             if share == 0.0:
                 continue
             seconds += share * length
+            batches += share
             rows += share * batch.rows
             read += share * sum(feed.read or 0 for feed in batch.feeds)
             out += share * batch.out
@@ -104,6 +106,7 @@ class Meter:
             read_rate=read / seconds,
             out_rate=out / seconds,
             cpu=100.0 * cpu / cpu_seconds if cpu_seconds else held,
+            batch_rate=batches / seconds,
             cpu_held=not cpu_seconds and held is not None,
             since=max(spans[0][0], since),
             at=last.end,

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.cores import every_core
 from qod_magics.errors import LostError, TaskManagerError
 from qod_magics.spark import dial, stages
 from qod_magics.spark.bounded import bounded
-from qod_magics.spark.connection import CONNECT_MODE, connect, hidden, let_go, refuse_beside_classic
-from qod_magics.spark.cpu import CoreMeter, PythonMeter
+from qod_magics.spark.connection import CONNECT_MODE, connect, hidden, let_go, load_client, refuse_beside_classic
+from qod_magics.spark.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter
 from qod_magics.spark.reason import reason
 from qod_magics.spark.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
 from qod_magics.spark.whereabouts import adopt, executor_cores, is_here, setting, ui_address
@@ -70,10 +71,10 @@ class TaskManager:
         if self.application is None and ui is not None:
             with suppress(OSError):
                 self.application = next(iter(stages.applications(ui)), None)
-        cpus = server.options.cpus if server is not None and server.child.pinned else None
-        whole_machine = tuple(range(os.cpu_count() or 1))
-        here = kind == "local" or (kind == "attached" and is_here(spark))
-        self.core_meter = CoreMeter(tuple(sorted(cpus)) if cpus else whole_machine) if here else None
+        #: CPU of its cores, or of its processes where it is not pinned to cores; None: out of reach.
+        self.cpu_meter = _local_meter(server) if server is not None else None
+        if kind == "attached" and is_here(spark):
+            self.cpu_meter = CoreMeter(tuple(range(os.cpu_count() or 1)))
         self.python_meter = PythonMeter(server.child.pid) if server is not None else None
 
     def __repr__(self) -> str:
@@ -82,15 +83,12 @@ class TaskManager:
     @property
     def describe(self) -> str:
         """One line for `status`."""
-        where = (
-            ""
-            if self.server is None or self.server.options.cpus is None
-            else (
-                f" on core{'s' if len(self.server.options.cpus) > 1 else ''} "
-                + ",".join(map(str, sorted(self.server.options.cpus)))
-                + ("" if self.server.child.pinned else " (not pinned: this system has no affinity)")
-            )
-        )
+        where = ""
+        if self.server is not None and self.server.options.cpus is not None:
+            cpus = self.server.options.cpus
+            where = f" on core{'s' if len(cpus) > 1 else ''} {','.join(map(str, sorted(cpus)))}"
+            if not self.server.child.pinned:
+                where = " on any core (this system can't keep it on some)"
         return f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
 
     def alive(self) -> bool:
@@ -98,13 +96,13 @@ class TaskManager:
         return self.server is None or self.server.child.alive()
 
     def busy(self, over_s: float) -> float | None:
-        """How busy its cores have been over the last seconds, with all processes, as a share of them; None: they are
-        out of reach, or too few samples were taken."""
-        if self.core_meter is None:
+        """How busy its cores have been over the last seconds, with all processes, as a share of them; where it is not
+        pinned, what it used itself as a share of its cores. None: out of reach, or too few samples were taken."""
+        if self.cpu_meter is None:
             return None
         now = time.monotonic()
-        used = self.core_meter.mean(now - over_s, now)
-        return None if used is None else used / (100.0 * len(self.core_meter.cpus))
+        used = self.cpu_meter.mean(now - over_s, now)
+        return None if used is None else used / (100.0 * self.cpu_meter.cores)
 
     def ping(self) -> None:
         """Make a call that any server answers. Raises whatever Spark raises when this one does not."""
@@ -197,8 +195,9 @@ def start_local(
     board: dial.DialBoard,
     headroom: float,
     begun: Callable[[LocalServer], None] = lambda _: None,
+    server: LocalServer | None = None,
 ) -> TaskManager:
-    """Start a server and connect to it. It is not warm yet: see `warm_up`.
+    """Start a server, or take the one that is already starting, and connect to it. It is not warm yet: see `warm_up`.
 
     `headroom` (fraction of 1) of its cores is kept back from the plans, so that a backlog can be drained. `begun` is
     told the server as soon as its process runs; stopping it then ends the wait. One whose port was taken meanwhile is
@@ -211,31 +210,43 @@ def start_local(
     refuse_beside_classic()
     for attempt in range(1, _STARTS + 1):
         try:
-            return _start_once(id, options, board, headroom, begun)
+            return _start_once(server or LocalServer(id, options), board, headroom, begun)
         except PortTakenError:
             if attempt == _STARTS:
                 raise
+            server = None
     raise AssertionError("unreachable")
 
 
 def _start_once(
-    id: str, options: ServerOptions, board: dial.DialBoard, headroom: float, begun: Callable[[LocalServer], None]
+    server: LocalServer, board: dial.DialBoard, headroom: float, begun: Callable[[LocalServer], None]
 ) -> TaskManager:
-    server = LocalServer(id, options)
+    id, options = server.name, server.options
     spark: SparkSession | None = None
     try:
         begun(server)
+        load_client()
         server.wait_until_listening()
         spark = connect(server.url, patience_s=90.0, alive=server.child.alive)
-        count = len(options.cpus) if options.cpus and server.child.pinned else (os.cpu_count() or 1)
-        return TaskManager(
-            id, spark, kind="local", cores=count * (1 - headroom), board=board, ui=server.ui, server=server
-        )
+        cores = _core_count(options) * (1 - headroom)
+        return TaskManager(id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server)
     except BaseException:
         if spark is not None:
             let_go(spark, 0.5)
         server.stop()
         raise
+
+
+def _core_count(options: ServerOptions) -> int:
+    """The cores that a local server was given, pinned to them or not."""
+    return len(options.cpus or every_core())
+
+
+def _local_meter(server: LocalServer) -> CpuMeter:
+    """Of its cores where it is kept on them; else of its processes, for the cores are everybody's."""
+    if server.child.pinned:
+        return CoreMeter(tuple(sorted(server.options.cpus or every_core())))
+    return ProcessMeter(server.child.pid, _core_count(server.options))
 
 
 def attach_url(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pyspark
 import pytest
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
+from qod_magics.jvm import class_data
+from qod_magics.jvm.jars import broker_jars, connector_set
 from qod_magics.jvm.java import find_java
 from qod_magics.jvm.ports import free_ports
 from qod_magics.kafka.topics import topic_partitions
@@ -138,6 +141,31 @@ def test_a_start_whose_port_was_taken_meanwhile_is_tried_again_with_others(
         assert manager.spark.range(3).count() == 3
     finally:
         manager.close()
+
+
+@pytest.mark.parametrize("damage", ["shorter", "header", "body"])
+def test_a_damaged_archive_of_classes_keeps_no_server_from_starting(
+    damage: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    java = [str(find_java().path), "-XX:+UseSerialGC", "-cp", os.pathsep.join(map(str, broker_jars()))]
+    command = [*java, "kafka.Kafka"]  # without its properties it prints its usage
+    jars = connector_set().directory.parent
+    monkeypatch.setenv("QOD_CACHE", str(tmp_path))
+    (tmp_path / "jars").symlink_to(jars)
+    making = class_data.making("broker", command)
+    assert making is not None
+    subprocess.run(making.command, capture_output=True, check=False, timeout=60)
+    assert making.finish()
+    with_it = class_data.with_archive("broker", command)
+    assert any(word.startswith("-XX:SharedArchiveFile=") for word in with_it)
+    whole = making.archive.read_bytes()
+    begin, end = {"shorter": (0, 0), "header": (0, 4096), "body": (len(whole) // 4, len(whole) // 2)}[damage]
+    other = whole[: len(whole) // 2] if damage == "shorter" else whole[:begin] + bytes(end - begin) + whole[end:]
+    making.archive.chmod(0o644)
+    making.archive.write_bytes(other)
+    with_it = class_data.with_archive("broker", command)
+    said = subprocess.run(with_it, capture_output=True, text=True, check=False, timeout=60)
+    assert "USAGE" in said.stdout + said.stderr
 
 
 def test_a_taken_port_is_one_line(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:

@@ -1,0 +1,96 @@
+"""Systems that can't keep processes on cores, as macOS can't: what is planned with is what was given all the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qod_magics import cores, doctor
+from qod_magics.jvm import watchdog
+from qod_magics.spark.cpu import CoreMeter, ProcessMeter
+from qod_magics.spark.server import ServerOptions
+from qod_magics.spark.task_manager import TaskManager
+from tests.spark.stand_ins import BOARD, Spark
+
+
+@pytest.fixture
+def no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+
+
+def manager(cpus: frozenset[int] | None, pinned: bool) -> TaskManager:
+    child = SimpleNamespace(pid=os.getpid(), pinned=pinned, alive=lambda: True)
+    server: Any = SimpleNamespace(child=child, options=ServerOptions(cpus=cpus))
+    return TaskManager("tm1", Spark(), kind="local", cores=0.9, board=BOARD, server=server)  # type: ignore[arg-type]
+
+
+def test_the_cores_of_the_machine_are_shared_out_by_number(no_affinity: None) -> None:
+    assert not cores.can_pin()
+    assert cores.every_core() == list(range(8))
+    assert cores.core_sets(2, 2) == [frozenset({0, 1}), frozenset({2, 3})]
+    assert [len(share or ()) for share in cores.core_sets(2, None)] == [4, 4]
+    assert cores.free_cores(1, {0}) == frozenset({1})
+
+
+def test_the_doctor_says_so_and_finds_nothing_missing(no_affinity: None) -> None:
+    finding = doctor._cores()
+    assert finding.ok is None
+    assert "measured by process" in str(finding)
+
+
+def test_a_task_manager_that_is_not_pinned_is_measured_by_process_against_its_own_cores(no_affinity: None) -> None:
+    tm = manager(frozenset({0, 1}), pinned=False)
+    assert isinstance(tm.cpu_meter, ProcessMeter)
+    assert (tm.cpu_meter.root, tm.cpu_meter.cores) == (os.getpid(), 2)
+    assert "on any core" in tm.describe
+    assert "core 0" not in tm.describe
+
+
+def test_one_without_cores_of_its_own_has_all_of_them(no_affinity: None) -> None:
+    tm = manager(None, pinned=False)
+    assert tm.cpu_meter is not None
+    assert tm.cpu_meter.cores == 8
+
+
+def test_a_pinned_one_is_measured_by_its_cores() -> None:
+    tm = manager(frozenset({0}), pinned=True)
+    assert isinstance(tm.cpu_meter, CoreMeter)
+    assert (tm.cpu_meter.cpus, tm.cpu_meter.cores) == ((0,), 1)
+    assert tm.describe.startswith("tm1: local on core 0, ")
+
+
+@contextmanager
+def sleeper_in_a_group_of_its_own() -> Iterator[tuple[int, int]]:
+    """A session, and a process in it that has left its leader's group, as Spark's Python workers do."""
+    below = "import os, time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(600)"
+    leader = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {below!r}])"
+    with subprocess.Popen([sys.executable, "-c", leader], stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        try:
+            yield process.pid, worker
+        finally:
+            os.kill(worker, 9)
+
+
+@pytest.mark.parametrize("proc", ["there", "missing", "empty"])
+def test_the_members_of_a_session_are_found_without_proc_too(proc: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listing(path: str) -> list[str]:
+        assert path == "/proc"
+        if proc == "missing":
+            raise FileNotFoundError(path)
+        return []
+
+    if proc != "there":
+        monkeypatch.setattr(watchdog.os, "listdir", listing)  # type: ignore[attr-defined]
+    with sleeper_in_a_group_of_its_own() as (session, worker):
+        assert set(watchdog.session_members(session)) == {session, worker}
