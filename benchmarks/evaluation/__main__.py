@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evaluation import document, kept, scenarios
+from benchmarks.evaluation.against_plain import against_plain
 from benchmarks.evaluation.costs import costs
 from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput, draw_growth
 from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
+from benchmarks.evaluation.goodput_live import goodput_live
 from benchmarks.evaluation.growth import growth
 from benchmarks.evaluation.kept import Figures
 
@@ -42,7 +44,9 @@ PARTS: Mapping[str, Part] = {
     "scenario2": _by_itself(scenarios.two_priorities),
     "scenario3": _by_itself(scenarios.kafka_lag),
     "engines": _engines,
+    "against-plain": _by_itself(against_plain),
     "goodput": _by_itself(goodput),
+    "goodput-live": _by_itself(goodput_live),
     "scenario5": _by_itself(growth),
     "costs": _by_itself(costs),
 }

@@ -64,14 +64,17 @@ def start_taxi_drives(
 ) -> None:
     """Two sources that clean trips, TDSnk1 on two instances and the heavier TDSnk2, with (priority, minimum accuracy)
     of each; `queries` are what these two do, default `taxi_queries`. The sources are tasks by themselves, as in the
-    paper, unless they may `fuse`: then each query makes their rows itself, if both topics have two partitions."""
+    paper, unless they may `fuse`: then each query makes their rows itself, if both topics have two partitions. All in
+    real-time mode, where CPU is nearly in proportion to rows, as the paper takes it to be."""
     columns = trip_schema(COLUMNS)
     for name, topic in zip(("TDSrc1", "TDSrc2"), TOPICS, strict=True):
-        session.stream(name, clean, topic=topic, schema=columns, fuse=fuse)
+        session.stream(name, clean, topic=topic, schema=columns, fuse=fuse, mode="realtime")
     for name, query in (queries or taxi_queries()).items():
         priority, minimum = restrictions[name]
         instances = 2 if name == "TDSnk1" else 1
-        session.stream(name, _of_both(query), priority=priority, min_accuracy=minimum, parallelism=instances)
+        session.stream(
+            name, _of_both(query), priority=priority, min_accuracy=minimum, parallelism=instances, mode="realtime"
+        )
 
 
 def _of_both(query: Query) -> Callable[[DataFrame, DataFrame], DataFrame]:
@@ -81,7 +84,7 @@ def _of_both(query: Query) -> Callable[[DataFrame, DataFrame], DataFrame]:
 def taxi_queries() -> dict[str, Query]:
     """TDSnk1, totals by zone, and TDSnk2, round trips by stand: each looks for the stands that are nearest to a trip's
     ends, the second one to both."""
-    from_stand, to_stand = _nearest_stand("pickup"), _nearest_stand("dropoff")
+    from_stand, to_stand = nearest_stand("pickup"), nearest_stand("dropoff")
 
     def by_zone(trips: DataFrame) -> DataFrame:
         return (
@@ -171,7 +174,7 @@ def trip_ages(trips: DataFrame, query: str) -> DataFrame:
     """What a timed query tells of `timed_trips`: by windows of ten seconds, how old they were when it had worked."""
     age = "percentile_approx(now_ms - {}, array(0.5D, 0.95D, 0.99D), 1000)"
     return (
-        trips.withColumns({f"{end}_stand": F.expr(_nearest_stand(end)) for end in TIMED[query]})
+        trips.withColumns({f"{end}_stand": F.expr(nearest_stand(end)) for end in TIMED[query]})
         .withColumn("now_ms", F.expr(_NOW))
         .withColumn("at", F.timestamp_millis("now_ms"))
         .withWatermark("at", "10 seconds")
@@ -227,7 +230,7 @@ def _total(what: str) -> Column:
     return F.expr(f"sum(_weight * {what})").alias(what.replace(".", "_"))
 
 
-def _nearest_stand(end: str) -> str:
+def nearest_stand(end: str) -> str:
     """SQL of the stand that is nearest to an end of a trip: great-circle distance in km, smallest first."""
     places = ", ".join(
         f"named_struct('id', {int(s.LocationID)}, 'x', {s.longitude:.4f}D, 'y', {s.latitude:.4f}D)" for s in stands()

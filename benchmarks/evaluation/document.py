@@ -9,9 +9,11 @@ from itertools import groupby
 from pathlib import Path
 
 from benchmarks.evaluation import causes
+from benchmarks.evaluation.against_plain_section import against_plain_section
 from benchmarks.evaluation.costs_section import costs_section
 from benchmarks.evaluation.engines_section import engines_section
 from benchmarks.evaluation.goodput import NOBODY, QUERIES
+from benchmarks.evaluation.goodput_live import goodput_live_section
 from benchmarks.evaluation.growth_section import growth_section
 from benchmarks.evaluation.kept import Figures, told
 from benchmarks.evaluation.row import PAPERS, Row
@@ -234,7 +236,9 @@ _SECTIONS: Mapping[str, Callable[[Sequence[Figures]], tuple[str, list[Row]]]] = 
     "scenario2": _scenario2,
     "scenario3": _scenario3,
     "engines": engines_section,
+    "against-plain": against_plain_section,
     "scenario5": growth_section,
     "goodput": _goodput,
+    "goodput-live": goodput_live_section,
     "costs": costs_section,
 }

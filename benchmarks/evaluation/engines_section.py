@@ -7,7 +7,7 @@ from statistics import StatisticsError, median
 from typing import Any
 
 from benchmarks.evaluation.kept import Figures
-from benchmarks.evaluation.row import ALONE, BATCHED, BOUNDED, FIXED, FLINK, PAPERS, REACTIVE, Row
+from benchmarks.evaluation.row import ALONE, BATCHED, BOUNDED, DEFAULT, FIXED, FLINK, PAPERS, REACTIVE, REALTIME, Row
 
 UNDROPPED = (ALONE, BOUNDED, FLINK)
 READERS = 2  #: of each topic's rows, whose waiting rows are added up
@@ -90,12 +90,17 @@ def _bullets(engines: Sequence[str], runs: Sequence[Figures]) -> list[str]:
     """What each engine is."""
     fused = all(run.get("fused") for run in runs)
     told = {
-        PAPERS: "by the controller, with the paper's policy and with one that learns costs; "
+        PAPERS: "by the controller, with the paper's policy"
+        + (" and with one that learns costs; " if REACTIVE in engines else "; ")
         + (
             "each query makes its sources' rows itself, as it does unless told otherwise;"
             if fused
             else "the two sources are tasks of their own (`--no-fuse`), with a stream to each query;"
         ),
+        DEFAULT: "`default`: ours without an option: by the policy that learns costs, and, since these queries keep "
+        "state, in micro-batches one after the other: what windows keep is brought up to date once a batch;",
+        REALTIME: "`real-time mode`: the same in Spark's real-time mode (`--mode realtime`): what windows keep is "
+        "brought up to date with each row;",
         BATCHED: f"`{BATCHED}`: the same by the policy that learns costs, in micro-batches in the place of Spark's "
         "real-time mode: what windows keep is brought up to date once a batch, not with each row;",
         ALONE: "`spark alone`: the same queries, with the controller off;",
@@ -118,7 +123,8 @@ def _policy_rows(runs: Sequence[Figures]) -> list[Row]:
     def at_step(engine: str, what: str) -> list[Any]:
         return [run["engines"][engine]["3x"].get(what) for run in runs if engine in run["engines"]]
 
-    policies = [engine for engine in runs[0]["engines"] if engine.startswith(PAPERS)]
+    ours = (PAPERS, REACTIVE, BATCHED, DEFAULT, REALTIME)
+    policies = [engine for engine in runs[0]["engines"] if engine in ours]
     rows = []
     for engine in policies:
         if any("drained_s" in run["engines"].get(engine, {}).get("3x", {}) for run in runs):
@@ -126,7 +132,7 @@ def _policy_rows(runs: Sequence[Figures]) -> list[Row]:
             rows.append(Row("from the step to 3x until less than a period of input waits", "", soon, " s", of=engine))
     for engine in policies[1:]:
         both = zip(at_step(engine, "accuracy"), at_step(PAPERS, "accuracy"), strict=True)
-        kept = [sum(ours.values()) / sum(papers.values()) for ours, papers in both]
+        kept = [sum(each.values()) / sum(papers.values()) for each, papers in both]
         rows.append(Row(f"accuracy at 3x, sum over the queries, by {PAPERS}", "", kept, of=engine))
     return rows
 
@@ -167,6 +173,8 @@ def _carrying(engines: Sequence[str], runs: Sequence[Figures]) -> list[str]:
 
 def _in_micro_batches(runs: Sequence[Figures]) -> list[str]:
     """What Spark's mode makes of the same queries under the same policy."""
+    engines = {engine for run in runs for engine in run["engines"]}
+    batched, realtime = (DEFAULT, REALTIME) if {DEFAULT, REALTIME} <= engines else (BATCHED, REACTIVE)
 
     def at_3x(engine: str, *path: str) -> float:
         return median(value for value in _values(runs, engine, "3x", *path) if value is not None)
@@ -177,14 +185,15 @@ def _in_micro_batches(runs: Sequence[Figures]) -> list[str]:
     def age_s(engine: str) -> float:
         return at_3x(engine, "end_to_end_ms", "TDSnk2", "p50") / 1000
 
+    restarts = ": each time that a larger batch turns out to be possible, the query is started again"
     try:
         return [
             "The mode makes much of that difference. By the same policy, the query that keeps least keeps "
-            f"{kept(BATCHED):.2f} of its rows at 3x in micro-batches and {kept(REACTIVE):.2f} in real-time mode, which "
+            f"{kept(batched):.2f} of its rows at 3x in micro-batches and {kept(realtime):.2f} in real-time mode, which "
             "brings what a window keeps (here sketches of three percentiles) up to date with each row; TDSnk2's rows "
-            f"then are {age_s(BATCHED):.1f} s and {age_s(REACTIVE):.1f} s old in the median, and "
-            f"{at_3x(BATCHED, 'waiting_rows'):,.0f} and {at_3x(REACTIVE, 'waiting_rows'):,.0f} rows wait at the end: "
-            "each time that a larger batch turns out to be possible, the query is started again.",
+            f"then are {age_s(batched):.1f} s and {age_s(realtime):.1f} s old in the median, and "
+            f"{at_3x(batched, 'waiting_rows'):,.0f} and {at_3x(realtime, 'waiting_rows'):,.0f} rows wait at the end"
+            f"{restarts if batched == BATCHED else ''}.",
             "",
         ]
     except StatisticsError:  # no run has both, or no window of that phase was told

@@ -1,0 +1,88 @@
+"""What a core carries of a recipe by plain Spark, and the bound of its batches that does best."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from benchmarks.evaluation.ages import ages, median_age
+from benchmarks.evaluation.capacity import first, pid
+from benchmarks.evaluation.cluster import Run, until
+from benchmarks.evaluation.plain_query import plain_query
+from benchmarks.evaluation.recipes import Recipe, scenario
+from benchmarks.evaluation.sampler import Sampler
+from benchmarks.evaluation.scenarios import LONG_S
+from qod_magics.spark.progress import Batch
+
+FIRST_S = 0.25  #: of the saturating load, that a batch has at most while nothing is known
+WARM_S, AGAIN_S, MEASURED_S = 20.0, 5.0, 12.0  #: of a saturating load: the first time, after that; and what counts
+BOUNDS_S = (2.0, 5.0)  #: of what it carries
+NEAR = 0.9  #: of what it carries: under which load bounds are tried
+TRIED_S, LEAST_TRIED_S = 30.0, 6.0  #: at full length and at least; the second half counts
+PATIENCE_S = 90.0
+
+
+def carrying(run: Run, recipe: Recipe, scale: float) -> dict[str, Any]:
+    """The most rows/s of all topics together, under a saturating load and any bound; the bound (rows; None: none) under
+    which rows are youngest at 0.9 of that, and the median age under each, seconds."""
+    rate = carried(run, recipe, round(FIRST_S * recipe.saturating), scale)
+    by_bound = {seconds: carried(run, recipe, round(seconds * rate), scale, AGAIN_S) for seconds in BOUNDS_S}
+    most = max([rate, *by_bound.values()])
+    bounds = [None, *(round(seconds * most) for seconds in BOUNDS_S)]
+    tried = {str(bound): _age(run, recipe, bound, most, scale) for bound in bounds}
+    known = {bound: age for bound in bounds if (age := tried[str(bound)]) is not None}
+    if not known:
+        raise RuntimeError("plain Spark ended no batch under 0.9 of what it carries: make the trial longer (--scale)")
+    return {"rows_s": most, "bound": min(known, key=lambda bound: known[bound]), "age_s_by_bound": tried}
+
+
+def carried(run: Run, recipe: Recipe, bound: int, scale: float, warm_s: float = WARM_S, queries: int = 1) -> float:
+    """Rows/s of all topics together that each of `queries` equal queries processes, on average, under saturation."""
+    session = run.session
+    with ExitStack() as stack:
+        started = [stack.enter_context(plain_query(session, recipe, bound)) for _ in range(queries)]
+
+        def batches() -> list[Batch]:
+            return [batch for query in started for batch in query.batches()]
+
+        seen = stack.enter_context(Sampler(session.kafka, recipe.topics, pid(first(run)), batches))
+        load = run.inject(scenario(recipe.topics, recipe.saturating, LONG_S))
+        begin = time.time() + max(warm_s * scale, 2.0)
+        run.wait(max((warm_s + MEASURED_S) * scale, 5.0))
+        until(lambda: len(_since(seen.found, begin)) == queries, "a batch of each plain query", PATIENCE_S)
+        load.stop()
+        found = _since(seen.found, begin)
+    return sum(map(_rate, found)) / queries
+
+
+def _since(batches: Sequence[Batch], begin: float) -> list[list[Batch]]:
+    """Those that began after that, by query."""
+    by_run: dict[str, list[Batch]] = {}
+    for batch in batches:
+        if batch.start >= begin:
+            by_run.setdefault(batch.run_id, []).append(batch)
+    return list(by_run.values())
+
+
+def _rate(batches: Sequence[Batch]) -> float:
+    rows = sum(
+        sum(feed.end.values()) - sum(feed.start.values()) for b in batches for feed in b.feeds if feed.start is not None
+    )
+    return rows / (batches[-1].end - batches[0].start)
+
+
+def _age(run: Run, recipe: Recipe, bound: int | None, most: float, scale: float) -> float | None:
+    """Median age of rows under a bound, seconds; None where no batch ended."""
+    seconds = max(TRIED_S * scale, LEAST_TRIED_S)
+    session = run.session
+    with (
+        plain_query(session, recipe, bound) as query,
+        Sampler(session.kafka, recipe.topics, pid(first(run)), query.batches) as seen,
+    ):
+        load = run.inject(scenario(recipe.topics, NEAR * most, LONG_S))
+        begin = time.time()
+        run.wait(seconds)
+        load.stop()
+    return median_age(ages(seen.found, seen.ends, begin + seconds / 2, time.time()))

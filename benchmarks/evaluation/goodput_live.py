@@ -1,0 +1,107 @@
+"""Goodput against offered load, live: two equal windowed queries of different priority on one core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.evaluation.against_plain import KEPT, watched
+from benchmarks.evaluation.ages import counts
+from benchmarks.evaluation.applications import COLUMNS
+from benchmarks.evaluation.carrying import FIRST_S, carried
+from benchmarks.evaluation.cluster import Run, running
+from benchmarks.evaluation.kept import Figures
+from benchmarks.evaluation.recipes import LEAST, PLAINS, RECIPES
+from benchmarks.evaluation.row import Row
+from benchmarks.evaluation.staircase import Step, climb, fitting, staircase
+from qod_magics.data import trip_schema
+from qod_magics.kafka.topics import create_topics
+from qod_magics.policies import DEFAULT_POLICY
+
+TIMES = (0.5, 1.0, 2.0, 3.0, 6.0, 12.0)  #: of what the core carries of both together
+QUERIES = {"higher": 2, "lower": 1}  #: priorities
+RECIPE = RECIPES["totals"]
+
+
+def goodput_live(out: Path, scale: float, times: Sequence[float] = TIMES) -> dict[str, Any]:
+    """Rows/s that each query processed under each load, and the higher one without the other.
+
+    What the core carries of both is what two plain Spark queries get of it on average, under a saturating load.
+    """
+    with running(out / "goodput-live-run.jsonl", {}, policy_name=DEFAULT_POLICY) as run:
+        create_topics(run.session.kafka, dict.fromkeys((*RECIPE.topics, PLAINS), 1), retention=KEPT)
+        rate = carried(run, RECIPE, round(FIRST_S * RECIPE.saturating), scale, queries=len(QUERIES))
+        steps = staircase(fitting(times, rate), rate, run.session.controller.period_s, scale)
+        both = _processed(run, tuple(QUERIES), steps)
+        alone = _processed(run, ("higher",), steps)
+    loads = {
+        step.name: {"times": step.times, "rows_s": step.rows_s, **both[step.name], "alone": alone[step.name]["higher"]}
+        for step in steps
+    }
+    return {"carried": rate, "loads": loads}
+
+
+def _processed(run: Run, queries: Sequence[str], steps: Sequence[Step]) -> dict[str, dict[str, float]]:
+    """Rows/s of each of these queries, by step, from the time on that counts."""
+    session = run.session
+    for name in queries:
+        session.stream(
+            name,
+            RECIPE.query,
+            topic=RECIPE.topics[0],
+            schema=trip_schema(COLUMNS),
+            priority=QUERIES[name],
+            min_accuracy=LEAST,
+        )
+    instances = {name: session.runtime.instances[f"{name}.1"] for name in queries}
+
+    def batches(name: str) -> list[Any]:
+        return [batch for _, batch in list(instances[name].meter.spans)]
+
+    with watched(run, RECIPE.topics, lambda: [b for name in queries for b in batches(name)]) as (seen, _):
+        zero = climb(run, RECIPE.topics, steps)
+        run.wait(2 * session.controller.period_s)  # the last batches report
+    runs = {name: {batch.run_id for batch in batches(name)} for name in queries}
+    session.stop_all()
+    return {
+        step.name: {
+            name: counts([b for b in seen.found if b.run_id in runs[name]], zero + step.settled, zero + step.end)[1]
+            / (step.end - step.settled)
+            for name in queries
+        }
+        for step in steps
+    }
+
+
+def most_possible(times: float) -> float:
+    """The most rows/s that the higher of the two queries can have, by what it has alone, where only work on rows costs:
+    each needs half a core at 1x, and the lower one keeps its minimum."""
+    alone = min(1.0, 2 / times)
+    return min(1.0, max(2 / times - LEAST, LEAST)) / alone
+
+
+def goodput_live_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
+    """Text and table. Pure."""
+    loads = dict.fromkeys((load, f["times"]) for run in runs for load, f in run["loads"].items())
+    lines = [
+        "Goodput against offered load (live)",
+        "Two equal queries (count and sums by ten seconds and zone) of priority 2 and 1, each with a minimum accuracy "
+        f"of {LEAST:g}, on one core, by default: rows/s that each processed, and the higher one without the other "
+        "under the same load. 1x is what two plain Spark queries carry together of the same. In the place of the "
+        "source's figure stands what is possible where nothing costs but work on rows: the lower one's minimum has to "
+        "be kept.",
+        "",
+        "| load | rows/s offered | higher | lower | higher alone |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    rows = []
+    for load, times in loads:
+        figures = [run["loads"][load] for run in runs if load in run["loads"]]
+        cells = [[each[key] for each in figures] for key in ("rows_s", "higher", "lower", "alone")]
+        lines.append(f"| {load} | {' | '.join(f'{sum(values) / len(values):,.0f}' for values in cells)} |")
+        share: list[float | None] = [each["higher"] / each["alone"] if each["alone"] else None for each in figures]
+        most = most_possible(times)
+        what = f"higher query at {load}, by what it gets alone"
+        rows.append(Row(what, f"at most {most:.2f}", share, source_value=most))
+    return "\n".join(lines), rows

@@ -1,0 +1,162 @@
+"""Ours beside plain Spark: the load, and what is told of figures made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.evaluation import document, kept
+from benchmarks.evaluation.against_plain import Noted, recovered_s
+from benchmarks.evaluation.against_plain_section import DOES, against_plain_section
+from benchmarks.evaluation.goodput_live import goodput_live_section, most_possible
+from benchmarks.evaluation.recipes import RECIPES, scenario
+from benchmarks.evaluation.staircase import fitting, rates, staircase
+from qod_magics.kafka.scenario import Scenario
+
+LOADS = (0.6, 3.0, 12.0)
+
+
+def ours(times: float, **more: float | None) -> dict[str, Any]:
+    figures = {"age_s": 1.2, "cpu": 84.0, "accuracy": 1.0, "worst_accuracy": 1.0, "kept_rows_s": 600.0}
+    return {"times": times, "rows_s": 1000 * times, **figures, "backlog_periods": 0.5, **more}
+
+
+def plain(times: float, **more: float | None) -> dict[str, Any]:
+    return {"times": times, "rows_s": 1000 * times, "age_s": 1.0, "cpu": 80.0, "backlog_periods": 0.3, **more}
+
+
+def recipe(back_s: float | None = 10.0, **fits: float | None) -> dict[str, Any]:
+    """Plain Spark carries 1,000 rows/s; ours is as it should be, except for what is given of 0.6x."""
+    over = {"accuracy": 0.3, "worst_accuracy": 0.2, "backlog_periods": 1.5, "kept_rows_s": 900.0}
+    return {
+        "plain": {
+            "rows_s": 1000.0,
+            "bound": 2000,
+            "age_s_by_bound": {"None": 2.0, "2000": 1.0},
+            "loads": {"0.6x": plain(0.6), "3x": plain(3.0, backlog_periods=4.0, age_s=20.0), "back": plain(0.6)},
+        },
+        "ours": {
+            "loads": {
+                "0.6x": ours(0.6, **fits),
+                "3x": ours(3.0, **over),
+                "12x": ours(12.0, **over),
+                "back": ours(0.6),
+            },
+            "mode": "micro-batch",
+            "why": "",
+            "back_s": back_s,
+        },
+        "period_s": 5.0,
+        "stateless": False,
+    }
+
+
+def run(**recipes: dict[str, Any]) -> dict[str, Any]:
+    return {"recipes": recipes, "left_out": {}}
+
+
+def test_loads_that_the_injector_can_not_send_give_way_to_the_highest_that_it_can() -> None:
+    assert fitting(LOADS, 10_000.0, most=150_000.0) == [0.6, 3.0, 12.0]
+    assert fitting(LOADS, 30_000.0, most=150_000.0) == [0.6, 3.0, 5.0]
+    assert fitting(LOADS, 48_000.0, most=150_000.0) == [0.6, 3.0]  # 3.1x tells nothing new
+
+
+def test_steps_follow_each_other_and_each_settles_before_it_counts() -> None:
+    steps = staircase(LOADS, 1000.0, period_s=5.0, scale=1.0, back=0.6)
+    assert [(step.name, step.rows_s) for step in steps] == [
+        ("0.6x", 600.0),
+        ("3x", 3000.0),
+        ("12x", 12000.0),
+        ("back", 600.0),
+    ]
+    assert all(step.end - step.begin == 30.0 and step.settled - step.begin == 15.0 for step in steps)
+    assert [step.begin for step in steps[1:]] == [step.end for step in steps[:-1]]
+    short = staircase(LOADS, 1000.0, period_s=5.0, scale=0.2)
+    assert all(step.begin < step.settled < step.end for step in short)
+
+
+def test_one_scenario_holds_each_step_s_rate_from_its_begin_to_its_end() -> None:
+    steps = staircase(LOADS, 1000.0, period_s=5.0, scale=0.2)
+    sent = Scenario.from_json(scenario(("one", "two"), rates(steps), steps[-1].end))
+    for step in steps:
+        for at in (step.begin + 0.01, step.end - 0.01):
+            assert sum(topic.rate.rate(at) for topic in sent.topics) == pytest.approx(step.rows_s)
+    assert sum(topic.rate.rate(0.0) for topic in sent.topics) == pytest.approx(steps[0].rows_s)
+
+
+def test_it_is_back_when_accuracy_stays_at_one() -> None:
+    cycles = [Noted(105.0, 0, 0.5), Noted(110.0, 0, 1.0), Noted(115.0, 0, 0.9), Noted(120.0, 0, 1.0)]
+    assert recovered_s(cycles, 100.0) == 20.0
+    assert recovered_s(cycles[:3], 100.0) is None
+    assert recovered_s([Noted(105.0, 0, None)], 100.0) is None
+
+
+def test_each_recipe_is_told_in_words() -> None:
+    assert DOES.keys() == RECIPES.keys()
+
+
+def test_where_all_goals_are_reached_nothing_is_short() -> None:
+    _, rows = against_plain_section([run(totals=recipe())])
+    assert rows
+    assert not [row.what for row in rows if row.short]
+
+
+@pytest.mark.parametrize(
+    ("figures", "short"),
+    [
+        (recipe(accuracy=0.97), "least accuracy up to 0.9x"),
+        (recipe(worst_accuracy=0.9), "... of any cycle up to 0.9x"),
+        (recipe(age_s=1.3), "median age of rows up to 0.9x, by plain Spark's"),
+        (recipe(age_s=None), "median age of rows up to 0.9x, by plain Spark's"),
+        (recipe(cpu=88.0), "CPU up to 0.9x, by plain Spark's"),
+        (recipe(back_s=None), "back from the highest load until accuracy is 1"),
+    ],
+)
+def test_a_goal_that_is_missed_is_short_and_so_is_one_that_was_not_measured(
+    figures: dict[str, Any], short: str
+) -> None:
+    _, rows = against_plain_section([run(totals=figures)])
+    assert [row.what for row in rows if row.short] == [short]
+
+
+def test_the_worst_backlog_beyond_what_is_carried_counts() -> None:
+    figures = recipe()
+    figures["ours"]["loads"]["12x"]["backlog_periods"] = 2.5
+    _, rows = against_plain_section([run(totals=figures)])
+    assert [(row.of, row.middle) for row in rows if row.short] == [("totals", 2.5)]
+
+
+def test_the_table_sets_both_beside_each_other_and_leaves_open_what_plain_spark_was_spared() -> None:
+    text, _ = against_plain_section([run(totals=recipe(), light=recipe(cpu=40.0))])
+    lines = text.splitlines()
+    assert "| light | 0.6x | 1.000 | 1.000 | 0.60 | 1.20 | 1.00 | 0.50 | 0.30 | 40 | 0.50 |" in lines
+    assert "| totals | 3x | 0.300 | 0.200 | 0.90 | 1.20 | 20.00 | 1.50 | 4.00 | 84 | 1.05 |" in lines
+    assert "| totals | 12x | 0.300 | 0.200 | 0.90 | 1.20 |  | 1.50 |  | 84 |  |" in lines
+
+
+def test_runs_of_different_recipes_make_one_section(tmp_path: Path) -> None:
+    failed = {"recipes": {}, "left_out": {"join": "it failed"}}
+    told_of = kept.provenance("now", 1.0)
+    runs = [{**told_of, **each} for each in (run(totals=recipe()), run(light=recipe(accuracy=0.9)), failed)]
+    kept.keep(tmp_path / "against-plain.json", "against-plain", 1.0, runs)
+    document.write(tmp_path, tmp_path / "E.md")
+    told = (tmp_path / "E.md").read_text("utf-8")
+    assert "## Ours by default beside plain Spark" in told
+    assert "join was not measured: it failed." in told
+    assert "**Ours by default beside plain Spark.** Least accuracy up to 0.9x: 0.9 (light)" in told
+    assert "- goodput-live was not run." in told
+
+
+def test_of_two_queries_the_higher_one_is_told_by_what_it_gets_alone() -> None:
+    load = {"times": 6.0, "rows_s": 60_000.0, "higher": 3000.0, "lower": 500.0, "alone": 4000.0}
+    text, rows = goodput_live_section([{"carried": 10_000.0, "loads": {"6x": load}}])
+    assert "| 6x | 60,000 | 3,000 | 500 | 4,000 |" in text
+    assert rows[0].middle == 0.75
+
+
+def test_the_minimum_of_the_lower_query_is_what_the_higher_one_can_not_have() -> None:
+    assert most_possible(1.0) == 1.0
+    assert most_possible(6.0) == pytest.approx(1 - 0.05 / (2 / 6))
+    assert most_possible(12.0) < most_possible(6.0) < most_possible(2.0) <= 1.0
