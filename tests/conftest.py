@@ -23,11 +23,17 @@ TIMED = frozenset({"test_evaluation.py", "test_notebooks.py"})
 #: Modules that begin first where several run side by side, so that none of them is left alone with the last one.
 FIRST = ("test_failures.py", "test_applications.py", "test_magics.py", "test_endings.py", "test_attach.py")
 
-settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("default"), max_examples=100, derandomize=True, print_blob=True)
-settings.register_profile("many", settings.get_profile("default"), max_examples=300, print_blob=True)
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+settings.register_profile(
+    "default",
+    deadline=None,
+    max_examples=40,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("many", settings.get_profile("default"), max_examples=300, derandomize=False, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000, derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
 
 _stack = ExitStack()
 _open: list[_Check] = []  #: the leak checks under way, the session's first

@@ -11,6 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from qod_magics.handle import DECLARED
 from tests.live.kernel import CELL_S, START_S
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -82,7 +83,7 @@ def test_k_nearest_neighbours(tmp_path: Path) -> None:
 @pytest.mark.slow  # tests/browser/ runs its cells, too
 def test_lab_1(tmp_path: Path) -> None:
     shown = run("lab1_first_stream.ipynb", tmp_path)
-    assert _find(shown, "%%qod_stream rides") == "rides is declared; it starts when a query reads it\n"
+    assert _find(shown, "%%qod_stream rides") == f"rides {DECLARED}\n"
     assert re.match(r"speeds runs on tm1 in real-time mode", _find(shown, "%%qod_stream speeds"))
     for query in ("fares", "speeds"):
         assert shown[f"%qod why {query}"].startswith(f"{query} runs at ")
