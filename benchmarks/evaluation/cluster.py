@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,10 +18,11 @@ from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.session import Session
 
-BUSY = 4.0  #: times the calm load, while what a row costs is measured
+BUSY = 2.5  #: times the calm load, while what a row costs is measured
 BUSY_CYCLES = 8
 MEASURED_CYCLES = 3  #: the last ones, of which the median is taken
 STEADY_CYCLES = 3
+DRAIN_CYCLES = 30
 LOOK_S = 0.25
 
 Say = Callable[[str], None]
@@ -119,6 +121,10 @@ class Run:
             found.append(self._row_cpu(idle))
         self.cpu_per_row = median(found)
         busy.stop()
+        for _ in range(DRAIN_CYCLES):  # under the calm load a slow machine would take several times as long
+            if self._waiting() <= calm:
+                break
+            self.cycles(1)
         load = self.inject(at(calm))
         self.phase("calm")
         seen: list[float] = []
@@ -126,7 +132,7 @@ class Run:
             self.cycles(1)
             last = self.session.last
             assert last is not None
-            waits = last.measured is None or max(last.measured.lag.values(), default=0) > last.period_s * calm
+            waits = self._waiting() > last.period_s * calm
             seen = [] if waits else [*seen, self._cpu_for_tasks()]
             if len(seen) == MEASURED_CYCLES:
                 self.for_tasks = median(seen)
@@ -137,6 +143,11 @@ class Run:
     def rows_for(self, times: float) -> float:
         """Rows/s of all inputs together for which the tasks would need `times` what the first task manager has."""
         return max(times * self.for_tasks - self.idle_cpu, 0.0) / self.cpu_per_row
+
+    def _waiting(self) -> float:
+        """Rows that wait before the query that is furthest behind; infinite where that is unknown."""
+        last = self.session.last
+        return inf if last is None or last.measured is None else max(last.measured.lag.values(), default=0)
 
     def _snapshot(self) -> Snapshot:
         assert self.session.last is not None

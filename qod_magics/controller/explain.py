@@ -10,6 +10,7 @@ from qod_magics.controller.dag import Dag, above, queries_of
 from qod_magics.controller.entry import Entry
 from qod_magics.controller.needs import Need, needs
 from qod_magics.core.keyed import in_order
+from qod_magics.core.optional import OPEN, TRUST
 from qod_magics.core.snapshot import Instance, Snapshot, Task
 from qod_magics.core.table import column
 from qod_magics.policies.stream_economics import restrictions
@@ -209,6 +210,11 @@ def _manager(name: str, decision: Decision) -> list[str]:
     if here:
         most = sorted(here, key=lambda instance: -instance.cpu)
         parts.append("it runs " + listed([f"{i.id} ({i.cpu:.1f} %)" for i in most]))
+    if (limit_s := OPEN.of(manager)) is not None:
+        parts.append(f"it runs open: nothing is shed for its CPU until more than {limit_s:g} s of its input wait")
+    elif (trust := TRUST.of(manager)) is not None and round(trust, 2) != 1.0:
+        fewer = "more" if trust > 1.0 else "less"
+        parts.append(f"plans give its tasks {abs(trust - 1.0):.0%} {fewer} CPU than that, by the rows that wait there")
     warming = [instance.id for instance in here if instance.warming_up]
     if warming:
         parts.append(f"warming up: {listed(warming)}, so it takes no part in sharing and nothing is moved away from it")

@@ -14,6 +14,7 @@ from tests.browser.lab import Notebook
 
 PATIENCE_S = 120  #: for what takes as long as the machine takes
 LOOK_MS = 100
+GRABS = 10
 Line = dict[str, Any]
 
 #: Keeps each text that the line under the controls has, also those that are there for a moment only.
@@ -82,10 +83,17 @@ class Controls:
         """Drag a slider to this share of its way with the mouse; the number beside it then."""
         slider, mouse = self.slider(label), self.page.mouse
         slider.scroll_into_view_if_needed()
-        handle, way = slider.locator(".noUi-handle").bounding_box(), slider.locator(".noUi-base").bounding_box()
-        y = handle["y"] + handle["height"] / 2
-        mouse.move(handle["x"] + handle["width"] / 2, y)
-        mouse.down()
+        for _ in range(GRABS):  # a cell's output may move the page between the look and the press
+            handle = slider.locator(".noUi-handle").bounding_box()
+            y = handle["y"] + handle["height"] / 2
+            mouse.move(handle["x"] + handle["width"] / 2, y)
+            mouse.down()
+            if slider.locator(".noUi-handle.noUi-active").count():
+                break
+            mouse.up()
+        else:
+            pytest.fail(f"{label}: its handle can't be grabbed")
+        way = slider.locator(".noUi-base").bounding_box()
         mouse.move(way["x"] + share * way["width"], y, steps=6)
         mouse.up()
         return self.number(label)

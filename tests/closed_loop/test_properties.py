@@ -89,6 +89,17 @@ def test_a_plan_that_knows_the_costs_settles_under_any_constant_load(examples):
     for_all(any_load, examples, check, "settled-best", BEST)
 
 
+@EXAMPLES_OF_BEST
+def test_no_instance_comes_back_within_a_minute_under_constant_load(examples):
+    """Whether or not the minimums fit, and however much dearer rows are just after a move."""
+
+    def check(simulation: Simulation) -> list[str]:
+        return verdicts.returned(watch(simulation), 60.0)
+
+    any_load = simulations(CONSTANT, 130.0, few(0.3, 3.0), machines=st.integers(2, 3), late=(20.0, 45.0), fitting=False)
+    for_all(any_load, examples, check, "returned", BEST)
+
+
 @EXAMPLES
 def test_a_higher_priority_is_served_no_worse(examples, policy):
     def check(simulation: Simulation) -> list[str]:

@@ -118,6 +118,24 @@ def back_and_forth(run: Watched) -> list[str]:
     return found
 
 
+def returned(run: Watched, within_s: float) -> list[str]:
+    """Instances that came back to a task manager less than so long after they had left it."""
+    found = []
+    for instance in run.where:
+        left: dict[str, float] = {}
+        at: str | None = None
+        for look in run.looks:
+            now = look.where.get(instance)
+            if now is None or now == at:
+                continue
+            if at is not None:
+                left[at] = look.at_s
+            if look.at_s - left.get(now, float("-inf")) < within_s:
+                found.append(f"second {look.at_s:g}: {instance} is on {now} again, {look.at_s - left[now]:g} s later")
+            at = now
+    return found
+
+
 def comparable(run: Watched) -> Iterator[tuple[SimulatedTask, SimulatedTask]]:
     """Pairs of queries that differ in nothing but their priorities, the higher one first, and their minimums: the same
     inputs, the same costs, and the same task managers."""

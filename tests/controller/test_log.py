@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from qod_magics.controller import DecisionLog
+from qod_magics.core.optional import OPEN, TRUST
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance, Stream, Task
 from qod_magics.errors import UsageProblem
@@ -110,6 +111,16 @@ def test_why_of_a_task_manager_gives_what_it_has_and_runs(busy):
     assert "its 1 cores are 98.0 % busy, 90.0 % with its 3 instances" in words
     assert "it runs Top.1 (50.0 %), Snk.1 (30.0 %), Src.1 (10.0 %)" in words
     assert busy.controller.why("tm2").startswith("tm2 has 100.0 % of a core for its tasks, needs 0.0 %")
+
+
+def test_why_of_a_task_manager_says_whether_it_sheds_and_how_far_its_costs_are_believed():
+    base = taxi()
+    tm1, tm2 = base.task_managers
+    told = (replace(tm1, extra={OPEN.name: 5.0}), replace(tm2, extra={TRUST.name: 1.2}))
+    b = bench(seen(replace(base, task_managers=told)))
+    b.cycles(1)
+    assert "nothing is shed for its CPU until more than 5 s of its input wait" in b.controller.why("tm1")
+    assert "plans give its tasks 20% more CPU than that, by the rows that wait there" in b.controller.why("tm2")
 
 
 def test_why_of_an_instance_says_where_it_is_and_why():

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.optional import FIXED_CPU, OPEN, READ_COST, RESTS, TRUST, WORK_COST
+from qod_magics.core.optional import FIXED_CPU, NODE_COST, OPEN, READ_COST, RESTS, TRUST, WORK_COST
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
 from qod_magics.policies import policy
 from qod_magics.policies.stream_economics.trust import (
+    BACK,
     CALM_CYCLES,
     CERTAIN,
     COLD_S,
@@ -110,9 +112,16 @@ def test_rows_that_wait_where_costs_see_no_overload_prove_the_costs_wrong() -> N
 
 
 def test_a_factor_that_was_learned_decides_what_is_beyond_doubt() -> None:
-    asked = CERTAIN * 1.2
-    assert not after(Trust(), **{**CALM, "asked": asked}).is_open
-    assert after(Trust(factor=1.3), **{**CALM, "asked": asked}).is_open
+    whole = CERTAIN * 1.2
+    assert not after(Trust(), **CALM, whole=whole).is_open
+    assert after(Trust(factor=1.3), **CALM, whole=whole).is_open
+
+
+def test_what_else_runs_there_is_no_reason_to_shed_before_rows_wait() -> None:
+    _, memory = trusted(seen(0), waits(0), None)
+    busy = seen(int(COLD_S / 5) + 1)
+    busy = replace(busy, task_managers=(TaskManager("tm1", 0.9, 97.0),))  # of which the task has 50
+    assert opened_for(trusted(busy, waits(0), memory)[0]) == WAITING_S
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 20), st.booleans()), max_size=60))
@@ -136,22 +145,56 @@ def test_trust_does_not_fall_where_all_run_at_their_minimums_already() -> None:
     assert found == replace(SHEDDING, waiting_s=50.0)
 
 
-def test_trust_comes_back_quickly_to_where_rows_began_to_wait_and_goes_on_slowly_from_there() -> None:
+def test_trust_comes_back_to_its_ceiling_rests_there_and_goes_on_to_look_for_more() -> None:
     trust = after(Trust(False, 1.5), waiting_s=WAITING_S + 1, asked=9.0, sheds=True, limit_s=WAITING_S)
     assert trust.ceiling == 1.5
-    steps = []
-    for _ in range(20):
-        before = trust.factor
+    factors = [trust.factor]
+    for _ in range(2 * BACK):
         trust = after(trust, waiting_s=0.0, asked=9.0, sheds=True, limit_s=WAITING_S)
-        steps.append(trust.factor / before)
-    assert steps[-1] < 1.02
-    assert 0.9 * 1.5 < trust.factor < 1.15 * 1.5
+        factors.append(trust.factor)
+    assert factors == sorted(factors)
+    assert factors[0] == pytest.approx(DOWN * 1.5)
+    assert factors[BACK] == pytest.approx(1.5)
+    assert factors[BACK + 3] < 1.01 * 1.5
+    assert factors[2 * BACK] == pytest.approx((2 - DOWN) * 1.5)
+
+
+def test_a_ceiling_that_was_felt_while_code_was_being_compiled_is_none() -> None:
+    found = after(Trust(), waiting_s=WAITING_COLD_S + 1, asked=None, sheds=False, limit_s=WAITING_COLD_S)
+    assert not found.is_open
+    assert found.ceiling == inf
+
+
+def test_costs_of_a_task_manager_within_the_noise_are_those_of_any_other() -> None:
+    for cost, told in ((1.04, 1.0), (0.97, 1.0), (1.25, 1.2), (0.8, 0.85)):
+        snapshot = seen(0)
+        dear = replace(snapshot, task_managers=(TaskManager("tm1", 0.9, 60.0, {NODE_COST.name: cost}),))
+        found, _ = trusted(dear, waits(0), None)
+        assert NODE_COST.of(found.task_managers[0]) == pytest.approx(told)
 
 
 def test_trust_does_not_rise_while_something_else_holds_the_queries_back() -> None:
     held = after(SHEDDING, waiting_s=0.0, asked=9.0, used=0.3, sheds=True, limit_s=WAITING_S)
     assert held.factor == SHEDDING.factor
     assert after(SHEDDING, waiting_s=0.0, asked=9.0, used=0.95, sheds=True, limit_s=WAITING_S).factor > 1.0
+
+
+def test_trust_rises_no_faster_than_cores_are_idle_where_that_says_something() -> None:
+    def rise(idle: float) -> float:
+        return after(SHEDDING, waiting_s=0.0, asked=9.0, sheds=True, limit_s=WAITING_S, idle=idle).factor
+
+    assert rise(0.0) == 1.0
+    assert 1.0 < rise(0.04) < rise(0.08) < rise(inf) == rise(0.5)
+
+
+def test_trust_falls_once_until_the_smaller_plan_can_show() -> None:
+    trust = after(Trust(False, 1.5), waiting_s=WAITING_S + 1, asked=9.0, sheds=True, limit_s=WAITING_S)
+    factors = [trust.factor]
+    for waiting in (WAITING_S + 2, WAITING_S + 3):
+        trust = after(trust, waiting_s=waiting, asked=9.0, sheds=True, limit_s=WAITING_S)
+        factors.append(trust.factor)
+    assert factors == pytest.approx([1.35, 1.35, 1.215])
+    assert after(replace(trust, waiting_s=0.0), 3 * WAITING_S, asked=9.0, sheds=True, limit_s=WAITING_S).factor < 1.1
 
 
 def test_a_query_that_is_shed_to_nothing_is_shedding() -> None:

@@ -4,7 +4,10 @@ An estimate of CPU is off by some per cent, and in the first minute of a query, 
 multiple. Rows that wait are exact. So a task manager runs *open*, every row kept, until more of its input waits than it
 may, or until its costs are known and say that far more CPU is needed than it has. From then on plans follow the costs,
 with a factor of trust that rises while little waits and falls while much does: a model that takes a core for smaller
-than it is gives rows away for a few cycles, not for ever. Once nothing has been shed for a while it is open again.
+than it is gives rows away for a few cycles, not for ever. It rises as TCP CUBIC's window does (RFC 9438): fast while
+far from the factor at which rows came to wait last, hardly at all near it, and faster again beyond, since code gets
+faster while it is compiled, and neighbours leave. Once nothing has been shed for a while the task manager is open
+again.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from qod_magics.core.optional import BATCH_TIME, OPEN, TRUST
+from qod_magics.core.optional import BATCH_TIME, NODE_COST, OPEN, TRUST
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.policies.stream_economics.measures import known_requirements, load_of
@@ -28,14 +31,27 @@ REST_S = 2.5
 REST_BATCHES, WAITING_BATCHES = 1.25, 2.0
 #: A query is new for this long, in seconds since it was first measured.
 COLD_S = 60.0
-#: Known costs that ask for more than this multiple of the CPU available shed before any row waits.
-CERTAIN = 1.25
-#: By how much trust changes in a cycle, up (twice as much where nearly nothing waits) and down, and within what limits.
-UP, DOWN, LEAST, MOST = 1.04, 0.9, 0.5, 2.0
+#: Known costs that ask for more than this multiple of all cores shed before any row waits. What else runs there is not
+#: counted: compilers and a look at results give way, or take what rows that wait will show.
+CERTAIN = 1.1
+#: By how much trust changes in a cycle, up (twice as much where nearly nothing waits) as long as no ceiling is known,
+#: and down, and within what limits.
+UP, DOWN, LEAST, MOST = 1.03, 0.9, 0.5, 2.0
+#: Rises after which trust is back at its ceiling.
+BACK = 8
+#: What may be in use of a task manager's cores, by those that plans may use: a tenth is kept back for what else the
+#: machine does, and rows begin to wait when some 95 % of all cores are in use.
+IN_USE = 1.05
+#: In real-time mode trust rises by this part of what is idle of that. Micro-batches use what is left whenever there is
+#: some, so that idle cores say nothing of them.
+OF_IDLE = 0.5
+#: Cycles after a fall before the next one, unless twice as much waits as may: what a plan does shows in the one after.
+HOLD = 2
 #: Trust rises only while its tasks use this share of what it lets them have: nothing else holds them back then.
 USED = 0.85
-#: From this share of the trust at which rows came to wait last, it rises by less.
-NEAR_CEILING, UP_NEAR_CEILING = 0.93, 1.002
+#: A task manager is taken for dearer or cheaper than others only by what exceeds this share: it is within the noise of
+#: a few readings, and trust covers it.
+SAME_COST = 0.05
 #: Cycles without shedding after which a task manager runs open again.
 CALM_CYCLES = 4
 #: Accuracies from here on are taken for 1.
@@ -53,6 +69,8 @@ class Trust:
     calm: int = 0  #: cycles in a row in which nothing was shed and little waited
     waiting_s: float = 0.0  #: seconds of input that waited when last looked at
     ceiling: float = inf  #: the factor at which rows came to wait last
+    rises: int = 0  #: since then
+    hold: int = 0  #: cycles until it may fall again
     seen_at: float = 0.0  #: of the newest measurement of its tasks, seconds since the epoch
 
 
@@ -77,7 +95,10 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         if (window := instance.extra.get("window")) is not None:
             newest[instance.task_manager] = max(newest[instance.task_manager], window[1])
     topology = Topology.of(snapshot.tasks)
-    asked, used = _asked(snapshot, topology), _asked(snapshot, topology, measured.accuracy)
+    needed, available = _needed(snapshot, topology)
+    asked = {name: cpu / max(available[name], 1e-9) for name, cpu in needed.items()}
+    in_use, _ = _needed(snapshot, topology, measured.accuracy)
+    used = {name: cpu / max(available[name], 1e-9) for name, cpu in in_use.items()}
     least = {t: NEAR * topology.min_accuracy[position] for t, position in topology.position.items()}
     managers: dict[str, Trust] = {}
     hosts = []
@@ -90,14 +111,18 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             trust,
             max((waiting[task] for task in tasks), default=0.0),
             asked=None if is_cold else asked[manager.id],
+            whole=0.0 if is_cold else needed[manager.id] / max(100.0 * manager.cores, 1e-9),
             used=used[manager.id] if seen_at > trust.seen_at else 0.0,  # one measurement raises trust once
             sheds=any(accuracy is not None and accuracy < FULL for accuracy in map(measured.accuracy.get, tasks)),
             limit_s=limit_s,
             rest_s=rest_s(manager),
+            idle=inf if BATCH_TIME.of(manager) is not None else _idle(manager),
             at_minimum=all((measured.accuracy.get(task) or 0.0) <= least[task] for task in tasks),
         )
         managers[manager.id] = replace(found, seen_at=seen_at)
         told = {OPEN.name: limit_s} if found.is_open else {TRUST.name: found.factor}
+        if (cost := NODE_COST.of(manager)) is not None:
+            told[NODE_COST.name] = _beyond_noise(cost)
         hosts.append(replace(manager, extra={**manager.extra, **told}))
     return replace(snapshot, task_managers=tuple(hosts)), Trusts(managers, since)
 
@@ -107,10 +132,12 @@ def after(
     waiting_s: float,
     *,
     asked: float | None,
+    whole: float = 0.0,
     used: float = inf,
     sheds: bool,
     limit_s: float,
     rest_s: float = REST_S,
+    idle: float = inf,
     at_minimum: bool = False,
 ) -> Trust:
     """One cycle later.
@@ -119,33 +146,43 @@ def after(
         before: what was known.
         waiting_s: seconds of input that wait.
         asked: CPU that its tasks need at accuracy 1 / CPU available, by their costs; None: the costs are not known yet.
+        whole: CPU that its tasks need at accuracy 1 / CPU of all of its cores; 0: the costs are not known yet.
         used: CPU that its tasks need at the measured accuracies / CPU available, by their costs.
         sheds: whether rows were dropped in this cycle.
         limit_s: seconds of input that may wait while it is open.
         rest_s: seconds of input that are the ordinary rest between two batches.
+        idle: share of what may be in use of its cores that is not; infinite where that says nothing.
         at_minimum: whether all of its queries run at their minimums: trust could not have them shed more.
 
     """
-    factor, same = before.factor, replace(before, calm=0, waiting_s=waiting_s)
+    factor = before.factor
+    same = replace(before, calm=0, waiting_s=waiting_s, hold=max(before.hold - 1, 0))
     if before.is_open:
-        if waiting_s > limit_s:  # costs that see no overload are wrong by as much as is missing, at least
-            failed = factor if asked is None else min(max(asked, LEAST), MOST)
-            held = factor if asked is None else min(factor, DOWN * failed)
-            return replace(same, is_open=False, factor=max(held, LEAST), ceiling=failed)
-        return replace(same, is_open=asked is None or asked <= CERTAIN * max(factor, 1.0))
+        if waiting_s <= limit_s:
+            return replace(same, is_open=whole <= CERTAIN * max(factor, 1.0))
+        if asked is None:
+            return replace(same, is_open=False)
+        failed = min(max(asked, LEAST), MOST)  # costs that see no overload are wrong by as much as is missing, at least
+        held = max(min(factor, DOWN * failed), LEAST)
+        return replace(same, is_open=False, factor=held, ceiling=failed, rises=0, hold=HOLD)
     if waiting_s > limit_s and waiting_s >= before.waiting_s and not at_minimum:
-        return replace(same, factor=max(factor * DOWN, LEAST), ceiling=factor)
-    if waiting_s > rest_s:
+        if same.hold > 0 and waiting_s <= 2.0 * limit_s:
+            return same
+        return replace(same, factor=max(factor * DOWN, LEAST), ceiling=factor, rises=0, hold=HOLD)
+    if waiting_s > rest_s or (waiting_s > rest_s / 2 and waiting_s > before.waiting_s):
         return same
     if sheds:
         if used < USED * factor:  # a warm-up, or another task manager, holds its queries back
             return same
-        up = UP if waiting_s > rest_s / 2 else UP * UP
-        if factor * up > NEAR_CEILING * before.ceiling:
-            up = UP_NEAR_CEILING
-        return replace(same, factor=min(factor * up, MOST))
+        rises = before.rises + 1
+        up = factor * (UP if waiting_s > rest_s / 2 else UP * UP)
+        if before.ceiling < inf:
+            up = max(factor, before.ceiling * (1.0 + (1.0 - DOWN) * ((rises - BACK) / BACK) ** 3))
+        return replace(same, factor=min(up, factor * (1.0 + OF_IDLE * idle), MOST), rises=rises)
     calm = before.calm + 1
-    return replace(same, is_open=calm >= CALM_CYCLES, calm=calm)
+    if calm >= CALM_CYCLES:
+        return replace(same, is_open=True, ceiling=inf, rises=0)
+    return replace(same, calm=calm)
 
 
 def rest_s(manager: TaskManager) -> float:
@@ -179,15 +216,26 @@ def _since(snapshot: Snapshot, before: Mapping[str, float]) -> tuple[Mapping[str
     return since, now
 
 
-def _asked(
+def _needed(
     snapshot: Snapshot, topology: Topology, accuracy: Mapping[str, float | None] | None = None
-) -> Mapping[str, float]:
-    """By task manager, CPU that its tasks need / CPU available: at accuracy 1, or at these accuracies."""
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """By task manager, in % of one core: CPU that its tasks need, at accuracy 1 or at these accuracies; and CPU that
+    there is for them."""
     share = [1.0 if accuracy is None else accuracy.get(task.id) or 0.0 for task in snapshot.tasks]
     load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
     needed = [0.0] * len(snapshot.task_managers)
     for t, manager in zip(load.task_of, load.manager_of, strict=True):
         needed[manager] += required.base[t] + share[t] * required.cost(t)  # be it more than a core
-    return {
-        manager.id: needed[m] / max(required.available[m], 1e-9) for m, manager in enumerate(snapshot.task_managers)
-    }
+    names = [manager.id for manager in snapshot.task_managers]
+    return dict(zip(names, needed, strict=True)), dict(zip(names, required.available, strict=True))
+
+
+def _idle(manager: TaskManager) -> float:
+    """Share of what may be in use of its cores that is not, at least 0."""
+    return max(1.0 - manager.cpu / max(IN_USE * 100.0 * manager.cores, 1e-9), 0.0)
+
+
+def _beyond_noise(cost: float) -> float:
+    """The cost of a task manager, 1 if it is within `SAME_COST` of that."""
+    off = cost - 1.0
+    return 1.0 + max(off - SAME_COST, 0.0) + min(off + SAME_COST, 0.0)
