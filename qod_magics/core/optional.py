@@ -80,6 +80,7 @@ ELASTIC_CPU = Field("task_managers", "elastic_cpu", "% of one core", _FITTED, "C
 BATCH_TIME = Field("task_managers", "batch_s", "s", _FITTED, "time between micro-batches that plans count on")
 TRUST = Field("task_managers", "trust", "a ratio", _REACTIVE, "CPU to plan with by the CPU that costs say there is")
 OPEN = Field("task_managers", "open_s", "s", _REACTIVE, "sheds nothing before this much of its input waits")
+PACED = Field("task_managers", "paced_s", "s", _REACTIVE, "its micro-batches begin no sooner after one another")
 RESTS = Field("instances", "rests_s", "s", _REACTIVE, "stays where it is for this long: it has just moved")
 SOURCE_LAG = Field("tasks", "lag_s", "s", _DRAINED, "input of now that waits in a source's topic and is to be drained")
 STREAM_LAG = Field("streams", "lag_s", "s", _DRAINED, "input of now that waits on the stream and is to be drained")
@@ -89,7 +90,7 @@ FIELDS = (
     *(TASK_LATENCY, CHANNEL_LATENCY, BUFFER_SIZE, BUFFER_LIFETIME),
     *(CAPACITY, LATENCY_SLO, JUICE_SLO, UTILITY),
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
-    *(BATCH_RATE, TRIGGER, ELASTIC_CPU, BATCH_TIME, TRUST, OPEN, RESTS),
+    *(BATCH_RATE, TRIGGER, ELASTIC_CPU, BATCH_TIME, TRUST, OPEN, PACED, RESTS),
     *(SOURCE_LAG, STREAM_LAG),
 )
 
@@ -110,4 +111,9 @@ BACKLOG = Request(
     "thin a backlog once it is more than the second of these, in seconds of input, down to the first",
 )
 
-REQUESTS = (PARALLELISM, ADD, RELEASE, FUSE, BUFFERS, BATCH, DRAIN, REACT, BACKLOG)
+PACE = Request(
+    *("pace_s", "{task manager: seconds}", _REACTIVE),
+    "the micro-batches of each query there begin at least so long after one another",
+)
+
+REQUESTS = (PARALLELISM, ADD, RELEASE, FUSE, BUFFERS, BATCH, DRAIN, REACT, BACKLOG, PACE)

@@ -78,6 +78,8 @@ class Cluster:
             [self.board.accept(task)] if any(feed.stream for feed in instance.job.feeds) else [self.board.source(task)]
         )
         keys += [self.board.send(name) for name in instance.job.outlets]
+        if instance.is_paced:
+            keys.append(self.board.pace(instance.id))
         return {key: self.dials.get(key, 1.0) for key in keys}
 
     def forget(self, task: str) -> None:

@@ -134,10 +134,11 @@ class Deployer:
     def _forget(self, task: str) -> None:
         """Drop a task's instances, its rows in the books and all dials that it, or a stream from or to it, has."""
         board = self.cluster.board
+        paced = [board.pace(i.id) for i in self.cluster.instances.values() if i.job.task == task]
         self.cluster.forget(task)
         self.cluster.own_source.pop(task, None)
         pipes = [pipe.name for pipe in self.cluster.deployment.pipes.values() if task in (pipe.source, pipe.target)]
-        for key in (board.source(task), board.accept(task), board.accuracy(task), *map(board.send, pipes)):
+        for key in (board.source(task), board.accept(task), board.accuracy(task), *map(board.send, pipes), *paced):
             self.cluster.dials.pop(key, None)
 
     def _instances(self, spec: TaskSpec, afresh: bool) -> list[Instance]:

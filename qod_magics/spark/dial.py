@@ -55,6 +55,10 @@ class DialBoard:
         """Desired accuracy of `task`: the probability that its aggregated rows stand for."""
         return f"qod.{self.session}.accuracy.{task}"
 
+    def pace(self, instance: str) -> str:
+        """How much of the longest wait the micro-batches of this instance go without, a fraction of 1."""
+        return f"qod.{self.session}.pace.{instance}"
+
 
 def read_sql(key: str, reading: Reading, value: float = 1.0) -> str:
     """SQL of a DOUBLE in 0..1: the dial's value now. A dial that nobody has set reads as 1: nothing is dropped."""
@@ -64,6 +68,13 @@ def read_sql(key: str, reading: Reading, value: float = 1.0) -> str:
     dropped = f"TRY_CAST(replace(reflect('java.lang.System', 'getProperty', '{key}'), 'null', '0') AS BIGINT)"
     lookup = f"COALESCE(1.0D - {dropped} * {1 / PARTS!r}D, 1.0D)"
     return lookup if reading is Reading.ROW else f"(SELECT {lookup} FROM VALUES (0))"
+
+
+def waiting_sql(key: str, most_s: float) -> str:
+    """SQL of a condition that always holds, once the driver has waited: for `most_s` seconds less what its dial says,
+    each time that a micro-batch is planned. What the batch reads is settled by then, and one that is stopped wakes."""
+    ms = f"CAST((1.0D - {read_sql(key, Reading.ROW)}) * {1000 * most_s!r}D AS BIGINT)"
+    return f"COALESCE((SELECT reflect('java.lang.Thread', 'sleep', {ms}) FROM VALUES (0)), '') <> '-'"
 
 
 def written(value: float) -> str:

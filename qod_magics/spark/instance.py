@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.dial import DialBoard
+from qod_magics.spark.dial import Reading as ReadBy
 from qod_magics.spark.meter import Meter, Reading
 from qod_magics.spark.narrow import plan_of
 from qod_magics.spark.pipeline import Job, Workshop
@@ -101,6 +102,18 @@ class Instance:
     def id(self) -> str:
         """Its name in snapshots: "TDSnk1.2"."""
         return self.job.instance
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether its plan has a dial for the time between its micro-batches."""
+        manager = self.task_manager
+        batches = self.mode == "micro-batch" and bool(self.job.feeds)
+        return batches and manager is not None and manager.reading is not ReadBy.RESTART
+
+    @property
+    def batches(self) -> list[Batch]:
+        """Those of its present run that are known, the newest last."""
+        return [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id]
 
     def follow(self, before: Instance, afresh: bool) -> None:
         """Be the next instance of this name: with what is known of the one before and, unless it starts `afresh`, from

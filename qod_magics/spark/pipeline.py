@@ -19,8 +19,9 @@ from qod_magics.application.recipe import first_line, raise_unless_connection
 from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
 from qod_magics.errors import ApplicationError
 from qod_magics.spark import shedder
-from qod_magics.spark.dial import DialBoard, Reading, read_sql
+from qod_magics.spark.dial import DialBoard, Reading, read_sql, waiting_sql
 from qod_magics.spark.own_source import SheddingSession
+from qod_magics.spark.pace import MOST_S
 from qod_magics.spark.shedder import WEIGHT, Outlet
 
 if TYPE_CHECKING:
@@ -189,6 +190,8 @@ class Workshop:
         if max_offsets is not None:
             reader = reader.option("maxOffsetsPerTrigger", str(max_offsets))
         records = reader.load()
+        if batched and self.reading is not Reading.RESTART and feed is job.feeds[0]:
+            records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
         counted_as = f"shed.{feed.topic}"
         if feed.stream:
             kept = shedder.shed_arrivals(records, self.dial(self.board.accept(job.task)), counted_as)

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
+from qod_magics.core.optional import PACE
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Observation
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
@@ -22,6 +23,7 @@ from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard, Reading
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.metrics import Metrics
+from qod_magics.spark.pace import MOST_S, gap_s
 from qod_magics.spark.pipeline import Workshop
 from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager
@@ -186,7 +188,12 @@ class SparkRuntime:
         values |= {self.board.accept(task): accepted for task, accepted in dials.accept.items()}
         for (source, reader), d in dials.keep.items():
             values[self.board.source(reader) if source is None else self.board.send(f"{source}>{reader}")] = d
+        pace: Mapping[str, float] = plan.extra.get(PACE.name, {})
         with self.cluster.lock:
+            for i in self.instances.values():
+                if i.is_paced and i.task_manager is not None:
+                    waits_s = gap_s(pace.get(i.task_manager.id, 0.0), i.batches)
+                    values[self.board.pace(i.id)] = 1.0 - waits_s / MOST_S
             self.cluster.dials |= values
             by_manager = {
                 manager: {

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from qod_magics.core.runtime import Count
+from qod_magics.core.optional import PACE
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import QodError
 from qod_magics.handle import DECLARED
 from qod_magics.session import Session
@@ -19,7 +23,9 @@ from qod_magics.spark.instance import STATE_IN_BATCHES, State
 from qod_magics.spark.server import REPORTS_KEPT
 from qod_magics.spark.supervisor import Supervisor
 from tests.live.applications import all_read, cell, count, held, instances, observed, rows, turn, written
-from tests.live.conftest import eventually, new_topic, produce
+from tests.live.conftest import eventually, heard, new_topic, produce
+from tests.live.steady import SCHEMA as STEADY
+from tests.live.steady import Steady
 
 SCHEMA = (
     "id BIGINT, name STRING, fare DECIMAL(20,6), ratio DOUBLE, paid BOOLEAN, day DATE, at TIMESTAMP, "
@@ -445,3 +451,33 @@ def test_what_cannot_run_is_one_line_and_leaves_nothing(brief: Session, topic: s
     for name, rest in (("even", 0), ("odd", 1)):
         eventually(lambda name=name: written(session, name) >= 50, what=f"rows of {name}")  # type: ignore[misc]
         assert set(by_id(rows(session, name))) == set(range(rest, 100, 2))
+
+
+def test_micro_batches_begin_as_far_apart_as_a_plan_says_and_no_row_is_lost(brief: Session, topic: str) -> None:
+    session = brief
+    cell(session, f"paced --topic {topic} --schema '{STEADY}' --starting earliest -p 1 --mode microbatch", "source")
+    (instance,) = instances(session, "paced")
+    manager = instance.task_manager
+    assert manager is not None
+
+    def lengths(pace_s: float) -> list[float]:
+        """Seconds from the beginning of a batch to that of the next one, once the pace has shown."""
+        heard(lambda: session.runtime.apply(Plan({}, {}, {}, extra={PACE.name: {manager.id: pace_s}}), Dials({}, {})))
+        known = {batch.batch_id for batch in instance.batches}
+        late = eventually(
+            lambda: found if len(found := [b for b in instance.batches if b.batch_id not in known]) > 6 else None,
+            what=f"six batches {pace_s:g} s apart",
+        )
+        return [b.start - a.start for a, b in pairwise(late[2:])]
+
+    with Steady(session, topic) as load:
+        eventually(lambda: len(instance.batches) > 3, what="the first batches")
+        session.controller.pause()
+        at_once = lengths(0.0)
+        apart = lengths(4.0)
+        again = lengths(0.0)
+        sent = load.stop()
+    assert median(apart) > 3.0
+    assert median(apart) > 2 * max(median(at_once), median(again))
+    eventually(lambda: all_read(session, "paced", sent), what=f"{sent} rows in the books")
+    assert written(session, "paced") == sent

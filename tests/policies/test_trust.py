@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.optional import FIXED_CPU, NODE_COST, OPEN, READ_COST, RESTS, TRUST, WORK_COST
+from qod_magics.core.optional import (
+    BATCH_RATE,
+    BATCH_TIME,
+    FIXED_CPU,
+    NODE_COST,
+    OPEN,
+    PACE,
+    PACED,
+    READ_COST,
+    RESTS,
+    TRUST,
+    WORK_COST,
+)
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
 from qod_magics.policies import policy
@@ -21,6 +33,7 @@ from qod_magics.policies.stream_economics.trust import (
     DOWN,
     LEAST,
     MOST,
+    PACED_CYCLES,
     REST_S,
     WAITING_COLD_S,
     WAITING_S,
@@ -195,6 +208,43 @@ def test_trust_falls_once_until_the_smaller_plan_can_show() -> None:
         factors.append(trust.factor)
     assert factors == pytest.approx([1.35, 1.35, 1.215])
     assert after(replace(trust, waiting_s=0.0), 3 * WAITING_S, asked=9.0, sheds=True, limit_s=WAITING_S).factor < 1.1
+
+
+def sharing(cycle: int, queries: int = 2) -> Snapshot:
+    """Queries in micro-batches on one core."""
+    one = seen(cycle, work_us=100.0)
+    ids = [f"q{number}" for number in range(queries)]
+    batches = {BATCH_RATE.name: 2.0, "window": one.instances[0].extra["window"]}
+    return replace(
+        one,
+        task_managers=(TaskManager("tm1", 0.9, 60.0, {BATCH_TIME.name: 2.0}),),
+        tasks=tuple(replace(one.tasks[0], id=id) for id in ids),
+        instances=tuple(replace(one.instances[0], id=f"{id}.1", task=id, extra=batches) for id in ids),
+    )
+
+
+def behind(seconds: float) -> Measured:
+    rows = {"q0": 1000.0, "q1": 1000.0}
+    return Measured(lag={"q0": int(seconds * 1000), "q1": 0}, input_rate=rows, accuracy=dict.fromkeys(rows, 1.0))
+
+
+def test_batches_of_queries_that_share_a_task_manager_are_kept_apart_before_rows_are_shed() -> None:
+    calm, memory = trusted(sharing(0), behind(1.0), None)
+    assert PACED.of(calm.task_managers[0]) is None
+    found, memory = trusted(sharing(1), behind(REST_S + 1.0), memory)
+    assert PACED.of(found.task_managers[0]) == 2.0
+    assert opened_for(found) is not None
+    plan, _ = policy("stream-economics-reactive").decide(found, None)
+    assert plan.extra[PACE.name] == {"tm1": 2.0}
+    for cycle in range(PACED_CYCLES):
+        found, memory = trusted(sharing(2 + cycle), behind(1.0), memory)
+    assert PACED.of(found.task_managers[0]) is None
+    assert PACE.name not in policy("stream-economics-reactive").decide(found, None)[0].extra
+
+
+def test_a_query_by_itself_keeps_no_distance() -> None:
+    found, _ = trusted(sharing(0, queries=1), behind(REST_S + 1.0), None)
+    assert PACED.of(found.task_managers[0]) is None
 
 
 def test_a_query_that_is_shed_to_nothing_is_shedding() -> None:

@@ -33,6 +33,7 @@ class Spark:
 def test_no_two_dials_share_a_name(session: str, other: str, task: str, target: str) -> None:
     def dials(board: DialBoard) -> list[str]:
         keys = [board.source(task), board.accept(task), board.accuracy(task), board.send(f"{task}>{target}")]
+        keys += [board.pace(f"{task}.1"), board.pace(f"{task}.2")]
         return keys + [board.source(target), board.accept(target), board.accuracy(target)] * (task != target)
 
     mine = dials(DialBoard(session))

@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from qod_magics.core.optional import BACKLOG, DRAIN, OPEN, REACT, RESTS, TRUST
+from qod_magics.core.optional import BACKLOG, DRAIN, OPEN, PACE, PACED, REACT, RESTS, TRUST
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
@@ -118,11 +118,14 @@ class ReactiveStreamEconomics(FilledStreamEconomics):
         return [i for i in StreamEconomics.ensure_minimums(self, situation).failed if RESTS.of(instances[i]) is None]
 
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
-        """The plan; it says from when on it is not to be relied on, and which backlogs are no reason to shed."""
+        """The plan; it says from when on it is not to be relied on, which backlogs are no reason to shed, and where
+        micro-batches are to be kept apart."""
         plan, state = super().decide(_rested(snapshot), state)
         limits_s = [limit for manager in snapshot.task_managers if (limit := OPEN.of(manager)) is not None]
         rests = max(map(rest_s, snapshot.task_managers), default=REST_S)
         extra = {REACT.name: self.react_above, BACKLOG.name: [rests, max(2 * rests, *limits_s, WAITING_S)]}
+        if pace := {m.id: pace_s for m in snapshot.task_managers if (pace_s := PACED.of(m)) is not None}:
+            extra[PACE.name] = pace
         return replace(plan, extra={**plan.extra, **extra}), state
 
 

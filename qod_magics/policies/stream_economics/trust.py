@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from qod_magics.core.optional import BATCH_TIME, NODE_COST, OPEN, TRUST
+from qod_magics.core.optional import BATCH_RATE, BATCH_TIME, NODE_COST, OPEN, PACED, TRUST
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.policies.stream_economics.measures import known_requirements, load_of
@@ -29,6 +29,11 @@ WAITING_S, WAITING_COLD_S = 5.0, 10.0
 REST_S = 2.5
 #: Where plans count on longer times between batches: the rest, and what may wait at least, as multiples of these.
 REST_BATCHES, WAITING_BATCHES = 1.25, 2.0
+#: The same while batches are kept apart: what a batch reads is settled before it waits for its turn.
+REST_PACED, WAITING_PACED = 2.25, 3.5
+#: Cycles for which micro-batches are kept apart once rows wait. Queries that share a task manager take turns by the
+#: batch, so that one that has next to nothing to do would use as much of it as one with a thousand rows a batch.
+PACED_CYCLES = 12
 #: A query is new for this long, in seconds since it was first measured.
 COLD_S = 60.0
 #: Known costs that ask for more than this multiple of all cores shed before any row waits. What else runs there is not
@@ -71,6 +76,7 @@ class Trust:
     ceiling: float = inf  #: the factor at which rows came to wait last
     rises: int = 0  #: since then
     hold: int = 0  #: cycles until it may fall again
+    paced: int = 0  #: cycles for which its micro-batches are still kept apart
     seen_at: float = 0.0  #: of the newest measurement of its tasks, seconds since the epoch
 
 
@@ -89,9 +95,11 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     since, now = _since(snapshot, before.since)
     waiting = waiting_s(snapshot, measured)
     hosted: dict[str, set[str]] = {manager.id: set() for manager in snapshot.task_managers}
+    batching = dict.fromkeys(hosted, 0)
     newest = dict.fromkeys(hosted, 0.0)
     for instance in snapshot.instances:
         hosted[instance.task_manager].add(instance.task)
+        batching[instance.task_manager] += BATCH_RATE.of(instance) is not None
         if (window := instance.extra.get("window")) is not None:
             newest[instance.task_manager] = max(newest[instance.task_manager], window[1])
     topology = Topology.of(snapshot.tasks)
@@ -105,22 +113,32 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     for manager in snapshot.task_managers:
         tasks = hosted[manager.id]
         is_cold = any(task not in since or now - since[task] < COLD_S for task in tasks)
-        limit_s = max(WAITING_COLD_S if is_cold else WAITING_S, WAITING_BATCHES * (BATCH_TIME.of(manager) or 0.0))
         trust, seen_at = before.managers.get(manager.id, Trust()), newest[manager.id]
+        batch_s = BATCH_TIME.of(manager) or 0.0
+        limit_s = max(
+            WAITING_COLD_S if is_cold else WAITING_S, (WAITING_PACED if trust.paced else WAITING_BATCHES) * batch_s
+        )
+        waits_s = max((waiting[task] for task in tasks), default=0.0)
+        rests_s = max(REST_S, (REST_PACED if trust.paced else REST_BATCHES) * batch_s)
         found = after(
             trust,
-            max((waiting[task] for task in tasks), default=0.0),
+            waits_s,
             asked=None if is_cold else asked[manager.id],
             whole=0.0 if is_cold else needed[manager.id] / max(100.0 * manager.cores, 1e-9),
             used=used[manager.id] if seen_at > trust.seen_at else 0.0,  # one measurement raises trust once
             sheds=any(accuracy is not None and accuracy < FULL for accuracy in map(measured.accuracy.get, tasks)),
             limit_s=limit_s,
-            rest_s=rest_s(manager),
+            rest_s=rests_s,
             idle=inf if BATCH_TIME.of(manager) is not None else _idle(manager),
             at_minimum=all((measured.accuracy.get(task) or 0.0) <= least[task] for task in tasks),
         )
-        managers[manager.id] = replace(found, seen_at=seen_at)
+        paced = 0
+        if batching[manager.id] > 1:
+            paced = max(trust.paced - 1, 0) if found.is_open and waits_s <= rests_s else PACED_CYCLES
+        managers[manager.id] = replace(found, seen_at=seen_at, paced=paced)
         told = {OPEN.name: limit_s} if found.is_open else {TRUST.name: found.factor}
+        if paced:
+            told[PACED.name] = batch_s
         if (cost := NODE_COST.of(manager)) is not None:
             told[NODE_COST.name] = _beyond_noise(cost)
         hosts.append(replace(manager, extra={**manager.extra, **told}))
@@ -187,7 +205,8 @@ def after(
 
 def rest_s(manager: TaskManager) -> float:
     """Seconds of input that ordinarily wait there between two batches."""
-    return max(REST_S, REST_BATCHES * (BATCH_TIME.of(manager) or 0.0))
+    batches = REST_BATCHES if PACED.of(manager) is None else REST_PACED
+    return max(REST_S, batches * (BATCH_TIME.of(manager) or 0.0))
 
 
 def waiting_s(snapshot: Snapshot, measured: Measured) -> Mapping[str, float]:
