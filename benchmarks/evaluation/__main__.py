@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from benchmarks.evaluation.goodput import goodput
 from benchmarks.evaluation.goodput_live import goodput_live
 from benchmarks.evaluation.growth import growth
 from benchmarks.evaluation.kept import Figures
+from benchmarks.evaluation.recipes import RECIPES
 
 RESULTS = Path("benchmarks/results")
 BUILD = Path("build/evaluation")
@@ -58,6 +60,9 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full length of what is held")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each part, in turns")
+    parser.add_argument(
+        "--recipes", nargs="+", choices=RECIPES, default=[*RECIPES], help="of against-plain; default all"
+    )
     parser.add_argument("--more", action="store_true", help="add to the runs that are kept; default: begin anew")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the figures are kept")
     parser.add_argument("--document", type=Path, default=Path("EVALUATION.md"), help="what is written from them")
@@ -78,7 +83,10 @@ def main() -> int:
         for repeat in range(given.repeats):
             for part in parts:
                 print(f"--- {part}, run {repeat + 1} of {given.repeats}", flush=True)
-                _run(part, BUILD / f"run{repeat + 1}", given, runs[part], commit)
+                run = PARTS[part]
+                if part == "against-plain":
+                    run = _by_itself(partial(against_plain, which=given.recipes))
+                _run(part, run, BUILD / f"run{repeat + 1}", given, runs[part], commit)
     document.write(given.results, given.document)
     print(f"written: {given.document}")
     return 0
@@ -88,10 +96,10 @@ def _kept(given: argparse.Namespace, part: str) -> list[Figures]:
     return kept.earlier(given.results / f"{part}.json", given.scale)
 
 
-def _run(part: str, out: Path, given: argparse.Namespace, runs: list[Figures], commit: str) -> None:
+def _run(part: str, run: Part, out: Path, given: argparse.Namespace, runs: list[Figures], commit: str) -> None:
     """Run a part once more, and keep that; charts are of the last run."""
     begun = time.monotonic()
-    figures = PARTS[part](out, given.scale, runs)
+    figures = run(out, given.scale, runs)
     runs.append({**kept.provenance(commit, time.monotonic() - begun), **figures})
     kept.keep(given.results / f"{part}.json", part, given.scale, runs)
     draw(out / f"{part}.jsonl", given.results, part)

@@ -27,7 +27,7 @@ EXAMPLES = pytest.mark.parametrize(
     ("examples", "policy"),
     [
         pytest.param(10, LITERAL, id="few"),
-        pytest.param(200, LITERAL, id="some", marks=_SOME),
+        pytest.param(100, LITERAL, id="some", marks=_SOME),
         pytest.param(500, LITERAL, id="many", marks=_MANY),
         pytest.param(40, BEST, id="some-best", marks=_SOME),
         pytest.param(500, BEST, id="many-best", marks=_MANY),
