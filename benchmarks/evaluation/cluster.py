@@ -18,7 +18,7 @@ from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.session import Session
 
-BUSY = 2.5  #: times the calm load, while what a row costs is measured
+BUSY = 4.0  #: times the calm load, while what a row costs is measured
 BUSY_CYCLES = 8
 MEASURED_CYCLES = 3  #: the last ones, of which the median is taken
 STEADY_CYCLES = 3

@@ -134,7 +134,7 @@ def test_stop_asks_first(directory: Path) -> None:
     script = f"trap 'touch {directory}/asked; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     child = Child(["bash", "-c", script], log_path=directory / "log")
     assert eventually(lambda: child.tail() == "ready")
-    child.stop()
+    child.stop(timeout_s=60)
     assert (directory / "asked").exists()
     assert child.returncode == 0
     (directory / "asked").unlink()
