@@ -1,4 +1,4 @@
-"""Ours beside plain Spark: the load, and what is told of figures made by hand."""
+"""Ours beside plain Spark: the load, and the section that is written from figures made by hand."""
 
 from __future__ import annotations
 
