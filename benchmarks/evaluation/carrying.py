@@ -38,6 +38,15 @@ def carrying(run: Run, recipe: Recipe, scale: float) -> dict[str, Any]:
     return {"rows_s": most, "bound": min(known, key=lambda bound: known[bound]), "age_s_by_bound": tried}
 
 
+def saturated_s(scale: float) -> float:
+    """Seconds for which `carrying` keeps the core saturated."""
+    return _saturated_s(WARM_S, scale) + len(BOUNDS_S) * _saturated_s(AGAIN_S, scale)
+
+
+def _saturated_s(warm_s: float, scale: float) -> float:
+    return max((warm_s + MEASURED_S) * scale, 5.0)
+
+
 def carried(run: Run, recipe: Recipe, bound: int, scale: float, warm_s: float = WARM_S, queries: int = 1) -> float:
     """Rows/s of all topics together that each of `queries` equal queries processes, on average, under saturation."""
     session = run.session
@@ -50,7 +59,7 @@ def carried(run: Run, recipe: Recipe, bound: int, scale: float, warm_s: float = 
         seen = stack.enter_context(Sampler(session.kafka, recipe.topics, pid(first(run)), batches))
         load = run.inject(scenario(recipe.topics, recipe.saturating, LONG_S))
         begin = time.time() + max(warm_s * scale, 2.0)
-        run.wait(max((warm_s + MEASURED_S) * scale, 5.0))
+        run.wait(_saturated_s(warm_s, scale))
         until(lambda: len(_since(seen.found, begin)) == queries, "a batch of each plain query", PATIENCE_S)
         load.stop()
         found = _since(seen.found, begin)

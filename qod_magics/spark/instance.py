@@ -18,13 +18,11 @@ from qod_magics.spark.bounded import begin
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.dial import Reading as ReadBy
 from qod_magics.spark.meter import Meter, Reading
-from qod_magics.spark.narrow import plan_of
-from qod_magics.spark.pipeline import Job, Workshop
+from qod_magics.spark.pipeline import Job, Look, Workshop
 from qod_magics.spark.progress import Batch, batch_of
 from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.reason import reason
 from qod_magics.spark.server import REPORTS_KEPT
-from qod_magics.spark.state import keeps_state
 from qod_magics.spark.stillness import Stillness
 from qod_magics.spark.task_manager import TaskManager
 
@@ -79,7 +77,7 @@ class Instance:
     run_id: str | None = None
     mode: str | None = None  #: "real-time" or "micro-batch"
     mode_why: str = ""
-    keeps_state: bool | None = None  #: whether its plan does; None: not looked at yet
+    look: Look | None = None  #: what its plan tells; None: not looked at yet
     meter: Meter = field(default_factory=Meter)
     reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
     missed: int = 0  #: finished batches whose reports Spark let go of before they were asked for, not told of yet
@@ -120,7 +118,7 @@ class Instance:
         its checkpoint."""
         self.meter, self.held, self.unended = before.meter, before.held, before.unended
         if not afresh:
-            self.no_realtime, self.keeps_state = before.no_realtime, before.keeps_state
+            self.no_realtime = before.no_realtime
             self.checkpoint, self.begun = before.checkpoint, before.begun
 
     def start(
@@ -149,7 +147,9 @@ class Instance:
             task_manager.turn(dials)
             workshop = Workshop(task_manager.spark, board, task_manager.reading, task_manager.dials, kafka)
             try:
-                refusal = self._against_realtime(workshop)
+                if self.look is None:
+                    self.look = workshop.look_at(self.job)
+                refusal = self._against_realtime(self.look)
             except QodError:
                 raise
             except Exception as error:
@@ -176,7 +176,7 @@ class Instance:
             except Exception as error:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
 
-    def _against_realtime(self, workshop: Workshop) -> str:
+    def _against_realtime(self, look: Look) -> str:
         """Why it runs in micro-batches; "" where it runs in real-time mode, or that is to be tried. Raises
         TaskManagerError where real-time mode was asked for, and is out of the question."""
         refusal = self.job.only_microbatch or self.no_realtime
@@ -190,19 +190,7 @@ class Instance:
             return refusal
         if self.job.max_latency_s is not None and self.job.max_latency_s < BATCH_LATENCY_S:
             return ""
-        if self.keeps_state is None:
-            self.keeps_state = self.job.aggregates or self._plan_keeps_state(workshop)
-        return STATE_IN_BATCHES if self.keeps_state else ""
-
-    def _plan_keeps_state(self, workshop: Workshop) -> bool:
-        """Whether its plan does; False where Spark explains none, as of SQL texts over views."""
-        with workshop.result(self.job) as rows:
-            try:
-                return keeps_state(plan_of(rows))
-            except Exception as error:
-                if type(error).__name__ != "AnalysisException":
-                    raise
-                return False
+        return STATE_IN_BATCHES if look.keeps_state else ""
 
     def _end_before(self, task_manager: TaskManager) -> None:
         """Two runs at once would write their rows twice: the one before has to end."""
@@ -219,10 +207,11 @@ class Instance:
 
     def _begin(self, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, why: str = "") -> None:
         trigger = self.job.trigger_s
+        read = self.look.read if self.look is not None else {}
         last: Exception | None = None
         for output_mode in self._output_modes(realtime):
             try:
-                with workshop.result(self.job, None if realtime else MOST_RECORDS) as rows:
+                with workshop.result(self.job, None if realtime else MOST_RECORDS, read) as rows:
                     writer = workshop.writer(self.job, rows)
                     writer = writer.queryName(self.id).option("checkpointLocation", self.checkpoint)
                     writer = writer.outputMode(output_mode)

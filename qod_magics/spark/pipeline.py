@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -19,10 +19,13 @@ from qod_magics.application.recipe import first_line, raise_unless_connection
 from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
 from qod_magics.errors import ApplicationError
 from qod_magics.spark import shedder
+from qod_magics.spark.columns import columns_read
 from qod_magics.spark.dial import DialBoard, Reading, read_sql, waiting_sql
+from qod_magics.spark.narrow import plan_of
 from qod_magics.spark.own_source import SheddingSession
 from qod_magics.spark.pace import MOST_S
 from qod_magics.spark.shedder import WEIGHT, Outlet
+from qod_magics.spark.state import keeps_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,6 +87,22 @@ class Job:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What is read of a topic's rows."""
+
+    schema: StructType  #: of all of them
+    columns: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a job's plan tells."""
+
+    keeps_state: bool
+    read: Mapping[str, Read] = field(default_factory=dict)  #: by topic, where only some of its columns are
+
+
 def schema_of_stream(schema: StructType) -> StructType:
     """The schema under which such rows travel: `_weight` goes in a header of its own."""
     from pyspark.sql.types import StructType
@@ -101,15 +120,40 @@ def same_columns(one: StructType | None, other: StructType | None, ordered: bool
 
 
 def parsed(
-    records: DataFrame, schema: str | StructType, options: Mapping[str, str] | None = None, *also: str
+    records: DataFrame,
+    schema: str | StructType,
+    options: Mapping[str, str] | None = None,
+    *also: str,
+    read: Collection[str] | None = None,
 ) -> DataFrame:
     """The columns of records' JSON values, and these columns of the records; what can't be read is null.
 
     A filter on columns of a struct is pushed in front of the projection that parses it, and each column that it asks
     for is parsed for it before the row is: Spark pushes none through a generator.
+
+    Args:
+        records: have a column `value`.
+        schema: of the JSON values; a StructType where `read` is given.
+        options: of `from_json`.
+        also: columns of the records.
+        read: the columns whose values matter; the others are there, and null. None: all.
+
     """
-    row = F.from_json(F.col("value").cast("string"), schema, options)
-    return records.select(F.inline(F.array(row)), *also)
+    if read is None:
+        row = F.from_json(F.col("value").cast("string"), schema, options)
+        return records.select(F.inline(F.array(row)), *also)
+    assert not isinstance(schema, str)
+    needed = [field for field in schema.fields if field.name in read] or schema.fields[:1]
+    rows = parsed(records, type(schema)(needed), options, *also)
+    names = {field.name for field in needed}
+    columns = [
+        F.col(_quoted(f.name)) if f.name in names else F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields
+    ]
+    return rows.select(*columns, *also)
+
+
+def _quoted(name: str) -> str:
+    return "`{}`".format(name.replace("`", "``"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +171,54 @@ class Workshop:
         return read_sql(key, self.reading, self.dials.get(key, 1.0))
 
     @contextmanager
-    def result(self, job: Job, max_offsets: int | None = None) -> Iterator[DataFrame]:
+    def result(
+        self, job: Job, max_offsets: int | None = None, read: Mapping[str, Read] | None = None
+    ) -> Iterator[DataFrame]:
         """The recipe's output over this job's feeds, shedders and counts in place. Start it within the context:
-        an SQL recipe's views stand only so long. `max_offsets`: records of a topic that a micro-batch reads at most;
-        None: real-time mode."""
+        an SQL recipe's views stand only so long.
+
+        Args:
+            job: what is built.
+            max_offsets: records of a topic that a micro-batch reads at most; None: real-time mode.
+            read: the columns that it reads, by topic, where those are not all; others are null.
+
+        """
         spark: Any = self.spark
         inputs: dict[str, DataFrame] = {}
         for feed in job.feeds:
-            rows = self._rows(job, feed, max_offsets)
+            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic))
             inputs.update(dict.fromkeys(feed.inputs, rows))
         if not job.feeds:
             spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)))
         with job.build(spark, inputs, lambda rows: self._weighed(job, rows)) as rows:
             yield rows
+
+    def look_at(self, job: Job) -> Look:
+        """What its plan tells; nothing where Spark explains none, as of SQL texts over views."""
+        with self.result(job) as rows:
+            try:
+                plan = plan_of(rows.select(F.struct("*")))
+            except Exception as error:
+                if type(error).__name__ != "AnalysisException":
+                    raise
+                return Look(keeps_state=job.aggregates)
+        schemas = {feed.topic: self._struct(feed.schema) for feed in job.feeds if feed.schema is not None}
+        columns = {f"shed.{topic}": schema.names for topic, schema in schemas.items()}
+        found = {name.removeprefix("shed."): names for name, names in columns_read(plan, columns).items()}
+        corrupt = self.spark.conf.get("spark.sql.columnNameOfCorruptRecord")
+        read = {
+            topic: Read(schemas[topic], names)
+            for topic, names in found.items()
+            if corrupt not in names  # it tells of all columns
+        }
+        return Look(keeps_state=job.aggregates or keeps_state(plan), read=read)
+
+    def _struct(self, schema: str | StructType) -> StructType:
+        if not isinstance(schema, str):
+            return schema
+        row: Any = self.spark.range(0).select(F.from_json(F.lit("{}"), schema).alias("row")).schema["row"].dataType
+        parsed_schema: StructType = row
+        return parsed_schema
 
     def check_schema(self, ddl: str) -> None:
         """Raises ApplicationError, one line, for DDL that Spark can't read."""
@@ -175,7 +254,7 @@ class Workshop:
             )
         return self._to_kafka(records)
 
-    def _rows(self, job: Job, feed: Feed, max_offsets: int | None) -> DataFrame:
+    def _rows(self, job: Job, feed: Feed, max_offsets: int | None, read: Read | None) -> DataFrame:
         batched = max_offsets is not None  # what a micro-batch reads is there already: waiting would gather nothing
         reader = (
             self.spark.readStream.format("kafka")
@@ -199,7 +278,10 @@ class Workshop:
             kept = shedder.shed_source(records, self.dial(self.board.source(job.task)), counted_as)
         if feed.schema is None:
             return kept
-        return parsed(kept, feed.schema, JSON_FORMAT if feed.stream else None, WEIGHT)
+        options = JSON_FORMAT if feed.stream else None
+        if read is None:
+            return parsed(kept, feed.schema, options, WEIGHT)
+        return parsed(kept, read.schema, options, WEIGHT, read=read.columns)
 
     def _weighed(self, job: Job, rows: DataFrame) -> DataFrame:
         """With `_weight`: where a recipe let go of it, its rows stand for the task's own accuracy."""
