@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qod_magics.application.stream import Mode
-from qod_magics.cache import cache_dir, locked
 from qod_magics.errors import SetupError
 from qod_magics.jvm import class_data
 from qod_magics.kafka.broker import EmbeddedBroker, broker_archives
+from qod_magics.machine.cache import cache_dir, locked
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.server import LocalServer, ServerOptions, server_archive
 from qod_magics.spark.task_manager import start_local

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from qod_magics.cores import check_cores, free_cores
+from qod_magics.machine.cores import check_cores, free_cores
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.connection import refuse_beside_classic
 from qod_magics.spark.runtime import SparkRuntime

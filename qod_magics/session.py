@@ -17,14 +17,14 @@ from qod_magics.application.options import StreamOptions
 from qod_magics.application.recipe import Recipe, as_recipe
 from qod_magics.application.sink import Sink, as_sink
 from qod_magics.application.stream import Mode, Starting, StreamDeclaration
-from qod_magics.at_exit import at_exit
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
-from qod_magics.cores import can_pin, check_cores, core_sets
 from qod_magics.errors import UsageProblem
 from qod_magics.fleet import abandon, launch
 from qod_magics.handle import StreamHandle
 from qod_magics.kafka.access import access
 from qod_magics.kafka.injector import Injector, ScenarioForm
+from qod_magics.machine.at_exit import at_exit
+from qod_magics.machine.cores import can_pin, check_cores, core_sets
 from qod_magics.player import Player, Start
 from qod_magics.policies import policy
 from qod_magics.report_command import report_so_far

@@ -20,7 +20,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from qod_magics.cache import cache_dir
+from qod_magics.machine.cache import cache_dir
 from qod_widgets.live_charts import specs
 from qod_widgets.state import Frame
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from qod_magics.cache import cache_dir
+from qod_magics.machine.cache import cache_dir
 
 #: So long a JVM may take to end in order where it writes an archive, seconds.
 END_S = 120.0

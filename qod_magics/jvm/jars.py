@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from qod_magics.cache import cache_dir, locked
 from qod_magics.errors import SetupError
+from qod_magics.machine.cache import cache_dir, locked
 
 #: The pyspark release that this package is built on, and the ones that it accepts (first included, last excluded).
 SPARK_VERSION = "4.3.0"

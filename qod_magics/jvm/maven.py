@@ -22,9 +22,9 @@ from jgo.maven._resolver import PythonResolver
 from jgo.parse import Coordinate
 from jgo.util import http
 
-from qod_magics.cache import cache_dir
 from qod_magics.errors import SetupError
 from qod_magics.jvm.repositories import local_repository, remote_repositories
+from qod_magics.machine.cache import cache_dir
 
 if TYPE_CHECKING:
     from jgo.maven import Artifact

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.cores import every_core
 from qod_magics.errors import LostError, TaskManagerError
+from qod_magics.machine.cores import every_core
 from qod_magics.spark import dial, stages
 from qod_magics.spark.bounded import bounded
 from qod_magics.spark.connection import CONNECT_MODE, connect, hidden, let_go, load_client, refuse_beside_classic

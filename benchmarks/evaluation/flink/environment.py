@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from qod_magics.cache import cache_dir, locked
 from qod_magics.errors import SetupError
 from qod_magics.jvm.jars import JarSet, resolve
+from qod_magics.machine.cache import cache_dir, locked
 
 #: Apache Flink, and the release of its Kafka connector that is made for it. What Python needs is in requirements.txt.
 FLINK_VERSION = "2.0.2"

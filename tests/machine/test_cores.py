@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics import cores
 from qod_magics.errors import UsageProblem
+from qod_magics.machine import cores
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from jupyter_client.blocking import BlockingKernelClient
 LARGE = 200_000  #: letters; more than what a message copies
 LAST_WORDS = f"""\
 from IPython.display import HTML, display
-from qod_magics.at_exit import at_exit
+from qod_magics.machine.at_exit import at_exit
 
 at_exit(lambda: shown.update(HTML("last" + "." * {LARGE})))
 shown = display(HTML("first" + "." * {LARGE}), display_id=True)

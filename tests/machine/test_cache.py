@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from qod_magics.cache import cache_dir, locked
 from qod_magics.errors import SetupError
+from qod_magics.machine.cache import cache_dir, locked
 
 
 def test_our_own_variable_goes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_our_own_variable_goes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_a_second_process_waits_and_says_for_what(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    hold = f"from pathlib import Path; from qod_magics.cache import locked; c = locked(Path({str(lock)!r}))"
+    hold = f"from pathlib import Path; from qod_magics.machine.cache import locked; c = locked(Path({str(lock)!r}))"
     code = f"{hold}\nwith c:\n    print('held', flush=True)\n    input()\n"
     with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as holder:
         assert holder.stdout is not None
