@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from qod_magics.errors import QodError, SetupError
-from qod_magics.report_command import load
-from qod_magics.verdict import format_verdict, verdict
+from qod_magics.recordings.reading import load
+from qod_magics.recordings.verdict import format_verdict, verdict
 
 NOTEBOOK = "taxi_drives_overload.ipynb"
 #: Seconds that the notebook takes at full length, for the progress bar.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.controller.cycle import Cycle, line
 from qod_magics.controller.log import DecisionLog
 from qod_magics.errors import QodError
-from qod_magics.playback import narrated
-from qod_magics.report_command import load
+from qod_magics.recordings.cycles import narrated
+from qod_magics.recordings.reading import load
 from qod_widgets.controls import Commands, Panel
 from qod_widgets.dashboard import MOST_FRAMES, Dashboard
 from qod_widgets.state import Frame, frame

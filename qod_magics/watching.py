@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from qod_magics.errors import UsageProblem, nearest
-from qod_magics.phases import DISTURBANCES
+from qod_magics.recordings.phases import DISTURBANCES
 
 if TYPE_CHECKING:
     from qod_magics.controller import Cycle

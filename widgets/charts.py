@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from qod_magics.phases import Lines
+from qod_magics.recordings.phases import Lines
 from qod_widgets import frames
 from qod_widgets.colours import ALARM, GREY, INK, MUTED, edge_colours, task_colours
 from qod_widgets.timeline import Panel, Timeline

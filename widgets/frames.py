@@ -11,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from qod_magics.lines import events as recorded_events
-from qod_magics.lines import queries, sources, streams
-from qod_magics.phases import Line, Lines, is_repeated, period_s, phases, seconds
-from qod_magics.verdict import overload_lag
+from qod_magics.recordings.lines import events as recorded_events
+from qod_magics.recordings.lines import queries, sources, streams
+from qod_magics.recordings.phases import Line, Lines, is_repeated, period_s, phases, seconds
+from qod_magics.recordings.verdict import overload_lag
 
 OTHER = "other processes"
 MEASURED, PLANNED, MINIMUM = "measured", "planned", "minimum"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import pandas as pd
 
-from qod_magics.comparison import Aligned, accuracies, aligned, lags, loads
-from qod_magics.phases import Lines, seconds
+from qod_magics.recordings.comparison import Aligned, accuracies, aligned, lags, loads
+from qod_magics.recordings.phases import Lines, seconds
 from qod_widgets import charts, frames
 
 if TYPE_CHECKING:
-    from qod_magics.comparison import Comparison
-    from qod_magics.verdict import Criterion
+    from qod_magics.recordings.comparison import Comparison
+    from qod_magics.recordings.verdict import Criterion
 
 STYLE = Path(__file__).with_name("report.css")
 
@@ -69,8 +69,8 @@ def write_report(
 ) -> None:
     """Write the report of the recording `run` to `path`; `off` is the same load with the controller off, if recorded.
 
-    `verdict` is what `qod_magics.verdict.verdict` found. Raises OSError when the file can't be written, ValueError for
-    a recording without lines.
+    `verdict` is what `qod_magics.recordings.verdict.verdict` found. Raises OSError when the file can't be written,
+    ValueError for a recording without lines.
     """
     Path(path).write_text(report(run, off, verdict, title), encoding="utf-8")
 
@@ -94,7 +94,8 @@ def report(run: Lines, off: Lines | None, verdict: Iterable[Criterion], title: s
 
 
 def comparison_report(live: Lines, simulated: Lines, found: Comparison, title: str) -> str:
-    """The HTML text of the comparison of a live run with a simulated one, as `qod_magics.comparison.compare` has it."""
+    """The HTML text of the comparison of a live run with a simulated one, which
+    `qod_magics.recordings.comparison.compare` made."""
     one, other = aligned(live), aligned(simulated)
     start = one.at[0]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from qod_magics.phases import Line, is_warming_up, period_s
-from qod_magics.verdict import ACCURACY_TOLERANCE, FULL_ACCURACY
+from qod_magics.recordings.phases import Line, is_warming_up, period_s
+from qod_magics.recordings.verdict import ACCURACY_TOLERANCE, FULL_ACCURACY
 
 OTHER = "other processes"
 

@@ -9,7 +9,7 @@ from typing import Literal
 import altair as alt
 import pandas as pd
 
-from qod_magics.phases import Lines, seconds
+from qod_magics.recordings.phases import Lines, seconds
 from qod_widgets import frames
 from qod_widgets.colours import ALARM, BAND, INK, MUTED
 

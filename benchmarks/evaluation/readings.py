@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median, pstdev, quantiles
 from typing import Any
 
-from qod_magics.lines import queries
-from qod_magics.phases import Line, Lines, Phase, is_repeated, period_s, phases, seconds
-from qod_magics.planned import accuracy_errors
+from qod_magics.recordings.accuracy_errors import accuracy_errors
+from qod_magics.recordings.lines import queries
+from qod_magics.recordings.phases import Line, Lines, Phase, is_repeated, period_s, phases, seconds
 
 NEAR = 0.05  #: measured and planned accuracy that are so near are said to be the same, fraction of 1
 LAG_PERIODS = 1.0

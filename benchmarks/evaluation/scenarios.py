@@ -14,9 +14,9 @@ from benchmarks.evaluation.applications import TOPICS, points, start_knn, start_
 from benchmarks.evaluation.cluster import Run, running
 from qod_magics.controller import read
 from qod_magics.kafka.history import OffsetHistory
-from qod_magics.lines import queries
-from qod_magics.phases import Lines, is_repeated, period_s
-from qod_magics.verdict import verdict
+from qod_magics.recordings.lines import queries
+from qod_magics.recordings.phases import Lines, is_repeated, period_s
+from qod_magics.recordings.verdict import verdict
 
 CALM = 250.0  #: rows/s of both topics together while costs are measured
 CALM_S = 10.0  #: at least, once costs are measured and shedders are the controller's again

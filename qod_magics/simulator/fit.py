@@ -14,8 +14,8 @@ from statistics import fmean, median
 from qod_magics.data.spec import data_from_json
 from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.kafka.scenario import Feed, Phase, Scenario, ScenarioEvent
-from qod_magics.phases import Line, Lines, is_repeated, period_s, phases, settled
 from qod_magics.policies import PAPER_POLICY
+from qod_magics.recordings.phases import Line, Lines, is_repeated, period_s, phases, settled
 from qod_magics.simulator.cost_fit import (
     STEADY_S,
     Costs,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import policy_names
-from qod_magics.report_command import load
+from qod_magics.recordings.reading import load
 from qod_magics.simulator.fit import Fit, fit
 from qod_magics.words import Parser
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from qod_magics.phases import Line, Lines, is_repeated
+from qod_magics.recordings.phases import Line, Lines, is_repeated
 from qod_magics.simulator.readings import Reading, epoch, times
 
 #: An instance that works on for longer than this after the plan waits for the end of its batch, seconds.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from qod_magics.phases import Line, Lines, is_repeated, period_s
+from qod_magics.recordings.phases import Line, Lines, is_repeated, period_s
 
 RESTARTS = frozenset({"move", "query-restarted"})
 

@@ -16,7 +16,7 @@ from benchmarks.evaluation.goodput import goodput
 from benchmarks.evaluation.row import ALONE, PAPERS, REACTIVE
 from benchmarks.evaluation.scenarios import rate_estimates
 from qod_magics.controller import read
-from qod_magics.phases import is_repeated
+from qod_magics.recordings.phases import is_repeated
 
 POLICIES = (PAPERS, REACTIVE)
 #: Name, times what the task manager carries, seconds.

@@ -18,9 +18,9 @@ from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManag
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.policies import policy, policy_names
 from qod_magics.policies.stream_economics.learning import Lessons, learn
-from qod_magics.recorded import Replay
+from qod_magics.recordings.replay import Replay
+from qod_magics.recordings.verdict import verdict
 from qod_magics.simulator import Simulation, simulate
-from qod_magics.verdict import verdict
 
 CLIMB = Path(__file__).parents[1] / "scenarios" / "climb.json"
 LEARNING = [name for name in policy_names() if isinstance(policy(name), LearningPolicy)]

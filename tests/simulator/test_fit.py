@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qod_magics.__main__ import main as run
-from qod_magics.comparison import Comparison, compare
 from qod_magics.controller.recording import read
+from qod_magics.recordings.comparison import Comparison, compare
 from qod_magics.simulator import Simulation, simulate
 from qod_magics.simulator.fit import Fit, fit
 from tests.simulator.scenarios import scenario

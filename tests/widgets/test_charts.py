@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import pytest
 
-from qod_magics.phases import Lines
+from qod_magics.recordings.phases import Lines
 from qod_widgets import charts, frames
 from qod_widgets.colours import GREY, task_colours
 from tests.widgets.recordings import taxi_drives

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from qod_magics.verdict import Criterion, verdict
+from qod_magics.recordings.verdict import Criterion, verdict
 from qod_widgets.report import report, write_report
 from tests.widgets.recordings import taxi_drives
 

@@ -15,10 +15,10 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.errors import UsageProblem, nearest
-from qod_magics.phases import Line, seconds
-from qod_magics.playback import narrated
 from qod_magics.policies import PAPER_POLICY, policy
-from qod_magics.report_command import load
+from qod_magics.recordings.cycles import narrated
+from qod_magics.recordings.phases import Line, seconds
+from qod_magics.recordings.reading import load
 
 if TYPE_CHECKING:
     from qod_widgets.dashboard import Dashboard

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from qod_magics.lines import queries
-from qod_magics.phases import DEFAULT_SETTLE_S, Lines, is_repeated, period_s, phases, seconds, settled
-from qod_magics.verdict import Criterion
+from qod_magics.recordings.lines import queries
+from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Lines, is_repeated, period_s, phases, seconds, settled
+from qod_magics.recordings.verdict import Criterion
 
 ACCURACY_TARGET = 0.05  #: mean absolute difference of accuracy
 LAG_TARGET = 2.0  #: ratio of mean lags, either way

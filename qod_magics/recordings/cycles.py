@@ -15,8 +15,8 @@ from qod_magics.core.plan import Edge
 from qod_magics.core.plan_json import plan_from_json
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot_json import snapshot_from_json
-from qod_magics.phases import Line, Lines, is_repeated, period_s
 from qod_magics.policies import PAPER_POLICY
+from qod_magics.recordings.phases import Line, Lines, is_repeated, period_s
 
 
 def cycle_of(line: Line, number: int) -> Cycle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from qod_magics.phases import Line, Lines
+from qod_magics.recordings.phases import Line, Lines
 
 
 def queries(line: Line) -> dict[str, Mapping[str, Any]]:

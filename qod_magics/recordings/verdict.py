@@ -13,12 +13,22 @@ from statistics import fmean
 from typing import Any
 
 from qod_magics.core.snapshot_json import snapshot_from_json
-from qod_magics.lines import events, measured, queries, sources, streams
-from qod_magics.phases import DEFAULT_SETTLE_S, Line, Lines, Phase, is_repeated, period_s, phases, seconds, settled
-from qod_magics.plan_difference import plan_difference
-from qod_magics.planned import accuracy_errors
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.policies import policy as policy_named
+from qod_magics.recordings.accuracy_errors import accuracy_errors
+from qod_magics.recordings.lines import events, measured, queries, sources, streams
+from qod_magics.recordings.phases import (
+    DEFAULT_SETTLE_S,
+    Line,
+    Lines,
+    Phase,
+    is_repeated,
+    period_s,
+    phases,
+    seconds,
+    settled,
+)
+from qod_magics.recordings.plan_difference import plan_difference
 
 OVERLOAD = "overload"  #: name of the phase that asks for more than the first task manager has
 

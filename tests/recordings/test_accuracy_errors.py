@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from qod_magics.planned import _planned, _window
+from qod_magics.recordings.accuracy_errors import _planned, _window
 from tests.widgets.recordings import taxi_drives
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.lines import events
-from qod_magics.verdict import Criterion, format_verdict, overload_lag, verdict
+from qod_magics.recordings.lines import events
+from qod_magics.recordings.verdict import Criterion, format_verdict, overload_lag, verdict
 from tests.widgets.recordings import taxi_drives
 
 Lines = list[dict[str, Any]]

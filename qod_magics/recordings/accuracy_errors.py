@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from qod_magics.lines import sources
-from qod_magics.phases import Line, Lines, is_repeated
+from qod_magics.recordings.lines import sources
+from qod_magics.recordings.phases import Line, Lines, is_repeated
 
 
 def accuracy_errors(lines: Lines) -> list[tuple[int, str, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qod_magics.lines import queries, sources, streams
+from qod_magics.recordings.lines import queries, sources, streams
 from tests.widgets.recordings import taxi_drives
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.phases import is_warming_up, period_s, phases, seconds, settled
+from qod_magics.recordings.phases import is_warming_up, period_s, phases, seconds, settled
 
 
 def line(at_s: int, phase: str | None = None, *kinds: str, warming: bool = False, **more: Any) -> dict[str, Any]:

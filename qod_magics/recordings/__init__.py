@@ -1,0 +1,1 @@
+"""Recordings of runs: reading, judging, comparing and replaying them."""
