@@ -20,14 +20,14 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "plan": Command("qod_magics.plan_command:main", "print the plan of a policy for a snapshot or a recording"),
-    "doctor": Command("qod_magics.doctor:main", "check that this machine has what a cluster needs"),
-    "inject": Command("qod_magics.kafka.inject_command:main", "write rows to a Kafka topic at the rates of a scenario"),
-    "simulate": Command("qod_magics.simulator.command:main", "run a cluster and the controller in virtual time"),
-    "fit": Command("qod_magics.simulator.fit_command:main", "make the simulation that is like a recording"),
-    "compare": Command("qod_magics.compare_command:main", "lay a live and a simulated recording over each other"),
-    "report": Command("qod_magics.report_command:main", "sum up a recording"),
-    "demo": Command("qod_magics.demo:main", "run the demonstration: overload, shedding by priority, a move"),
+    "plan": Command("qod_magics.commands.plan:main", "print the plan of a policy for a snapshot or a recording"),
+    "doctor": Command("qod_magics.commands.doctor:main", "check that this machine has what a cluster needs"),
+    "inject": Command("qod_magics.commands.inject:main", "write rows to a Kafka topic at the rates of a scenario"),
+    "simulate": Command("qod_magics.commands.simulate:main", "run a cluster and the controller in virtual time"),
+    "fit": Command("qod_magics.commands.fit:main", "make the simulation that is like a recording"),
+    "compare": Command("qod_magics.commands.compare:main", "lay a live and a simulated recording over each other"),
+    "report": Command("qod_magics.commands.report:main", "sum up a recording"),
+    "demo": Command("qod_magics.commands.demo:main", "run the demonstration: overload, shedding by priority, a move"),
 }
 
 

@@ -17,6 +17,7 @@ from qod_magics.application.options import StreamOptions
 from qod_magics.application.recipe import Recipe, as_recipe
 from qod_magics.application.sink import Sink, as_sink
 from qod_magics.application.stream import Mode, Starting, StreamDeclaration
+from qod_magics.commands.report import report_so_far
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
 from qod_magics.errors import UsageProblem
 from qod_magics.fleet import abandon, launch
@@ -27,7 +28,6 @@ from qod_magics.machine.at_exit import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, core_sets
 from qod_magics.player import Player, Start
 from qod_magics.policies import policy
-from qod_magics.report_command import report_so_far
 from qod_magics.settings import Settings
 from qod_magics.site import Site
 from qod_magics.spark.server import ServerOptions

@@ -12,10 +12,10 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+from qod_magics.commands.inject import COMPLETE, CONFIG_VARIABLE, INCOMPLETE
 from qod_magics.errors import KafkaError
 from qod_magics.jvm.child import Child
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.inject_command import COMPLETE, CONFIG_VARIABLE, INCOMPLETE
 from qod_magics.kafka.scenario import Scenario
 
 #: A scenario, its JSON form, or the path of a file with that.
@@ -214,7 +214,7 @@ class Injector:
             rmtree(directory, ignore_errors=True)
 
 
-_RUN = "from qod_magics.kafka.inject_command import main; sys.exit(main(sys.argv[1:]))"
+_RUN = "from qod_magics.commands.inject import main; sys.exit(main(sys.argv[1:]))"
 
 
 class _Lines:

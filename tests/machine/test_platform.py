@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics import doctor
+from qod_magics.commands import doctor
 from qod_magics.jvm import watchdog
 from qod_magics.machine import cores
 from qod_magics.spark.cpu import CoreMeter, ProcessMeter

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from qod_magics.kafka.inject_command import COMPLETE, MISUSED, main
+from qod_magics.commands.inject import COMPLETE, MISUSED, main
 
 FEED = {"topic": "t", "data": {"generator": "points", "rows": 10}, "rate": 5}
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from qod_magics.__main__ import main as run_module
+from qod_magics.commands.report import main
 from qod_magics.recordings.reading import load
-from qod_magics.report_command import main
 from tests.widgets.recordings import taxi_drives
 
 Line = dict[str, Any]

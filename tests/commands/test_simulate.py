@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from qod_magics.__main__ import main as run
+from qod_magics.commands.simulate import summary
 from qod_magics.controller import read
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.recordings.verdict import format_verdict, verdict
 from qod_magics.simulator import Simulation, simulate
-from qod_magics.simulator.command import summary
 from tests.simulator.scenarios import LEFT, RIGHT, SOURCE, scenario
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from qod_magics import demo
 from qod_magics.__main__ import main as run_module
+from qod_magics.commands import demo
 from qod_magics.controller.recording import Recording
 from tests.widgets.recordings import taxi_drives
 

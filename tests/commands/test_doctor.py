@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qod_magics import doctor
+from qod_magics.commands import doctor
 from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import JarSet, broker_set, connector_set
 from qod_magics.jvm.java import java_version

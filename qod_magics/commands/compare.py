@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from qod_magics.commands.report import FAILED, PASSED
 from qod_magics.recordings.comparison import Comparison, compare, format_comparison
 from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Lines
 from qod_magics.recordings.reading import load
-from qod_magics.report_command import FAILED, PASSED
 from qod_magics.words import Parser
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from qod_magics.__main__ import COMMANDS
 from qod_magics.__main__ import main as run
-from qod_magics.plan_command import main
+from qod_magics.commands.plan import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ORACLES = ROOT / "tests" / "data" / "stream_economics_oracles.jsonl"
 CASES: list[dict[str, Any]] = [json.loads(line) for line in ORACLES.read_text(encoding="utf-8").splitlines()]
 
