@@ -30,13 +30,13 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """What `%load_ext qod_magics` calls: registers the magics in `shell`."""
-    from qod_magics import magics
+    from qod_magics.notebook import magics
 
     magics.load_ipython_extension(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """What `%unload_ext qod_magics` calls, and `%reload_ext` first: stops all that was started, removes the magics."""
-    from qod_magics import magics
+    from qod_magics.notebook import magics
 
     magics.unload_ipython_extension(shell)

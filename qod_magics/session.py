@@ -38,7 +38,7 @@ from qod_magics.watching import Show
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from qod_magics.view import View
+    from qod_magics.notebook.live_view import View
 
 Say = Callable[[str], None]
 Cores = set[int]  #: numbers of the machine's cores
@@ -360,7 +360,7 @@ class Session:
     def view(self) -> View:
         """The live view: dashboard and controls. Made when it is first asked for."""
         if self._view is None:
-            from qod_magics.view import View
+            from qod_magics.notebook.live_view import View
 
             self._view = View(self)
         return self._view

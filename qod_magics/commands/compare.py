@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qod_magics.commands.report import FAILED, PASSED
+from qod_magics.notebook.arguments import Parser
 from qod_magics.recordings.comparison import Comparison, compare, format_comparison
 from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Lines
 from qod_magics.recordings.reading import load
-from qod_magics.words import Parser
 
 
 def _parser() -> Parser:

@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from qod_magics.errors import QodError, ScenarioError, UsageProblem
+from qod_magics.kafka.injector import COMPLETE, CONFIG_VARIABLE, INCOMPLETE
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.kafka.scenario import __doc__ as scenario_format
-from qod_magics.words import Parser
+from qod_magics.notebook.arguments import Parser
 
-#: client settings as JSON, from `Injector`: an environment, unlike arguments, is not shown to other users
-CONFIG_VARIABLE = "QOD_INJECTOR_CLIENT_CONFIG"
-
-COMPLETE, FAILED, MISUSED, INCOMPLETE = 0, 1, 2, 3  #: exit codes
-
+FAILED, MISUSED = 1, 2  #: exit codes, beside those that `Injector` knows
 
 _FORMAT = (scenario_format or "").partition("\n\n")[2]
 _EXIT_CODES = """exit codes:

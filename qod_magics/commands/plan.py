@@ -14,8 +14,8 @@ from qod_magics.core.policy import Policy
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.core.wording import show
 from qod_magics.errors import QodError, SnapshotError, UsageProblem
+from qod_magics.notebook.arguments import Parser
 from qod_magics.policies import PAPER_POLICY, policy, policy_names
-from qod_magics.words import Parser
 
 INVALID = 2  #: exit status for input or words that can't be used
 

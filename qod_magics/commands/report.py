@@ -9,10 +9,10 @@ from typing import Any
 
 from qod_magics.controller.recording import read
 from qod_magics.errors import QodError, UsageProblem
+from qod_magics.notebook.arguments import Parser
 from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Lines
 from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import format_verdict, verdict
-from qod_magics.words import Parser
 
 PASSED, FAILED, BAD_INPUT = 0, 1, 2
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qod_magics.errors import UsageProblem
+from qod_magics.notebook.arguments import Parser
 from qod_magics.policies import policy, policy_names
 from qod_magics.simulator.run import Progress, Run, simulate
 from qod_magics.simulator.simulation import Simulation
 from qod_magics.simulator.simulation import __doc__ as scenario_format
-from qod_magics.words import Parser
 
 _FORMAT = (scenario_format or "").partition("\n\n")[2]
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from qod_magics.commands.inject import COMPLETE, CONFIG_VARIABLE, INCOMPLETE
 from qod_magics.errors import KafkaError
 from qod_magics.jvm.child import Child
 from qod_magics.kafka.cluster import Kafka
@@ -20,6 +19,11 @@ from qod_magics.kafka.scenario import Scenario
 
 #: A scenario, its JSON form, or the path of a file with that.
 ScenarioForm = Scenario | Mapping[str, Any] | str | PathLike[str]
+
+#: Client settings as JSON, for the process that sends: an environment, unlike arguments, is not shown to other users.
+CONFIG_VARIABLE = "QOD_INJECTOR_CLIENT_CONFIG"
+#: Exit codes of that process: all rows acknowledged, or stopped by a signal; some rows failed or were never sent.
+COMPLETE, INCOMPLETE = 0, 3
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 _LOOK_S = 0.05

@@ -11,11 +11,11 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from traitlets import Bool, Enum, Float, Unicode
 
 from qod_magics.application.options import help_text, parse_stream_line, wants_help
-from qod_magics.completion import Completion
 from qod_magics.errors import QodError, UsageProblem, nearest
+from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, cores, pairs, split
+from qod_magics.notebook.completion import Completion
 from qod_magics.policies import DEFAULT_POLICY, policy_names
 from qod_magics.watching import in_kernel, in_place
-from qod_magics.words import FLAGS, FlagsAsked, HelpShown, MagicWords, cores, pairs, split
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -8,7 +8,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
-from qod_magics.completion import suggestions
+from qod_magics.notebook.completion import suggestions
 
 THERE = SimpleNamespace(
     streams=["trips", "per_zone"],

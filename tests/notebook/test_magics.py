@@ -18,7 +18,7 @@ from qod_magics.application.options import OPTIONS, StreamOptions
 from qod_magics.application.sink import Memory
 from qod_magics.application.stream import TopicInput
 from qod_magics.errors import UsageProblem
-from qod_magics.magics import QodMagics
+from qod_magics.notebook.magics import QodMagics
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.session import Session
 

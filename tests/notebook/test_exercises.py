@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.lab import check
+from qod_magics.notebook.exercises import check
 
 
 @pytest.mark.parametrize(
