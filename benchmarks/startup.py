@@ -25,11 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pyspark.sql import functions as F
 
-from qod_magics.first_start import make_archives
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics
 from qod_magics.machine.cache import cache_dir
-from qod_magics.session import Session
+from qod_magics.session.first_start import make_archives
+from qod_magics.session.session import Session
 
 STEPS = ("Kafka", "task managers", "session", "stateless row", "windowed row")
 SCHEMA = "zone INT, at TIMESTAMP"

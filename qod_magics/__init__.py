@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from qod_magics.recordings.replay import replay
+    from qod_magics.notebook.replay import replay
 
 __all__ = ["__version__", "load_ipython_extension", "replay", "unload_ipython_extension"]
 
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """`qod_magics.replay`, imported when it is asked for."""
     if name == "replay":
-        from qod_magics.recordings.replay import replay
+        from qod_magics.notebook.replay import replay
 
         return replay
     raise AttributeError(f"module 'qod_magics' has no attribute {name!r}")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib.metadata import PackageNotFoundError, distributions, requires
 from pathlib import Path
 
@@ -259,19 +260,84 @@ def test_the_deciding_layers_are_pure(layer: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("layer", ["spark", "kafka", "jvm", "controller", "application"])
-def test_what_runs_knows_no_widget_and_no_magic(layer: str) -> None:
+#: What each room may import beside itself, `errors` and what is not ours.
+ROOMS = {
+    "core": set(),
+    "policies": {"core"},
+    "controller": {"core", "policies"},
+    "machine": set(),
+    "data": set(),
+    "application": set(),
+    "jvm": {"machine"},
+    "kafka": {"data", "jvm", "machine"},
+    "spark": {"application", "core", "jvm", "kafka", "machine"},
+    "recordings": {"controller", "core", "policies"},
+    "simulator": {"controller", "core", "data", "kafka", "policies", "recordings"},
+    "qod_widgets": {"machine", "recordings"},
+}
+#: These are above all others; the one must not know the other's contents, but for the arguments of a command line.
+ABOVE = {"session", "notebook", "commands"}
+
+
+def name_of(path: Path) -> str:
+    """The dotted name of a module."""
+    parts = [*path.relative_to(ROOT).with_suffix("").parts]
+    if parts[0] == "widgets":
+        parts[0] = "qod_widgets"
+    return ".".join(parts).removesuffix(".__init__")
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    """Which of our modules each of them imports, wherever the import stands."""
+    paths = {name_of(path): path for path in [*modules("qod_magics"), *modules("widgets")]}
+    found: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        named = set(imports(path)) & paths.keys() - {name}
+        # `from a import b` names a as well as a.b: where that is a module, it alone counts
+        found[name] = {each for each in named if not any(other.startswith(f"{each}.") for other in named)}
+    return found
+
+
+def room(name: str) -> str:
+    """The room of a module: what comes after `qod_magics`, or `qod_widgets`."""
+    parts = name.split(".")
+    return parts[0] if parts[0] == "qod_widgets" else ".".join(parts[1:2])
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    TopologicalSorter(graph()).prepare()  # CycleError names a circle
+
+
+def test_the_graph_has_the_imports() -> None:
+    assert {"qod_magics.errors", "qod_magics.session.handle", "qod_magics.spark.server"} <= graph()[
+        "qod_magics.session.session"
+    ]
+
+
+@pytest.mark.parametrize("of", sorted(ROOMS))
+def test_a_room_imports_what_is_below_it(of: str) -> None:
+    found = {room(other) for name, others in graph().items() if room(name) == of for other in others}
+    assert found - {of, "errors"} <= ROOMS[of]
+
+
+def test_every_room_has_its_layer_and_nothing_else_lies_at_the_top() -> None:
+    rooms = {room(name) for name in graph()}
+    assert rooms == {"", "__main__", "errors"} | ROOMS.keys() | ABOVE
+
+
+def test_a_session_knows_no_notebook_and_no_command() -> None:
+    found = {room(other) for name, others in graph().items() if room(name) == "session" for other in others}
+    assert found.isdisjoint({"notebook", "commands"})
+
+
+@pytest.mark.parametrize("layer", sorted(ROOMS.keys() - {"qod_widgets"}))
+def test_what_is_below_a_session_shows_nothing(layer: str) -> None:
     assert offences(modules("qod_magics", layer), ["IPython", "ipywidgets", "altair", "qod_widgets"]) == []
 
 
-def test_the_controller_knows_no_runtime() -> None:
-    runtimes = ["qod_magics.spark", "qod_magics.kafka", "pyspark", "confluent_kafka"]
-    assert offences(modules("qod_magics", "controller"), runtimes) == []
-
-
 def test_widgets_know_no_spark_and_no_kafka() -> None:
-    own = [f"qod_magics.{name}" for name in ("spark", "kafka", "jvm", "session")]
-    assert offences(modules("widgets"), [*own, "pyspark", "py4j", "confluent_kafka", "jgo"]) == []
+    assert offences(modules("widgets"), ["pyspark", "py4j", "confluent_kafka", "jgo"]) == []
 
 
 def test_only_the_face_imports_the_magics() -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from qod_magics.application.stream import Mode
 from qod_magics.data import POINT_SCHEMA, reference_points, trip_schema, zone_centroids
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 
 COLUMNS = [
     "tpep_pickup_datetime",

@@ -16,7 +16,7 @@ from qod_magics.core.snapshot import Instance, Snapshot
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import PAPER_POLICY
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 
 BUSY = 4.0  #: times the calm load, while what a row costs is measured
 BUSY_CYCLES = 8

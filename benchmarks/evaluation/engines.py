@@ -27,7 +27,7 @@ from qod_magics.errors import SetupError
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.policies import DEFAULT_POLICY, policy
 from qod_magics.recordings.phases import Lines, is_repeated
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 
 RESTRICTIONS = {"TDSnk1": (1, 0.1), "TDSnk2": (2, 0.2)}
 #: Ours: by which policy, and in which of Spark's modes.

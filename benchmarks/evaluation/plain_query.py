@@ -14,7 +14,7 @@ from benchmarks.evaluation.applications import COLUMNS
 from benchmarks.evaluation.recipes import PLAINS, Recipe
 from qod_magics.data import trip_schema
 from qod_magics.kafka.offsets import end_offsets
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from qod_magics.spark.progress import Batch, batch_of
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.evaluation.applications import COLUMNS, nearest_stand
 from qod_magics.data import trip_schema
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 
 QUERY = "compared"
 OURS, PLAINS = "out-ours", "out-plain"  #: topics of the results

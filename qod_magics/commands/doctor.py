@@ -81,7 +81,7 @@ def fetch() -> None:
             print(error, file=sys.stderr)
     if any(jars().cached() is None for jars in (connector_set, broker_set)):
         return
-    from qod_magics.first_start import make_archives
+    from qod_magics.session.first_start import make_archives
 
     try:
         make_archives(lambda text: print(text, flush=True))

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from qod_magics.controller.recording import read
-from qod_magics.errors import QodError, UsageProblem
+from qod_magics.errors import QodError
 from qod_magics.notebook.arguments import Parser
 from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Lines
 from qod_magics.recordings.reading import load
@@ -36,23 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(format_verdict(criteria))
     print(f"report: {out}")
     return PASSED if all(criterion.passed for criterion in criteria) else FAILED
-
-
-def report_so_far(recording: Path, out: Path) -> Path:
-    """Write the page of a recording that goes on, judged by what it has so far.
-
-    Raises UsageProblem while nothing is recorded, and when the page can't be written.
-    """
-    from qod_widgets.report import write_report
-
-    lines = tuple(read(recording))
-    if not lines:
-        raise UsageProblem("nothing is recorded yet: wait for the first cycle")
-    try:
-        write_report(out, lines, None, verdict(lines))
-    except OSError as error:
-        raise UsageProblem(f"{out} can't be written ({error.strerror}): name another file") from None
-    return out
 
 
 def _write(out: Path, run: Lines, off: Lines | None, criteria: Sequence[Any], title: str) -> None:

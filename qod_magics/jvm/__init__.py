@@ -1,1 +1,1 @@
-"""Finding Java, resolving jars, and child processes that never outlive the kernel."""
+"""Finding Java, resolving jars, and archives of Java's classes."""

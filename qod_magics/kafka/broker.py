@@ -19,12 +19,12 @@ from confluent_kafka.admin import AdminClient
 
 from qod_magics.errors import KafkaError
 from qod_magics.jvm import class_data
-from qod_magics.jvm.child import Child
 from qod_magics.jvm.jars import broker_jars
 from qod_magics.jvm.java import Java, find_java
 from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.kafka.cluster import QUIET, Admin
 from qod_magics.kafka.properties import Retention, log4j_properties, server_properties
+from qod_magics.machine.child import Child
 
 _STARTS = 3  #: a port found free can be taken before the broker binds it
 GARBAGE_COLLECTOR = "-XX:+UseSerialGC"

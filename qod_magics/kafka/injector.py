@@ -13,9 +13,9 @@ from shutil import rmtree
 from typing import Any
 
 from qod_magics.errors import KafkaError
-from qod_magics.jvm.child import Child
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.scenario import Scenario
+from qod_magics.machine.child import Child
 
 #: A scenario, its JSON form, or the path of a file with that.
 ScenarioForm = Scenario | Mapping[str, Any] | str | PathLike[str]

@@ -1,1 +1,1 @@
-"""The machine that a kernel runs on: its cores, its directories, the user's cache, and what is done at exit."""
+"""The machine that a kernel runs on: cores, directories and processes that end with it, and the user's cache."""

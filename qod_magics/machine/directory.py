@@ -8,7 +8,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from qod_magics.jvm.child import GRACE_S, Child
+from qod_magics.machine.child import GRACE_S, Child
 
 
 class Directory:

@@ -1,1 +1,1 @@
-"""What a notebook sees: the magics, their completion, the live view and the exercises of the labs."""
+"""What a notebook sees: the magics, their arguments and completion, and the exercises of the labs."""

@@ -15,12 +15,12 @@ from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, cores, pairs, split
 from qod_magics.notebook.completion import Completion
 from qod_magics.policies import DEFAULT_POLICY, policy_names
-from qod_magics.watching import in_kernel, in_place
+from qod_magics.session.waiting import in_kernel, in_place
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from qod_magics.session import Session
+    from qod_magics.session.session import Session
 
 _active: QodMagics | None = None
 
@@ -128,7 +128,7 @@ class QodMagics(Magics):
         parser.add_argument("--checkpoints", default=self.checkpoints or None, metavar="URL")
         given = parser.read(words)
         self._refuse_second()
-        from qod_magics.session import Session
+        from qod_magics.session.session import Session
 
         self._keep(
             Session.up(
@@ -162,7 +162,7 @@ class QodMagics(Magics):
         spark = self.shell.user_ns.get(given.name)
         if spark is None or not hasattr(spark, "readStream"):
             raise UsageProblem(f"%qod attach: {given.name!r} is no Spark session: name the variable that holds one")
-        from qod_magics.session import Session
+        from qod_magics.session.session import Session
 
         self._keep(
             Session.attach(

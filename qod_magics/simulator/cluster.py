@@ -13,10 +13,11 @@ import numpy as np
 
 from qod_magics.controller.clock import ManualClock
 from qod_magics.core import snapshot as core
+from qod_magics.core.placement import Unplaced
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Event, Observation
 from qod_magics.errors import QodError, TaskManagerError, nearest
-from qod_magics.placement import Homeless, placed
+from qod_magics.policies.stream_economics.placement import placed
 from qod_magics.simulator.column import Column
 from qod_magics.simulator.engine import NOWHERE, Engine
 from qod_magics.simulator.observe import Observer
@@ -167,7 +168,7 @@ class SimulatedCluster:
             raise TaskManagerError(f"There is a task manager {id!r} already: take another name.")
         self.engine.up[machine] = True
         self._event("task-manager-up", task_manager=id, cores=self.simulation.machines[machine].planned)
-        self._replace_homeless()
+        self._place_again()
 
     def remove_task_manager(self, id: str) -> None:
         """A task manager leaves; its instances move to the others. Raises TaskManagerError when it is not there, or is
@@ -320,12 +321,12 @@ class SimulatedCluster:
         for instance in running:
             load[instance.task_manager] += instance.cpu
         managers = [core.TaskManager(machines[m].id, machines[m].planned, load[machines[m].id]) for m in there]
-        homeless = []
+        unplaced = []
         for name, refused in forbidden.items():
             i = self._instance[name]
             task = wiring.tasks[wiring.instance_task[i]].id
-            homeless.append(Homeless(name, task, cpu[i] if ever[i] else None, frozenset(refused)))
-        return placed(homeless, managers, running)
+            unplaced.append(Unplaced(name, task, cpu[i] if ever[i] else None, frozenset(refused)))
+        return placed(unplaced, managers, running)
 
     def _begin(self, targets: Mapping[int, int]) -> None:
         """These instances work from now, each on its task manager."""
@@ -443,10 +444,10 @@ class SimulatedCluster:
             machine = self._machine[target]
         self._start_on(instance, machine)
 
-    def _replace_homeless(self) -> None:
+    def _place_again(self) -> None:
         """Instances of tasks that should run, but have no task manager, start where one is now."""
         where = self.engine.where
-        homeless = self._active[self.wiring.instance_task] & ((where == NOWHERE) | ~self.engine.up[where])
-        for instance in np.flatnonzero(homeless).tolist():
+        unplaced = self._active[self.wiring.instance_task] & ((where == NOWHERE) | ~self.engine.up[where])
+        for instance in np.flatnonzero(unplaced).tolist():
             if instance not in self._given_up:
                 self._restart(instance)

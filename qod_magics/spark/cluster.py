@@ -10,9 +10,9 @@ from typing import Any
 
 from qod_magics.core import snapshot as core
 from qod_magics.core.optional import BATCH_RATE, TRIGGER
+from qod_magics.core.placement import Placer, Unplaced
 from qod_magics.core.runtime import Event
 from qod_magics.errors import TaskManagerError, nearest
-from qod_magics.placement import Homeless, Placer
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.instance import Instance, State
@@ -147,15 +147,15 @@ class Cluster:
                 )
                 for v in views
             ]
-            homeless = []
+            unplaced = []
             for id, refused in forbidden.items():
                 instance = self.instances.get(id)
                 last = (instance.reading(self.period_s) or instance.held) if instance else None
                 task = instance.job.task if instance else id.rpartition(".")[0]
-                homeless.append(Homeless(id, task, last.cpu if last else None, frozenset(refused)))
+                unplaced.append(Unplaced(id, task, last.cpu if last else None, frozenset(refused)))
         if not managers:
             raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
-        return self.place(homeless, managers, running)
+        return self.place(unplaced, managers, running)
 
     def core_managers(self) -> list[core.TaskManager]:
         """The task managers as a snapshot has them."""

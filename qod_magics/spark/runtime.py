@@ -10,12 +10,12 @@ from contextlib import suppress
 from functools import partial
 
 from qod_magics.core.optional import PACE
+from qod_magics.core.placement import Placer
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Observation
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
-from qod_magics.placement import Placer
 from qod_magics.spark.bounded import begin, gather
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import Deployer

@@ -20,10 +20,10 @@ import psutil
 
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.jvm import class_data
-from qod_magics.jvm.child import Child
 from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.jvm.java import Java, find_java
 from qod_magics.jvm.ports import free_ports
+from qod_magics.machine.child import Child
 
 #: How the server's JVM compiles. With C1 alone a small core does not lose its first minute to the optimising
 #: compiler; the full ladder wins in the long run on machines with cores to spare.

@@ -17,7 +17,7 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import PAPER_POLICY
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from qod_magics.spark.bounded import bounded
 from qod_magics.spark.server import LocalServer
 from tests.live.standalone import LEAST_BATCH

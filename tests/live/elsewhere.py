@@ -1,5 +1,5 @@
 """The watchdog, run as on a system that is not Linux: nothing can be pinned, the command does not ask to be killed with
-its parent, and there is no /proc to find processes in. A script, in the place of `qod_magics/jvm/watchdog.py`."""
+its parent, and there is no /proc to find processes in. A script, in the place of `qod_magics/machine/watchdog.py`."""
 
 from __future__ import annotations
 

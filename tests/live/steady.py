@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 
 SCHEMA = "n LONG, k LONG, at TIMESTAMP"
 _BEGIN = 1_750_000_000

@@ -17,8 +17,8 @@ from qod_magics.core.optional import PACE
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import QodError
-from qod_magics.handle import DECLARED
-from qod_magics.session import Session
+from qod_magics.session.handle import DECLARED
+from qod_magics.session.session import Session
 from qod_magics.spark.instance import STATE_IN_BATCHES, State
 from qod_magics.spark.server import REPORTS_KEPT
 from qod_magics.spark.supervisor import Supervisor

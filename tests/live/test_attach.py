@@ -13,7 +13,7 @@ import pytest
 
 from qod_magics.jvm.jars import connector_jars
 from qod_magics.jvm.java import find_java
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from tests.live import attached_notebook
 from tests.live.conftest import new_topic, server_of
 

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.jvm import child as module
-from qod_magics.jvm.child import Child
+from qod_magics.machine import child as module
+from qod_magics.machine.child import Child
 from tests.live import elsewhere
 
 #: What a user may have to wait for in vain; the tests wait no longer than it takes.
@@ -28,8 +28,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 KERNEL = """\
 import os, signal, sys, time
 from pathlib import Path
-from qod_magics.jvm import child as module
-from qod_magics.jvm.child import Child
+from qod_magics.machine import child as module
+from qod_magics.machine.child import Child
 
 module._WATCHDOG = Path(sys.argv[2])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run behind a shell, it is ignored

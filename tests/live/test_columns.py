@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from qod_magics.spark.columns import columns_read
 from qod_magics.spark.connection import connect, let_go
 from qod_magics.spark.narrow import plan_of

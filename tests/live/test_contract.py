@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from qod_magics.spark.bounded import begin
 from tests.contract.cases import BREAKING, RuntimeContract
 from tests.contract.harness import LEFT, MIN_ACCURACY, PRIORITY, RIGHT, SOURCE, Watch

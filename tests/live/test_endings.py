@@ -14,9 +14,9 @@ import pytest
 
 from qod_magics.errors import QodError, TaskManagerError, UsageProblem
 from qod_magics.jvm.ports import free_ports
-from qod_magics.session import Session
-from qod_magics.settings import Settings
-from qod_magics.site import Site
+from qod_magics.session.resources import Site
+from qod_magics.session.session import Session
+from qod_magics.session.settings import Settings
 from qod_magics.spark import connection
 from tests.live.conftest import PATIENCE_S, server_of
 from tests.live.kernel import GONE_S, Kernel, Traces, lingering, look

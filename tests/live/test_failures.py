@@ -18,7 +18,7 @@ from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from qod_magics.spark import stillness, supervisor
 from qod_magics.spark.dial import Reading, read_sql
 from qod_magics.spark.instance import State

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from qod_magics.kafka.topics import topic_partitions
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from qod_magics.spark.narrow import is_narrow, plan_of
 from tests.live.applications import all_read, cell, count, instances, rows, turn, written
 from tests.live.conftest import eventually, new_topic, produce

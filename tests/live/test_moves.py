@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from tests.live.conftest import eventually
 from tests.live.steady import Steady
 from tests.live.watching import Events, counted, declare_counts, home, running, settled

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from qod_magics.handle import DECLARED
+from qod_magics.session.handle import DECLARED
 from tests.live.kernel import CELL_S, START_S
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.errors import ScenarioError
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from tests.live.conftest import PATIENCE_S
 from tests.live.watching import Events
 

@@ -18,7 +18,7 @@ from qod_magics.application.stream import StreamDeclaration, TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.views import temporary_views
 from qod_magics.errors import ApplicationError
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from qod_magics.spark.connection import connect, let_go
 from qod_magics.spark.pipeline import parsed
 from tests.application.frames import application

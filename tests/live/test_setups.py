@@ -17,7 +17,7 @@ from qod_magics.jvm.jars import broker_jars, connector_set
 from qod_magics.jvm.java import find_java
 from qod_magics.jvm.ports import free_ports
 from qod_magics.kafka.topics import topic_partitions
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from qod_magics.spark import server as server_module
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import start_local

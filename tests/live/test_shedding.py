@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.kafka.topics import create_topics
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from qod_magics.spark import dial
 from qod_magics.spark.dial import Reading
 from qod_magics.spark.instance import State

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, instances, rows_in
 from tests.live.conftest import eventually, new_topic, produce
 

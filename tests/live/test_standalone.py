@@ -9,7 +9,7 @@ import pytest
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.jvm.ports import free_ports
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from qod_magics.spark.dial import Reading
 from qod_magics.spark.instance import Instance
 from qod_magics.spark.server import LocalServer, ServerOptions

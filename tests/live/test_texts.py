@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 from tests.live.conftest import eventually, produce
 from tests.texts import bare, reached
 

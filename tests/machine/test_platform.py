@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from qod_magics.commands import doctor
-from qod_magics.jvm import watchdog
-from qod_magics.machine import cores
+from qod_magics.machine import cores, watchdog
 from qod_magics.spark.cpu import CoreMeter, ProcessMeter
 from qod_magics.spark.server import ServerOptions
 from qod_magics.spark.task_manager import TaskManager

@@ -20,7 +20,7 @@ from qod_magics.application.stream import TopicInput
 from qod_magics.errors import UsageProblem
 from qod_magics.notebook.magics import QodMagics
 from qod_magics.policies import DEFAULT_POLICY
-from qod_magics.session import Session
+from qod_magics.session.session import Session
 
 COMMANDS = (
     "up attach down status watch stop set why add-tm remove-tm move report pause period override resume".split()  # noqa: SIM905

@@ -16,9 +16,9 @@ from qod_magics.core.policy import LearningPolicy
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.notebook.replay import Replay
 from qod_magics.policies import policy, policy_names
 from qod_magics.policies.stream_economics.learning import Lessons, learn
-from qod_magics.recordings.replay import Replay
 from qod_magics.recordings.verdict import verdict
 from qod_magics.simulator import Simulation, simulate
 

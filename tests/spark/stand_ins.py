@@ -70,8 +70,8 @@ def instance(home: TaskManager | None = None, query: Query | None = None) -> Ins
 
 
 def cluster(*managers: TaskManager, instances: tuple[Instance, ...] = ()) -> Cluster:
-    def place(homeless: Any, there: Any, running: Any) -> Mapping[str, str]:
-        return {one.instance: there[0].id for one in homeless}
+    def place(unplaced: Any, there: Any, running: Any) -> Mapping[str, str]:
+        return {one.instance: there[0].id for one in unplaced}
 
     made = Cluster(Deployment(None, "s"), BOARD, {}, place, 5.0)  # type: ignore[arg-type]
     made.task_managers.update({m.id: m for m in managers})

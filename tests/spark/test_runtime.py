@@ -38,7 +38,7 @@ class Kafka:
 
 @pytest.fixture
 def runtime() -> Iterator[SparkRuntime]:
-    made = SparkRuntime(Kafka(), "s", "/nowhere", lambda homeless, managers, running: {})  # type: ignore[arg-type]
+    made = SparkRuntime(Kafka(), "s", "/nowhere", lambda unplaced, managers, running: {})  # type: ignore[arg-type]
     yield made
     made.close()
 
@@ -124,7 +124,7 @@ def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime, monkeyp
     monkeypatch.setattr(Deployment, "adopt", lambda *_: set())
     monkeypatch.setattr(type(runtime.cluster), "workshop", lambda _: None)
     monkeypatch.setattr(runtime.metrics, "sample", runtime.supervisor.bury)
-    monkeypatch.setattr(runtime.cluster, "place", lambda homeless, *_: {one.instance: "tm1" for one in homeless})
+    monkeypatch.setattr(runtime.cluster, "place", lambda unplaced, *_: {one.instance: "tm1" for one in unplaced})
     monkeypatch.setattr(
         runtime.supervisor, "start", lambda instance, manager: started.append((instance.id, manager.id))
     )
@@ -157,7 +157,7 @@ def slow_moves(runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterat
         instance.task_manager, instance.state = target, State.RUNNING
 
     monkeypatch.setattr(runtime.supervisor, "move", move)
-    monkeypatch.setattr(runtime.cluster, "place", lambda homeless, *_: {one.instance: "tm1" for one in homeless})
+    monkeypatch.setattr(runtime.cluster, "place", lambda unplaced, *_: {one.instance: "tm1" for one in unplaced})
     yield go
     go.set()
     runtime.cluster.instances.clear()

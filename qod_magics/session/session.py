@@ -10,35 +10,35 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qod_magics import watching
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.options import StreamOptions
 from qod_magics.application.recipe import Recipe, as_recipe
 from qod_magics.application.sink import Sink, as_sink
 from qod_magics.application.stream import Mode, Starting, StreamDeclaration
-from qod_magics.commands.report import report_so_far
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
 from qod_magics.errors import UsageProblem
-from qod_magics.fleet import abandon, launch
-from qod_magics.handle import StreamHandle
 from qod_magics.kafka.access import access
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.machine.at_exit import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, core_sets
-from qod_magics.player import Player, Start
 from qod_magics.policies import policy
-from qod_magics.settings import Settings
-from qod_magics.site import Site
+from qod_magics.session import waiting as watching
+from qod_magics.session.deployed_streams import Streams
+from qod_magics.session.handle import StreamHandle
+from qod_magics.session.provisioning import abandon, launch
+from qod_magics.session.report import report_so_far
+from qod_magics.session.resources import Site
+from qod_magics.session.scenario_runner import Player, Start
+from qod_magics.session.settings import Settings
+from qod_magics.session.status import session_text, status_text
+from qod_magics.session.waiting import Show
 from qod_magics.spark.server import ServerOptions
-from qod_magics.status import session_text, status_text
-from qod_magics.streams import Streams
-from qod_magics.watching import Show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from qod_magics.notebook.live_view import View
+    from qod_magics.session.live_view import View
 
 Say = Callable[[str], None]
 Cores = set[int]  #: numbers of the machine's cores
@@ -360,7 +360,7 @@ class Session:
     def view(self) -> View:
         """The live view: dashboard and controls. Made when it is first asked for."""
         if self._view is None:
-            from qod_magics.notebook.live_view import View
+            from qod_magics.session.live_view import View
 
             self._view = View(self)
         return self._view

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import QodError, ScenarioError, nearest
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.scenario import ScenarioEvent
 
 if TYPE_CHECKING:
-    from qod_magics.session import Session
+    from qod_magics.session.interface import SessionInterface
 
 #: An application of a scenario: declares its streams on the session that it is given.
-Start = Callable[["Session"], object]
+Start = Callable[[Any], object]
 
 LOOK_S = 0.1
 
@@ -27,7 +27,7 @@ class Player:
     that it declared. What goes wrong is noted in the recording, and the scenario goes on.
     """
 
-    def __init__(self, session: Session, injector: Injector, applications: Mapping[str, Start]) -> None:
+    def __init__(self, session: SessionInterface, injector: Injector, applications: Mapping[str, Start]) -> None:
         for event in injector.scenario.events:
             if event.action == "start_application" and event.target not in applications:
                 raise ScenarioError(

@@ -6,12 +6,12 @@ import secrets
 import shutil
 from contextlib import ExitStack, suppress
 
-from qod_magics.fleet import Fleet
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.machine.directory import Directory
-from qod_magics.placement import placed
-from qod_magics.settings import Settings
+from qod_magics.policies.stream_economics.placement import placed
+from qod_magics.session.provisioning import Fleet
+from qod_magics.session.settings import Settings
 from qod_magics.spark.checkpoints import checkpoint_root, local_path
 from qod_magics.spark.connection import leave_connect_mode
 from qod_magics.spark.runtime import SparkRuntime

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.session import Session
-from qod_magics.settings import Settings
+from qod_magics.session.session import Session
+from qod_magics.session.settings import Settings
 
 NOBODY = "127.0.0.1:1"  #: a broker that is asked in vain
 

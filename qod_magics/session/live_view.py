@@ -16,7 +16,7 @@ from qod_widgets.dashboard import MOST_FRAMES, Dashboard
 from qod_widgets.state import Frame, frame
 
 if TYPE_CHECKING:
-    from qod_magics.session import Session
+    from qod_magics.session.interface import SessionInterface
 
 
 class Picture:
@@ -35,7 +35,7 @@ class Picture:
 class View:
     """One dashboard and one panel for a session, made when somebody first looks, and the frames from then on."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionInterface) -> None:
         self._session = session
         self._began = session.began
         self.frames: deque[Frame] = deque(self._recorded(), MOST_FRAMES)

@@ -12,7 +12,7 @@ import pytest
 from qod_magics.application.application import Application
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import ApplicationError, TaskManagerError
-from qod_magics.streams import Streams
+from qod_magics.session.deployed_streams import Streams
 from tests.application.frames import stream
 
 WAIT_S = 30.0  #: far more than anything here takes

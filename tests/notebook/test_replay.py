@@ -9,7 +9,7 @@ import pytest
 
 import qod_magics
 from qod_magics.errors import QodError, UsageProblem
-from qod_magics.recordings.replay import restricted
+from qod_magics.notebook.replay import restricted
 from tests.widgets.recordings import taxi_drives
 
 

@@ -13,14 +13,14 @@ from qod_magics.recordings.phases import DISTURBANCES
 if TYPE_CHECKING:
     from qod_magics.controller import Cycle
     from qod_magics.kafka.injector import Injector
-    from qod_magics.session import Session
+    from qod_magics.session.interface import SessionInterface
 
 Show = Callable[[str], None]
 
 LOOK_S = 0.1
 
 
-async def watch(session: Session, seconds: float, show: Show | None = None) -> None:
+async def watch(session: SessionInterface, seconds: float, show: Show | None = None) -> None:
     """`Session.watch`."""
     deadline = time.monotonic() + seconds
     show = show or in_place()
@@ -36,7 +36,7 @@ def in_kernel() -> bool:
     return hasattr(get_ipython(), "kernel")
 
 
-async def during(session: Session, injector: Injector, phase: str, show: Show | None = None) -> None:
+async def during(session: SessionInterface, injector: Injector, phase: str, show: Show | None = None) -> None:
     """`Session.during`."""
     known([p.name for p in injector.scenario.phases], phase)
     show = show or in_place()
@@ -52,7 +52,7 @@ async def during(session: Session, injector: Injector, phase: str, show: Show | 
 
 
 async def until_settled(
-    session: Session, at_least_s: float, quiet_s: float, at_most_s: float, show: Show | None = None
+    session: SessionInterface, at_least_s: float, quiet_s: float, at_most_s: float, show: Show | None = None
 ) -> bool:
     """`Session.until_settled`."""
     show = show or in_place()

@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qod_magics.application.tasks import TaskSpec
-    from qod_magics.session import Session
+    from qod_magics.session.interface import SessionInterface
     from qod_magics.spark.instance import Instance
 
 
-def session_text(session: Session) -> str:
+def session_text(session: SessionInterface) -> str:
     """What a session has up, and what its controller does: one line."""
     if not session.alive:
         return f"qod session {session.id}: it has ended"
@@ -26,7 +26,7 @@ def session_text(session: Session) -> str:
     )
 
 
-def status_text(session: Session) -> str:
+def status_text(session: SessionInterface) -> str:
     """Task managers, tasks with their accuracies, lag and rows dropped, and the last decision."""
     lines: list[str] = []
     cycle = session.last
@@ -85,7 +85,7 @@ def status_text(session: Session) -> str:
     return "\n".join(lines)
 
 
-def stream_text(session: Session, name: str) -> str:
+def stream_text(session: SessionInterface, name: str) -> str:
     """Where a stream of a task that is deployed runs, and what the last cycle measured of the task: one line."""
     specs = session.runtime.deployment.specs_with(name)
     parts = [f"{name} {_whereabouts(instances_with(session, name))}{fused_text(specs)}"]
@@ -103,7 +103,7 @@ def stream_text(session: Session, name: str) -> str:
     return "; ".join(parts)
 
 
-def instances_with(session: Session, name: str) -> list[Instance]:
+def instances_with(session: SessionInterface, name: str) -> list[Instance]:
     """The instances of the tasks that run a stream."""
     tasks = {spec.id for spec in session.runtime.deployment.specs_with(name)}
     return [instance for instance in session.runtime.instances.values() if instance.job.task in tasks]

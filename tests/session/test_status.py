@@ -17,13 +17,13 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
 from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
-from qod_magics.handle import DECLARED
 from qod_magics.policies.stream_economics import StreamEconomics
-from qod_magics.session import Session, StreamHandle
+from qod_magics.session.handle import DECLARED
+from qod_magics.session.session import Session, StreamHandle
+from qod_magics.session.status import status_text, stream_text
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.pipeline import Job
-from qod_magics.status import status_text, stream_text
 from tests.application.frames import application, stream
 
 

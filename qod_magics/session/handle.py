@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qod_magics.status import fused_text, instances_with, stream_text, where_text
+from qod_magics.session.status import fused_text, instances_with, stream_text, where_text
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-    from qod_magics.session import Session
+    from qod_magics.session.interface import SessionInterface
 
 
 #: Of a stream that waits for a reader.
@@ -22,7 +22,7 @@ DECLARED = (
 class StreamHandle:
     """What a stream's name is bound to in the notebook."""
 
-    def __init__(self, session: Session, name: str, replaced: bool = False, dry_run: bool = False) -> None:
+    def __init__(self, session: SessionInterface, name: str, replaced: bool = False, dry_run: bool = False) -> None:
         self.session = session
         self.name = name
         self.replaced = replaced

@@ -1,0 +1,25 @@
+"""Placing instances that have no task manager: first placement, and after a failure (Algorithm 3.1). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from qod_magics.core.placement import Unplaced
+from qod_magics.core.snapshot import Instance, TaskManager
+from qod_magics.policies.stream_economics.scheduler import UNKNOWN_ESTIMATE, Request, available_cpu, place
+
+
+def placed(
+    unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
+) -> Mapping[str, str]:
+    """Task manager by instance. One that never ran is taken to need what another of its task does."""
+    by_task = {instance.task: instance.cpu for instance in running if not instance.warming_up}
+    requests = [
+        Request(
+            one.instance,
+            one.estimate if one.estimate is not None else by_task.get(one.task, UNKNOWN_ESTIMATE),
+            forbidden=one.forbidden,
+        )
+        for one in unplaced
+    ]
+    return place(requests, available_cpu(managers, running))

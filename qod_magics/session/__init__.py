@@ -1,0 +1,1 @@
+"""What a notebook holds: streams, the cluster that they run on, and a controller."""

@@ -1,0 +1,69 @@
+"""What the parts of a session use of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from qod_magics.application.application import Application
+from qod_magics.controller import Controller, Cycle
+from qod_magics.kafka.cluster import Kafka
+from qod_magics.spark.runtime import SparkRuntime
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class SessionInterface(Protocol):
+    """A session, as its handles, texts, views and scenarios know it."""
+
+    id: str
+    kafka: Kafka
+    runtime: SparkRuntime
+    controller: Controller
+    began: datetime
+    recording_path: Path
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was not ended yet."""
+        ...
+
+    @property
+    def application(self) -> Application:
+        """The declared streams."""
+        ...
+
+    @property
+    def last(self) -> Cycle | None:
+        """The last cycle that is finished."""
+        ...
+
+    def add_task_manager(self) -> str:
+        """Start one more; its id."""
+        ...
+
+    def remove_task_manager(self, id: str) -> None:
+        """Move its instances to the others, then end it."""
+        ...
+
+    def stop(self, name: str) -> None:
+        """Stop a stream and forget it."""
+        ...
+
+    def results(self, name: str) -> DataFrame:
+        """The rows so far of a query with a memory sink."""
+        ...
+
+    def status(self) -> str:
+        """What runs where, and how it keeps up."""
+        ...
+
+    def why(self, name: str) -> str:
+        """What was last decided about a stream, an instance or a task manager."""
+        ...
+
+    def annotate(self, **annotations: Any) -> None:
+        """Add keys to the recording's lines from now on."""
+        ...
