@@ -40,7 +40,7 @@ from qod_magics.data.spec import data_from_json
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
 from qod_magics.spark import dial, shedder, stages
-from qod_magics.spark.dial import DialBoard, Reading
+from qod_magics.spark.dial import DialBoard, DialReading
 from qod_magics.spark.pipeline import GATHERING_READER, JSON_FORMAT, Feed, Job, Weigh, Workshop
 from qod_magics.spark.server import JIT_OPTIONS, ServerOptions
 from qod_magics.spark.shedder import WEIGHT, Outlet
@@ -78,7 +78,7 @@ class Bench:
     schema: str
 
     def dial(self, key: str) -> str:
-        return dial.read_sql(key, Reading.ROW)
+        return dial.read_sql(key, DialReading.ROW)
 
     def records(self, topic: str) -> DataFrame:
         """The read of a task instance, bare."""
@@ -138,7 +138,7 @@ class Bench:
             yield inputs["in"]
 
         job = Job("in", "in.1", 0, (feed,), through, (), (), None, None, None)
-        workshop = Workshop(self.manager.spark, self.board, Reading.ROW, {}, self.broker.spark_options())
+        workshop = Workshop(self.manager.spark, self.board, DialReading.ROW, {}, self.broker.spark_options())
         with workshop.result(job) as rows:
             return rows
 

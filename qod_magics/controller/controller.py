@@ -10,11 +10,11 @@ from typing import Any
 
 from qod_magics.controller import warm_up
 from qod_magics.controller.backlog import Drains, Limits, backlogs
-from qod_magics.controller.chronicle import Chronicle, describe
+from qod_magics.controller.bounded_call import BoundedCall
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import RESERVED, Cycle, Decision
 from qod_magics.controller.dials import dials, hold, opened, overridden
-from qod_magics.controller.errand import Errand
+from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan
 from qod_magics.controller.reaction import GLANCES, Watch, planned_rates
@@ -78,16 +78,16 @@ class Controller:
         self._paused = False
         self._interrupted = False
         self._last: Cycle | None = None
-        self._observing: Errand[Observation] = Errand(worker("qod-observe"))
-        self._applying: Errand[None] = Errand(worker("qod-apply"))
-        self._glancing: Errand[Mapping[str, float]] = Errand(worker("qod-glance"))
+        self._observing: BoundedCall[Observation] = BoundedCall(worker("qod-observe"))
+        self._applying: BoundedCall[None] = BoundedCall(worker("qod-apply"))
+        self._glancing: BoundedCall[Mapping[str, float]] = BoundedCall(worker("qod-glance"))
         self._being_applied: tuple[int, Plan, Dials] | None = None
         self._in_force: Dials | None = None
         self._passed: Snapshot | None = None  #: the last one that was valid
         self._watch = Watch()
         self._warm = warm_up.WarmUp()
         self._drains = Drains()
-        self._chronicle = Chronicle(self.log, recording, self.clock)
+        self._journal = Journal(self.log, recording, self.clock)
         self._annotations: Mapping[str, Any] = {}
         self._by_hand: Mapping[Edge, float] = {}
         self._subscribers: tuple[Subscriber, ...] = ()
@@ -133,12 +133,12 @@ class Controller:
     @property
     def recording(self) -> Recording | None:
         """Where cycles are recorded."""
-        return self._chronicle.recording
+        return self._journal.recording
 
     def record(self, recording: Recording | None) -> None:
         """Append cycles to another recording from now on (None: to none). Call it between cycles."""
-        self._chronicle.close()
-        self._chronicle.recording = recording
+        self._journal.close()
+        self._journal.recording = recording
 
     @property
     def last(self) -> Cycle | None:
@@ -215,7 +215,7 @@ class Controller:
 
     def note(self, kind: str, words: str, **detail: Any) -> None:
         """Put something that happened beside the cluster into the next cycle's events, the log and the recording."""
-        self._chronicle.note(kind, words, **detail)
+        self._journal.note(kind, words, **detail)
 
     def why(self, name: str) -> str:
         """What was last decided about a stream, an instance or a task manager, and why. Raises UsageProblem."""
@@ -233,7 +233,7 @@ class Controller:
         self._observing.close()
         self._applying.close()
         self._glancing.close()
-        self._chronicle.close()
+        self._journal.close()
         self._interrupted = False
 
     @property
@@ -259,9 +259,9 @@ class Controller:
             return {}
         arrivals = outcome.value
         if arrivals is None:
-            self._chronicle.fault("glance-failed", f"arrivals() failed: {describe(outcome.error)}")
+            self._journal.fault("glance-failed", f"arrivals() failed: {describe(outcome.error)}")
             return {}
-        self._chronicle.recovered("glance-failed", "arrivals() works again")
+        self._journal.recovered("glance-failed", "arrivals() works again")
         self._watch = self._watch.after(arrivals, planned_rates(last.snapshot), float(last.plan.extra[REACT.name]))
         return arrivals if self._watch.stepped else {}
 
@@ -272,24 +272,24 @@ class Controller:
         leads to is seen before it is over.
         """
         self._watch = Watch()
-        chronicle = self._chronicle
-        chronicle.cycle += 1
-        cycle = Cycle(chronicle.cycle, self.clock.wall(), self.period_s, annotations=self._annotations)
+        journal = self._journal
+        journal.cycle += 1
+        cycle = Cycle(journal.cycle, self.clock.wall(), self.period_s, annotations=self._annotations)
         self._look_at_late_apply()
         seen = self._observe()
         if arrivals and not isinstance(seen, str):
             seen = _expecting(seen, arrivals)
-            self._chronicle.note("reaction", "more comes than was planned with: decided at once", rates=dict(arrivals))
+            self._journal.note("reaction", "more comes than was planned with: decided at once", rates=dict(arrivals))
         found = seen if isinstance(seen, str) else self._decide(seen)
         if isinstance(found, str):
             cycle = replace(cycle, paused=self._paused, skipped=found)
         else:
             paused = self._paused
             cycle = replace(cycle, paused=paused, decision=found, applied=not paused and self._apply(found))
-        cycle = chronicle.tell(cycle)
+        cycle = journal.tell(cycle)
         if cycle.applied and cycle.plan is not None:
-            chronicle.told(cycle.plan)
-        chronicle.record(cycle)
+            journal.told(cycle.plan)
+        journal.record(cycle)
         self._last = cycle
         for subscriber in self._subscribers:
             self._publish(cycle, subscriber)
@@ -301,8 +301,8 @@ class Controller:
         late = self._observing.late()
         if late is not None:
             if late.value is not None:  # too old to decide on, but what happened has happened
-                self._chronicle.happened(*late.value.events)
-            self._chronicle.recovered("observe-slow", f"observe() came back after {late.took_s:.1f} s")
+                self._journal.happened(*late.value.events)
+            self._journal.recovered("observe-slow", f"observe() came back after {late.took_s:.1f} s")
         slow = f"observe() takes longer than {timeout_s:g} s; cycles are skipped until it comes back"
         if self._observing.under_way:
             return self._skip("observe-slow", slow)
@@ -311,21 +311,21 @@ class Controller:
             return "the controller is being stopped" if self._interrupted else self._skip("observe-slow", slow)
         if outcome.value is None:
             return self._skip("observe-failed", f"observe() failed: {describe(outcome.error)}")
-        self._chronicle.recovered("observe-failed", "observe() works again")
-        self._chronicle.happened(*outcome.value.events)
+        self._journal.recovered("observe-failed", "observe() works again")
+        self._journal.happened(*outcome.value.events)
         try:
             check_snapshot(outcome.value.snapshot, self._passed)
         except Exception as error:
             return self._skip("snapshot-invalid", f"the runtime's snapshot is invalid: {describe(error)}")
         self._passed = outcome.value.snapshot
-        self._chronicle.recovered("snapshot-invalid", "the runtime's snapshot is valid again")
+        self._journal.recovered("snapshot-invalid", "the runtime's snapshot is valid again")
         return outcome.value
 
     def _decide(self, observation: Observation) -> Decision | str:
         """The decision, or why there is none."""
         now, policy, state = self.clock.monotonic(), self._policy, self._state
         self._warm, begun = warm_up.begin(self._warm, observation, now)
-        self._chronicle.happened(*(each.event() for each in begun))
+        self._journal.happened(*(each.event() for each in begun))
         snapshot = warm_up.mark(observation.snapshot, self._warm.warming)
         try:
             self._warm, over = warm_up.settle(
@@ -335,7 +335,7 @@ class Controller:
                 self.warm_up_timeout_s,
                 lambda seen: policy.decide(seen, state)[0].current_accuracy,
             )
-            self._chronicle.happened(*(each.event() for each in over))
+            self._journal.happened(*(each.event() for each in over))
             if over:
                 snapshot = warm_up.mark(observation.snapshot, self._warm.warming)
             started = self.clock.monotonic()
@@ -348,7 +348,7 @@ class Controller:
         except Exception as error:
             words = f"policy {policy.name} failed, the dials stay as they are: {describe(error)}"
             return self._skip("policy-failed", words, snapshot=snapshot_to_json(snapshot))
-        self._chronicle.recovered("policy-failed", f"policy {policy.name} decides again")
+        self._journal.recovered("policy-failed", f"policy {policy.name} decides again")
         return Decision(snapshot, observation.measured, plan, settings, policy.name, policy_ms)
 
     def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
@@ -370,12 +370,12 @@ class Controller:
                 self._applied(decision.plan, decision.dials)
                 return True
             if outcome is not None:
-                self._chronicle.fault("apply-failed", f"apply() failed: {describe(outcome.error)}")
+                self._journal.fault("apply-failed", f"apply() failed: {describe(outcome.error)}")
                 return False
-            self._being_applied = (self._chronicle.cycle, decision.plan, decision.dials)
+            self._being_applied = (self._journal.cycle, decision.plan, decision.dials)
         if not self._interrupted:
             words = f"apply() of cycle {self._being_applied[0]} is still under way; no other is begun until it ends"
-            self._chronicle.fault("apply-slow", words)
+            self._journal.fault("apply-slow", words)
         return False
 
     def _look_at_late_apply(self) -> None:
@@ -384,14 +384,14 @@ class Controller:
             return
         number, plan, settings = self._being_applied
         self._being_applied = None
-        self._chronicle.recovered("apply-slow", f"apply() of cycle {number} ended after {late.took_s:.1f} s")
+        self._journal.recovered("apply-slow", f"apply() of cycle {number} ended after {late.took_s:.1f} s")
         if late.error is None:
             self._applied(plan, settings)
         else:
-            self._chronicle.fault("apply-failed", f"apply() failed: {describe(late.error)}")
+            self._journal.fault("apply-failed", f"apply() failed: {describe(late.error)}")
 
     def _applied(self, plan: Plan, settings: Dials) -> None:
-        self._chronicle.recovered("apply-failed", "apply() works again")
+        self._journal.recovered("apply-failed", "apply() works again")
         self._in_force = settings
         self._warm = warm_up.told(self._warm, plan, self.clock.monotonic())
 
@@ -400,10 +400,10 @@ class Controller:
         try:
             subscriber(cycle)
         except Exception as error:
-            self._chronicle.fault(f"subscriber-failed {name}", f"{name}, given a cycle, raised {describe(error)}")
+            self._journal.fault(f"subscriber-failed {name}", f"{name}, given a cycle, raised {describe(error)}")
 
     def _skip(self, kind: str, words: str, **detail: Any) -> str:
-        self._chronicle.fault(kind, words, **detail)
+        self._journal.fault(kind, words, **detail)
         return words
 
 

@@ -10,8 +10,8 @@ from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
-from qod_magics.controller.chronicle import describe
 from qod_magics.controller.controller import Controller, Subscriber
+from qod_magics.controller.journal import describe
 from qod_magics.errors import QodError
 
 T = TypeVar("T")

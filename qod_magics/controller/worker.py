@@ -21,7 +21,7 @@ class Outcome(Generic[T]):
     took_s: float  #: from the start of the call to its end
 
 
-class Job(Protocol[T]):
+class PendingCall(Protocol[T]):
     """One call: under way, or ended."""
 
     def wait(self, timeout_s: float) -> Outcome[T] | None:
@@ -32,7 +32,7 @@ class Job(Protocol[T]):
 class Worker(Protocol):
     """Makes one call at a time."""
 
-    def begin(self, function: Callable[[], T]) -> Job[T]:
+    def begin(self, function: Callable[[], T]) -> PendingCall[T]:
         """Start a call. The call before must have ended."""
         ...
 
@@ -83,7 +83,7 @@ class ThreadWorker:
         self._last: _ThreadJob[object] | None = None
         self._interrupted = False
 
-    def begin(self, function: Callable[[], T]) -> Job[T]:
+    def begin(self, function: Callable[[], T]) -> PendingCall[T]:
         """Start a call on the thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -132,7 +132,7 @@ class InlineWorker:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def begin(self, function: Callable[[], T]) -> Job[T]:
+    def begin(self, function: Callable[[], T]) -> PendingCall[T]:
         """Make the call; it has ended when this returns."""
         return _Ended(attempt(function))
 

@@ -46,7 +46,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlanKey:
     """A key that a plan may have."""
 
     name: str
@@ -58,17 +58,6 @@ class Request:
 _FITTED, _DRAINED = "stream-economics-fitted", "stream-economics-drained"
 _REACTIVE = "stream-economics-reactive"
 
-NODE_MEMORY = Field("task_managers", "memory_mb", "MB", "d-storm", "memory that the scheduler may give out, Wm(k)")
-TASK_MEMORY = Field("instances", "memory_mb", "MB", "d-storm", "memory that the instance uses, wm(i)")
-TRAFFIC = Field("streams", "bytes_rate", "bytes/s", "d-storm", "what the stream carries over the network")
-TASK_LATENCY = Field("tasks", "latency_s", "s", "nephele-streaming", "mean time from a row's reading to its sending")
-CHANNEL_LATENCY = Field("streams", "latency_s", "s", "nephele-streaming", "mean time from sending to reading, cl(e)")
-BUFFER_SIZE = Field("streams", "buffer_bytes", "bytes", "nephele-streaming", "output buffer size, obs(e)")
-BUFFER_LIFETIME = Field("streams", "buffer_lifetime_s", "s", "nephele-streaming", "mean life of a buffer, oblt(e)")
-CAPACITY = Field("tasks", "capacity", "rows/s", "stela", "what the task's instances could process at the most")
-LATENCY_SLO = Field("tasks", "latency_slo_s", "s", "henge", "greatest end-to-end latency that a query's user accepts")
-JUICE_SLO = Field("tasks", "juice_slo", "a fraction of 1", "henge", "least share of the input that has to be processed")
-UTILITY = Field("tasks", "utility", "utility", "henge", "what meeting a query's SLO is worth, U")
 NODE_COST = Field("task_managers", "cost", "a ratio", _FITTED, "CPU of its tasks by what their costs say, as learned")
 FIXED_CPU = Field("tasks", "fixed_cpu", "% of one core", _FITTED, "CPU of each instance without a row, as learned")
 READ_COST = Field("tasks", "read_us", "microseconds", _FITTED, "CPU for each row read, as learned")
@@ -86,34 +75,25 @@ SOURCE_LAG = Field("tasks", "lag_s", "s", _DRAINED, "input of now that waits in 
 STREAM_LAG = Field("streams", "lag_s", "s", _DRAINED, "input of now that waits on the stream and is to be drained")
 
 FIELDS = (
-    *(NODE_MEMORY, TASK_MEMORY, TRAFFIC),
-    *(TASK_LATENCY, CHANNEL_LATENCY, BUFFER_SIZE, BUFFER_LIFETIME),
-    *(CAPACITY, LATENCY_SLO, JUICE_SLO, UTILITY),
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
     *(BATCH_RATE, TRIGGER, ELASTIC_CPU, BATCH_TIME, TRUST, OPEN, PACED, RESTS),
     *(SOURCE_LAG, STREAM_LAG),
 )
 
-PARALLELISM = Request("parallelism", "{task: instances}", "stela", "scale these tasks out or in")
-ADD = Request("add_task_managers", "number", "stela", "start so many more task managers")
-RELEASE = Request("release_task_managers", "[task manager]", "d-storm", "empty these and let them go")
-FUSE = Request("fuse", "[[task, task, ...]]", "nephele-streaming", "run each of these chains as one task")
-BUFFERS = Request("buffer_bytes", '{"from>to": bytes}', "nephele-streaming", "output buffer sizes")
-BATCH = Request("batch_s", "{task: seconds}", "nephele-streaming", "length of the task's batches")
-DRAIN = Request("drain_s", "seconds", _DRAINED, "backlogs are part of the plan and gone by then; thin no more for them")
-REACT = Request(
+DRAIN = PlanKey("drain_s", "seconds", _DRAINED, "backlogs are part of the plan and gone by then; thin no more for them")
+REACT = PlanKey(
     *("react_above", "a ratio", _REACTIVE),
     "decide at once when a source brings more than so many times the rate planned with",
 )
 
-BACKLOG = Request(
+BACKLOG = PlanKey(
     *("backlog_s", "[seconds, seconds]", _REACTIVE),
     "thin a backlog once it is more than the second of these, in seconds of input, down to the first",
 )
 
-PACE = Request(
+PACE = PlanKey(
     *("pace_s", "{task manager: seconds}", _REACTIVE),
     "the micro-batches of each query there begin at least so long after one another",
 )
 
-REQUESTS = (PARALLELISM, ADD, RELEASE, FUSE, BUFFERS, BATCH, DRAIN, REACT, BACKLOG, PACE)
+REQUESTS = (DRAIN, REACT, BACKLOG, PACE)

@@ -26,7 +26,7 @@ END_S = 30.0
 
 def launch(servers: Sequence[ServerOptions]) -> list[Future[LocalServer]]:
     """Begin to start these servers, tm1, tm2 and so on, before there is a session that they could join: they take
-    several seconds, and so does its broker. See `Fleet.assemble` and `abandon`.
+    several seconds, and so does its broker. See `Provisioner.assemble` and `abandon`.
 
     Raises TaskManagerError: this kernel has a classic Spark session.
     """
@@ -36,13 +36,13 @@ def launch(servers: Sequence[ServerOptions]) -> list[Future[LocalServer]]:
 
 
 def abandon(launched: Sequence[Future[LocalServer]]) -> None:
-    """End servers that were launched, whether or not a fleet has taken them over."""
+    """End servers that were launched, whether or not a provisioner has taken them over."""
     for future in launched:
         with suppress(Exception):
             future.result(END_S).stop()
 
 
-class Fleet:
+class Provisioner:
     """The task managers of one session, each of which joins the runtime when it is warm. Any thread may add one.
 
     Args:

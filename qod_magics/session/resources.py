@@ -10,14 +10,14 @@ from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.machine.directory import Directory
 from qod_magics.policies.stream_economics.placement import placed
-from qod_magics.session.provisioning import Fleet
+from qod_magics.session.provisioning import Provisioner
 from qod_magics.session.settings import Settings
 from qod_magics.spark.checkpoints import checkpoint_root, local_path
 from qod_magics.spark.connection import leave_connect_mode
 from qod_magics.spark.runtime import SparkRuntime
 
 
-class Site:
+class Resources:
     """The machinery of one session. Nothing is left behind when it can't be made.
 
     Args:
@@ -30,7 +30,7 @@ class Site:
         kafka: the broker.
         directory: temporary files.
         runtime: the task managers and the queries on them.
-        fleet: brings task managers to it.
+        provisioner: brings task managers to it.
 
     """
 
@@ -49,8 +49,8 @@ class Site:
             if path is not None:  # its name is this session's alone: nobody could go on from it
                 self._endings.callback(shutil.rmtree, path, ignore_errors=True)
             self.runtime = SparkRuntime(kafka, self.id, checkpoints, placed, settings.period_s)
-            self.fleet = Fleet(self.runtime, settings.headroom)
-            for end in (leave_connect_mode, self.fleet.end, self.runtime.close):
+            self.provisioner = Provisioner(self.runtime, settings.headroom)
+            for end in (leave_connect_mode, self.provisioner.end, self.runtime.close):
                 self._endings.callback(end)
         except BaseException:
             self.end()

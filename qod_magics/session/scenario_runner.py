@@ -19,7 +19,7 @@ Start = Callable[[Any], object]
 LOOK_S = 0.1
 
 
-class Player:
+class ScenarioRunner:
     """Follows an injector on a thread of its own and does to the session what its scenario says, when it says so.
 
     A task manager that the scenario adds gets the session's next id; the scenario's own name for it is only used to
@@ -41,11 +41,11 @@ class Player:
         self._managers: dict[str, str] = {}  #: id by the scenario's name
         self._streams: dict[str, tuple[str, ...]] = {}  #: what each application declared
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="qod-player", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="qod-scenario-runner", daemon=True)
         self._thread.start()
 
     def __repr__(self) -> str:
-        return f"player of a scenario: {len(self.done)} of {len(self.injector.scenario.events)} events are done"
+        return f"runner of a scenario: {len(self.done)} of {len(self.injector.scenario.events)} events are done"
 
     def stop(self) -> None:
         """Do nothing more of the scenario; the injector goes on."""

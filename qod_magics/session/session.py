@@ -28,8 +28,8 @@ from qod_magics.session.deployed_streams import Streams
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.provisioning import abandon, launch
 from qod_magics.session.report import report_so_far
-from qod_magics.session.resources import Site
-from qod_magics.session.scenario_runner import Player, Start
+from qod_magics.session.resources import Resources
+from qod_magics.session.scenario_runner import ScenarioRunner, Start
 from qod_magics.session.settings import Settings
 from qod_magics.session.status import session_text, status_text
 from qod_magics.session.waiting import Show
@@ -57,10 +57,10 @@ class Session:
 
     """
 
-    def __init__(self, site: Site, settings: Settings) -> None:
-        self.id, self.kafka, self.runtime = site.id, site.kafka, site.runtime
+    def __init__(self, resources: Resources, settings: Settings) -> None:
+        self.id, self.kafka, self.runtime = resources.id, resources.kafka, resources.runtime
         self.began = datetime.now(UTC)
-        self.recording_path = Path(settings.record or site.directory.path / "run.jsonl")
+        self.recording_path = Path(settings.record or resources.directory.path / "run.jsonl")
         self.controller = Controller(
             self.runtime,
             policy(settings.policy_name),
@@ -69,14 +69,14 @@ class Session:
             warm_up_timeout_s=settings.warm_up_timeout_s,
         )
         self.thread = ControllerThread(self.controller)
-        self._fleet = site.fleet
+        self._provisioner = resources.provisioner
         self._streams = Streams(self.runtime)
         self._injectors: list[Injector] = []
         self._view: View | None = None
         self._owner = os.getpid()
         self._ended = False
         self._endings = ExitStack()  #: of all that was begun, the last first
-        for end in (site.end, self._close_view, self.thread.stop):  # the view has the last cycle
+        for end in (resources.end, self._close_view, self.thread.stop):  # the view has the last cycle
             self._endings.callback(end)
         self._no_exit = at_exit(self.down)
         self.thread.start()
@@ -123,18 +123,18 @@ class Session:
         servers = [ServerOptions(cpus=share, jit=jit, memory=memory) for share in shares]
         launched = launch(servers)
         try:
-            site = Site(access(kafka, kafka_options, kafka_cpus), settings, own_kafka=kafka is None)
+            resources = Resources(access(kafka, kafka_options, kafka_cpus), settings, own_kafka=kafka is None)
         except BaseException:
             abandon(launched)
             raise
         try:
             where = "" if kafka_cpus is None or can_pin() else " on any core (this system can't keep it on some)"
-            say(f"Kafka at {site.kafka.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
-            for manager in site.fleet.assemble(launched, connect):
+            say(f"Kafka at {resources.kafka.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
+            for manager in resources.provisioner.assemble(launched, connect):
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
-            return cls(site, settings)
+            return cls(resources, settings)
         except BaseException:
-            site.end()
+            resources.end()
             abandon(launched)
             raise
 
@@ -151,12 +151,12 @@ class Session:
         """Take the notebook's own Spark session as the only task manager. It needs the Kafka connector on its class
         path, and goes on when the Quality-of-Data session ends. Raises KafkaError, TaskManagerError, UsageProblem."""
         settings = Settings(**options)
-        site = Site(access(kafka, kafka_options), settings, own_kafka=kafka is None)
+        resources = Resources(access(kafka, kafka_options), settings, own_kafka=kafka is None)
         try:
-            say(site.fleet.attach(spark).describe)
-            return cls(site, settings)
+            say(resources.provisioner.attach(spark).describe)
+            return cls(resources, settings)
         except BaseException:
-            site.end()
+            resources.end()
             raise
 
     def down(self) -> None:
@@ -198,8 +198,10 @@ class Session:
         """Start one more local task manager, or connect to the server behind `url`; returns its id once it is warm.
         Raises SetupError, TaskManagerError, UsageProblem."""
         if url is not None:
-            return self._fleet.connect(url, ui, cores).id
-        return self._fleet.start(ServerOptions(cpus=self._fleet.cores(cores, cpus), jit=jit, memory=memory)).id
+            return self._provisioner.connect(url, ui, cores).id
+        return self._provisioner.start(
+            ServerOptions(cpus=self._provisioner.cores(cores, cpus), jit=jit, memory=memory)
+        ).id
 
     def remove_task_manager(self, id: str) -> None:
         """Move its instances to the others, then end it."""
@@ -414,13 +416,13 @@ class Session:
         """Those that `inject` started, the oldest first; some may have ended."""
         return tuple(self._injectors)
 
-    def play(self, injector: Injector, applications: Mapping[str, Start] | None = None) -> Player:
+    def play(self, injector: Injector, applications: Mapping[str, Start] | None = None) -> ScenarioRunner:
         """Do what the injector's scenario says beside its rates, when it says so: name phases, add and remove task
         managers, start and stop applications (functions that declare streams on the session they are given). Raises
         ScenarioError: the scenario starts an application that is not given."""
-        player = Player(self, injector, applications or {})
-        self._endings.callback(player.stop)
-        return player
+        runner = ScenarioRunner(self, injector, applications or {})
+        self._endings.callback(runner.stop)
+        return runner
 
     def record(self, path: str | os.PathLike[str]) -> None:
         """Append the recording to another file, from the next cycle on."""

@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from qod_magics.simulator.readings import Load, Reading
+from qod_magics.simulator.readings import Load, RecordedReading
 from qod_magics.simulator.regression import Array, Line, fit_line
 
 #: An instance runs as it will go on to so long after its start, seconds.
@@ -40,11 +40,11 @@ class Costs:
         """The same on a task manager where a task costs `factor` times less."""
         return replace(self, fixed=self.fixed / factor, read_us=self.read_us / factor, work_us=self.work_us / factor)
 
-    def cpu_s(self, reading: Reading) -> float:
+    def cpu_s(self, reading: RecordedReading) -> float:
         """CPU seconds of a report, as these costs have it."""
         return self.fixed * reading.length_s + self.rows_s(reading)
 
-    def rows_s(self, reading: Reading) -> float:
+    def rows_s(self, reading: RecordedReading) -> float:
         """The part of them that is for rows."""
         return (reading.read * self.read_us + reading.kept * self.work_us) * 1e-6 * reading.length_s
 
@@ -69,7 +69,7 @@ class Overhead:
     note: str
 
 
-def task_costs(readings: Sequence[Reading]) -> Costs:
+def task_costs(readings: Sequence[RecordedReading]) -> Costs:
     """The costs of the task that all these reports are of."""
     chosen = [reading for reading in readings if reading.age_s >= STEADY_S]
     if len(chosen) < ENOUGH:
@@ -98,12 +98,12 @@ def _note(line: Line, rows: bool) -> str:
     return "; ".join(notes)
 
 
-def all_costs(readings: Sequence[Reading]) -> tuple[dict[str, Costs], dict[str, float]]:
+def all_costs(readings: Sequence[RecordedReading]) -> tuple[dict[str, Costs], dict[str, float]]:
     """The costs of every task, and what a task costs on each task manager by what it costs on the others.
 
     Costs are fitted to the reports of the task manager that has most of a task's, and compared on the others.
     """
-    by_task: dict[str, list[Reading]] = {}
+    by_task: dict[str, list[RecordedReading]] = {}
     for reading in readings:
         by_task.setdefault(reading.task, []).append(reading)
     homes = {task: Counter(r.manager for r in mine).most_common(1)[0][0] for task, mine in by_task.items()}
@@ -122,7 +122,7 @@ def all_costs(readings: Sequence[Reading]) -> tuple[dict[str, Costs], dict[str, 
     return {task: each.by(factors[homes[task]]) for task, each in costs.items()}, factors
 
 
-def relative_cost(readings: Sequence[Reading], costs: Costs) -> float | None:
+def relative_cost(readings: Sequence[RecordedReading], costs: Costs) -> float | None:
     """CPU of these reports by what the costs say of them, the median; None without enough of them."""
     ratios = [
         reading.cpu * reading.length_s / 100.0 / costs.cpu_s(reading)
@@ -133,10 +133,10 @@ def relative_cost(readings: Sequence[Reading], costs: Costs) -> float | None:
 
 
 def starts(
-    readings: Sequence[Reading], costs: Mapping[str, Costs], factors: Mapping[str, float], default: Starts
+    readings: Sequence[RecordedReading], costs: Mapping[str, Costs], factors: Mapping[str, float], default: Starts
 ) -> Starts:
     """What reports soon after a start show beyond their task's costs; `default` where none has rows."""
-    runs: dict[tuple[str, float], list[Reading]] = {}
+    runs: dict[tuple[str, float], list[RecordedReading]] = {}
     for reading in readings:
         if reading.at_s - reading.started_s <= 2 * STEADY_S:
             runs.setdefault((reading.instance, reading.started_s), []).append(reading)
@@ -161,13 +161,13 @@ def starts(
     return Starts(line.coefficients[0], 1.0 + line.coefficients[1], warm_up_s, len(early), "")
 
 
-def _decay(reading: Reading, constant_s: float) -> float:
+def _decay(reading: RecordedReading, constant_s: float) -> float:
     """Mean of exp(-age / constant) over the window of a report."""
     begin, end = reading.since_s - reading.started_s, reading.at_s - reading.started_s
     return float((np.exp(-begin / constant_s) - np.exp(-end / constant_s)) * constant_s / (end - begin))
 
 
-def begun(readings: Sequence[Reading]) -> list[tuple[float, str]]:
+def begun(readings: Sequence[RecordedReading]) -> list[tuple[float, str]]:
     """(second, task manager) of each start of an instance, as far as reports say."""
     runs = {(r.instance, r.started_s): (r.started_s, r.manager) for r in readings}
     return sorted(runs.values())
@@ -227,7 +227,7 @@ def overhead(loads: Sequence[Load]) -> Overhead:
     return Overhead(cores, error, "")
 
 
-def shares(readings: Sequence[Reading], instances: Sequence[str]) -> tuple[float, ...]:
+def shares(readings: Sequence[RecordedReading], instances: Sequence[str]) -> tuple[float, ...]:
     """Of a task's input, by instance; () when they differ by no more than 5 %."""
     rate: Array = np.array([_mean([r.read for r in readings if r.instance == name]) for name in instances])
     total = float(rate.sum())

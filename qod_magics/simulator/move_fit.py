@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from qod_magics.recordings.phases import Line, Lines, is_repeated
-from qod_magics.simulator.readings import Reading, epoch, times
+from qod_magics.simulator.readings import RecordedReading, epoch, times
 
 #: An instance that works on for longer than this after the plan waits for the end of its batch, seconds.
 WAITS_S = 0.5
@@ -23,7 +23,7 @@ class MoveTimes:
     waits: bool  #: whether instances go on until their batch ends
 
 
-def move_times(lines: Lines, readings: Sequence[Reading]) -> MoveTimes | None:
+def move_times(lines: Lines, readings: Sequence[RecordedReading]) -> MoveTimes | None:
     """From the windows of reports where these tell, else from what moves say of themselves; None without a move.
 
     Where the last report of a run is of its end, the time from there to the first window of the next run is the whole
@@ -50,7 +50,7 @@ def lost_cpu(lines: Lines) -> bool:
     return bool(rows) and 2 * sum("cpu" in (row.get("missing") or ()) for row in rows) > len(rows)
 
 
-def _seen(lines: Lines, readings: Sequence[Reading]) -> Iterator[tuple[float, float]]:
+def _seen(lines: Lines, readings: Sequence[RecordedReading]) -> Iterator[tuple[float, float]]:
     """(seconds without work, seconds from the plan to the stop) of each move whose end is in a report."""
     first = times(lines)[0] - epoch(lines[0])
     for at, line in zip(times(lines), lines, strict=True):

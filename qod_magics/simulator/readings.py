@@ -17,7 +17,7 @@ RESTARTS = frozenset({"move", "query-restarted"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RecordedReading:
     """One report of one instance: means over a window."""
 
     instance: str
@@ -59,7 +59,7 @@ def times(lines: Lines) -> tuple[float, ...]:
     return tuple(epoch(line) - first for line in lines)
 
 
-def readings(lines: Lines) -> Iterator[Reading]:
+def readings(lines: Lines) -> Iterator[RecordedReading]:
     """Every report once, in order of the lines that show it first; those without a measured rate or CPU are none."""
     first = epoch(lines[0]) - period_s(lines[0])
     last: dict[str, tuple[Any, ...]] = {}
@@ -90,7 +90,9 @@ def readings(lines: Lines) -> Iterator[Reading]:
                 restarted.discard(name)
             kept = float(row["in_rate"])
             read = kept / max(share.get(row["task"], 1.0), 1e-3)
-            yield Reading(name, row["task"], manager, since, until, at, started[name], kept, read, float(row["cpu"]))
+            yield RecordedReading(
+                name, row["task"], manager, since, until, at, started[name], kept, read, float(row["cpu"])
+            )
 
 
 def loads(lines: Lines) -> Iterator[Load]:

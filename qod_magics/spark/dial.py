@@ -2,11 +2,11 @@
 
 A plan reads its dials in one of three ways, chosen once per task manager:
 
-* `Reading.ROW`: each row reads the property. Turning it acts at once. Right where the executors share the
+* `DialReading.ROW`: each row reads the property. Turning it acts at once. Right where the executors share the
   driver's JVM (local task managers).
-* `Reading.BATCH`: a scalar subquery, folded to a literal when a batch is planned. Works on any cluster;
+* `DialReading.BATCH`: a scalar subquery, folded to a literal when a batch is planned. Works on any cluster;
   a new value compiles the query anew, so it is worth turning only for changes that matter.
-* `Reading.RESTART`: a literal, for clusters that refuse `reflect`; a new value needs a restart of the query.
+* `DialReading.RESTART`: a literal, for clusters that refuse `reflect`; a new value needs a restart of the query.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PARTS = 1 << 53
 
 
-class Reading(Enum):
+class DialReading(Enum):
     """How the plans of one task manager read their dials."""
 
     ROW = "row"
@@ -60,20 +60,20 @@ class DialBoard:
         return f"qod.{self.session}.pace.{instance}"
 
 
-def read_sql(key: str, reading: Reading, value: float = 1.0) -> str:
+def read_sql(key: str, reading: DialReading, value: float = 1.0) -> str:
     """SQL of a DOUBLE in 0..1: the dial's value now. A dial that nobody has set reads as 1: nothing is dropped."""
-    if reading is Reading.RESTART:
+    if reading is DialReading.RESTART:
         return f"CAST({value!r} AS DOUBLE)"
     # a text that is no number costs an exception a row, so "null", a property that is not there, becomes one before
     dropped = f"TRY_CAST(replace(reflect('java.lang.System', 'getProperty', '{key}'), 'null', '0') AS BIGINT)"
     lookup = f"COALESCE(1.0D - {dropped} * {1 / PARTS!r}D, 1.0D)"
-    return lookup if reading is Reading.ROW else f"(SELECT {lookup} FROM VALUES (0))"
+    return lookup if reading is DialReading.ROW else f"(SELECT {lookup} FROM VALUES (0))"
 
 
 def waiting_sql(key: str, most_s: float) -> str:
     """SQL of a condition that always holds, once the driver has waited: for `most_s` seconds less what its dial says,
     each time that a micro-batch is planned. What the batch reads is settled by then, and one that is stopped wakes."""
-    ms = f"CAST((1.0D - {read_sql(key, Reading.ROW)}) * {1000 * most_s!r}D AS BIGINT)"
+    ms = f"CAST((1.0D - {read_sql(key, DialReading.ROW)}) * {1000 * most_s!r}D AS BIGINT)"
     return f"COALESCE((SELECT reflect('java.lang.Thread', 'sleep', {ms}) FROM VALUES (0)), '') <> '-'"
 
 
@@ -94,7 +94,7 @@ def reflection_allowed(spark: SparkSession, key: str) -> bool:
     """Whether this task manager lets a query set and read a system property."""
     try:
         turn(spark, {key: 0.25})
-        row = spark.sql(f"SELECT {read_sql(key, Reading.BATCH)} AS value").collect()[0]
+        row = spark.sql(f"SELECT {read_sql(key, DialReading.BATCH)} AS value").collect()[0]
         return bool(row["value"] == 0.25)
     except Exception:
         return False

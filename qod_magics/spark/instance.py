@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.dial import DialBoard
-from qod_magics.spark.dial import Reading as ReadBy
-from qod_magics.spark.meter import Meter, Reading
+from qod_magics.spark.dial import MeterReading as ReadBy
+from qod_magics.spark.meter import Meter, MeterReading
 from qod_magics.spark.pipeline import Job, Look, Workshop
 from qod_magics.spark.progress import Batch, batch_of
 from qod_magics.spark.realtime import not_realtime
@@ -81,7 +81,7 @@ class Instance:
     meter: Meter = field(default_factory=Meter)
     reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
     missed: int = 0  #: finished batches whose reports Spark let go of before they were asked for, not told of yet
-    held: Reading | None = None  #: the last reading of the run before, held while the new run has none
+    held: MeterReading | None = None  #: the last reading of the run before, held while the new run has none
     failures: int = 0
     retry_at: float = 0.0  #: monotonic
     failure: str = ""
@@ -351,7 +351,7 @@ class Instance:
         self.held = self.meter.reading(REALTIME_BATCH_S, self.run_id) or self.held
         self.run_id = None
 
-    def reading(self, period_s: float) -> Reading | None:
+    def reading(self, period_s: float) -> MeterReading | None:
         """Of the present run; None while it has reported nothing."""
         return self.meter.reading(period_s, self.run_id)
 

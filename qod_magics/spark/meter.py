@@ -19,7 +19,7 @@ RUNS_KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MeterReading:
     """One instance as last measured. Rates in rows/s, CPU in % of one core."""
 
     in_rate: float
@@ -67,7 +67,7 @@ class Meter:
             for key in list(self.cpu_s)[:512]:
                 del self.cpu_s[key]
 
-    def reading(self, period_s: float, run_id: str | None) -> Reading | None:
+    def reading(self, period_s: float, run_id: str | None) -> MeterReading | None:
         """Means over the last period before the last report of run `run_id`; None while it has reported nothing."""
         spans = [(begin, batch) for begin, batch in self.spans if batch.run_id == run_id]
         if not spans:
@@ -101,7 +101,7 @@ class Meter:
             for name, n in batch.sent.items():
                 sent[name] = sent.get(name, 0) + n
         held = None if cpu_seconds else self._last_cpu()
-        return Reading(
+        return MeterReading(
             in_rate=rows / seconds,
             read_rate=read / seconds,
             out_rate=out / seconds,

@@ -17,7 +17,7 @@ from typing import Any
 
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
-from qod_magics.spark.meter import Reading
+from qod_magics.spark.meter import MeterReading
 
 #: A reading of a time in which less than this share of the present input came is no measure of that input.
 TELLING = 0.1
@@ -30,7 +30,7 @@ class InstanceView:
     id: str
     task: str
     task_manager: str
-    reading: Reading | None  #: of the present run, or the last one held
+    reading: MeterReading | None  #: of the present run, or the last one held
     current: bool  #: whether the reading is of the present run
     age_s: float  #: of the reading
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def measured_accuracy(
     return accuracy
 
 
-def _kept(readings: Sequence[Reading], topics: set[str]) -> float | None:
+def _kept(readings: Sequence[MeterReading], topics: set[str]) -> float | None:
     read = sum(n for reading in readings for topic, n in reading.read.items() if topic in topics)
     kept = sum(n for reading in readings for topic, n in reading.kept.items() if topic in topics)
     return kept / read if read else None

@@ -20,7 +20,7 @@ from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Memor
 from qod_magics.errors import ApplicationError
 from qod_magics.spark import shedder
 from qod_magics.spark.columns import columns_read
-from qod_magics.spark.dial import DialBoard, Reading, read_sql, waiting_sql
+from qod_magics.spark.dial import DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.narrow import plan_of
 from qod_magics.spark.own_source import SheddingSession
 from qod_magics.spark.pace import MOST_S
@@ -162,7 +162,7 @@ class Workshop:
 
     spark: SparkSession
     board: DialBoard
-    reading: Reading
+    reading: DialReading
     dials: Mapping[str, float]  #: values now, for plans that hold them as literals
     kafka: Mapping[str, str]  #: options of Spark's Kafka source and sink
 
@@ -269,7 +269,7 @@ class Workshop:
         if max_offsets is not None:
             reader = reader.option("maxOffsetsPerTrigger", str(max_offsets))
         records = reader.load()
-        if batched and self.reading is not Reading.RESTART and feed is job.feeds[0]:
+        if batched and self.reading is not DialReading.RESTART and feed is job.feeds[0]:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
         counted_as = f"shed.{feed.topic}"
         if feed.stream:

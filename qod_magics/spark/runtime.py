@@ -20,7 +20,7 @@ from qod_magics.spark.bounded import begin, gather
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import Deployer
 from qod_magics.spark.deployment import Deployment
-from qod_magics.spark.dial import DialBoard, Reading
+from qod_magics.spark.dial import DialBoard, DialReading
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.metrics import Metrics
 from qod_magics.spark.pace import MOST_S, gap_s
@@ -208,7 +208,7 @@ class SparkRuntime:
         restarts = [
             i
             for manager, wanted in by_manager.items()
-            if manager.reading is Reading.RESTART
+            if manager.reading is DialReading.RESTART
             for i in self.instances.values()
             if i.task_manager is manager
             and i.state is State.RUNNING
@@ -280,7 +280,7 @@ class SparkRuntime:
                 self.metrics.sample()
                 answers = True
             with suppress(Exception):
-                self.supervisor.bury()
+                self.supervisor.recover_lost()
             with suppress(Exception):
                 self.supervisor.retry()
             with suppress(Exception):

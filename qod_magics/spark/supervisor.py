@@ -156,7 +156,7 @@ class Supervisor:
                 if removed and instance.task_manager is source:
                     instance.move = Move(source.id, "", f"{source.id} was removed", time.time())
                     instance.forsake()
-                return False  # one that was lost is found by `bury`
+                return False  # one that was lost is found by `recover_lost`
             if not told and time.monotonic() - begun > STOP_S:
                 told = True
                 why = f"it has not ended on {source.id} for {STOP_S:g} s, and starts nowhere else before"
@@ -289,7 +289,7 @@ class Supervisor:
             instance.failures = max(instance.failures - 1, 0)
             instance.retry_at = 0.0
 
-    def bury(self) -> None:
+    def recover_lost(self) -> None:
         """Find task managers that are gone, and start their instances on the others; also what came to one that was
         just removed."""
         now = time.monotonic()

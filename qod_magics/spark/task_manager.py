@@ -64,9 +64,9 @@ class TaskManager:
         master = setting(spark, "spark.master") or ""
         local = master.startswith("local")
         if dial.reflection_allowed(spark, f"qod.{board.session}.probe"):
-            self.reading = dial.Reading.ROW if local else dial.Reading.BATCH
+            self.reading = dial.DialReading.ROW if local else dial.DialReading.BATCH
         else:
-            self.reading = dial.Reading.RESTART
+            self.reading = dial.DialReading.RESTART
         self.application: str | None = setting(spark, "spark.app.id")
         if self.application is None and ui is not None:
             with suppress(OSError):
@@ -137,7 +137,7 @@ class TaskManager:
         if not self._turning.acquire(timeout=timeout_s):
             raise TaskManagerError(f"{self.id} has not answered since it was last told its dials.")
         changed = {key: value for key, value in values.items() if self.dials.get(key) != value}
-        if not changed or self.reading is dial.Reading.RESTART:
+        if not changed or self.reading is dial.DialReading.RESTART:
             self.dials.update(changed)
             self._turning.release()
             return

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from qod_magics.controller import Controller, ManualClock
-from qod_magics.controller.worker import Job, Outcome, attempt
+from qod_magics.controller.worker import Outcome, PendingCall, attempt
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
@@ -48,7 +48,7 @@ class VirtualWorker:
     name: str
     busy_until: float = 0.0
 
-    def begin(self, function: Callable[[], T]) -> Job[T]:
+    def begin(self, function: Callable[[], T]) -> PendingCall[T]:
         clock = self.makers.clock
         if clock.monotonic() < self.busy_until:
             self.makers.overlaps.append(self.name)

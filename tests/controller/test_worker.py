@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from qod_magics.controller.errand import Errand
+from qod_magics.controller.bounded_call import BoundedCall
 from qod_magics.controller.worker import InlineWorker, ThreadWorker
 
 LONG_S = 30.0
@@ -50,24 +50,24 @@ def test_a_closed_worker_begins_again():
 
 def test_an_errand_that_was_given_up_hands_its_outcome_out_once():
     let_go, worker = threading.Event(), ThreadWorker("qod-test")
-    errand = Errand(worker)
-    assert errand.call(lambda: let_go.wait(LONG_S), 0.0) is None
-    assert errand.under_way
-    assert errand.late() is None
+    bounded = BoundedCall(worker)
+    assert bounded.call(lambda: let_go.wait(LONG_S), 0.0) is None
+    assert bounded.under_way
+    assert bounded.late() is None
     with pytest.raises(RuntimeError, match="under way"):
-        errand.call(lambda: True, 0.0)
+        bounded.call(lambda: True, 0.0)
     let_go.set()
-    while (outcome := errand.late()) is None:
+    while (outcome := bounded.late()) is None:
         let_go.wait(0.001)
     assert outcome.value is True
-    assert errand.late() is None
-    assert errand.call(lambda: 7, LONG_S).value == 7
-    errand.close()
+    assert bounded.late() is None
+    assert bounded.call(lambda: 7, LONG_S).value == 7
+    bounded.close()
 
 
 def test_an_interrupt_ends_this_wait_and_the_next_ones_until_close():
     let_go, entered, worker = threading.Event(), threading.Event(), ThreadWorker("qod-test")
-    errand = Errand(worker)
+    bounded = BoundedCall(worker)
 
     def hang():
         entered.set()
@@ -75,20 +75,20 @@ def test_an_interrupt_ends_this_wait_and_the_next_ones_until_close():
 
     def interrupt():
         entered.wait(LONG_S)
-        errand.interrupt()
+        bounded.interrupt()
 
     helper = threading.Thread(target=interrupt)
     helper.start()
-    assert errand.call(hang, 1000.0) is None
+    assert bounded.call(hang, 1000.0) is None
     helper.join()
     let_go.set()
-    while errand.late() is None:
+    while bounded.late() is None:
         let_go.wait(0.001)
     let_go.clear()
-    assert errand.call(lambda: let_go.wait(LONG_S), 1000.0) is None
+    assert bounded.call(lambda: let_go.wait(LONG_S), 1000.0) is None
     let_go.set()
-    while errand.late() is None:
+    while bounded.late() is None:
         let_go.wait(0.001)
-    errand.close()
-    assert errand.call(lambda: 7, LONG_S).value == 7
-    errand.close()
+    bounded.close()
+    assert bounded.call(lambda: 7, LONG_S).value == 7
+    bounded.close()

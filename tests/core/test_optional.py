@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.optional import CHANNEL_LATENCY, FIELDS, REQUESTS, TASK_MEMORY
+from qod_magics.core.optional import FIELDS, REQUESTS, RESTS, STREAM_LAG
 from qod_magics.core.plan import Plan
 from qod_magics.core.plan_json import plan_from_json
 from qod_magics.core.snapshot import Instance, Stream
@@ -34,15 +34,15 @@ def test_none_is_a_key_of_the_format():
 
 
 def test_a_field_is_read_where_it_is_and_none_where_it_is_not():
-    assert TASK_MEMORY.of(instance(memory_mb=512)) == 512.0
-    assert TASK_MEMORY.of(instance()) is None
-    assert CHANNEL_LATENCY.of(Stream("a", "b", 1.0, {"latency_s": 0.25})) == 0.25
+    assert RESTS.of(instance(rests_s=512)) == 512.0
+    assert RESTS.of(instance()) is None
+    assert STREAM_LAG.of(Stream("a", "b", 1.0, {"lag_s": 0.25})) == 0.25
 
 
 @pytest.mark.parametrize("value", ["512", True, -1, float("nan"), float("inf"), [1]])
 def test_what_is_no_number_is_refused_in_one_line_that_names_it(value):
-    with pytest.raises(SnapshotError, match=r"instances\.memory_mb: .* is not a number >= 0; give MB") as caught:
-        TASK_MEMORY.of(instance(memory_mb=value))
+    with pytest.raises(SnapshotError, match=r"instances\.rests_s: .* is not a number >= 0; give s") as caught:
+        RESTS.of(instance(rests_s=value))
     assert "\n" not in str(caught.value)
 
 
@@ -59,12 +59,12 @@ def test_fields_and_requests_survive_the_json_form():
                 "in_rate": 1,
                 "cpu": 1,
                 "warming_up": False,
-                "memory_mb": 9,
+                "rests_s": 9,
             }
         ],
     }
     snapshot = snapshot_from_json(written)
-    assert TASK_MEMORY.of(snapshot.instances[0]) == 9.0
-    assert snapshot_from_json(snapshot_to_json(snapshot)).instances[0].extra == {"memory_mb": 9}
+    assert RESTS.of(snapshot.instances[0]) == 9.0
+    assert snapshot_from_json(snapshot_to_json(snapshot)).instances[0].extra == {"rests_s": 9}
     plan = Plan({"Q": 1.0}, {"Q": 1.0}, {(None, "Q"): 1.0}, extra={"parallelism": {"Q": 2}})
     assert plan_from_json(plan.to_json()).extra["parallelism"] == {"Q": 2}

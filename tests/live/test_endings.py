@@ -14,7 +14,7 @@ import pytest
 
 from qod_magics.errors import QodError, TaskManagerError, UsageProblem
 from qod_magics.jvm.ports import free_ports
-from qod_magics.session.resources import Site
+from qod_magics.session.resources import Resources
 from qod_magics.session.session import Session
 from qod_magics.session.settings import Settings
 from qod_magics.spark import connection
@@ -138,7 +138,7 @@ def test_up_with_more_cores_than_there_are(cluster: Session) -> None:
 def test_a_session_that_can_not_be_made(cluster: Session) -> None:
     before = look()
     with pytest.raises(TypeError):
-        Site(cluster.kafka, Settings(checkpoints=5))  # type: ignore[arg-type]
+        Resources(cluster.kafka, Settings(checkpoints=5))  # type: ignore[arg-type]
     assert beside_the_cluster(before) == []
 
 

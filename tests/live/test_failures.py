@@ -20,7 +20,7 @@ from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.session.session import Session
 from qod_magics.spark import stillness, supervisor
-from qod_magics.spark.dial import Reading, read_sql
+from qod_magics.spark.dial import DialReading, read_sql
 from qod_magics.spark.instance import State
 from qod_magics.spark.task_manager import TaskManager
 from tests.live.conftest import brief_batches, eventually, heard, new_topic, pause
@@ -355,7 +355,7 @@ def test_dials_that_a_frozen_task_manager_missed_are_turned_later(resting: Sessi
 
     def held(id: str, key: str) -> float:
         spark = manager(session, id).spark
-        value: float = spark.sql(f"SELECT {read_sql(key, Reading.BATCH)} AS value").collect()[0]["value"]
+        value: float = spark.sql(f"SELECT {read_sql(key, DialReading.BATCH)} AS value").collect()[0]["value"]
         return value
 
     heard(lambda: told(0.75))

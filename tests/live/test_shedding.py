@@ -20,7 +20,7 @@ from qod_magics.core.runtime import Count, Measured
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 from qod_magics.spark import dial
-from qod_magics.spark.dial import Reading
+from qod_magics.spark.dial import DialReading
 from qod_magics.spark.instance import State
 from tests.live.applications import observed, turn
 from tests.live.conftest import PATIENCE_S, eventually, produce
@@ -304,7 +304,7 @@ def test_all_dials_of_a_task_manager_turn_in_one_call(brief: Session, monkeypatc
 
 
 @pytest.fixture
-def reading(request: pytest.FixtureRequest, brief: Session) -> Iterator[Reading]:
+def reading(request: pytest.FixtureRequest, brief: Session) -> Iterator[DialReading]:
     """Plans that are built meanwhile read their dials this way."""
     managers = list(brief.runtime.task_managers.values())
     before = [manager.reading for manager in managers]
@@ -316,8 +316,8 @@ def reading(request: pytest.FixtureRequest, brief: Session) -> Iterator[Reading]
         manager.reading = was
 
 
-@pytest.mark.parametrize("reading", [Reading.BATCH, Reading.RESTART], indirect=True)
-def test_dials_of_clusters_whose_executors_are_elsewhere(brief: Session, reading: Reading) -> None:
+@pytest.mark.parametrize("reading", [DialReading.BATCH, DialReading.RESTART], indirect=True)
+def test_dials_of_clusters_whose_executors_are_elsewhere(brief: Session, reading: DialReading) -> None:
     session, count, edge = brief, 4_000, (f"in_{reading.value}", f"out_{reading.value}")
     place = topic(session, f"shedding-by-{reading.value}")
     sent = 0
@@ -328,7 +328,7 @@ def test_dials_of_clusters_whose_executors_are_elsewhere(brief: Session, reading
         for at_source, sending, accepted in ((0.6, 0.5, 0.2), (0.9, 0.8, 0.5)):
             if sent:
                 turn(session, {(None, edge[0]): at_source, edge: sending}, **{edge[1]: accepted})
-                if reading is Reading.RESTART:
+                if reading is DialReading.RESTART:
                     for task in edge:
                         events.first("dial-fallback", instance=f"{task}.1")
                         eventually(lambda task=task: restarted(session, f"{task}.1", runs[task]), what=f"{task} again")

@@ -10,7 +10,7 @@ import pytest
 from qod_magics.errors import TaskManagerError
 from qod_magics.jvm.ports import free_ports
 from qod_magics.session.session import Session
-from qod_magics.spark.dial import Reading
+from qod_magics.spark.dial import DialReading
 from qod_magics.spark.instance import Instance
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import TaskManager
@@ -82,7 +82,7 @@ def read(session: Session, name: str) -> tuple[int, int]:
 def test_its_cores_are_found_and_its_dials_turn_by_the_batch(theirs: TaskManager) -> None:
     assert theirs.kind == "connect"
     assert theirs.cores == pytest.approx(0.9 * SLOTS)
-    assert theirs.reading is Reading.BATCH  # the driver, where dials are, is another JVM than the executors
+    assert theirs.reading is DialReading.BATCH  # the driver, where dials are, is another JVM than the executors
 
 
 def test_a_stateful_query_moves_between_it_and_a_local_one(

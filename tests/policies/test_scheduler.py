@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core.snapshot import Instance, TaskManager
-from qod_magics.policies.stream_economics import Request, available_cpu, estimated_cpu, place
+from qod_magics.policies.stream_economics import PlacementRequest, available_cpu, estimated_cpu, place
 
 
 def running(name: str, manager: str, cpu: float, *, in_rate: float = 10.0, warming_up: bool = False) -> Instance:
@@ -16,39 +16,43 @@ def new(name: str, manager: str) -> Instance:
 
 
 def test_goes_where_most_is_left() -> None:
-    assert place([Request("a.1", 10)], {"tm1": 50, "tm2": 80}) == {"a.1": "tm2"}
+    assert place([PlacementRequest("a.1", 10)], {"tm1": 50, "tm2": 80}) == {"a.1": "tm2"}
 
 
 def test_ties_go_to_input_order() -> None:
-    assert place([Request("a.1", 10)], {"tm2": 50, "tm1": 50}) == {"a.1": "tm2"}
+    assert place([PlacementRequest("a.1", 10)], {"tm2": 50, "tm1": 50}) == {"a.1": "tm2"}
 
 
 def test_each_placement_lowers_what_the_next_finds() -> None:
-    requests = [Request(f"a.{k}", 30) for k in range(4)]
+    requests = [PlacementRequest(f"a.{k}", 30) for k in range(4)]
     assert place(requests, {"tm1": 100, "tm2": 80}) == {"a.0": "tm1", "a.1": "tm2", "a.2": "tm1", "a.3": "tm2"}
 
 
 def test_a_preferred_manager_wins_while_the_estimate_fits() -> None:
-    requests = [Request(f"a.{k}", 30, preferred={"tm2"}) for k in range(3)]
+    requests = [PlacementRequest(f"a.{k}", 30, preferred={"tm2"}) for k in range(3)]
     assert place(requests, {"tm1": 100, "tm2": 60}) == {"a.0": "tm2", "a.1": "tm2", "a.2": "tm1"}
 
 
 def test_of_the_preferred_the_one_with_most_left() -> None:
-    assert place([Request("a.1", 10, preferred=["tm1", "tm3"])], {"tm1": 20, "tm2": 90, "tm3": 30}) == {"a.1": "tm3"}
+    assert place([PlacementRequest("a.1", 10, preferred=["tm1", "tm3"])], {"tm1": 20, "tm2": 90, "tm3": 30}) == {
+        "a.1": "tm3"
+    }
 
 
 def test_a_forbidden_manager_is_never_chosen_not_even_if_preferred() -> None:
-    request = Request("a.1", 10, preferred=["tm2"], forbidden=["tm2"])
-    assert place([request, Request("b.1", 10)], {"tm1": -50, "tm2": 80}) == {"a.1": "tm1", "b.1": "tm2"}
+    request = PlacementRequest("a.1", 10, preferred=["tm2"], forbidden=["tm2"])
+    assert place([request, PlacementRequest("b.1", 10)], {"tm1": -50, "tm2": 80}) == {"a.1": "tm1", "b.1": "tm2"}
 
 
 def test_one_that_may_go_nowhere_has_no_entry_and_does_not_stop_the_next() -> None:
-    assert place([Request("a.1", 10, forbidden=["tm1"]), Request("b.1", 10)], {"tm1": 80}) == {"b.1": "tm1"}
-    assert place([Request("a.1", 10)], {}) == {}
+    assert place([PlacementRequest("a.1", 10, forbidden=["tm1"]), PlacementRequest("b.1", 10)], {"tm1": 80}) == {
+        "b.1": "tm1"
+    }
+    assert place([PlacementRequest("a.1", 10)], {}) == {}
 
 
 def test_a_preferred_manager_that_is_gone_is_ignored() -> None:
-    assert place([Request("a.1", 10, preferred=["gone"])], {"tm1": 80}) == {"a.1": "tm1"}
+    assert place([PlacementRequest("a.1", 10, preferred=["gone"])], {"tm1": 80}) == {"a.1": "tm1"}
 
 
 def test_estimates_are_the_last_cpu_then_that_of_the_task_then_a_core() -> None:
@@ -74,7 +78,7 @@ def test_an_instance_that_warms_up_but_was_measured_is_not_charged_twice() -> No
 def test_agrees_with_algorithm_3_1(wanted: list[tuple[float, set[int], set[int]]], cpu: list[float]) -> None:
     available = {f"tm{i}": left for i, left in enumerate(cpu)}
     requests = [
-        Request(f"a.{k}", estimate, {f"tm{i}" for i in preferred}, {f"tm{i}" for i in forbidden})
+        PlacementRequest(f"a.{k}", estimate, {f"tm{i}" for i in preferred}, {f"tm{i}" for i in forbidden})
         for k, (estimate, preferred, forbidden) in enumerate(wanted)
     ]
     placed = place(requests, available)

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.dial import PARTS, DialBoard, Reading, read_sql, reflection_allowed, turn, written
+from qod_magics.spark.dial import PARTS, DialBoard, DialReading, read_sql, reflection_allowed, turn, written
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 
@@ -45,10 +45,10 @@ def test_no_two_dials_share_a_name(session: str, other: str, task: str, target: 
 @given(names, st.floats(0, 1))
 def test_what_is_written_in_a_plan(task: str, value: float) -> None:
     key = DialBoard("s").source(task)
-    assert f"'{key}'" in read_sql(key, Reading.ROW)
-    assert "SELECT" not in read_sql(key, Reading.ROW)  # every row reads it
-    assert read_sql(key, Reading.BATCH).startswith("(SELECT ")  # once a batch
-    literal = read_sql(key, Reading.RESTART, value)
+    assert f"'{key}'" in read_sql(key, DialReading.ROW)
+    assert "SELECT" not in read_sql(key, DialReading.ROW)  # every row reads it
+    assert read_sql(key, DialReading.BATCH).startswith("(SELECT ")  # once a batch
+    literal = read_sql(key, DialReading.RESTART, value)
     assert key not in literal
     assert float(literal.removeprefix("CAST(").removesuffix(" AS DOUBLE)")) == value
 

@@ -13,14 +13,14 @@ from qod_magics.core.runtime import Count, Observation
 from qod_magics.core.snapshot import TaskManager
 from qod_magics.core.validation import check_snapshot
 from qod_magics.policies.stream_economics import StreamEconomics
-from qod_magics.spark.meter import Reading
+from qod_magics.spark.meter import MeterReading
 from qod_magics.spark.observation import InstanceView, TaskView, observation
 
 FRESH_S = 12.5
 MANAGERS = (TaskManager("tm1", 0.9, 40.0), TaskManager("tm2", 0.9, 10.0))
 
 
-def reading(rate: float = 100.0, *, cpu: float | None = 30.0, **changes: Any) -> Reading:
+def reading(rate: float = 100.0, *, cpu: float | None = 30.0, **changes: Any) -> MeterReading:
     values: dict[str, Any] = {
         "in_rate": rate,
         "read_rate": rate,
@@ -34,10 +34,12 @@ def reading(rate: float = 100.0, *, cpu: float | None = 30.0, **changes: Any) ->
         "out": 0,
         "sent": {},
     }
-    return Reading(**{**values, **changes})
+    return MeterReading(**{**values, **changes})
 
 
-def view(task: str, found: Reading | None, *, current: bool = True, age_s: float = 1.0, index: int = 1) -> InstanceView:
+def view(
+    task: str, found: MeterReading | None, *, current: bool = True, age_s: float = 1.0, index: int = 1
+) -> InstanceView:
     return InstanceView(f"{task}.{index}", task, "tm1", found, current, age_s, {"state": "running"})
 
 
@@ -197,7 +199,7 @@ views = st.tuples(st.one_of(st.none(), readings), st.booleans(), st.floats(0, 10
 
 @given(st.lists(st.lists(views, min_size=1, max_size=3), min_size=3, max_size=3), st.one_of(st.none(), rates), rates)
 def test_snapshots_are_valid_and_honest_whatever_was_measured(
-    by_task: list[list[tuple[Reading | None, bool, float, float | None]]], external: float | None, between: float
+    by_task: list[list[tuple[MeterReading | None, bool, float, float | None]]], external: float | None, between: float
 ) -> None:
     tasks = [
         replace(source("S", external, ("S>M", "S>Q")), comes=external or 0.0),

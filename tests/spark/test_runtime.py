@@ -19,7 +19,7 @@ from qod_magics.spark import metrics as module
 from qod_magics.spark.books import Account
 from qod_magics.spark.bounded import begin, gather
 from qod_magics.spark.deployment import Deployment
-from qod_magics.spark.dial import Reading
+from qod_magics.spark.dial import DialReading
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.meter import Meter
 from qod_magics.spark.observation import InstanceView
@@ -88,7 +88,7 @@ class Silent:
     kind = "local"
     cpu_meter = None
     silent_since: float | None = None
-    reading = Reading.ROW
+    reading = DialReading.ROW
 
     def alive(self) -> bool:
         return True
@@ -221,7 +221,7 @@ def test_what_came_to_a_task_manager_after_its_removal_starts_elsewhere(
     )
     runtime.add_task_manager(Named("tm1"))  # type: ignore[arg-type]
     stray = instance_on(runtime, "stray", Named("tm2"))
-    runtime.supervisor.bury()
+    runtime.supervisor.recover_lost()
     while not started:
         time.sleep(0.01)
     assert started[0] == ("stray.1", "tm1")

@@ -119,7 +119,7 @@ def test_a_query_that_does_not_end_waits_for_another_task_manager_once_its_own_i
     if how == "removed":
         del made.task_managers["tm1"]
     soon(lambda: started == ["over"])
-    Supervisor(made).bury()
+    Supervisor(made).recover_lost()
     soon(lambda: one.task_manager is not old)
     assert one.move is not None
     assert (one.move.source, one.move.why) == ("tm1", f"tm1 was {how}")

@@ -9,7 +9,7 @@ from qod_magics.policies.stream_economics.policy import StreamEconomics
 from qod_magics.policies.stream_economics.propagation import actual_accuracy
 from qod_magics.policies.stream_economics.scheduler import (
     UNKNOWN_ESTIMATE,
-    Request,
+    PlacementRequest,
     available_cpu,
     estimated_cpu,
     place,
@@ -18,7 +18,7 @@ from qod_magics.policies.stream_economics.topology import restrictions
 
 __all__ = [
     "UNKNOWN_ESTIMATE",
-    "Request",
+    "PlacementRequest",
     "StreamEconomics",
     "actual_accuracy",
     "available_cpu",

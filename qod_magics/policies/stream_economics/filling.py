@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE
-from qod_magics.policies.stream_economics.killing import tolerance
+from qod_magics.policies.stream_economics.eviction import tolerance
 from qod_magics.policies.stream_economics.load import Load
 from qod_magics.policies.stream_economics.requirements import Requirements
 from qod_magics.policies.stream_economics.topology import Topology

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qod_magics.policies.stream_economics.killing import tolerance
+from qod_magics.policies.stream_economics.eviction import tolerance
 from qod_magics.policies.stream_economics.load import total
 from qod_magics.policies.stream_economics.policy import Minimums, Situation
-from qod_magics.policies.stream_economics.scheduler import Request, place
+from qod_magics.policies.stream_economics.scheduler import PlacementRequest, place
 
 #: Room that a task manager must have, of what an instance needs at its minimum: it takes CPU beside the instance, too,
 #: and the next measurement, a little higher, is not to send it on.
@@ -30,7 +30,7 @@ def only_helpful(failed: Sequence[int], situation: Situation) -> Minimums:
     for i in failed:
         instance, need = snapshot.instances[i], required[load.task_of[i]]
         open_to_it = {name: room[m] for m, name in enumerate(names) if not load.warming[m]}
-        placed = place([Request(instance.id, need, forbidden=(instance.task_manager,))], open_to_it)
+        placed = place([PlacementRequest(instance.id, need, forbidden=(instance.task_manager,))], open_to_it)
         target = placed.get(instance.id)
         if target is None or open_to_it[target] < MARGIN * need:
             continue

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from qod_magics.core.placement import Unplaced
 from qod_magics.core.snapshot import Instance, TaskManager
-from qod_magics.policies.stream_economics.scheduler import UNKNOWN_ESTIMATE, Request, available_cpu, place
+from qod_magics.policies.stream_economics.scheduler import UNKNOWN_ESTIMATE, PlacementRequest, available_cpu, place
 
 
 def placed(
@@ -15,7 +15,7 @@ def placed(
     """Task manager by instance. One that never ran is taken to need what another of its task does."""
     by_task = {instance.task: instance.cpu for instance in running if not instance.warming_up}
     requests = [
-        Request(
+        PlacementRequest(
             one.instance,
             one.estimate if one.estimate is not None else by_task.get(one.task, UNKNOWN_ESTIMATE),
             forbidden=one.forbidden,

@@ -10,14 +10,14 @@ from qod_magics.core.keyed import Keyed, Keys
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
-from qod_magics.policies.stream_economics.killing import kill, tolerance
+from qod_magics.policies.stream_economics.eviction import kill, tolerance
 from qod_magics.policies.stream_economics.load import Load, total
 from qod_magics.policies.stream_economics.measures import load_of, minimums, paper_requirements
 from qod_magics.policies.stream_economics.propagation import Edges, kept_shares, propagate
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
 from qod_magics.policies.stream_economics.reach import Reach
 from qod_magics.policies.stream_economics.requirements import Requirements
-from qod_magics.policies.stream_economics.scheduler import Request, available_cpu, place
+from qod_magics.policies.stream_economics.scheduler import PlacementRequest, available_cpu, place
 from qod_magics.policies.stream_economics.sharing import Needs, groups_by_priority, share
 from qod_magics.policies.stream_economics.topology import Declared, Topology, declared
 
@@ -176,7 +176,7 @@ def _replace(snapshot: Snapshot, failed: Sequence[int]) -> dict[str, str]:
     forbidden = {manager.id: (manager.id,) for manager in snapshot.task_managers}
     requests = [
         # its last CPU is known: nothing fails where an instance, and so perhaps this one, is warming up
-        Request(instance.id, instance.cpu, forbidden=forbidden[instance.task_manager])
+        PlacementRequest(instance.id, instance.cpu, forbidden=forbidden[instance.task_manager])
         for instance in (snapshot.instances[i] for i in failed)
     ]
     return place(requests, available_cpu(snapshot.task_managers, snapshot.instances))

@@ -13,7 +13,7 @@ UNKNOWN_ESTIMATE = 100.0  #: % of one core, for a task that never ran
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlacementRequest:
     """An instance that needs a task manager."""
 
     instance: str
@@ -22,7 +22,7 @@ class Request:
     forbidden: Collection[str] = ()  #: task managers it must not go to, such as the one it failed on
 
 
-def place(requests: Iterable[Request], available: Mapping[str, float]) -> dict[str, str]:
+def place(requests: Iterable[PlacementRequest], available: Mapping[str, float]) -> dict[str, str]:
     """Instance -> task manager, request by request; each placement lowers what the next finds available.
 
     `available` maps task managers, in input order, to their estimated CPU left in % of one core (`available_cpu`; it

@@ -33,15 +33,15 @@ def test_an_application_and_a_task_manager_come_and_go_as_the_scenario_says(qod:
 
     with Events(qod) as events:
         injector = qod.inject(SCENARIO)
-        player = qod.play(injector, {"points": points})
-        assert player.wait(PATIENCE_S)
+        runner = qod.play(injector, {"points": points})
+        assert runner.wait(PATIENCE_S)
         injector.stop()
         removed = events.first("task-manager-removed")["task_manager"]
         assert removed not in there
         assert events.of("task-manager-up", task_manager=removed)
     assert len(begun) == 1
     assert begun[0] >= 1
-    assert [event.action for event in player.done] == [
+    assert [event.action for event in runner.done] == [
         "start_application",
         "add_task_manager",
         "remove_task_manager",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from qod_magics.controller.worker import Job, Outcome, Worker
+from qod_magics.controller.worker import Outcome, PendingCall, Worker
 
 T = TypeVar("T")
 
 
-class Errand(Generic[T]):
+class BoundedCall(Generic[T]):
     """One kind of call (observe, apply) on a worker of its own.
 
     At any given time at most one call is under way. One that was given up waiting for goes on; what it comes back with
@@ -19,7 +19,7 @@ class Errand(Generic[T]):
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._under_way: Job[T] | None = None
+        self._under_way: PendingCall[T] | None = None
 
     @property
     def under_way(self) -> bool:

@@ -22,7 +22,7 @@ from qod_magics.errors import QodError
 UNRECORDED = 1000
 
 
-class Chronicle:
+class Journal:
     """Collects what happens between two cycles and tells it, once, in the log, in the cycle and in the recording.
 
     At any given time an event is in exactly one of: collected, waiting for a line, recorded.
