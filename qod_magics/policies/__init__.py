@@ -13,13 +13,13 @@ DEFAULT_POLICY = "stream-economics-reactive"
 #: the paper's, literally: of recordings that name none, which are older than that key, and of a snapshot by itself
 PAPER_POLICY = "stream-economics"
 
-#: name -> "module:class", imported when asked for
+#: name -> "module:what makes it", imported when asked for
 _POLICIES = {
     "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
-    "stream-economics-fitted": "qod_magics.policies.stream_economics.fitted:FittedStreamEconomics",
-    "stream-economics-drained": "qod_magics.policies.stream_economics.fitted:DrainedStreamEconomics",
-    "stream-economics-filled": "qod_magics.policies.stream_economics.fitted:FilledStreamEconomics",
-    "stream-economics-reactive": "qod_magics.policies.stream_economics.fitted:ReactiveStreamEconomics",
+    "stream-economics-fitted": "qod_magics.policies.stream_economics.variants:fitted",
+    "stream-economics-drained": "qod_magics.policies.stream_economics.variants:drained",
+    "stream-economics-filled": "qod_magics.policies.stream_economics.variants:filled",
+    "stream-economics-reactive": "qod_magics.policies.stream_economics.variants:reactive",
 }
 
 

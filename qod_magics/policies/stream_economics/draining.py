@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
+from typing import Any
 
-from qod_magics.core.optional import SOURCE_LAG, STREAM_LAG
+from qod_magics.core.optional import DRAIN, SOURCE_LAG, STREAM_LAG
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies.stream_economics.evidence import Evidence
+from qod_magics.policies.stream_economics.load import Load
+from qod_magics.policies.stream_economics.requirements import Requirements, learned
+from qod_magics.policies.stream_economics.topology import Topology
 
 #: So many seconds of input between two reads are the ordinary rest: they are left where they are.
 ALLOWANCE_S = 1.0
@@ -15,6 +20,26 @@ ALLOWANCE_S = 1.0
 TRIGGER_S = 2.5
 #: What waits is planned to be gone after so many seconds.
 DRAIN_S = 10.0
+
+
+class Draining(Evidence):
+    """What waits is part of what there is to do: it is gone within `DRAIN_S` seconds.
+
+    The controller would thin the input of a task behind which it lies, whoever has CPU to spare beside it. Here the CPU
+    for a backlog is asked for like any other: those of lower priority give it first.
+    """
+
+    def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
+        """`snapshot` with `lag_s` of sources and streams that are drained."""
+        return with_lag(snapshot, measured, memory if memory is not None else frozenset())
+
+    def requirements(self, required: Requirements, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
+        """What each task needs for which accuracy, what waits included."""
+        return learned(snapshot, topology, load, DRAIN_S)
+
+    def extras(self, snapshot: Snapshot) -> Mapping[str, Any]:
+        """That the plan drains, seconds."""
+        return {DRAIN.name: DRAIN_S}
 
 
 def with_lag(snapshot: Snapshot, measured: Measured, draining: Set[str]) -> tuple[Snapshot, frozenset[str]]:

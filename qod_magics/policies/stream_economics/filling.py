@@ -9,14 +9,16 @@ is a continuous function of the loads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from heapq import heapify, heappop, heappush
 from math import inf
 
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE
 from qod_magics.policies.stream_economics.eviction import tolerance
 from qod_magics.policies.stream_economics.load import Load
+from qod_magics.policies.stream_economics.reach import reached
 from qod_magics.policies.stream_economics.requirements import Requirements
+from qod_magics.policies.stream_economics.situation import Situation
 from qod_magics.policies.stream_economics.topology import Topology
 
 
@@ -45,6 +47,14 @@ def fill(
     for q in queries:
         desired[q] = filling.floor[q]
     return desired
+
+
+def max_min_shares(situation: Situation, available: list[float], left_out: Set[int]) -> list[float]:
+    """A `Sharing`: max-min fair within each priority."""
+    load, topology = situation.load, situation.topology
+    held = reached(topology, {load.task_of[i] for i in left_out}) if left_out else None
+    sharing = [i for i in situation.by_id if i not in left_out]
+    return fill(sharing, load, topology, situation.required, available, held)
 
 
 class _Filling:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from qod_magics.policies.stream_economics.eviction import tolerance
 from qod_magics.policies.stream_economics.load import total
-from qod_magics.policies.stream_economics.policy import Minimums, Situation
+from qod_magics.policies.stream_economics.moves import Movable, ensure_minimums
 from qod_magics.policies.stream_economics.scheduler import PlacementRequest, place
+from qod_magics.policies.stream_economics.situation import Minimums, Situation
 
 #: Room that a task manager must have, of what an instance needs at its minimum: it takes CPU beside the instance, too,
 #: and the next measurement, a little higher, is not to send it on.
 MARGIN = 1.2
 
 
-def only_helpful(failed: Sequence[int], situation: Situation) -> Minimums:
-    """The failed instances go where there is room for their minimums, beside the minimums of what is there.
+def only_helpful(situation: Situation, movable: Movable) -> Minimums:
+    """A `Moves`: instances that leave go where there is room for their minimums, beside the minimums of what is there.
 
     Where there is room for none of them they stay, and their task manager is starved: a move costs a start, and on the
     next task manager it would be the same again. One on which an instance warms up takes nobody.
@@ -27,7 +26,8 @@ def only_helpful(failed: Sequence[int], situation: Situation) -> Minimums:
     room = [cpu - total(needs) for cpu, needs in zip(situation.required.available, hosted, strict=True)]
     names = [manager.id for manager in snapshot.task_managers]
     leaving, targets = [], {}
-    for i in failed:
+    _, failed, _ = ensure_minimums(situation)
+    for i in movable(failed, situation):
         instance, need = snapshot.instances[i], required[load.task_of[i]]
         open_to_it = {name: room[m] for m, name in enumerate(names) if not load.warming[m]}
         placed = place([PlacementRequest(instance.id, need, forbidden=(instance.task_manager,))], open_to_it)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE, obtained_accuracy
 from qod_magics.policies.stream_economics.load import Load, total
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
+from qod_magics.policies.stream_economics.situation import Situation
 from qod_magics.policies.stream_economics.topology import Topology
 
+#: desired(q) by task position, out of the CPU above the minimum accuracies, by task manager. Instances (positions)
+#: that are left out have no share, and their queries only their minimum accuracies.
+Sharing = Callable[[Situation, list[float], Set[int]], list[float]]
 Groups = Mapping[int, Mapping[int, list[int]]]  #: priority -> task manager -> the tasks of its instances with it
 
 
@@ -105,3 +109,19 @@ def _share_evenly(
         if accuracy < highest:
             desired.limit(t, accuracy)
     return available
+
+
+def even_shares(situation: Situation, available: list[float], left_out: Set[int]) -> list[float]:
+    """A `Sharing`: as in the paper, evenly within each priority."""
+    topology, load, required = situation.topology, situation.load, situation.required
+    accuracies = QueryAccuracies(topology, situation.reach, {load.task_of[i] for i in left_out})
+    sharing = [i for i in situation.by_id if i not in left_out] if left_out else situation.by_id
+    beyond = situation.min_required
+    if any(required.base):
+        beyond = [needed - base for needed, base in zip(beyond, required.base, strict=True)]
+        for t in {load.task_of[i] for i in sharing}:
+            if (most := required.most(t)) < 1.0:
+                accuracies.limit(t, max(most, topology.min_accuracy[t]))
+    needs = Needs(required.cpu, required.at, topology.min_accuracy, beyond)
+    share(groups_by_priority(sharing, load, topology), needs, available, accuracies)
+    return accuracies.by_task()

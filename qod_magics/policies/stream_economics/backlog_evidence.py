@@ -1,0 +1,88 @@
+"""Backlogs as evidence: nothing is shed before rows wait, and instances that have just moved rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TRUST
+from qod_magics.core.runtime import Measured
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.table import column
+from qod_magics.policies.stream_economics.evidence import Evidence
+from qod_magics.policies.stream_economics.load import Load
+from qod_magics.policies.stream_economics.requirements import Requirements
+from qod_magics.policies.stream_economics.rests import with_rests
+from qod_magics.policies.stream_economics.situation import Situation
+from qod_magics.policies.stream_economics.topology import Topology
+from qod_magics.policies.stream_economics.trust import REST_S, WAITING_S, rest_s, trusted
+
+#: CPU of a task manager that runs open, % of one core: nothing is scarce there.
+PLENTY = 1e9
+#: Times the rate planned with, above which it is decided again before the period is over: what a rate costs is known,
+#: and a plan for it need not wait until the rows have been read.
+REACT_ABOVE = 1.4
+
+
+class BacklogEvidence(Evidence):
+    """Nothing is shed before rows wait for it, or far more CPU is needed than there is (`trust`); an instance that has
+    moved rests for a while (`rests`)."""
+
+    def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
+        """`snapshot` with `open_s`, `trust`, `paced_s` and `rests_s` where they hold."""
+        trusts, homes = memory if memory is not None else (None, None)
+        snapshot, trusts = trusted(snapshot, measured, trusts)
+        snapshot, homes = with_rests(snapshot, homes)
+        return snapshot, (trusts, homes)
+
+    def settled(self, snapshot: Snapshot) -> Snapshot:
+        """Without the warm-ups of instances that rest no longer: where their minimums do not fit, waiting for them to
+        be reached would keep everything as it is."""
+        if True not in column(snapshot.instances, "warming_up"):
+            return snapshot
+        instances = [replace(i, warming_up=i.warming_up and RESTS.of(i) is not None) for i in snapshot.instances]
+        return replace(snapshot, instances=tuple(instances))
+
+    def requirements(self, required: Requirements, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
+        """As learned; of task managers that run open nothing is asked, and their tasks need nothing."""
+        is_open = [OPEN.of(manager) is not None for manager in snapshot.task_managers]
+        # what moves is decided by costs: rows that wait for a cycle or two move nothing
+        trust = [max(TRUST.of(manager) or 1.0, 1.0) for manager in snapshot.task_managers]
+        available = [PLENTY if o else cpu * t for o, cpu, t in zip(is_open, required.available, trust, strict=True)]
+        if not any(is_open):
+            return replace(required, available=available)
+        scarce = {t for t, manager in zip(load.task_of, load.manager_of, strict=True) if not is_open[manager]}
+        base = [needed if t in scarce else 0.0 for t, needed in enumerate(required.base)]
+        cpu = [needed if t in scarce else 0.0 for t, needed in enumerate(required.cpu)]
+        at = [accuracy if t in scarce else 1.0 for t, accuracy in enumerate(required.at)]
+        return replace(required, base=base, cpu=cpu, at=at, available=available)
+
+    def waiting_for_warm_ups(self, situation: Situation) -> Sequence[bool]:
+        """A warm-up on a task manager that runs open keeps nobody waiting."""
+        managers = situation.snapshot.task_managers
+        return [warms and OPEN.of(m) is None for warms, m in zip(situation.load.warming, managers, strict=True)]
+
+    def movable(self, failed: Sequence[int], situation: Situation) -> Sequence[int]:
+        """Those that do not rest where they are."""
+        instances = situation.snapshot.instances
+        return [i for i in failed if RESTS.of(instances[i]) is None]
+
+    def left(self, available: list[float], situation: Situation) -> list[float]:
+        """What trust leaves."""
+        trust = [TRUST.of(manager) or 1.0 for manager in situation.snapshot.task_managers]
+        less = [max(1.0 - t, 0.0) * cpu for t, cpu in zip(trust, situation.required.available, strict=True)]
+        return [max(cpu - gone, 0.0) for cpu, gone in zip(available, less, strict=True)]
+
+    def extras(self, snapshot: Snapshot) -> Mapping[str, Any]:
+        """From when on the plan is not to be relied on, which backlogs are no reason to shed, and where micro-batches
+        are to be kept apart."""
+        limits_s = [limit for manager in snapshot.task_managers if (limit := OPEN.of(manager)) is not None]
+        rests = max(map(rest_s, snapshot.task_managers), default=REST_S)
+        extra: dict[str, Any] = {
+            REACT.name: REACT_ABOVE,
+            BACKLOG.name: [rests, max(2 * rests, *limits_s, WAITING_S)],
+        }
+        if pace := {m.id: pace_s for m in snapshot.task_managers if (pace_s := PACED.of(m)) is not None}:
+            extra[PACE.name] = pace
+        return extra

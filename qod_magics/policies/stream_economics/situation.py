@@ -1,0 +1,35 @@
+"""What a cycle of Stream Economics decides on, and what its minimum accuracies come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies.stream_economics.load import Load
+from qod_magics.policies.stream_economics.reach import Reach
+from qod_magics.policies.stream_economics.requirements import Requirements
+from qod_magics.policies.stream_economics.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a cycle decides on. Positions are those in the snapshot."""
+
+    snapshot: Snapshot
+    topology: Topology
+    reach: Reach
+    load: Load
+    required: Requirements
+    min_required: list[float]  #: by task: minReq(t), % of one core
+    by_id: list[int]  #: the instances in the order of their ids, which settles ties
+
+
+@dataclass(frozen=True, slots=True)
+class Minimums:
+    """What the minimum accuracies come to."""
+
+    available: list[float]  #: by task manager: CPU left above them, % of one core
+    failed: list[int]  #: instances that leave
+    starved: list[int]  #: task managers where they do not fit
+    place: Mapping[str, str]  #: where the failed go

@@ -1,0 +1,33 @@
+"""Stream Economics with what makes it better than the paper: the parts of each policy that has a name."""
+
+from __future__ import annotations
+
+from qod_magics.policies.stream_economics.backlog_evidence import BacklogEvidence
+from qod_magics.policies.stream_economics.draining import Draining
+from qod_magics.policies.stream_economics.filling import max_min_shares
+from qod_magics.policies.stream_economics.helpful_moves import only_helpful
+from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
+
+
+def fitted() -> LearningStreamEconomics:
+    """Costs are learned."""
+    return LearningStreamEconomics("stream-economics-fitted")
+
+
+def filled() -> LearningStreamEconomics:
+    """Queries of one priority rise together, too, and nothing moves where it would not fit."""
+    return LearningStreamEconomics("stream-economics-filled", moves=only_helpful, sharing=max_min_shares)
+
+
+def drained() -> LearningStreamEconomics:
+    """The same, and backlogs are part of what there is to do."""
+    return LearningStreamEconomics(
+        "stream-economics-drained", moves=only_helpful, sharing=max_min_shares, evidence=Draining()
+    )
+
+
+def reactive() -> LearningStreamEconomics:
+    """As `filled`, and load is shed on evidence; the default."""
+    return LearningStreamEconomics(
+        "stream-economics-reactive", moves=only_helpful, sharing=max_min_shares, evidence=BacklogEvidence()
+    )
