@@ -9,6 +9,7 @@ from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Decides, purely: the same snapshot and state always give the same plan.
 

@@ -1,8 +1,16 @@
-"""The policies that a controller can run, by name. Each is a package of its own against `core.policy.Policy`."""
+"""The policies that a controller can run, by name. Each is a package of its own against `core.policy.Policy`.
+
+Other packages add theirs by an entry point of the group `qod_magics.policies`, whose name is the policy's and whose
+object, called without arguments, makes one:
+
+    [project.entry-points."qod_magics.policies"]
+    my-policy = "my_package.policy:MyPolicy"
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import entry_points
 
 from qod_magics.core.policy import Policy
 from qod_magics.errors import UsageProblem, nearest
@@ -12,6 +20,9 @@ DEFAULT_POLICY = "stream-economics-reactive"
 
 #: the paper's, literally: of recordings that name none, which are older than that key, and of a snapshot by itself
 PAPER_POLICY = "stream-economics"
+
+#: The group of entry points by which other packages add policies.
+GROUP = "qod_magics.policies"
 
 #: name -> "module:what makes it", imported when asked for
 _POLICIES = {
@@ -24,18 +35,31 @@ _POLICIES = {
 
 
 def policy(name: str = DEFAULT_POLICY) -> Policy:
-    """A new instance of the policy called `name`; UsageProblem with the nearest name if there is none."""
-    try:
+    """A new instance of the policy called `name`.
+
+    Raises:
+        UsageProblem: there is none of this name, or the package that has it fails to make it.
+
+    """
+    if name in _POLICIES:
         module, _, attribute = _POLICIES[name].partition(":")
-    except KeyError:
-        raise UsageProblem(f"there is no policy {name!r}.{nearest(name, _POLICIES)}") from None
-    made: Policy = getattr(import_module(module), attribute)()
+        made: Policy = getattr(import_module(module), attribute)()
+        return made
+    found = next(iter(entry_points(group=GROUP, name=name)), None)
+    if found is None:
+        raise UsageProblem(f"there is no policy {name!r}.{nearest(name, policy_names())}")
+    try:
+        made = found.load()()
+    except Exception as error:
+        raise UsageProblem(f"the policy {name!r} ({found.value}) can't be made: {error}") from error
+    if not isinstance(made, Policy):
+        raise UsageProblem(f"{found.value} makes no policy: it needs a `name` and `decide(snapshot, state)`")
     return made
 
 
 def policy_names() -> tuple[str, ...]:
     """What `policy` knows, sorted."""
-    return tuple(sorted(_POLICIES))
+    return tuple(sorted({*_POLICIES, *entry_points(group=GROUP).names}))
 
 
-__all__ = ["DEFAULT_POLICY", "PAPER_POLICY", "policy", "policy_names"]
+__all__ = ["DEFAULT_POLICY", "GROUP", "PAPER_POLICY", "policy", "policy_names"]
