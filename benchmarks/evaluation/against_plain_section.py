@@ -111,7 +111,7 @@ def _rows(runs: Sequence[Figures], name: str) -> list[Row]:
         cpu = _over(fit, lambda load: _by_plain(runs, name, load, "cpu"), max)
         rows += [
             Row(f"least accuracy {up_to}", "1", kept, at_least=1.0, of=name),
-            Row(f"... of any cycle {up_to}", "1", worst, at_least=1.0, of=name),
+            Row(f"least accuracy of any cycle {up_to}", "1", worst, at_least=1.0, of=name),
             Row(f"median age of rows {up_to}, by plain Spark's", "1", age, at_most=AGE, of=name),
             Row(f"CPU {up_to}, by plain Spark's", "1", cpu, at_most=CPU, of=name),
         ]

@@ -157,7 +157,7 @@ def _delays(runs: Sequence[Figures]) -> list[Row]:
         Row("cycle begun to the first row under its dials", "", every("dial", "cycle_ms"), " ms", at_most=1000),
         Row("override to the first row under it (a cycle is awaited)", "", every("dial", "override_ms"), " ms"),
         Row("move between warm task managers: no row for", "", every("move", "without_a_row_s"), " s", at_most=3),
-        Row("... from the call to the first row there", "", every("move", "call_to_first_row_s"), " s", at_most=60),
+        Row("move, from the call to the first row there", "", every("move", "call_to_first_row_s"), " s", at_most=60),
         Row("a task manager's start until it is up and warm", "", every("start_s"), " s", at_most=60),
     ]
     longest: list[float | None] = [run["step"]["longest_batch_s"] / run["step"]["period_s"] for run in runs]

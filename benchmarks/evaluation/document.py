@@ -18,6 +18,7 @@ from benchmarks.evaluation.growth_section import growth_section
 from benchmarks.evaluation.kept import Figures, told
 from benchmarks.evaluation.row import PAPERS, Row
 from benchmarks.evaluation.shortfalls import shortfalls
+from benchmarks.evaluation.summary import summary
 
 COMMAND = "python -m benchmarks.evaluation"
 
@@ -37,6 +38,7 @@ def write(results: Path, path: Path) -> None:
                 for chart in sorted(results.glob(f"{part}-*.svg"))
             ]
             parts.append(_section(part, found[part], f"## {title}\n\n{rest.strip()}", rows, charts))
+    parts.insert(1, summary(sections))
     parts.append(shortfalls(sections, [part for part in _SECTIONS if part not in found]))
     path.write_text("\n\n".join(parts) + "\n", "utf-8")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.dial import DialBoard
-from qod_magics.spark.dial import MeterReading as ReadBy
+from qod_magics.spark.dial import DialReading
 from qod_magics.spark.meter import Meter, MeterReading
 from qod_magics.spark.pipeline import Job, Look, Workshop
 from qod_magics.spark.progress import Batch, batch_of
@@ -106,7 +106,7 @@ class Instance:
         """Whether its plan has a dial for the time between its micro-batches."""
         manager = self.task_manager
         batches = self.mode == "micro-batch" and bool(self.job.feeds)
-        return batches and manager is not None and manager.reading is not ReadBy.RESTART
+        return batches and manager is not None and manager.reading is not DialReading.RESTART
 
     @property
     def batches(self) -> list[Batch]:

@@ -107,7 +107,7 @@ def test_where_all_goals_are_reached_nothing_is_short() -> None:
     ("figures", "short"),
     [
         (recipe(accuracy=0.97), "least accuracy up to 0.9x"),
-        (recipe(worst_accuracy=0.9), "... of any cycle up to 0.9x"),
+        (recipe(worst_accuracy=0.9), "least accuracy of any cycle up to 0.9x"),
         (recipe(age_s=1.3), "median age of rows up to 0.9x, by plain Spark's"),
         (recipe(age_s=None), "median age of rows up to 0.9x, by plain Spark's"),
         (recipe(cpu=88.0), "CPU up to 0.9x, by plain Spark's"),
