@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.spark.bounded import begin
-from qod_magics.spark.dial import DialBoard
-from qod_magics.spark.dial import DialReading
+from qod_magics.spark.dial import DialBoard, DialReading
 from qod_magics.spark.meter import Meter, MeterReading
 from qod_magics.spark.pipeline import Job, Look, Workshop
 from qod_magics.spark.progress import Batch, batch_of
