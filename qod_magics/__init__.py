@@ -1,4 +1,4 @@
-"""Quality of Data for streaming queries in a notebook.
+"""Load shedding for Spark Structured Streaming in a notebook: Quality of Data.
 
 `%load_ext qod_magics` gives `%%qod_stream` and `%qod`: Spark Structured Streaming queries over Kafka under a
 controller that sheds load, shares CPU by priority and moves tasks. Importing this package costs nothing: Spark,

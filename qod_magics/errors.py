@@ -64,7 +64,7 @@ MOST_NAMES = 8
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint to append to a message: " Did you mean 'x'?", or what there is (the first of many), or nothing."""
+    """A hint to append to a message: " Did you mean 'x'?", or the known names (the first of many), or nothing."""
     names = sorted(known)
     close = get_close_matches(word, names, n=1, cutoff=0.5)
     if close:

@@ -91,7 +91,7 @@ class Dashboard(anywidget.AnyWidget):
             self._news.put("history")
 
     def end(self) -> None:
-        """Say that no more comes, and end the thread."""
+        """Say that no more frames follow, and end the thread."""
         self.ended = True
         self._news.put(None)
 
@@ -117,7 +117,7 @@ class Dashboard(anywidget.AnyWidget):
             self._thread.start()
 
     def _write(self) -> None:
-        """Send what came, several frames in one message where they come faster than they are shown."""
+        """Send new frames, several in one message where they come faster than they are shown."""
         while (item := self._news.get()) is not None:
             items: list[Frame | str | None] = [item]
             if item != "history":

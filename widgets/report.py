@@ -52,7 +52,7 @@ FIGURES = (
     ),
     _Figure(
         "Lag of the sources and streams",
-        "Rows that wait to be read. Once a change has settled, the lag should stay below what comes in during two "
+        "Rows that wait to be read. Once a change has settled, the lag should stay below the input of two "
         "periods of the controller (dashed).",
         charts.lag_chart,
     ),

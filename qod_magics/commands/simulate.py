@@ -1,4 +1,4 @@
-"""`python -m qod_magics simulate SCENARIO.json`: run a simulation, print what came of it, record it."""
+"""`python -m qod_magics simulate SCENARIO.json`: run a simulation, print its result, record it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def summary(run: Run) -> str:
-    """What came of a run: a line for the run and one for each query."""
+    """The result of a run: a line for the run and one for each query."""
     cluster, simulation = run.cluster, run.cluster.simulation
     speed = simulation.scenario.duration_s / max(run.cpu_s, 1e-9)
     rows = int(cluster.engine.came[: cluster.wiring.sources].sum())

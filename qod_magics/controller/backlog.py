@@ -15,10 +15,10 @@ from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
 
-#: a backlog of so many periods of input is the ordinary rest between two reads: it is left where it is
+#: periods of input that ordinarily wait between two reads: not drained
 ALLOWANCE_PERIODS = 0.2
 
-#: a drain begins when so many periods of input wait, lest a steady state be thinned for its noise; begun, it goes on
+#: periods of input at which a drain begins: above the noise of a steady state; begun, it goes on
 #: down to the allowance
 TRIGGER_PERIODS = 0.5
 

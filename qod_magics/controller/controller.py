@@ -17,7 +17,7 @@ from qod_magics.controller.dials import dials, hold, opened, overridden
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan
-from qod_magics.controller.reaction import GLANCES, Watch, planned_rates
+from qod_magics.controller.reaction import LOOKS, Watch, planned_rates
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.optional import DRAIN, REACT
@@ -43,8 +43,8 @@ class Controller:
     may run while a slow `apply` goes on.
 
     - `period_s`: length of a cycle in seconds; the loop's, and the measure of the backlogs that are drained
-    - `warm_up_timeout_s`: a warm-up ends after so many seconds at the latest
-    - `drain_periods`: a backlog is to be gone after so many periods
+    - `warm_up_timeout_s`: seconds after which a warm-up ends at the latest
+    - `drain_periods`: periods within which a backlog is to be gone
     - `observe_timeout_s`, `apply_timeout_s`: how long a cycle waits for the runtime (None: 2 periods, 1 period)
     - `worker`: makes the worker for calls to the runtime, given its name
     """
@@ -241,10 +241,10 @@ class Controller:
         """Seconds between two calls of `glance` that the last plan asks for; None: it asks for none."""
         if self._last is None or self._last.plan is None or REACT.name not in self._last.plan.extra:
             return None
-        return self.period_s / GLANCES if isinstance(self.runtime, GlancingRuntime) else None
+        return self.period_s / LOOKS if isinstance(self.runtime, GlancingRuntime) else None
 
     def glance(self) -> Mapping[str, float]:
-        """What comes now, rows/s by source, if that is so much more than the last plan was made for that the next
+        """The input rates now, rows/s by source, if they exceed those of the last plan so far that the next
         cycle should not wait: give it to `step`. Else nothing, as when the runtime has not answered by the next glance.
         Raises nothing that the runtime raises."""
         last, glance_s = self._last, self.glance_s
@@ -279,7 +279,7 @@ class Controller:
         seen = self._observe()
         if arrivals and not isinstance(seen, str):
             seen = _expecting(seen, arrivals)
-            self._journal.note("reaction", "more comes than was planned with: decided at once", rates=dict(arrivals))
+            self._journal.note("reaction", "input rate exceeds the planned rate: replanned early", rates=dict(arrivals))
         found = seen if isinstance(seen, str) else self._decide(seen)
         if isinstance(found, str):
             cycle = replace(cycle, paused=self._paused, skipped=found)

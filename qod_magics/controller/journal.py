@@ -1,4 +1,4 @@
-"""What is told of the loop: events, faults, the decision log and the recording."""
+"""What happened to the loop: events, faults, the decision log and the recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to decide before the period is over: more comes than was planned with. Pure."""
+"""When to replan before the period is over: the input rate exceeds the planned rate. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from qod_magics.core.snapshot import Snapshot
 
 #: glances a period
-GLANCES = 5
+LOOKS = 5
 
-#: a step is believed after so many glances in a row, so that a burst makes no plan
+#: looks in a row that make a step of the rate, so that a burst makes no plan
 SUSTAINED = 2
 
 #: rows/s more than was planned with, below which nothing is a step
@@ -27,7 +27,7 @@ class Watch:
     rising: Mapping[str, int] = field(default_factory=dict)
 
     def after(self, arrivals: Mapping[str, float], planned: Mapping[str, float], above: float) -> Watch:
-        """With one more glance: what comes, what the last plan was made for (rows/s), and the ratio that is a step."""
+        """With one more look: the input rates, those of the last plan (rows/s), and the ratio that is a step."""
         return Watch(
             {
                 name: self.rising.get(name, 0) + 1

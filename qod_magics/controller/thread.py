@@ -182,7 +182,7 @@ class ControllerThread:
         arrivals: Mapping[str, float] = {}  # what the cycle to come is early for
         early = arrivals  # what this one was
         while True:
-            self._wake.clear()  # before the queue is looked at: what comes after wakes the wait
+            self._wake.clear()  # before the queue is looked at: whatever is added later wakes the wait
             self._run_commands()
             if self._stopping.is_set():
                 return

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
-#: so many orders are remembered, beside which keys were looked for
+#: orders of keys that are remembered
 ASKERS = 3
 
 

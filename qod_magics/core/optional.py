@@ -83,7 +83,7 @@ FIELDS = (
 DRAIN = PlanKey("drain_s", "seconds", _DRAINED, "backlogs are part of the plan and gone by then; thin no more for them")
 REACT = PlanKey(
     *("react_above", "a ratio", _REACTIVE),
-    "decide at once when a source brings more than so many times the rate planned with",
+    "replan early when the input rate of a source exceeds this multiple of the planned rate",
 )
 
 BACKLOG = PlanKey(

@@ -110,7 +110,7 @@ class Runtime(Protocol):
 
 @runtime_checkable
 class GlancingRuntime(Runtime, Protocol):
-    """A runtime that can tell what comes without being observed."""
+    """A runtime that knows its input rates between observations."""
 
     def arrivals(self, over_s: float) -> Mapping[str, float]:
         """Rows/s that reached each source in the last `over_s` seconds or so, where known. Cheap; changes nothing."""

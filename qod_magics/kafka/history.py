@@ -99,7 +99,7 @@ class OffsetHistory:
 
     def rows(self, topic: str, start: float, end: float) -> float:
         """How many rows arrived from `start` to `end`, over the partitions of which both are known or that appeared
-        between; what came before the first sample of a partition does not count."""
+        between; rows from before the first sample of a partition does not count."""
         arrived = 0.0
         for samples in self._topics.get(topic, {}).values():
             high = samples.at(end)

@@ -43,7 +43,7 @@ def check_cores(cpus: Collection[int] | None) -> None:
 def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | None:
     """`cores` cores for one more task manager: those not `taken` first; None, as many as are free, at least one.
 
-    Raises UsageProblem when the machine has not so many.
+    Raises UsageProblem when the machine has fewer cores.
     """
     every = every_core()
     if cores is not None and not 1 <= cores <= len(every):

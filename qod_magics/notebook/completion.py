@@ -1,4 +1,4 @@
-"""Completion of the magics' lines: commands, options, and the names of what is there. Pure but for `Completion`."""
+"""Completion of the magics' lines: commands, options, and the names of streams, instances and task managers. Pure but for `Completion`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {
 
 
 class There(Protocol):
-    """What there is to be named now; all of it may be empty."""
+    """The names that can be completed now; all may be empty."""
 
     @property
     def streams(self) -> Sequence[str]:

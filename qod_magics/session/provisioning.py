@@ -90,7 +90,7 @@ class Provisioner:
     def cores(self, count: int | None, cpus: Collection[int] | None = None) -> frozenset[int] | None:
         """The machine's cores for one more local one: these `cpus`, or `count` of them, free ones first.
 
-        Raises UsageProblem when the machine has not so many, or not these.
+        Raises UsageProblem when the machine has fewer cores, or lacks one of these.
         """
         check_cores(cpus)
         if cpus is not None:

@@ -379,7 +379,7 @@ class Session:
         return {**data, "text/plain": repr(self)}, metadata
 
     async def watch(self, seconds: float = 30.0, show: Show | None = None) -> None:
-        """Show the status once a period for so many seconds, in place, while the kernel stays free."""
+        """Show the status once a period for this many seconds, in place, while the kernel stays free."""
         await watching.watch(self, seconds, show)
 
     async def during(self, injector: Injector, phase: str, show: Show | None = None) -> None:

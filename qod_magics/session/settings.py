@@ -28,7 +28,7 @@ class Settings:
     record: str | os.PathLike[str] | None = None  #: file for the recording; None: a temporary one
     checkpoints: str | None = None  #: URL or path that every task manager reaches; None: a temporary directory
     headroom: float = HEADROOM  #: fraction of 1
-    warm_up_timeout_s: float = 60.0  #: an instance's warm-up ends after so many seconds at the latest
+    warm_up_timeout_s: float = 60.0  #: after this many seconds an instance's warm-up ends at the latest
 
     def __post_init__(self) -> None:
         policy(self.policy_name)

@@ -25,7 +25,7 @@ from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Fault, Simulation
 from qod_magics.simulator.wiring import Wiring
 
-#: Virtual seconds between the restarts of a failing query, as on a live cluster; after the last it is given up.
+#: Virtual seconds between the restarts of a failing query, as on a live cluster; after the last it stays stopped.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: Why something broke.
 FAULT = "a fault of the scenario"
@@ -33,7 +33,7 @@ FAULT = "a fault of the scenario"
 RECOVERED_AFTER_S = 60.0
 
 
-#: So many looks back at what came are kept.
+#: Observations of arrivals that are kept.
 SEEN = 16
 
 
@@ -139,7 +139,7 @@ class SimulatedCluster:
     # -- what a user does ----------------------------------------------------------------------------------------------
 
     def start_tasks(self, names: Iterable[str]) -> None:
-        """Start these tasks: their instances are placed by the scheduler. They read what comes from now on."""
+        """Start these tasks: their instances are placed by the scheduler. They read from the newest rows on."""
         tasks = {self._task[name] for name in names}
         self._active[sorted(tasks)] = True
         self._listen()
@@ -425,7 +425,7 @@ class SimulatedCluster:
         self._halt(instance)
 
     def _at_run(self, instance: int, seconds: float) -> None:
-        """Start an instance again after so many seconds, unless something comes between."""
+        """Start an instance again after this many seconds, unless it is started or stopped before."""
         run = int(self._run[instance])
 
         def again() -> None:

@@ -14,13 +14,13 @@ from qod_magics.simulator.regression import Array, Line, fit_line
 
 #: An instance runs as it will go on to so long after its start, seconds.
 STEADY_S = 20.0
-#: So many reports are enough to leave out those of before, and those without a row.
+#: Reports that are enough to leave out earlier ones, and those without a row.
 ENOUGH = 6
 #: Of a coefficient: a standard error beyond this share says that it is not known well.
 VAGUE = 0.5
 #: Task managers whose costs differ by no more than this share are alike.
 ALIKE = 0.1
-#: So many starts under load tell the CPU that each takes once from a slowdown that fades.
+#: Starts under load that are enough to tell the CPU of a start from a slowdown that fades.
 MANY_STARTS = 3
 #: Time constants of the slowdown after a start that are tried, seconds.
 TIME_CONSTANTS_S = (3.0, 6.0, 12.0, 24.0)

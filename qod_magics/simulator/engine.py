@@ -23,7 +23,7 @@ OTHERS_SHARE = 0.9
 #: Of what those leave, what starts may take beside the instances at most.
 STARTING_SHARE = 0.5
 NOWHERE = -1
-#: After so many time constants of the warm-up a row costs what it does later, to the last bit.
+#: Time constants of the warm-up after which a row costs what it does later, to the last bit.
 WARM = 60.0
 
 
@@ -68,7 +68,7 @@ class Engine:
         self.batch_began = np.full(instances, -np.inf)
         self.in_batch = np.zeros(instances, bool)
         # of edges
-        self.listening = np.zeros(edges, bool)  #: has a reader: what comes otherwise is nobody's
+        self.listening = np.zeros(edges, bool)  #: has a reader: rows without one are dropped uncounted
         self.pool = np.zeros(edges, np.int64)  #: rows on the topic that no partition has yet
         self._pool_weight = np.zeros(edges)
         self.held = np.zeros(edges, np.int64)  #: rows that the outside could not send

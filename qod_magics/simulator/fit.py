@@ -33,10 +33,10 @@ from qod_magics.simulator.rate_fit import load_curve, rate_curve, unaveraged
 from qod_magics.simulator.readings import Load, loads, readings, times
 from qod_magics.simulator.simulation import Fault, Machine, Metrics, Moves, SimulatedTask, Simulation
 
-#: Corners of a background's curve are kept for so many cores.
+#: Difference in cores from which on a corner of a background's curve is kept.
 BACKGROUND_TOLERANCE = 0.015
 UNTOLD_PERIODS = 3  #: what a recording that does not tell was averaged over
-#: A lag of more than so many periods of input is a backlog, not rows on their way.
+#: Lag in periods of input above which it is a backlog, not rows on their way.
 BACKLOG_PERIODS = 2.0
 #: Steps of the simulation, seconds: short ones where rows are sooner at their reader than a long one takes.
 SHORT_STEP_S, STEP_S = 0.1, 0.25
@@ -53,7 +53,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What came of a fit."""
+    """The result of a fit."""
 
     simulation: Simulation
     findings: tuple[Finding, ...]

@@ -116,7 +116,7 @@ class _Said:
     fresh: Array
     ever: Array  #: whether it ever reported
     lost: Array  #: those whose CPU is lost
-    unread: Array  #: those that reported, but not of what comes now
+    unread: Array  #: those that reported, but not of the present input
 
     def of(self, instances: Array) -> list[Any]:
         """Of these instances, as a row's `extra`."""

@@ -16,7 +16,7 @@ SMOOTHING = 0.15
 
 #: Cycles whose mean rates differ by no more than this share are of one level.
 LEVEL = 0.04
-#: So many cycles between two levels, at most, are taken for a jump; more are a ramp.
+#: Cycles between two levels up to which the change is a step; beyond, it is a ramp.
 JUMP = 2
 
 

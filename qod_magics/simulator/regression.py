@@ -11,7 +11,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Huber's constant: residuals beyond so many standard deviations count less.
+#: Huber's constant: standard deviations beyond which residuals count less.
 HUBER = 1.345
 ROUNDS = 20
 #: Median absolute deviation of a normal distribution, in standard deviations.

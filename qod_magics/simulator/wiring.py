@@ -25,7 +25,7 @@ class Wiring:
     tasks: tuple[SimulatedTask, ...]
     edges: tuple[Edge, ...]
     edge_names: tuple[str, ...]  #: a source's id, or "from>to"
-    sources: int  #: so many edges come from outside
+    sources: int  #: number of edges from outside
     edge_target: Array  #: task by edge
     edge_source: Array  #: task by edge, -1 outside
     instances: tuple[str, ...]

@@ -33,7 +33,7 @@ class Deployer:
     Args:
         cluster: what runs, and where.
         supervisor: starts and stops the instances.
-        metrics: whose history of offsets is told of new topics.
+        metrics: whose history of offsets gets new topics.
         checkpoints: a location that every task manager reaches.
 
     """

@@ -79,7 +79,7 @@ class Instance:
     look: Look | None = None  #: what its plan tells; None: not looked at yet
     meter: Meter = field(default_factory=Meter)
     reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
-    missed: int = 0  #: finished batches whose reports Spark let go of before they were asked for, not told of yet
+    missed: int = 0  #: finished batches whose reports Spark let go of before they were asked for, not in an event yet
     held: MeterReading | None = None  #: the last reading of the run before, held while the new run has none
     failures: int = 0
     retry_at: float = 0.0  #: monotonic

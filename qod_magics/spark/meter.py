@@ -14,7 +14,7 @@ from qod_magics.spark.progress import Batch
 
 #: Reports are to the millisecond: no batch takes less.
 SHORTEST_S = 1e-3
-#: Of so many runs, the last ones, it is known what was taken in.
+#: Latest runs whose batches are remembered as counted.
 RUNS_KEPT = 16
 
 

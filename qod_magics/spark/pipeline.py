@@ -209,7 +209,7 @@ class Workshop:
         read = {
             topic: Read(schemas[topic], names)
             for topic, names in found.items()
-            if corrupt not in names  # it tells of all columns
+            if corrupt not in names  # it says whether any column failed to parse
         }
         return Look(keeps_state=job.aggregates or keeps_state(plan), read=read)
 

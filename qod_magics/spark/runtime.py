@@ -28,7 +28,7 @@ from qod_magics.spark.pipeline import Workshop
 from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager
 
-#: How often a task manager that is removed is looked at anew: what comes to it meanwhile moves on as well.
+#: How often a task manager that is removed is looked at anew: instances that arrive meanwhile move on as well.
 REMOVAL_ROUNDS = 5
 #: So long a task manager that is removed waits for what runs on it to go elsewhere, seconds.
 REMOVAL_S = 60.0

@@ -52,7 +52,7 @@ _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 #: What archives of the server's classes are called.
 ARCHIVE = "task-manager"
 
-#: A query keeps so many reports less one; they have to be asked for before older ones go.
+#: A query keeps one report less than this; they have to be fetched before older ones go.
 REPORTS_KEPT = 64
 
 #: What a query's checkpoint depends on (a state store's format, the number of its partitions) or a reading of ours: the

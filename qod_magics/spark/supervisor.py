@@ -15,7 +15,7 @@ from qod_magics.spark.reason import reason
 from qod_magics.spark.stillness import share
 from qod_magics.spark.task_manager import TaskManager
 
-#: Waits between the restarts of a failing query, seconds; after the last it is given up.
+#: Waits between the restarts of a failing query, seconds; after the last it stays stopped.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: A query that ran for so long has recovered: its failures are forgotten.
 RECOVERED_AFTER_S = 60.0
@@ -27,7 +27,7 @@ UNTOLD_S = 8.0
 STILL_S = 60.0
 #: Over how long the cores of a task manager are looked at, to tell whether they had time for it.
 BUSY_OVER_S = 10.0
-#: A query that is to end, and takes longer, is told of.
+#: Report a stop that takes longer than this, in seconds.
 STOP_S = 20.0
 #: A remote task manager that did not answer for so long is lost.
 SILENCE_S = 15.0
@@ -370,7 +370,7 @@ class Supervisor:
 
     def notice(self, broker_answers: bool = True) -> None:
         """Restart each query in real-time mode that stands still, though Spark calls it active: no failure comes, and
-        its rows wait. One that may only be slow is told of, once. To be called about once a second."""
+        its rows wait. One that may only be slow is reported, once. To be called about once a second."""
         now = time.monotonic()
         running = [i for i in self.cluster.instances.values() if i.state is State.RUNNING and i.mode == "real-time"]
         for instance in running:

@@ -23,14 +23,14 @@ from math import copysign, sqrt
 Vector = tuple[float, ...]  #: of (1 or batches/s, rows read, rows kept)
 Matrix = tuple[Vector, ...]
 
-#: Of what is known in the direction of a reading, so much is left after the next.
+#: Forgetting factor per reading, of what is known in its direction.
 REMEMBERED = 0.9
 #: The same once a change is believed.
 REMEMBERED_AFTER_CHANGE = 0.5
 #: Readings off by more than `HUBER` standard deviations on the same side, one after the other, that make a change.
 CHANGE = 3
 HUBER = 1.345
-#: Standard deviation of a reading's CPU: so many % of one core, and so much of the CPU itself.
+#: Standard deviation of a reading's CPU: in % of one core, and as a share of that CPU.
 NOISE, RELATIVE_NOISE = 0.5, 0.04
 #: The first guess. A query that runs costs some % of a core without a row; a row that is dropped costs a tenth.
 FIXED, FIXED_ERROR = 2.0, 4.0

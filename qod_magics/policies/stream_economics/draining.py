@@ -14,16 +14,16 @@ from qod_magics.policies.stream_economics.load import Load
 from qod_magics.policies.stream_economics.requirements import Requirements, learned
 from qod_magics.policies.stream_economics.topology import Topology
 
-#: So many seconds of input between two reads are the ordinary rest: they are left where they are.
+#: Seconds of input that ordinarily wait between two reads: not drained.
 ALLOWANCE_S = 1.0
-#: A drain begins when so many wait, lest a steady state be thinned for its noise; begun, it goes on to the allowance.
+#: Seconds of input at which a drain begins: above the noise of a steady state. It then goes on to the allowance.
 TRIGGER_S = 2.5
-#: What waits is planned to be gone after so many seconds.
+#: Seconds within which a backlog is planned to be gone.
 DRAIN_S = 10.0
 
 
 class Draining(Evidence):
-    """What waits is part of what there is to do: it is gone within `DRAIN_S` seconds.
+    """Backlogs are part of the load: gone within `DRAIN_S` seconds.
 
     The controller would thin the input of a task behind which it lies, whoever has CPU to spare beside it. Here the CPU
     for a backlog is asked for like any other: those of lower priority give it first.

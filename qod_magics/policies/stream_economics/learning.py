@@ -30,12 +30,12 @@ from qod_magics.policies.stream_economics.cost_fit import CostFit
 #: Of the readings that a ratio (a selectivity, the cost of a task manager) was learned from, so much counts beside the
 #: next.
 REMEMBERED = 0.8
-#: % of one core for each 1000 rows/s is so many microseconds a row.
+#: % of one core for each 1000 rows/s is this many microseconds a row.
 MICROSECONDS = 10.0
 
 #: A share of rows that passed below this is taken for this.
 LEAST_PASSING = 1e-3
-#: A task manager is not taken for more than so many times as dear as another.
+#: Greatest ratio between the costs of two task managers.
 MOST = 4.0
 #: Micro-batches follow one another without a pause while there is CPU to spare. Plans count on batches this far apart,
 #: in seconds, for which rows then wait; and further where batches without rows would take more than half of that time.

@@ -1,6 +1,6 @@
 """What follows from a snapshot before anything is decided, made once a snapshot: explanations speak of it, too. Pure.
 
-`topology` is always that of the snapshot's tasks. What comes back is shared: it is only read.
+`topology` is always that of the snapshot's tasks. Results are shared: do not change them.
 """
 
 from __future__ import annotations

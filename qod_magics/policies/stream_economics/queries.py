@@ -9,7 +9,7 @@ from typing import Any
 from qod_magics.policies.stream_economics.reach import Reach, reached
 from qod_magics.policies.stream_economics.topology import Topology
 
-KEPT = 2048  #: a large set that spans up to so many queries is unpacked once; beyond, memory would be in the way
+KEPT = 2048  #: queries up to which a large set is unpacked once; beyond, it would take too much memory
 
 
 class QueryAccuracies:

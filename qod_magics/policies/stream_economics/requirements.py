@@ -70,7 +70,7 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load, drain_s: float |
     slower or the costs wrong, has that much less for them; what it spends on batches that it need not have, it has
     for them, too.
 
-    With `drain_s`, what waits (`lag_s` in the snapshot) comes in addition, spread over so many seconds.
+    With `drain_s`, backlogs (`lag_s` in the snapshot) are added, spread over that many seconds.
     """
     current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
     full = full_rates(snapshot, topology, load)

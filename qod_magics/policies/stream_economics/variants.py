@@ -20,7 +20,7 @@ def filled() -> LearningStreamEconomics:
 
 
 def drained() -> LearningStreamEconomics:
-    """The same, and backlogs are part of what there is to do."""
+    """The same, and backlogs are part of the load."""
     return LearningStreamEconomics(
         "stream-economics-drained", moves=only_helpful, sharing=max_min_shares, evidence=Draining()
     )
