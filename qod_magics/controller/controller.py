@@ -80,7 +80,7 @@ class Controller:
         self._last: Cycle | None = None
         self._observing: BoundedCall[Observation] = BoundedCall(worker("qod-observe"))
         self._applying: BoundedCall[None] = BoundedCall(worker("qod-apply"))
-        self._glancing: BoundedCall[Mapping[str, float]] = BoundedCall(worker("qod-glance"))
+        self._looking: BoundedCall[Mapping[str, float]] = BoundedCall(worker("qod-look"))
         self._being_applied: tuple[int, Plan, Dials] | None = None
         self._in_force: Dials | None = None
         self._passed: Snapshot | None = None  #: the last one that was valid
@@ -226,42 +226,42 @@ class Controller:
         self._interrupted = True
         self._observing.interrupt()
         self._applying.interrupt()
-        self._glancing.interrupt()
+        self._looking.interrupt()
 
     def close(self) -> None:
         """End the workers and the recording. A later `step` starts them again."""
         self._observing.close()
         self._applying.close()
-        self._glancing.close()
+        self._looking.close()
         self._journal.close()
         self._interrupted = False
 
     @property
-    def glance_s(self) -> float | None:
-        """Seconds between two calls of `glance` that the last plan asks for; None: it asks for none."""
+    def look_s(self) -> float | None:
+        """Seconds between two calls of `look` that the last plan asks for; None: it asks for none."""
         if self._last is None or self._last.plan is None or REACT.name not in self._last.plan.extra:
             return None
         return self.period_s / LOOKS if isinstance(self.runtime, GlancingRuntime) else None
 
-    def glance(self) -> Mapping[str, float]:
+    def look(self) -> Mapping[str, float]:
         """The input rates now, rows/s by source, if they exceed those of the last plan so far that the next
-        cycle should not wait: give it to `step`. Else nothing, as when the runtime has not answered by the next glance.
+        cycle should not wait: give it to `step`. Else nothing, as when the runtime has not answered by the next look.
         Raises nothing that the runtime raises."""
-        last, glance_s = self._last, self.glance_s
-        if glance_s is None or last is None or last.plan is None or last.snapshot is None:
+        last, look_s = self._last, self.look_s
+        if look_s is None or last is None or last.plan is None or last.snapshot is None:
             return {}
         assert isinstance(self.runtime, GlancingRuntime)
-        self._glancing.late()  # too old to decide on
-        if self._glancing.under_way:
+        self._looking.late()  # too old to decide on
+        if self._looking.under_way:
             return {}
-        outcome = self._glancing.call(partial(self.runtime.arrivals, glance_s), glance_s)
+        outcome = self._looking.call(partial(self.runtime.arrivals, look_s), look_s)
         if outcome is None:
             return {}
         arrivals = outcome.value
         if arrivals is None:
-            self._journal.fault("glance-failed", f"arrivals() failed: {describe(outcome.error)}")
+            self._journal.fault("look-failed", f"arrivals() failed: {describe(outcome.error)}")
             return {}
-        self._journal.recovered("glance-failed", "arrivals() works again")
+        self._journal.recovered("look-failed", "arrivals() works again")
         self._watch = self._watch.after(arrivals, planned_rates(last.snapshot), float(last.plan.extra[REACT.name]))
         return arrivals if self._watch.stepped else {}
 

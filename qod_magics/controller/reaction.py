@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from qod_magics.core.snapshot import Snapshot
 
-#: glances a period
+#: looks a period
 LOOKS = 5
 
 #: looks in a row that make a step of the rate, so that a burst makes no plan
@@ -19,7 +19,7 @@ LEAST_STEP = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """The sources whose input has stepped up, and for how many glances in a row.
+    """The sources whose input has stepped up, and for how many looks in a row.
 
     Only rises count: of a fall nothing is lost but some accuracy, for less than a period.
     """

@@ -189,11 +189,11 @@ class ControllerThread:
             if self.controller.period_s != period_s:
                 period_s = self.controller.period_s
                 deadline = max(begun + period_s, clock.monotonic())
-            rest, glance_s = deadline - clock.monotonic(), self.controller.glance_s
+            rest, look_s = deadline - clock.monotonic(), self.controller.look_s
             if rest > 0:
-                if glance_s is None or early:  # one early cycle, then one in time
+                if look_s is None or early:  # one early cycle, then one in time
                     clock.wait(rest, self._wake)
-                elif not clock.wait(min(glance_s, rest), self._wake) and (early := self.controller.glance()):
+                elif not clock.wait(min(look_s, rest), self._wake) and (early := self.controller.look()):
                     deadline, arrivals = clock.monotonic(), early
                 continue
             begun = deadline

@@ -1,4 +1,4 @@
-"""Completion of the magics' lines: commands, options, and the names of streams, instances and task managers. Pure but for `Completion`."""
+"""Completion of the magics' lines: commands, options, streams, instances, task managers. All pure but `Completion`."""
 
 from __future__ import annotations
 

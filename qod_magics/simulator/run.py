@@ -122,7 +122,7 @@ def simulate(
         left_s, arrivals = round(scenario.duration_s / simulation.period_s) * simulation.period_s, _NOTHING
         while left_s > 1e-6:
             before = cluster.now
-            arrivals = _pass(cluster, controller, min(simulation.period_s, left_s), glance=not arrivals)
+            arrivals = _pass(cluster, controller, min(simulation.period_s, left_s), look=not arrivals)
             left_s -= cluster.now - before
             controller.annotate(phase=scenario.phase(min(cluster.now, scenario.duration_s) - 1e-6))
             cycle = controller.step(arrivals)
@@ -141,9 +141,9 @@ def simulate(
     return Run(tuple(cycles), cluster, timed.seconds, thread_time() - begun, mean.by_name())
 
 
-def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, glance: bool) -> Mapping[str, float]:
+def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, look: bool) -> Mapping[str, float]:
     """Let time pass until the next cycle is due, `seconds` at most; what it is early for, if it is."""
-    every_s = controller.glance_s if glance else None
+    every_s = controller.look_s if look else None
     if every_s is None:
         cluster.advance(seconds)
         return _NOTHING
@@ -151,7 +151,7 @@ def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, 
     while passed < seconds - 1e-6:
         cluster.advance(min(every_s, seconds - passed))
         passed += every_s
-        if passed < seconds - 1e-6 and (arrivals := controller.glance()):
+        if passed < seconds - 1e-6 and (arrivals := controller.look()):
             return arrivals
     return _NOTHING
 

@@ -1,7 +1,7 @@
 """Load shedders as parts of a query's plan: Poisson sampling with a probability that every row knows.
 
 Some columns travel through these functions and never reach a recipe: `_u`, what was drawn for the row, `_p` and `_d0`,
-`_d1`, ..., the dials as this row saw them, `_sent`, the weight it arrived with or where it goes. `_weight` = 1 / (probability
+`_d1`, ..., the dials as this row saw them, `_sent`, its weight on arrival or its outlet. `_weight` = 1 / (probability
 with which the row was kept so far) is the user's.
 
 A dial that each row reads by reflection is dear (most of a microsecond where only C1 compiles), and so is a row that is

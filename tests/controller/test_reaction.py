@@ -23,11 +23,11 @@ from tests.simulator.scenarios import scenario
 ABOVE = 1.5
 
 
-def watched(*glances: Mapping[str, float]) -> list[bool]:
-    """After each glance, whether a source has stepped up; 100 rows/s of each were planned with."""
+def watched(*looks: Mapping[str, float]) -> list[bool]:
+    """After each look, whether a source has stepped up; 100 rows/s of each were planned with."""
     watch, found = Watch(), []
-    for glance in glances:
-        watch = watch.after(glance, {"a": 100.0, "b": 100.0}, ABOVE)
+    for look in looks:
+        watch = watch.after(look, {"a": 100.0, "b": 100.0}, ABOVE)
         found.append(watch.stepped)
     return found
 
@@ -50,7 +50,7 @@ def test_a_trickle_and_what_was_not_planned_with_are_none() -> None:
 
 
 class Glanced(Toy):
-    """The toy, which also tells what comes; whoever glances lets it run until then."""
+    """The toy, which also tells what comes; whoever looks lets it run until then."""
 
     def __init__(self, clock: ManualClock, step_at: float) -> None:
         super().__init__(clock, lambda at: 1500.0 if at >= step_at else 500.0, 0.1)
@@ -108,10 +108,10 @@ def test_a_runtime_that_fails_to_tell_changes_nothing() -> None:
     toy = Glanced(clock, 1e9)
     toy.arrivals = lambda over_s: 1 / 0  # type: ignore[method-assign, assignment]
     controller = Controller(toy, Asking(), clock=clock, worker=InlineWorker)
-    assert controller.glance() == {}
+    assert controller.look() == {}
     controller.step()
-    assert controller.glance() == {}
-    assert [e.detail["why"] for e in controller.step().events if e.kind == "glance-failed"]
+    assert controller.look() == {}
+    assert [e.detail["why"] for e in controller.step().events if e.kind == "look-failed"]
 
 
 def test_a_runtime_that_tells_again_is_said_to() -> None:
@@ -121,11 +121,11 @@ def test_a_runtime_that_tells_again_is_said_to() -> None:
     controller = Controller(toy, Asking(), clock=clock, worker=InlineWorker)
     controller.step()
     toy.arrivals = lambda over_s: 1 / 0  # type: ignore[method-assign, assignment]
-    controller.glance()
+    controller.look()
     toy.arrivals = tells  # type: ignore[method-assign]
-    controller.glance()
+    controller.look()
     kinds = [event.kind for event in controller.step().events]
-    assert [kind for kind in kinds if kind.startswith("glance")] == ["glance-failed", "glance-failed-over"]
+    assert [kind for kind in kinds if kind.startswith("look")] == ["look-failed", "look-failed-over"]
 
 
 def test_a_runtime_that_does_not_tell_holds_nobody_up() -> None:
@@ -140,7 +140,7 @@ def test_a_runtime_that_does_not_tell_holds_nobody_up() -> None:
     controller = Controller(toy, Asking(), period_s=0.05)
     try:
         controller.step()
-        assert [controller.glance() for _ in range(2 * SUSTAINED)] == [{}] * (2 * SUSTAINED)
+        assert [controller.look() for _ in range(2 * SUSTAINED)] == [{}] * (2 * SUSTAINED)
         assert not told.is_set()
         assert controller.step().skipped is None
         tell.set()

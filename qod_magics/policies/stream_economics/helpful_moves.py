@@ -14,7 +14,7 @@ MARGIN = 1.2
 
 
 def only_helpful(situation: Situation, movable: Movable) -> Minimums:
-    """A `Moves`: instances that leave go where there is room for their minimums, beside those of the instances that are there.
+    """A `Moves`: instances that leave go where their minimums fit beside those of the instances that are there.
 
     Where there is room for none of them they stay, and their task manager is starved: a move costs a start, and on the
     next task manager it would be the same again. One on which an instance warms up takes nobody.

@@ -27,8 +27,7 @@ from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
 from qod_magics.policies.stream_economics.batch_overhead import BatchOverhead
 from qod_magics.policies.stream_economics.cost_fit import CostFit
 
-#: Of the readings that a ratio (a selectivity, the cost of a task manager) was learned from, so much counts beside the
-#: next.
+#: Forgetting factor per reading, of a ratio (a selectivity, the cost of a task manager).
 REMEMBERED = 0.8
 #: % of one core for each 1000 rows/s is this many microseconds a row.
 MICROSECONDS = 10.0
