@@ -23,7 +23,7 @@ from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.machine.at_exit import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, core_sets
 from qod_magics.policies import policy
-from qod_magics.session import waiting as watching
+from qod_magics.session import waiting
 from qod_magics.session.deployed_streams import Streams
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.provisioning import abandon, launch
@@ -339,7 +339,7 @@ class Session:
     def override(self, name: str, d: float | None) -> None:
         """Hold the non-drop probability of a source or a stream ("from>to") by hand; None gives it back to the plan.
         Raises UsageProblem: there is no such source or stream, or the probability lies outside 0..1."""
-        watching.known(self.shedders, name)
+        waiting.known(self.shedders, name)
         source, _, target = name.rpartition(">")
         self.controller.override((source or None, target), d)
 
@@ -372,7 +372,7 @@ class Session:
             self._view.close()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        if self._ended or not watching.in_kernel():
+        if self._ended or not waiting.in_kernel():
             return {"text/plain": repr(self)}
         bundle = self.view.widget()._repr_mimebundle_(**options)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
@@ -380,13 +380,13 @@ class Session:
 
     async def watch(self, seconds: float = 30.0, show: Show | None = None) -> None:
         """Show the status once a period for this many seconds, in place, while the kernel stays free."""
-        await watching.watch(self, seconds, show)
+        await waiting.watch(self, seconds, show)
 
     async def during(self, injector: Injector, phase: str, show: Show | None = None) -> None:
         """Wait until the injector's scenario comes to `phase`, name the recording's lines after it, and show the
         status once a period until the phase is over, or the injector has ended. Raises UsageProblem: the scenario has
         no such phase."""
-        await watching.during(self, injector, phase, show)
+        await waiting.during(self, injector, phase, show)
 
     async def until_settled(
         self, at_least_s: float = 0.0, quiet_s: float = 30.0, at_most_s: float = 300.0, show: Show | None = None
@@ -396,7 +396,7 @@ class Session:
 
         It takes `at_least_s` seconds at least and `at_most_s` at most. Whether the cluster settled.
         """
-        return await watching.until_settled(self, at_least_s, quiet_s, at_most_s, show)
+        return await waiting.until_settled(self, at_least_s, quiet_s, at_most_s, show)
 
     def inject(
         self, scenario: ScenarioForm, *, cpus: Cores | None = None, record: str | os.PathLike[str] | None = None
