@@ -22,6 +22,7 @@ from qod_magics.spark import server as server_module
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import start_local
 from tests.live.conftest import eventually, new_topic, produce, server_of
+from tests.policies.installed import install
 
 
 def check_counting(session: Session, moving_to: Sequence[str] = ()) -> None:
@@ -78,6 +79,23 @@ def test_all_of_it_runs_on_the_java_of_a_wheel(monkeypatch: pytest.MonkeyPatch, 
             assert ("-XX:TieredStopAtLevel=1" in server.child.command) == c1
         session.pause()
         check_counting(session, moving_to=("tm1", "tm2"))
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_of_another_package_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(tmp_path, monkeypatch)
+    with Session.up(policy_name="alike", period_s=1.0) as session:
+        topic = new_topic(session)
+        session.stream("kept", topic=topic, schema="key LONG", priority=1, min_accuracy=0.5, starting="earliest")
+        produce(session, topic, ({"key": i} for i in range(100)))
+
+        def decided() -> bool:
+            decision = session.last.decision if session.last is not None else None
+            return decision is not None and decision.policy == "alike" and "kept" in decision.plan.desired
+
+        eventually(decided, what="a plan of that policy")
 
 
 # -- Spark -------------------------------------------------------------------------------------------------------------

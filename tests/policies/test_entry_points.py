@@ -9,7 +9,8 @@ import pytest
 
 from qod_magics.__main__ import main
 from qod_magics.errors import UsageProblem
-from qod_magics.policies import GROUP, policy, policy_names
+from qod_magics.policies import policy, policy_names
+from tests.policies.installed import install
 
 SCENARIO = {
     "seed": 1,
@@ -23,17 +24,7 @@ SCENARIO = {
 
 @pytest.fixture(autouse=True)
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As pip leaves a package that has the entry points."""
-    info = tmp_path / "alike-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: alike\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        f"[{GROUP}]\nalike = alike_package:Alike\nbroken = alike_package:Missing\nno-policy = alike_package:Any\n"
-    )
-    source = Path(__file__).with_name("example_policy.py").read_text(encoding="utf-8")
-    assert len(source.splitlines()) < 60
-    (tmp_path / "alike_package.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
+    install(tmp_path, monkeypatch)
 
 
 def test_it_is_one_of_the_policies() -> None:
