@@ -143,7 +143,7 @@ def _cause(task: Task, decision: Decision) -> list[str]:
     priority = restrictions(snapshot)
     related = {name for query in queries_of(snapshot, task.id) for name in above(snapshot, query.id)}
     parts = []
-    moved = [i for i in (*plan.fail, *plan.place) if _task_of(snapshot, i) in related]
+    moved = [i for i in plan.leaving if _task_of(snapshot, i) in related]
     if moved:
         parts.append(
             f"to be moved: {listed(list(dict.fromkeys(moved)))}, so its queries run at their minimum meanwhile"
@@ -182,7 +182,7 @@ def _instance(instance: Instance, decision: Decision) -> list[str]:
         f"{instance.id} runs on {instance.task_manager}, reads {instance.in_rate:.0f} rows/s with {instance.cpu:.1f} %"
         f" of a core"
     ]
-    if instance.id in decision.plan.fail or instance.id in decision.plan.place:
+    if instance.id in decision.plan.leaving:
         target = decision.plan.place.get(instance.id, "another task manager, once there is room")
         parts.append(f"it moves to {target}")
     if instance.warming_up:

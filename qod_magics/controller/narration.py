@@ -38,7 +38,7 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     wanted = in_order(plan.desired, tasks)
     desired = _last_said(said, tasks)
     changed = [t for t in differing(desired, wanted) if abs(wanted[t] - desired[t]) > WORTH_SAYING]
-    told = {name: plan.place.get(name, "") for name in (*plan.fail, *plan.place)}
+    told = {name: plan.place.get(name, "") for name in plan.leaving}
     rows = {each.id: each for each in decision.snapshot.instances} if told else {}
     moving = {name: target for name, target in told.items() if target != rows[name].task_manager}
     moved = [name for name, target in moving.items() if said.moving.get(name) != target]

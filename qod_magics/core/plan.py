@@ -27,6 +27,11 @@ class Plan:
     starved: tuple[str, ...] = ()  #: task managers whose minimum does not fit and nothing can be moved
     extra: Mapping[str, Any] = field(default_factory=nothing)
 
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """The instances that are to run elsewhere: those that fail, then those that only `place` names."""
+        return (*self.fail, *(name for name in self.place if name not in self.fail))
+
     def to_json(self) -> dict[str, Any]:
         """The JSON form: `non_drop` as a list of {"from", "to", "d"}."""
         return {

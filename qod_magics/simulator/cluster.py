@@ -96,7 +96,7 @@ class SimulatedCluster:
         """Turn the dials, `dial_delay_s` from now, and begin the moves. Raises TaskManagerError when one goes to a
         task manager that is not there."""
         self._at(self.now + self.simulation.metrics.dial_delay_s, lambda: self._turn(plan, dials))
-        for name in plan.fail:
+        for name in plan.leaving:
             target = plan.place.get(name)
             instance = self._instance.get(name)
             if target is None or instance is None or not self.engine.running[instance]:

@@ -224,7 +224,7 @@ class SparkRuntime:
         refused = [
             f"dials of {id} not turned: {error}" for id, error in results.items() if isinstance(error, BaseException)
         ]
-        for id in plan.fail:
+        for id in plan.leaving:
             target = plan.place.get(id)
             moving = self.instances.get(id)
             if target is None or moving is None or moving.state is not State.RUNNING or target in self.cluster.leaving:

@@ -154,7 +154,7 @@ class RuntimeContract:
             source = home(seen, "left.1")
             target = next(id for id in managers(seen) if id != source)
             others = {id: home(seen, id) for id in ("src.1", "right.1")}
-            watch.turn(move_left=target)
+            watch.turn(move_left=target, failing=moves == 1)
             event = watch.event("move", harness.start_s, instance="left.1", to=target)
             assert event["from"] == source
             assert 0 < event["took_s"] < harness.start_s

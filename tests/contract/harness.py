@@ -151,12 +151,14 @@ class Watch:
         accept: float = 1.0,
         *,
         move_left: str | None = None,
+        failing: bool = True,
     ) -> None:
-        """Turn the dials of the source, of the two streams and of what `left` accepts; move `left` elsewhere."""
+        """Turn the dials of the source, of the two streams and of what `left` accepts; move `left` elsewhere, where it
+        fails or for another reason."""
         keep: dict[Edge, float] = {(None, SOURCE): source, (SOURCE, LEFT): left, (SOURCE, RIGHT): right}
         desired = {SOURCE: 1.0, LEFT: accept, RIGHT: 1.0}
         place = {} if move_left is None else {f"{LEFT}.1": move_left}
-        plan = Plan({}, desired, keep, fail=tuple(place), place=place)
+        plan = Plan({}, desired, keep, fail=tuple(place) if failing else (), place=place)
         self.harness.runtime.apply(plan, Dials(keep, desired))
 
     def _check_complete(self, seen: Observation) -> None:
