@@ -218,7 +218,7 @@ def _manager(name: str, decision: Decision) -> list[str]:
     warming = [instance.id for instance in here if instance.warming_up]
     if warming:
         parts.append(f"warming up: {listed(warming)}, so it takes no part in sharing and nothing is moved away from it")
-    leaving = [instance.id for instance in here if instance.id in decision.plan.fail]
+    leaving = [instance.id for instance in here if instance.id in decision.plan.leaving]
     if leaving:
         parts.append(f"told to leave it: {listed(leaving)}")
     if name in decision.plan.starved:

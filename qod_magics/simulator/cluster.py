@@ -101,6 +101,8 @@ class SimulatedCluster:
             instance = self._instance.get(name)
             if target is None or instance is None or not self.engine.running[instance]:
                 continue
+            if name not in plan.fail and target == self._home(instance):
+                continue
             self._move_soon(
                 instance, self._up(target), f"{self._home(instance)} can't give its tasks their minimum accuracies"
             )

@@ -230,6 +230,8 @@ class SparkRuntime:
             if target is None or moving is None or moving.state is not State.RUNNING or target in self.cluster.leaving:
                 continue  # what is being removed takes nobody any more: the next plan is made without it
             source = moving.task_manager.id if moving.task_manager else "?"
+            if id not in plan.fail and target == source:
+                continue  # it is there
             try:
                 self.move(id, target, f"{source} can't give its tasks their minimum accuracies")
             except TaskManagerError as error:
