@@ -15,7 +15,7 @@ from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 from qod_magics.errors import SnapshotError
 from tests.policies.snapshots import snapshots
 
-ORACLES = Path(__file__).parents[1] / "data" / "stream_economics_oracles.jsonl"
+ORACLES = Path(__file__).parents[1] / "recorded" / "stream_economics_oracles.jsonl"
 
 GOOD: dict[str, Any] = {
     "task_managers": [{"id": "tm1", "cores": 1, "cpu": 93.5}, {"id": "tm2", "cores": 0.5, "cpu": 0}],

@@ -11,7 +11,7 @@ import pytest
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.policies import policy
 
-ORACLES = Path(__file__).parents[1] / "data" / "stream_economics_oracles.jsonl"
+ORACLES = Path(__file__).parents[1] / "recorded" / "stream_economics_oracles.jsonl"
 CASES = [json.loads(line) for line in ORACLES.read_text(encoding="utf-8").splitlines()]
 
 

@@ -19,7 +19,7 @@ from qod_magics.simulator import Simulation, simulate
 from qod_magics.simulator.fit import Fit, fit
 from tests.simulator.scenarios import scenario
 
-LIVE = Path(__file__).parents[1] / "data" / "taxi_drives.jsonl"
+LIVE = Path(__file__).parents[1] / "recorded" / "taxi_drives.jsonl"
 SEEDS = range(1, 6)
 
 
