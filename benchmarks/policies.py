@@ -10,7 +10,7 @@ For each scenario and policy:
   More than that counts as that, so that one query's plenty does not make up for another's lack.
 - moved: by how much the plan of a query still went up and down at the end, the worst query
 
-`taxi` is the live run of tests/data fitted, with a rate of its own that steps to three times what it was; `random` are
+`taxi` is the live run of tests/recorded fitted, with a rate of its own that steps to three times what it was; `random` are
 small applications on one or two task managers, with noisy readings, and the same step. `paused` are such that need a
 tenth more than there is, without a step: there the broker does not answer for 10 s instead.
 
