@@ -10,8 +10,8 @@ For each scenario and policy:
   More than that counts as that, so that one query's plenty does not make up for another's lack.
 - moved: by how much the plan of a query still went up and down at the end, the worst query
 
-`taxi` is the live run of tests/recorded fitted, with a rate of its own that steps to three times what it was; `random` are
-small applications on one or two task managers, with noisy readings, and the same step. `paused` are such that need a
+`taxi` is the live run of tests/recorded fitted, with a rate of its own that steps to three times what it was; `random`
+are small applications on one or two task managers, with noisy readings, and the same step. `paused` are such that need a
 tenth more than there is, without a step: there the broker does not answer for 10 s instead.
 
 Medians, the worst in brackets.
@@ -37,8 +37,8 @@ from qod_magics.policies import policy_names
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.fit import fit
 from qod_magics.simulator.simulation import Fault
-from tests.closed_loop.runs import Watched, watch
-from tests.closed_loop.truth import Truth
+from qod_magics.testing.runs import Watched, watch
+from qod_magics.testing.truth import Truth
 
 ROOT = Path(__file__).resolve().parents[1]
 STEP_S, END_S, FACTOR = 100.0, 220.0, 3.0
@@ -74,7 +74,7 @@ def stepped(simulation: Simulation, factor: float = FACTOR) -> Simulation:
 
 def taxi(seed: int) -> Simulation:
     """Taxi Drives as it ran live, on one task manager: at ease before the step, overloaded after it."""
-    lines = [json.loads(line) for line in (ROOT / "tests" / "data" / "taxi_drives.jsonl").open("rb")]
+    lines = [json.loads(line) for line in (ROOT / "tests" / "recorded" / "taxi_drives.jsonl").open("rb")]
     found = fit(lines).simulation
     quiet = replace(found.machines[0], background=PiecewiseLinear.constant(found.machines[0].background.rate(60.0)))
     topics = tuple(replace(feed, rate=PiecewiseLinear.constant(TAXI_RATE)) for feed in found.scenario.topics)

@@ -272,6 +272,7 @@ ROOMS = {
     "kafka": {"data", "jvm", "machine"},
     "spark": {"application", "core", "jvm", "kafka", "machine"},
     "recordings": {"controller", "core", "policies"},
+    "testing": {"controller", "core", "simulator"},
     "simulator": {"controller", "core", "data", "kafka", "policies", "recordings"},
     "qod_widgets": {"machine", "recordings"},
 }

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from qod_magics.simulator import Simulation
-from tests.closed_loop.runs import replay
+from qod_magics.testing.runs import replay
 
 Check = Callable[[Simulation], list[str]]
 

@@ -13,8 +13,8 @@ import pytest
 
 from qod_magics.policies import policy_names
 from qod_magics.simulator import Simulation
-from tests.closed_loop import verdicts
-from tests.closed_loop.runs import Watched, watch
+from qod_magics.testing import invariants
+from qod_magics.testing.runs import Watched, watch
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 LAST = 8
@@ -52,8 +52,8 @@ def test_every_scenario_is_replayed_and_told_of():
 @beyond()
 def test_what_is_measured_beside_the_tasks_does_not_keep_a_plan_alternating(policy):
     run = replayed("alternating", policy)
-    assert not verdicts.oscillating(run, LAST)
-    assert not verdicts.unsettled(run, LAST)
+    assert not invariants.oscillating(run, LAST)
+    assert not invariants.unsettled(run, LAST)
 
 
 @beyond(LITERAL)
@@ -66,46 +66,46 @@ def test_a_query_that_is_shed_to_nothing_comes_back_by_degrees(policy):
 @beyond(LITERAL, FITTED)
 def test_an_instance_that_is_alone_where_it_is_stays_there(policy):
     run = replayed("alone", policy)
-    sure(verdicts.minimums_fit(run))
-    assert not verdicts.back_and_forth(run)
+    sure(invariants.minimums_fit(run))
+    assert not invariants.back_and_forth(run)
 
 
 @beyond(LITERAL, FITTED)
 def test_nothing_moves_where_no_move_can_help(policy):
     run = replayed("cascade", policy)
     sure(not run.truth.some_placement_fits(run.truth.minimum(), run.looks[-1].at_s, margin=1.0))
-    assert not verdicts.back_and_forth(run)
+    assert not invariants.back_and_forth(run)
 
 
 @beyond(LITERAL, FITTED, FILLED, DRAINED)
 def test_a_minimum_that_fits_elsewhere_does_not_wait_for_a_warm_up_to_time_out(policy):
     run = replayed("stalled", policy)
     sure(run.truth.some_placement_fits(run.truth.minimum(), run.looks[-1].at_s, margin=0.9))
-    assert not verdicts.below_minimum(run, 6)
+    assert not invariants.below_minimum(run, 6)
 
 
 @beyond(LITERAL)
 def test_a_backlog_does_not_drive_instances_away_from_where_the_minimums_fit(policy):
     run = replayed("exodus", policy)
-    sure(not verdicts.stalled(run))
+    sure(not invariants.stalled(run))
     sure(run.truth.some_placement_fits(run.truth.minimum(), run.looks[-1].at_s))
-    assert not verdicts.back_and_forth(run)
+    assert not invariants.back_and_forth(run)
 
 
 @beyond(LITERAL)
 def test_a_plan_settles_where_there_are_fixed_costs(policy):
-    assert not verdicts.unsettled(replayed("climb", policy), LAST)
+    assert not invariants.unsettled(replayed("climb", policy), LAST)
 
 
 @beyond(LITERAL)
 def test_a_plan_does_not_alternate_between_two_that_are_both_steady(policy):
-    assert not verdicts.oscillating(replayed("interleaved", policy), LAST)
+    assert not invariants.oscillating(replayed("interleaved", policy), LAST)
 
 
 @beyond(LITERAL)
 def test_a_restart_at_half_load_sheds_nothing_a_minute_later(policy):
     run = replayed("apart", policy)
-    sure(verdicts.all_fits(run))
+    sure(invariants.all_fits(run))
     (fault,) = run.simulation.faults
     later = [c.plan for c, look in zip(run.cycles, run.looks, strict=True) if look.at_s > fault.at_s + 60 and c.plan]
     assert all(plan.desired["t2"] == 1.0 for plan in later)
@@ -113,26 +113,26 @@ def test_a_restart_at_half_load_sheds_nothing_a_minute_later(policy):
 
 @beyond(LITERAL)
 def test_task_managers_with_nearly_the_same_slack_do_not_take_turns(policy):
-    assert not verdicts.unsettled(replayed("tied", policy), LAST)
+    assert not invariants.unsettled(replayed("tied", policy), LAST)
 
 
 @beyond(LITERAL)
 def test_a_plan_settles_where_a_task_joins_sources_that_are_shed_differently(policy):
-    assert not verdicts.unsettled(replayed("joined", policy), LAST)
+    assert not invariants.unsettled(replayed("joined", policy), LAST)
 
 
 @beyond(LITERAL)
 def test_accuracy_is_full_again_after_an_overload_where_a_task_joins_what_joins(policy):
     run = replayed("nested", policy)
-    sure(verdicts.all_fits(run) and verdicts.minimums_fit(run, at_s=60.0) and not verdicts.stalled(run))
-    assert not verdicts.still_shedding(run, LAST)
+    sure(invariants.all_fits(run) and invariants.minimums_fit(run, at_s=60.0) and not invariants.stalled(run))
+    assert not invariants.still_shedding(run, LAST)
 
 
 @beyond(LITERAL)
 def test_accuracy_is_full_again_without_a_task_manager_where_a_task_joins_what_joins(policy):
     run = replayed("halfway", policy)
-    sure(verdicts.all_fits(run) and verdicts.minimums_fit(run) and not verdicts.stalled(run))
-    assert not verdicts.still_shedding(run, LAST)
+    sure(invariants.all_fits(run) and invariants.minimums_fit(run) and not invariants.stalled(run))
+    assert not invariants.still_shedding(run, LAST)
 
 
 def test_with_two_reports_a_period_it_sheds_nothing():

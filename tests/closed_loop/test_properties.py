@@ -16,10 +16,10 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from qod_magics.simulator import Simulation
-from tests.closed_loop import verdicts
+from qod_magics.testing import invariants
+from qod_magics.testing.runs import watch
+from qod_magics.testing.scenarios import PERIOD_S, dags, faulty, few, simulations, twins
 from tests.closed_loop.examples import BEST, EXAMPLES, EXAMPLES_OF_BEST, LITERAL, for_all
-from tests.closed_loop.runs import watch
-from tests.closed_loop.scenarios import PERIOD_S, dags, faulty, few, simulations, twins
 
 SETTLED = 8  #: cycles at the end of a run
 QUICK = 1.3  #: cost of a row just after a start; `alone` shows what more does
@@ -30,7 +30,7 @@ ROUGH = [(0.0, 0.3), (20.0, 1.0), (40.0, 0.5), (40.0, 0.9), (60.0, 0.0), (70.0, 
 @EXAMPLES
 def test_rows_and_cpu_are_conserved(examples, policy):
     def check(simulation: Simulation) -> list[str]:
-        return verdicts.books(watch(simulation))
+        return invariants.books(watch(simulation))
 
     for_all(
         simulations(ROUGH, 100.0, few(0.3, 3.0), late=(20.0, 45.0), fitting=False), examples, check, "books", policy
@@ -41,12 +41,12 @@ def test_rows_and_cpu_are_conserved(examples, policy):
 def test_every_query_has_its_minimum_and_instances_rest_where_the_minimums_fit(examples, policy):
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
-        assume(verdicts.minimums_fit(run) and not verdicts.stalled(run))
-        assume(policy != LITERAL or not verdicts.tight(run))
+        assume(invariants.minimums_fit(run) and not invariants.stalled(run))
+        assume(policy != LITERAL or not invariants.tight(run))
         return [
-            *verdicts.below_minimum(run, SETTLED),
-            *verdicts.moving(run, SETTLED),
-            *verdicts.back_and_forth(run),
+            *invariants.below_minimum(run, SETTLED),
+            *invariants.moving(run, SETTLED),
+            *invariants.back_and_forth(run),
         ]
 
     for_all(
@@ -61,8 +61,8 @@ def test_a_plan_settles_under_constant_load_where_cpu_is_proportional_to_accurac
 
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
-        assume(verdicts.minimums_fit(run) and not verdicts.stalled(run))
-        return verdicts.unsettled(run, SETTLED)
+        assume(invariants.minimums_fit(run) and not invariants.stalled(run))
+        return invariants.unsettled(run, SETTLED)
 
     proportional = simulations(
         CONSTANT,
@@ -82,8 +82,8 @@ def test_a_plan_that_knows_the_costs_settles_under_any_constant_load(examples):
 
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
-        assume(verdicts.minimums_fit(run) and not verdicts.stalled(run))
-        return verdicts.unsettled(run, SETTLED)
+        assume(invariants.minimums_fit(run) and not invariants.stalled(run))
+        return invariants.unsettled(run, SETTLED)
 
     any_load = simulations(CONSTANT, 130.0, few(0.3, 3.0), late=(20.0,), slowdown=QUICK)
     for_all(any_load, examples, check, "settled-best", BEST)
@@ -94,7 +94,7 @@ def test_no_instance_comes_back_within_a_minute_under_constant_load(examples):
     """Whether or not the minimums fit, and however much dearer rows are just after a move."""
 
     def check(simulation: Simulation) -> list[str]:
-        return verdicts.returned(watch(simulation), 60.0)
+        return invariants.returned(watch(simulation), 60.0)
 
     any_load = simulations(CONSTANT, 130.0, few(0.3, 3.0), machines=st.integers(2, 3), late=(20.0, 45.0), fitting=False)
     for_all(any_load, examples, check, "returned", BEST)
@@ -104,8 +104,8 @@ def test_no_instance_comes_back_within_a_minute_under_constant_load(examples):
 def test_a_higher_priority_is_served_no_worse(examples, policy):
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
-        assume(verdicts.minimums_fit(run) and any(verdicts.comparable(run)) and not verdicts.stalled(run))
-        return verdicts.inverted(run, SETTLED)
+        assume(invariants.minimums_fit(run) and any(invariants.comparable(run)) and not invariants.stalled(run))
+        return invariants.inverted(run, SETTLED)
 
     for_all(
         simulations(
@@ -121,10 +121,10 @@ def test_a_higher_priority_is_served_no_worse(examples, policy):
 @EXAMPLES
 def test_accuracy_is_full_again_after_an_overload(examples, policy):
     def check(simulation: Simulation) -> list[str]:
-        assume(policy != LITERAL or not verdicts.nested(simulation))
+        assume(policy != LITERAL or not invariants.nested(simulation))
         run = watch(simulation)
-        assume(verdicts.all_fits(run) and verdicts.minimums_fit(run, at_s=60.0) and not verdicts.stalled(run))
-        return verdicts.still_shedding(run, SETTLED)
+        assume(invariants.all_fits(run) and invariants.minimums_fit(run, at_s=60.0) and not invariants.stalled(run))
+        return invariants.still_shedding(run, SETTLED)
 
     curve = [(0.0, 0.2), (30.0, 0.2), (30.0, 1.0), (70.0, 1.0), (70.0, 0.2)]
     for_all(simulations(curve, 150.0, few(0.8, 3.0), slowdown=QUICK), examples, check, "recovery", policy)
@@ -133,11 +133,11 @@ def test_accuracy_is_full_again_after_an_overload(examples, policy):
 @EXAMPLES
 def test_lag_is_bounded_with_the_controller_and_grows_without(examples, policy):
     def check(simulation: Simulation) -> list[str]:
-        assume(verdicts.overloaded(simulation))
+        assume(invariants.overloaded(simulation))
         run = watch(simulation)
-        assume(verdicts.minimums_fit(run) and not verdicts.stalled(run))
+        assume(invariants.minimums_fit(run) and not invariants.stalled(run))
         free = watch(replace(simulation, controlled=False))
-        return [*verdicts.late(run, SETTLED), *verdicts.not_growing(free, SETTLED)]
+        return [*invariants.late(run, SETTLED), *invariants.not_growing(free, SETTLED)]
 
     for_all(simulations(CONSTANT, 110.0, few(1.3, 3.0), slowdown=QUICK), examples, check, "lag", policy)
 
@@ -148,13 +148,13 @@ def test_faults_are_survived_and_accuracy_recovers(examples, policy):
 
     def check(simulation: Simulation) -> list[str]:
         run = watch(simulation)
-        wrong = [*verdicts.books(run), *verdicts.unexplained(run)]
+        wrong = [*invariants.books(run), *invariants.unexplained(run)]
         assert not wrong, wrong
-        if verdicts.stalled(run) or (policy == LITERAL and verdicts.nested(simulation)):
+        if invariants.stalled(run) or (policy == LITERAL and invariants.nested(simulation)):
             return []
-        if verdicts.all_fits(run):
-            return verdicts.still_shedding(run, SETTLED)
-        return verdicts.below_minimum(run, SETTLED) if verdicts.minimums_fit(run) else []
+        if invariants.all_fits(run):
+            return invariants.still_shedding(run, SETTLED)
+        return invariants.below_minimum(run, SETTLED) if invariants.minimums_fit(run) else []
 
     slowdown = QUICK if policy == LITERAL else 2.0
     twice_a_period = simulations(CONSTANT, 240.0, st.just(0.5), report_s=PERIOD_S / 2, slowdown=slowdown)

@@ -12,7 +12,7 @@ import numpy as np
 from qod_magics.controller import Cycle
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate
 from qod_magics.simulator.engine import unbalanced
-from tests.closed_loop.truth import Truth
+from qod_magics.testing.truth import Truth
 
 #: Where the scenario of a failing example is left.
 FAILING = Path("build/closed-loop")

@@ -7,8 +7,8 @@ from itertools import pairwise, permutations
 
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.simulation import SimulatedTask
-from tests.closed_loop.runs import Watched
-from tests.closed_loop.truth import MARGIN, Truth
+from qod_magics.testing.runs import Watched
+from qod_magics.testing.truth import MARGIN, Truth
 
 #: A sample of rows, and a period's edge, move a measured accuracy by so much.
 TOLERANCE = 0.03
