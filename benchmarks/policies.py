@@ -11,8 +11,8 @@ For each scenario and policy:
 - moved: by how much the plan of a query still went up and down at the end, the worst query
 
 `taxi` is the live run of tests/recorded fitted, with a rate of its own that steps to three times what it was; `random`
-are small applications on one or two task managers, with noisy readings, and the same step. `paused` are such that need a
-tenth more than there is, without a step: there the broker does not answer for 10 s instead.
+are small applications on one or two task managers, with noisy readings, and the same step. `paused` are such that need
+a tenth more than there is, without a step: there the broker does not answer for 10 s instead.
 
 Medians, the worst in brackets.
 """
