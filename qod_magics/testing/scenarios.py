@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ STEP_S = 0.5
 #: None is 0: what is shed to nothing comes back in full (tests/scenarios/README.md).
 MINIMUMS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 
-Draw = Callable[[st.SearchStrategy[Any]], Any]
+Draw = st.DrawFn
 Points = Sequence[tuple[float, float]]
 
 
