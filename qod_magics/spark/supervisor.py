@@ -312,7 +312,7 @@ class Supervisor:
                 )
             for instance in orphans:
                 instance.forsake()
-            begin(manager.close, f"burying-{manager.id}")
+            begin(manager.close, f"closing-{manager.id}")
         for instance in list(self.cluster.instances.values()):
             home = instance.task_manager
             if instance.state is State.RUNNING and home is not None and home.id not in self.cluster.task_managers:

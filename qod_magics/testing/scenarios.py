@@ -126,7 +126,7 @@ def simulations(
     topics = [task["topic"] for task in drawn if "topic" in task]
     rates = {topic: draw(st.sampled_from((500.0, 1000.0, 2000.0))) for topic in topics}
     count = draw(st.integers(1, 3) if machines is None else machines)
-    events = []
+    events: list[dict[str, Any]] = []
     for number in range(2, count + 1):
         joins = draw(st.sampled_from((0.0, *late)))
         if joins:
@@ -171,7 +171,12 @@ def faulty(draw: Draw, sound: st.SearchStrategy[Simulation]) -> Simulation:
         left = [name for name in machines if name not in lost]
         kinds = ["query-failure", "slow-metrics", "broker-pause", *(["task-manager-lost"] if len(left) > 1 else [])]
         kind = draw(st.sampled_from(kinds))
-        targets = {"query-failure": instances, "slow-metrics": left, "task-manager-lost": left, "broker-pause": [None]}
+        targets: dict[str, list[Any]] = {
+            "query-failure": instances,
+            "slow-metrics": left,
+            "task-manager-lost": left,
+            "broker-pause": [None],
+        }
         target = draw(st.sampled_from(targets[kind]))
         at_s = float(draw(st.integers(40, 60)))
         faults.append(Fault(at_s, kind, target, float(draw(st.integers(1, 20))) if kind in LASTING else 0.0))

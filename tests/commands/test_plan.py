@@ -16,7 +16,7 @@ from qod_magics.__main__ import main as run
 from qod_magics.commands.plan import main
 
 ROOT = Path(__file__).parents[2]
-ORACLES = ROOT / "tests" / "data" / "stream_economics_oracles.jsonl"
+ORACLES = ROOT / "tests" / "recorded" / "stream_economics_oracles.jsonl"
 CASES: list[dict[str, Any]] = [json.loads(line) for line in ORACLES.read_text(encoding="utf-8").splitlines()]
 
 

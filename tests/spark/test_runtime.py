@@ -123,7 +123,7 @@ def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime, monkeyp
     monkeypatch.setattr(Deployment, "check", lambda *_: {})
     monkeypatch.setattr(Deployment, "adopt", lambda *_: set())
     monkeypatch.setattr(type(runtime.cluster), "workshop", lambda _: None)
-    monkeypatch.setattr(runtime.metrics, "sample", runtime.supervisor.bury)
+    monkeypatch.setattr(runtime.metrics, "sample", runtime.supervisor.recover_lost)
     monkeypatch.setattr(runtime.cluster, "place", lambda unplaced, *_: {one.instance: "tm1" for one in unplaced})
     monkeypatch.setattr(
         runtime.supervisor, "start", lambda instance, manager: started.append((instance.id, manager.id))

@@ -16,6 +16,9 @@ from qod_magics.policies.stream_economics.topology import Topology
 class Evidence:
     """Each method is one place of a cycle where evidence may change what is decided; these change nothing."""
 
+    def __repr__(self) -> str:
+        return type(self).__name__
+
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
         """`snapshot` with what is known now in its optional fields, and the memory for the next call; None at first."""
         return snapshot, memory
