@@ -9,7 +9,7 @@ import subprocess  # noqa: F401  # which goes by the platform when it is importe
 import sys
 from pathlib import Path
 
-WATCHDOG = Path(__file__).parents[2] / "qod_magics" / "jvm" / "watchdog.py"
+WATCHDOG = Path(__file__).parents[2] / "qod_magics" / "machine" / "watchdog.py"
 
 if __name__ == "__main__":
     listdir = os.listdir

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qod_magics.jvm import child
+from qod_magics.machine import child
 from qod_magics.session.session import Session
 from qod_magics.spark.cpu import ProcessMeter
 from tests.live import elsewhere
