@@ -1,7 +1,7 @@
 """Which columns of its JSON input a plan reads: the others need not be parsed. Pure.
 
 Spark prunes the columns of files, but parses every field of a JSON text in a Kafka record, also those that a query
-never uses: numbers, timestamps and texts, for a third of what a windowed query costs a row.
+never uses: of a windowed query that reads four of eleven columns, a sixth of what a row costs.
 """
 
 from __future__ import annotations
