@@ -51,7 +51,8 @@ def policy(name: str = DEFAULT_POLICY) -> Policy:
     try:
         made = found.load()()
     except Exception as error:
-        raise UsageProblem(f"the policy {name!r} ({found.value}) can't be made: {error}") from error
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise UsageProblem(f"the policy {name!r} ({found.value}) can't be made: {why}") from error
     if not isinstance(made, Policy):
         raise UsageProblem(f"{found.value} makes no policy: it needs a `name` and `decide(snapshot, state)`")
     return made

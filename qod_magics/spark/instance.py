@@ -17,7 +17,7 @@ from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.dial import DialBoard, DialReading
 from qod_magics.spark.meter import Meter, MeterReading
-from qod_magics.spark.pipeline import Job, Look, Workshop
+from qod_magics.spark.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.progress import Batch, batch_of
 from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.reason import reason
@@ -76,7 +76,7 @@ class Instance:
     run_id: str | None = None
     mode: str | None = None  #: "real-time" or "micro-batch"
     mode_why: str = ""
-    look: Look | None = None  #: what its plan tells; None: not looked at yet
+    facts: PlanFacts | None = None  #: what its plan tells; None: not looked at yet
     meter: Meter = field(default_factory=Meter)
     reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
     missed: int = 0  #: finished batches whose reports Spark let go of before they were asked for, not in an event yet
@@ -146,9 +146,9 @@ class Instance:
             task_manager.turn(dials)
             workshop = Workshop(task_manager.spark, board, task_manager.reading, task_manager.dials, kafka)
             try:
-                if self.look is None:
-                    self.look = workshop.look_at(self.job)
-                refusal = self._against_realtime(self.look)
+                if self.facts is None:
+                    self.facts = workshop.plan_facts(self.job)
+                refusal = self._against_realtime(self.facts)
             except QodError:
                 raise
             except Exception as error:
@@ -175,7 +175,7 @@ class Instance:
             except Exception as error:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
 
-    def _against_realtime(self, look: Look) -> str:
+    def _against_realtime(self, facts: PlanFacts) -> str:
         """Why it runs in micro-batches; "" where it runs in real-time mode, or that is to be tried. Raises
         TaskManagerError where real-time mode was asked for, and is out of the question."""
         refusal = self.job.only_microbatch or self.no_realtime
@@ -189,7 +189,7 @@ class Instance:
             return refusal
         if self.job.max_latency_s is not None and self.job.max_latency_s < BATCH_LATENCY_S:
             return ""
-        return STATE_IN_BATCHES if look.keeps_state else ""
+        return STATE_IN_BATCHES if facts.keeps_state else ""
 
     def _end_before(self, task_manager: TaskManager) -> None:
         """Two runs at once would write their rows twice: the one before has to end."""
@@ -206,7 +206,7 @@ class Instance:
 
     def _begin(self, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, why: str = "") -> None:
         trigger = self.job.trigger_s
-        read = self.look.read if self.look is not None else {}
+        read = self.facts.read if self.facts is not None else {}
         last: Exception | None = None
         for output_mode in self._output_modes(realtime):
             try:

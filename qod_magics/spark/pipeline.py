@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -96,7 +97,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PlanFacts:
     """What a job's plan tells."""
 
     keeps_state: bool
@@ -193,7 +194,7 @@ class Workshop:
         with job.build(spark, inputs, lambda rows: self._weighed(job, rows)) as rows:
             yield rows
 
-    def look_at(self, job: Job) -> Look:
+    def plan_facts(self, job: Job) -> PlanFacts:
         """What its plan tells; nothing where Spark explains none, as of SQL texts over views."""
         with self.result(job) as rows:
             try:
@@ -201,8 +202,13 @@ class Workshop:
             except Exception as error:
                 if type(error).__name__ != "AnalysisException":
                     raise
-                return Look(keeps_state=job.aggregates)
-        schemas = {feed.topic: self._struct(feed.schema) for feed in job.feeds if feed.schema is not None}
+                return PlanFacts(keeps_state=job.aggregates)
+        times = Counter(feed.topic for feed in job.feeds)  # a plan tells feeds of one topic not apart
+        schemas = {
+            feed.topic: self._struct(feed.schema)
+            for feed in job.feeds
+            if feed.schema is not None and times[feed.topic] == 1
+        }
         columns = {f"shed.{topic}": schema.names for topic, schema in schemas.items()}
         found = {name.removeprefix("shed."): names for name, names in columns_read(plan, columns).items()}
         corrupt = self.spark.conf.get("spark.sql.columnNameOfCorruptRecord")
@@ -211,7 +217,7 @@ class Workshop:
             for topic, names in found.items()
             if corrupt not in names  # it says whether any column failed to parse
         }
-        return Look(keeps_state=job.aggregates or keeps_state(plan), read=read)
+        return PlanFacts(keeps_state=job.aggregates or keeps_state(plan), read=read)
 
     def _struct(self, schema: str | StructType) -> StructType:
         if not isinstance(schema, str):

@@ -51,7 +51,7 @@ class Truth:
         return dict.fromkeys(self.tasks, 1.0)
 
     def minimum(self) -> dict[str, float]:
-        """MinAc of every task: the most that one of its queries asks for at least."""
+        """MinAc of every task: the highest minimum accuracy of its queries."""
         return self.upwards({task.id: task.min_accuracy or 0.0 for task in self.queries})
 
     def upwards(self, queries: Accuracies) -> dict[str, float]:

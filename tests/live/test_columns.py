@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ from qod_magics.session.session import Session
 from qod_magics.spark.columns import columns_read
 from qod_magics.spark.connection import connect, let_go
 from qod_magics.spark.narrow import plan_of
-from qod_magics.spark.pipeline import parsed
+from qod_magics.spark.pipeline import Feed, Job, Weigh, parsed
 from tests.live.conftest import PATIENCE_S, server_of
 
 if TYPE_CHECKING:
@@ -80,3 +81,24 @@ def test_what_is_read_is_found_and_what_is_not_read_does_not_matter(spark: Spark
     assert less.schema == whole.schema
     assert sorted(map(str, less.collect())) == sorted(map(str, whole.collect()))
     assert {name[0] for name in found} == set(read)
+
+
+@contextmanager
+def union_of_firsts(_spark: SparkSession, inputs: Mapping[str, DataFrame], _weigh: Weigh) -> Iterator[DataFrame]:
+    """The first column of each input."""
+    first, *others = [rows.select(F.col(rows.columns[0]).alias("first")) for rows in inputs.values()]
+    for other in others:
+        first = first.union(other)
+    yield first
+
+
+@pytest.mark.parametrize("second", ["one", "other"])
+def test_feeds_of_one_topic_are_parsed_whole_each_by_its_own_schema(cluster: Session, second: str) -> None:
+    feeds = tuple(
+        Feed(name, (name,), topic, (0,), {}, schema, False)
+        for name, topic, schema in (("a", "one", "a INT, b INT"), ("x", second, "x INT, y INT"))
+    )
+    job = Job("t", "t.1", 0, feeds, union_of_firsts, (), (), None, None, None)
+    found = cluster.runtime.workshop().plan_facts(job).read
+    wanted = {} if second == "one" else {"one": {"a"}, "other": {"x"}}
+    assert {topic: read.columns for topic, read in found.items()} == wanted
