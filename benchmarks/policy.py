@@ -169,7 +169,7 @@ def _measure(shape: str, load: str, priorities: int, n: int, seconds: float) -> 
     first = median(times(given, seconds / 2, first=True))
     took = times(given, seconds)
     middle, p99 = median(took), quantiles(took, n=100, method="inclusive")[98]
-    fails = len(policy("stream-economics").decide(given, None)[0].fail)
+    fails = len(policy("stream-economics").decide(given, None)[0].leaving)
     print(
         f"{shape:<10}{load:<10}{priorities:>10}{n:>7}{first:>9.2f}{middle:>9.2f}{p99:>9.2f}{fails:>7}",
         flush=True,

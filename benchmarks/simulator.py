@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qod_magics.controller import Controller, InlineWorker, ManualClock
 from qod_magics.core.plan import Plan
+from qod_magics.core.policy import placer_of
 from qod_magics.core.runtime import Observation
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.kafka.rates import PiecewiseLinear
@@ -127,9 +128,9 @@ def cycles(
     """
     given = simulation(tasks, 160.0, managers, cores)
     clock = ManualClock()
-    cluster = SimulatedCluster(given, clock)
-    runtime = Watched(cluster)
     decider = Timed()
+    cluster = SimulatedCluster(given, clock, placer_of(policy("stream-economics")))
+    runtime = Watched(cluster)
     controller = Controller(runtime, decider, period_s=given.period_s, clock=clock, worker=InlineWorker)
     decided, whole, observed = [], [], []
     for number in range(SETTLING + count):
@@ -150,7 +151,7 @@ class Watched:
     """A simulated cluster that notes how long it takes to be observed, in ms of CPU."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
-        self.apply = cluster.apply
+        self.apply, self.supports = cluster.apply, cluster.supports
         self._observe: Callable[[], Observation] = cluster.observe
         self.took_ms = 0.0
 

@@ -264,7 +264,7 @@ def test_the_deciding_layers_are_pure(layer: str) -> None:
 ROOMS = {
     "core": set(),
     "policies": {"core"},
-    "controller": {"core", "policies"},
+    "controller": {"core"},
     "machine": set(),
     "data": set(),
     "application": set(),
@@ -278,6 +278,14 @@ ROOMS = {
 }
 #: These are above all others; the one must not know the other's contents, but for the arguments of a command line.
 ABOVE = {"session", "notebook", "commands"}
+
+
+def test_policies_are_known_by_name_only() -> None:
+    packages = {
+        f"qod_magics.policies.{path.name}" for path in (ROOT / "qod_magics" / "policies").iterdir() if path.is_dir()
+    }
+    outside = [path for path in modules("qod_magics") if "policies" not in path.parts]
+    assert offences([*outside, *modules("widgets")], packages) == []
 
 
 def name_of(path: Path) -> str:

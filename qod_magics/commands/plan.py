@@ -10,6 +10,8 @@ from io import TextIOWrapper
 from time import perf_counter
 from typing import Any, TextIO
 
+from qod_magics.core.accuracy import current_accuracy
+from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.policy import Policy
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.core.wording import show
@@ -68,7 +70,7 @@ def _plan_all(path: str, chosen: str | None, timing: bool) -> None:
             began = perf_counter()
             plan, states[by] = policies[by].decide(snapshot, states.get(by))
             took = perf_counter() - began
-            answer = plan.to_json()
+            answer = plan_to_json(plan, current_accuracy(snapshot))
             if timing:
                 answer["policy_ms"] = round(took * 1000, 3)
             print(json.dumps(answer), flush=path == "-")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from operator import gt
 
-from qod_magics.controller.dag import Dag
+from qod_magics.core.dag import Dag
 from qod_magics.core.keyed import Keyed
 from qod_magics.core.optional import BACKLOG
 from qod_magics.core.plan import Plan

@@ -16,14 +16,15 @@ from qod_magics.controller.cycle import RESERVED, Cycle, Decision
 from qod_magics.controller.dials import dials, hold, opened, overridden
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
-from qod_magics.controller.plan_check import check_plan
+from qod_magics.controller.plan_check import check_plan, refusals
 from qod_magics.controller.reaction import LOOKS, Watch, planned_rates
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
+from qod_magics.core.accuracy import current_accuracy
 from qod_magics.core.optional import DRAIN, REACT
 from qod_magics.core.plan import Edge, Plan
-from qod_magics.core.policy import LearningPolicy, Policy
-from qod_magics.core.runtime import Dials, GlancingRuntime, Measured, Observation, Runtime
+from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
+from qod_magics.core.runtime import Dials, GlancingRuntime, Measured, Observation, PlacingRuntime, Runtime
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_to_json
 from qod_magics.core.validation import check_snapshot
@@ -72,9 +73,7 @@ class Controller:
         self.period_s = period_s
         self.observe_timeout_s = observe_timeout_s
         self.apply_timeout_s = apply_timeout_s
-        self._policy = policy
-        self._state: Any = None
-        self._memory: Any = None  #: of a policy that learns
+        self.policy = policy
         self._paused = False
         self._interrupted = False
         self._last: Cycle | None = None
@@ -128,7 +127,11 @@ class Controller:
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        self._policy, self._state, self._memory = policy, None, None
+        self._policy = policy
+        self._state: Any = None
+        self._memory: Any = None  #: of a policy that learns
+        if isinstance(self.runtime, PlacingRuntime):
+            self.runtime.place_by(placer_of(policy))
 
     @property
     def recording(self) -> Recording | None:
@@ -287,8 +290,6 @@ class Controller:
             paused = self._paused
             cycle = replace(cycle, paused=paused, decision=found, applied=not paused and self._apply(found))
         cycle = journal.tell(cycle)
-        if cycle.applied and cycle.plan is not None:
-            journal.told(cycle.plan)
         journal.record(cycle)
         self._last = cycle
         for subscriber in self._subscribers:
@@ -319,7 +320,8 @@ class Controller:
             return self._skip("snapshot-invalid", f"the runtime's snapshot is invalid: {describe(error)}")
         self._passed = outcome.value.snapshot
         self._journal.recovered("snapshot-invalid", "the runtime's snapshot is valid again")
-        return outcome.value
+        at_s = round(self.clock.monotonic(), 3)
+        return replace(outcome.value, snapshot=replace(outcome.value.snapshot, at_s=at_s))
 
     def _decide(self, observation: Observation) -> Decision | str:
         """The decision, or why there is none."""
@@ -328,13 +330,8 @@ class Controller:
         self._journal.happened(*(each.event() for each in begun))
         snapshot = warm_up.mark(observation.snapshot, self._warm.warming)
         try:
-            self._warm, over = warm_up.settle(
-                self._warm,
-                observation,
-                now,
-                self.warm_up_timeout_s,
-                lambda seen: policy.decide(seen, state)[0].current_accuracy,
-            )
+            accuracy = current_accuracy(snapshot)
+            self._warm, over = warm_up.settle(self._warm, observation, now, self.warm_up_timeout_s, accuracy)
             self._journal.happened(*(each.event() for each in over))
             if over:
                 snapshot = warm_up.mark(observation.snapshot, self._warm.warming)
@@ -344,12 +341,17 @@ class Controller:
             plan, self._state = policy.decide(snapshot, state)
             policy_ms = 1000 * (self.clock.monotonic() - started)
             check_plan(plan, snapshot)
+            refused = refusals(plan, snapshot, self.runtime.supports)
+            reasons = reasons_of(policy, snapshot, plan)
             settings = self._dials(plan, snapshot, observation.measured, now)
         except Exception as error:
             words = f"policy {policy.name} failed, the dials stay as they are: {describe(error)}"
             return self._skip("policy-failed", words, snapshot=snapshot_to_json(snapshot))
         self._journal.recovered("policy-failed", f"policy {policy.name} decides again")
-        return Decision(snapshot, observation.measured, plan, settings, policy.name, policy_ms)
+        self._journal.refused(refused)
+        return Decision(
+            snapshot, observation.measured, plan, settings, policy.name, policy_ms, accuracy, reasons, refused
+        )
 
     def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
         limits = Limits.of(plan, self.period_s)
@@ -364,15 +366,15 @@ class Controller:
         """Whether the plan is now in force."""
         timeout_s = self._apply_timeout_s
         if self._being_applied is None:
-            call = partial(self.runtime.apply, decision.plan, decision.dials)
+            call = partial(self.runtime.apply, decision.accepted, decision.dials)
             outcome = self._applying.call(call, timeout_s)
             if outcome is not None and outcome.error is None:
-                self._applied(decision.plan, decision.dials)
+                self._applied(decision.accepted, decision.dials)
                 return True
             if outcome is not None:
                 self._journal.fault("apply-failed", f"apply() failed: {describe(outcome.error)}")
                 return False
-            self._being_applied = (self._journal.cycle, decision.plan, decision.dials)
+            self._being_applied = (self._journal.cycle, decision.accepted, decision.dials)
         if not self._interrupted:
             words = f"apply() of cycle {self._being_applied[0]} is still under way; no other is begun until it ends"
             self._journal.fault("apply-slow", words)

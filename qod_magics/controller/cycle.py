@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from qod_magics.controller.entry import Entry
+from qod_magics.core.actions import Refusal
 from qod_magics.core.plan import Plan
+from qod_magics.core.plan_json import plan_to_json
+from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Snapshot, nothing
 from qod_magics.core.snapshot_json import snapshot_to_json
@@ -42,6 +45,17 @@ class Decision:
     dials: Dials  #: what carries the plan out
     policy: str  #: the name of the policy
     policy_ms: float  #: how long it took to decide, milliseconds
+    current_accuracy: Mapping[str, float]  #: by task, as measured (`core.accuracy`)
+    reasons: Reasons  #: why the plan is as it is, by the policy
+    refused: tuple[Refusal, ...] = ()  #: actions of the plan that are not carried out
+
+    @property
+    def accepted(self) -> Plan:
+        """The plan without the actions that are refused."""
+        if not self.refused:
+            return self.plan
+        no = {id(refusal.action) for refusal in self.refused}
+        return replace(self.plan, actions=tuple(action for action in self.plan.actions if id(action) not in no))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +94,7 @@ def line(cycle: Cycle, decision: Decision, events: Sequence[Event]) -> dict[str,
     return {
         "at": instant(cycle.at),
         "snapshot": snapshot_to_json(decision.snapshot),
-        "plan": decision.plan.to_json(),
+        "plan": plan_to_json(decision.plan, decision.current_accuracy),
         "applied": cycle.applied,
         "measured": decision.measured.to_json(),
         "events": [event.to_json() for event in events],

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from qod_magics.controller.backlog import Backlog, Limits, backlogs
-from qod_magics.controller.dag import Dag
+from qod_magics.core.dag import Dag
 from qod_magics.core.keyed import Keyed, Keys, differing, in_order
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Measured
@@ -103,7 +103,7 @@ def dials(
 def opened(plan: Plan) -> tuple[Plan, Dials]:
     """A plan and its settings with the same shedders as `plan`, under which none sheds."""
     everything, keep = dict.fromkeys(plan.desired, 1.0), dict.fromkeys(plan.non_drop, 1.0)
-    return Plan(plan.current_accuracy, everything, keep), Dials(keep, everything)
+    return Plan(everything, keep), Dials(keep, everything)
 
 
 def overridden(settings: Dials, by_hand: Mapping[Edge, float], snapshot: Snapshot) -> Dials:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
 
 from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.dag import Dag, above, queries_of
 from qod_magics.controller.entry import Entry
-from qod_magics.controller.needs import Need, needs
-from qod_magics.core.keyed import in_order
-from qod_magics.core.optional import OPEN, TRUST
-from qod_magics.core.snapshot import Instance, Snapshot, Task
-from qod_magics.core.table import column
-from qod_magics.policies.stream_economics import restrictions
-from qod_magics.policies.stream_economics.measures import load_of
-
-#: how many names a sentence lists before it says how many more there are
-LISTED = 5
+from qod_magics.core.actions import Action, Move, Stop
+from qod_magics.core.dag import queries_of
+from qod_magics.core.snapshot import Instance, Task
+from qod_magics.core.topology import restrictions
+from qod_magics.core.wording import listed
 
 #: entries that say why an instance or a task manager is where it is
 TOLD = ("move", "moved", "starved", "task-manager-lost", "query-failed", "query-restarted", "query-still", "move-waits")
@@ -48,74 +41,6 @@ def why(name: str, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]
     return "; ".join(parts)
 
 
-def shortage(name: str, need: Need) -> str:
-    """Why instances have to leave a task manager: "tm1 needs 12.4 % more than it has at minimum accuracies"."""
-    if need.short > 0:
-        return f"{name} needs {need.short:.1f} % more than it has at minimum accuracies"
-    return f"{name} needs {need.at_minimum:.1f} % of a core at minimum accuracies and has {need.available:.1f} %"
-
-
-def limits(snapshot: Snapshot, found: Mapping[str, Need], tasks: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
-    """For each of these tasks, of those that depend on them and of all that those read from: the task managers that
-    limit it. Those are short of CPU, or have an instance that warms up, and run it or something that it reads from.
-    Tasks by position."""
-    scarce = {name for name, need in found.items() if need.is_tight} | warming_up(snapshot).keys()
-    dag = Dag.of(snapshot)
-    upstream = dag.topology.upstream
-    hosts: dict[int, tuple[str, ...]] = dict.fromkeys(dag.around(tasks), ())
-    of = load_of(snapshot, dag.topology).task_of
-    for t, host in zip(of, column(snapshot.instances, "task_manager"), strict=True):
-        if t in hosts and host in scarce:
-            hosts[t] += (host,)
-    for t, mine in hosts.items():  # inputs come before their readers
-        above = [hosts[source] for source in upstream[t]]
-        if len(mine) > 1 or any(above):
-            hosts[t] = tuple(dict.fromkeys(chain(mine, *above)))
-    return hosts
-
-
-def limiting(dag: Dag, desired: Sequence[float], t: int, limited: Mapping[int, tuple[str, ...]]) -> tuple[str, ...]:
-    """The task managers that limit the accuracy asked of a task: of a query its own, of another task those of the
-    query that is given the most, since that is whose accuracy it runs at. `desired`: by position, as is `t`."""
-    downstream = dag.topology.downstream
-    while downstream[t]:
-        t = max(downstream[t], key=desired.__getitem__)
-    return limited[t]
-
-
-def supply(name: str, need: Need) -> str:
-    """What a task manager has and needs, in words."""
-    return (
-        f"{name} has {need.available:.1f} % of a core for its tasks, "
-        f"needs {need.at_minimum:.1f} % at minimum accuracies and {need.at_full:.1f} % at full accuracy"
-    )
-
-
-def warming_up(snapshot: Snapshot) -> Mapping[str, list[str]]:
-    """The instances that warm up, by task manager."""
-    found: dict[str, list[str]] = {}
-    if True not in column(snapshot.instances, "warming_up"):
-        return found
-    for instance in snapshot.instances:
-        if instance.warming_up:
-            found.setdefault(instance.task_manager, []).append(instance.id)
-    return found
-
-
-def pressure(name: str, need: Need, warming: list[str]) -> str:
-    """What a task manager that limits somebody has and needs, and whether it is that instances of it warm up."""
-    words = supply(name, need)
-    if warming:
-        words += f"; warming up there: {listed(warming)}, so its queries run at their minimum until that is over"
-    return words
-
-
-def listed(names: list[str]) -> str:
-    """Names with commas, at most `LISTED` of them."""
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
-
-
 def _task(task: Task, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]) -> list[str]:
     snapshot, plan = decision.snapshot, decision.plan
     desired = plan.desired[task.id]
@@ -131,36 +56,9 @@ def _task(task: Task, cycle: Cycle, decision: Decision, newest: Mapping[str, Ent
         wanted = [f"{query.id} {plan.desired[query.id]:.2f}" for query in queries_of(snapshot, task.id)]
         parts.append(f"that is the most that its queries are given ({listed(wanted)})")
     if desired < 1:
-        parts += _cause(task, decision)
+        causes = decision.reasons.task(task.id)
+        parts += causes or [f"policy {decision.policy} decided so, with no task manager short of CPU"]
     parts += _drain(task, decision)
-    return parts
-
-
-def _cause(task: Task, decision: Decision) -> list[str]:
-    snapshot, plan = decision.snapshot, decision.plan
-    found = needs(snapshot)
-    warming = warming_up(snapshot)
-    priority = restrictions(snapshot)
-    related = {name for query in queries_of(snapshot, task.id) for name in above(snapshot, query.id)}
-    parts = []
-    moved = [i for i in plan.leaving if _task_of(snapshot, i) in related]
-    if moved:
-        parts.append(
-            f"to be moved: {listed(list(dict.fromkeys(moved)))}, so its queries run at their minimum meanwhile"
-        )
-    dag = Dag.of(snapshot)
-    t = dag.topology.position[task.id]
-    for host in limiting(dag, in_order(plan.desired, dag.tasks), t, limits(snapshot, found, [t])):
-        words = pressure(host, found[host], warming.get(host, []))
-        if host not in warming:
-            here = {i.task for i in snapshot.instances if i.task_manager == host}
-            first = sorted(t for t in here - above(snapshot, task.id) if priority[t][0] > priority[task.id][0])
-            if first:
-                names = [f"{other} (priority {priority[other][0]})" for other in first]
-                words += f", and serves {listed(names)} first"
-        parts.append(words)
-    if not parts:
-        parts.append(f"policy {decision.policy} decided so, with no task manager short of CPU")
     return parts
 
 
@@ -182,14 +80,23 @@ def _instance(instance: Instance, decision: Decision) -> list[str]:
         f"{instance.id} runs on {instance.task_manager}, reads {instance.in_rate:.0f} rows/s with {instance.cpu:.1f} %"
         f" of a core"
     ]
-    if instance.id in decision.plan.leaving:
-        target = decision.plan.place.get(instance.id, "another task manager, once there is room")
-        parts.append(f"it moves to {target}")
+    parts += [_action(each, decision) for each in decision.plan.actions if _is_about(each, instance.id)]
     if instance.warming_up:
         parts.append("it is warming up")
     parts.append(f"its task {instance.task} is to run at {decision.plan.desired[instance.task]:.2f} of its input")
-    parts.append(supply(instance.task_manager, needs(decision.snapshot)[instance.task_manager]))
-    return parts
+    supply = decision.reasons.supply(instance.task_manager)
+    return [*parts, supply] if supply else parts
+
+
+def _is_about(action: Action, instance: str) -> bool:
+    return isinstance(action, Move | Stop) and action.instance == instance
+
+
+def _action(action: Action, decision: Decision) -> str:
+    refusal = next((each for each in decision.refused if each.action is action), None)
+    what = f"it moves to {action.to}" if isinstance(action, Move) else "it is to stop"
+    because = f" ({action.why})" if action.why else ""
+    return f"{what}{because}" if refusal is None else f"{what}{because}, which is refused: {refusal.why}"
 
 
 def _warmed_up(newest: Mapping[str, Entry]) -> list[str]:
@@ -203,18 +110,15 @@ def _manager(name: str, decision: Decision) -> list[str]:
     manager = {each.id: each for each in snapshot.task_managers}[name]
     here = [instance for instance in snapshot.instances if instance.task_manager == name]
     used = sum(instance.cpu for instance in here)
+    supply = decision.reasons.supply(name)
     parts = [
-        f"{supply(name, needs(snapshot)[name])}; its {manager.cores:g} cores are {manager.cpu:.1f} % busy, "
+        f"{supply or name}; its {manager.cores:g} cores are {manager.cpu:.1f} % busy, "
         f"{used:.1f} % with its {len(here)} instances"
     ]
     if here:
         most = sorted(here, key=lambda instance: -instance.cpu)
         parts.append("it runs " + listed([f"{i.id} ({i.cpu:.1f} %)" for i in most]))
-    if (limit_s := OPEN.of(manager)) is not None:
-        parts.append(f"it runs open: nothing is shed for its CPU until more than {limit_s:g} s of its input wait")
-    elif (trust := TRUST.of(manager)) is not None and round(trust, 2) != 1.0:
-        fewer = "more" if trust > 1.0 else "less"
-        parts.append(f"plans give its tasks {abs(trust - 1.0):.0%} {fewer} CPU than that, by the rows that wait there")
+    parts += decision.reasons.task_manager(name)
     warming = [instance.id for instance in here if instance.warming_up]
     if warming:
         parts.append(f"warming up: {listed(warming)}, so it takes no part in sharing and nothing is moved away from it")
@@ -224,7 +128,3 @@ def _manager(name: str, decision: Decision) -> list[str]:
     if name in decision.plan.starved:
         parts.append("it is starved: its minimum accuracies don't fit and there is nowhere to move a task to")
     return parts
-
-
-def _task_of(snapshot: Snapshot, instance: str) -> str | None:
-    return next((each.task for each in snapshot.instances if each.id == instance), None)

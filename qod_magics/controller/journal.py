@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,8 @@ from qod_magics.controller.faults import Faults
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.narration import Said, narrate, narrate_event
 from qod_magics.controller.recording import Recording
-from qod_magics.core.plan import Plan
-from qod_magics.core.runtime import Event
+from qod_magics.core.actions import Action, Refusal
+from qod_magics.core.runtime import Event, refused
 from qod_magics.errors import QodError
 
 #: events kept for the recording while no cycle has a line to put them on
@@ -37,7 +37,7 @@ class Journal:
         self._happened: deque[tuple[Event, Entry | None]] = deque()
         self._waiting: deque[Event] = deque(maxlen=UNRECORDED)
         self._said = Said()
-        self._reasons: dict[str, tuple[str, str]] = {}  # instance -> (where it was told to go, why)
+        self._refused: set[tuple[Action, str]] = set()  # in the last cycle, with the reason
         self._recorded: tuple[Cycle, Decision] | None = None
 
     def happened(self, *events: Event) -> None:
@@ -61,12 +61,11 @@ class Journal:
             cycles = "1 cycle" if fault.cycles == 1 else f"{fault.cycles} cycles"
             self.note(f"{kind}-over", f"{words} ({cycles} since cycle {fault.since})", cycles=fault.cycles)
 
-    def told(self, plan: Plan) -> None:
-        """`plan` is being carried out: remember why it moves what it moves, for the event that reports the move."""
-        for instance, target in plan.place.items():
-            entry = next((e for e in self.log.newest(instance) if e.kind == "move"), None)
-            if entry is not None and self._said.moving.get(instance) == target:
-                self._reasons[instance] = (target, entry.words.partition(": ")[2])
+    def refused(self, refusals: Sequence[Refusal]) -> None:
+        """Actions of a plan that are not carried out: each an event when it was carried out, or not asked for, in the
+        cycle before."""
+        before, self._refused = self._refused, {(refusal.action, refusal.why) for refusal in refusals}
+        self.happened(*(refused(each) for each in refusals if (each.action, each.why) not in before))
 
     def tell(self, cycle: Cycle) -> Cycle:
         """The cycle with all that was collected, after that and its decision went into the log."""
@@ -74,7 +73,6 @@ class Journal:
         entries = []
         while self._happened:
             event, entry = self._happened.popleft()
-            event = self._with_reason(event)
             events.append(event)
             entries.append(entry or narrate_event(event, cycle))
         if cycle.decision is not None:
@@ -127,15 +125,6 @@ class Journal:
             return False
         self.recovered("recording-failed", f"cycles are recorded in {self.recording.path} again")
         return True
-
-    def _with_reason(self, event: Event) -> Event:
-        instance = event.detail.get("instance")
-        if event.kind != "move" or not isinstance(instance, str):
-            return event
-        target, reason = self._reasons.pop(instance, ("", ""))
-        if event.detail.get("why") or not reason or event.detail.get("to") != target:
-            return event
-        return Event(event.kind, {**event.detail, "why": reason})
 
 
 def describe(error: BaseException | None) -> str:

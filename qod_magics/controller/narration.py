@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.dag import Dag
 from qod_magics.controller.entry import Entry
-from qod_magics.controller.explain import limiting, limits, pressure, shortage, supply, warming_up
-from qod_magics.controller.needs import Need, needs
+from qod_magics.core.actions import Move
+from qod_magics.core.dag import Dag
 from qod_magics.core.keyed import Keyed, Keys, differing, in_order
+from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance
 
@@ -26,7 +26,7 @@ class Said:
     """What the log was last told, so that it is not told again."""
 
     desired: Mapping[str, float] = field(default_factory=dict)  #: by task
-    moving: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager, or "" for nowhere yet
+    moving: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager
     starved: frozenset[str] = frozenset()
 
 
@@ -38,27 +38,22 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     wanted = in_order(plan.desired, tasks)
     desired = _last_said(said, tasks)
     changed = [t for t in differing(desired, wanted) if abs(wanted[t] - desired[t]) > WORTH_SAYING]
-    told = {name: plan.place.get(name, "") for name in plan.leaving}
-    rows = {each.id: each for each in decision.snapshot.instances} if told else {}
-    moving = {name: target for name, target in told.items() if target != rows[name].task_manager}
-    moved = [name for name, target in moving.items() if said.moving.get(name) != target]
+    moves = decision.accepted.moves
+    rows = {each.id: each for each in decision.snapshot.instances} if moves else {}
+    going = [move for move in moves if move.to != rows[move.instance].task_manager]
     starved = frozenset(plan.starved)
     entries: list[Entry] = []
-    if changed or moved or starved != said.starved:
-        found = needs(decision.snapshot)
-        limited = limits(decision.snapshot, found, changed)
-        warming = warming_up(decision.snapshot)
-        words: dict[tuple[str, ...], str] = {}  #: by the task managers that limit a task
-        for t in changed:
-            task = tasks.all[t]
-            hosts = limiting(dag, wanted, t, limited)
-            if hosts not in words:
-                each = [pressure(host, found[host], warming.get(host, [])) for host in hosts]
-                words[hosts] = "; ".join(each) or "no task manager is short of CPU"
-            entries.append(_shedding(cycle, task, desired[t], wanted[t], words[hosts]))
+    if changed:
+        names = [tasks.all[t] for t in changed]
+        causes = decision.reasons.shedding(names)
+        for t, task in zip(changed, names, strict=True):
+            entries.append(_shedding(cycle, task, desired[t], wanted[t], causes[task]))
             desired[t] = wanted[t]
-        entries += [_move(cycle, rows[name], moving[name], found) for name in moved]
-        entries += _starving(cycle, starved, said.starved, found)
+    for move in going:
+        if said.moving.get(move.instance) != move.to:
+            entries.append(_move(cycle, rows[move.instance], move, decision.reasons))
+    entries += _starving(cycle, starved, said.starved, decision)
+    moving = {move.instance: move.to for move in going}
     return tuple(entries), Said(Keyed(tasks, desired), moving, starved)
 
 
@@ -104,26 +99,24 @@ def _shedding(cycle: Cycle, task: str, before: float, after: float, because: str
     return Entry(cycle.number, cycle.at, "shedding", (task,), words, {"before": before, "after": after})
 
 
-def _starving(cycle: Cycle, now: frozenset[str], before: frozenset[str], found: Mapping[str, Need]) -> Iterator[Entry]:
-    for name in sorted(now ^ before):
-        if name not in found:
-            continue
+def _starving(cycle: Cycle, now: frozenset[str], before: frozenset[str], decision: Decision) -> Iterator[Entry]:
+    if now == before:
+        return
+    there = {manager.id for manager in decision.snapshot.task_managers}
+    for name in sorted((now ^ before) & there):
+        numbers = decision.reasons.numbers(name)
         if name in now:
-            words = f"{shortage(name, found[name])}, and there is nowhere to move a task to: add a task manager"
-            yield Entry(cycle.number, cycle.at, "starved", (name,), words, _numbers(found[name]))
+            yield Entry(cycle.number, cycle.at, "starved", (name,), decision.reasons.starved(name), numbers)
         else:
-            words = f"{name} is no longer starved: {supply(name, found[name])}"
-            yield Entry(cycle.number, cycle.at, "starved-over", (name,), words, _numbers(found[name]))
+            supply = decision.reasons.supply(name)
+            words = f"{name} is no longer starved{': ' if supply else ''}{supply}"
+            yield Entry(cycle.number, cycle.at, "starved-over", (name,), words, numbers)
 
 
-def _move(cycle: Cycle, row: Instance, target: str, found: Mapping[str, Need]) -> Entry:
-    instance, source = row.id, row.task_manager
+def _move(cycle: Cycle, row: Instance, move: Move, reasons: Reasons) -> Entry:
+    source = row.task_manager
     verb = "moves" if cycle.applied else "should move"
-    where = f"to {target}" if target else "to wherever there is room"
-    words = f"{instance} {verb} from {source} {where}: {shortage(source, found[source])}"
-    names = tuple(dict.fromkeys(name for name in (instance, row.task, source, target) if name))
-    return Entry(cycle.number, cycle.at, "move", names, words, _numbers(found[source]))
-
-
-def _numbers(need: Need) -> dict[str, float]:
-    return {"available": need.available, "at_minimum": need.at_minimum, "at_full": need.at_full}
+    because = f": {move.why}" if move.why else ""
+    words = f"{move.instance} {verb} from {source} to {move.to}{because}"
+    names = tuple(dict.fromkeys((move.instance, row.task, source, move.to)))
+    return Entry(cycle.number, cycle.at, "move", names, words, reasons.numbers(source))

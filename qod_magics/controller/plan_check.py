@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import assert_never
 
-from qod_magics.controller.dag import Dag
+from qod_magics.core.actions import (
+    Action,
+    AddNode,
+    Fuse,
+    Move,
+    Refusal,
+    ReleaseNode,
+    Scale,
+    SetBatch,
+    Stop,
+    Unfuse,
+)
+from qod_magics.core.dag import Dag
 from qod_magics.core.keyed import in_order
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
@@ -18,8 +31,7 @@ class PlanError(QodError, ValueError):
 def check_plan(plan: Plan, snapshot: Snapshot) -> None:
     """Hold a policy's plan to what every runtime relies on. Raises PlanError, which names the field.
 
-    Fractions lie in 0..1; there is a `desired` for every task and a `non_drop` for every source and stream; only
-    instances and task managers of the snapshot are named.
+    Fractions lie in 0..1; there is a `desired` for every task and a `non_drop` for every source and stream.
     """
     _check_fractions(plan)
     dag = Dag.of(snapshot)
@@ -31,8 +43,6 @@ def check_plan(plan: Plan, snapshot: Snapshot) -> None:
         _check_complete(plan, snapshot)
     if len(plan.desired) != len(tasks):
         _check_known(plan, tasks)
-    if plan.fail or plan.place:
-        _check_moves(plan, snapshot)
 
 
 def _check_known(plan: Plan, tasks: Mapping[str, int]) -> None:
@@ -58,15 +68,48 @@ def _check_complete(plan: Plan, snapshot: Snapshot) -> None:
                 raise PlanError(f"non_drop has no row from {source!r} to {task.id!r}; give one for it")
 
 
-def _check_moves(plan: Plan, snapshot: Snapshot) -> None:
-    instances = {instance.id for instance in snapshot.instances}
-    managers = {manager.id for manager in snapshot.task_managers}
-    for instance in (*plan.fail, *plan.place):
-        if instance not in instances:
-            raise PlanError(f"fail or place names {instance!r}, which is no instance.{nearest(instance, instances)}")
-    for instance, manager in plan.place.items():
-        if manager not in managers:
-            raise PlanError(f"place[{instance!r}] is {manager!r}, no task manager.{nearest(manager, managers)}")
+def refusals(plan: Plan, snapshot: Snapshot, supports: Collection[type[Action]]) -> tuple[Refusal, ...]:
+    """The actions of a plan that a runtime which `supports` these is not to be given, each with the reason: it does not
+    carry out such ones, or they name what the snapshot does not have."""
+    if not plan.actions:
+        return ()
+    known = {
+        "instance": {instance.id for instance in snapshot.instances},
+        "task": {task.id for task in snapshot.tasks},
+        "task manager": {manager.id for manager in snapshot.task_managers},
+        "stream": {f"{stream.source}>{stream.target}" for stream in snapshot.streams},
+    }
+    found = []
+    for action in plan.actions:
+        if type(action) not in supports:
+            can = ", ".join(sorted(kind.__name__ for kind in supports)) or "nothing"
+            found.append(Refusal(action, f"this cluster does not carry out {type(action).__name__}, but {can}"))
+            continue
+        for kind, name in _named(action):
+            if name not in known[kind]:
+                found.append(Refusal(action, f"there is no {kind} {name!r}.{nearest(name, known[kind])}"))
+                break
+    return tuple(found)
+
+
+def _named(action: Action) -> Iterator[tuple[str, str]]:
+    """What an action is about: what kind of thing, and its name."""
+    match action:
+        case Move(instance, to):
+            yield "instance", instance
+            yield "task manager", to
+        case Stop(instance):
+            yield "instance", instance
+        case Scale(task) | SetBatch(task):
+            yield "task", task
+        case ReleaseNode(name):
+            yield "task manager", name
+        case Fuse((source, target)) | Unfuse((source, target)):
+            yield "stream", f"{source}>{target}"
+        case AddNode():
+            pass
+        case _:
+            assert_never(action)
 
 
 def _fractions(plan: Plan) -> Iterator[tuple[str, float]]:

@@ -6,10 +6,10 @@ accuracy, `curAc(t) >= minAc(t)`, or until a time-out (Stream Economics, section
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from qod_magics.controller.dag import minimums
+from qod_magics.core.dag import minimums
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Event, Observation
 from qod_magics.core.snapshot import Instance, Snapshot
@@ -126,12 +126,12 @@ def settle(
     observation: Observation,
     now: float,
     timeout_s: float,
-    current_accuracy: Callable[[Snapshot], Mapping[str, float]],
+    accuracy: Mapping[str, float],
 ) -> tuple[WarmUp, tuple[Over, ...]]:
     """End the warm-ups that are over.
 
     An instance whose `fresh` is False, or which the runtime itself reports as warming up, goes on until the time-out.
-    `current_accuracy` gives curAc by task for a snapshot; it is asked at most once, and only when it matters.
+    `accuracy`: curAc by task, as measured.
     """
     if not state.warming:
         return state, ()
@@ -147,7 +147,6 @@ def settle(
             candidates.append((instance, now - warm.since, ready, timed_out))
     if not candidates:
         return state, ()
-    accuracy = current_accuracy(mark(observation.snapshot, state.warming))
     over = []
     for instance, took_s, ready, timed_out in candidates:
         reached = accuracy.get(instance.task, 0.0) >= REACHED * minimum[instance.task]
@@ -161,7 +160,7 @@ def settle(
 
 def told(state: WarmUp, plan: Plan, now: float) -> WarmUp:
     """After `plan` was applied: the instances that it places elsewhere are warming up at once ([C] of section 3)."""
-    moves = {name: where for name, where in plan.place.items() if state.where.get(name) not in (None, where)}
+    moves = {move.instance: move.to for move in plan.moves if state.where.get(move.instance) not in (None, move.to)}
     if not moves:
         return state
     begun = {

@@ -20,3 +20,21 @@ class Unplaced:
 
 #: The unplaced, the task managers and the instances that run -> task manager by instance.
 Placer = Callable[[Sequence[Unplaced], Sequence[TaskManager], Sequence[Instance]], Mapping[str, str]]
+
+
+def fewest_first(
+    unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
+) -> Mapping[str, str]:
+    """A Placer for policies without one: each goes where the fewest instances run for each core."""
+    hosted = {manager.id: 0 for manager in managers}
+    for instance in running:
+        if instance.task_manager in hosted:
+            hosted[instance.task_manager] += 1
+    placed = {}
+    for one in unplaced:
+        open_to_it = [manager for manager in managers if manager.id not in one.forbidden]
+        if open_to_it:
+            chosen = min(open_to_it, key=lambda manager: hosted[manager.id] / manager.cores).id
+            placed[one.instance] = chosen
+            hosted[chosen] += 1
+    return placed

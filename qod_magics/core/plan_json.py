@@ -1,18 +1,63 @@
-"""Plans from their JSON form, as recordings hold them; `Plan.to_json` is the way there."""
+"""Plans to and from their JSON form, as recordings hold them.
+
+Moves and stops are written as `fail` (what ends where it runs) and `place` (where it starts again), without their
+reasons: those are in the events of a recording. Other actions are listed under `actions`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from math import isfinite
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
+from qod_magics.core.actions import (
+    Action,
+    AddNode,
+    Fuse,
+    Move,
+    ReleaseNode,
+    Scale,
+    SetBatch,
+    Stop,
+    Unfuse,
+)
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.snapshot import NOTHING
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError
 
+Kind = Literal["name", "count", "seconds", "edge"]
+
 _KEYS = ("current_accuracy", "desired", "non_drop", "fail", "place", "starved")
+_ACTIONS = "actions"
+
+#: By the name that an action has in JSON: its class, and the kinds of its fields.
+_KINDS: Mapping[str, tuple[type[Action], Mapping[str, Kind]]] = {
+    "scale": (Scale, {"task": "name", "parallelism": "count"}),
+    "add-node": (AddNode, {"kind": "name"}),
+    "release-node": (ReleaseNode, {"id": "name"}),
+    "set-batch": (SetBatch, {"task": "name", "seconds": "seconds"}),
+    "fuse": (Fuse, {"edge": "edge"}),
+    "unfuse": (Unfuse, {"edge": "edge"}),
+}
+
+
+def plan_to_json(plan: Plan, current_accuracy: Mapping[str, float]) -> dict[str, Any]:
+    """The JSON form, `non_drop` as a list of {"from", "to", "d"}; `current_accuracy` by task, as it was measured."""
+    ending = [action for action in plan.actions if isinstance(action, Move | Stop)]
+    others = [action for action in plan.actions if not isinstance(action, Move | Stop)]
+    return {
+        "current_accuracy": dict(current_accuracy),
+        "desired": dict(plan.desired),
+        "non_drop": [{"from": a, "to": b, "d": d} for (a, b), d in plan.non_drop.items()],
+        "fail": [action.instance for action in ending],
+        "place": {action.instance: action.to for action in ending if isinstance(action, Move)},
+        "starved": list(plan.starved),
+        **({_ACTIONS: [_action_to_json(action) for action in others]} if others else {}),
+        **plan.extra,
+    }
 
 
 def plan_from_json(obj: Any) -> Plan:
@@ -25,19 +70,69 @@ def plan_from_json(obj: Any) -> Plan:
     for key in _KEYS:
         if key not in obj:
             raise SnapshotError(f"plan.{key}: missing; add it")
-    more = {key: value for key, value in obj.items() if key not in _KEYS}
+    more = {key: value for key, value in obj.items() if key not in (*_KEYS, _ACTIONS)}
+    _fractions("plan.current_accuracy", obj["current_accuracy"])
     return Plan(
-        current_accuracy=_fractions("plan.current_accuracy", obj["current_accuracy"]),
         desired=_fractions("plan.desired", obj["desired"]),
         non_drop=_non_drop(obj["non_drop"]),
-        fail=_names("plan.fail", obj["fail"]),
-        place={
-            instance: _name(f"plan.place.{instance}", manager)
-            for instance, manager in _object("plan.place", obj["place"]).items()
-        },
+        actions=(
+            *_moves_and_stops(obj["fail"], obj["place"]),
+            *(_action(f"plan.actions[{i}]", row) for i, row in enumerate(_list("plan.actions", obj.get(_ACTIONS, [])))),
+        ),
         starved=_names("plan.starved", obj["starved"]),
         extra=MappingProxyType(more) if more else NOTHING,
     )
+
+
+def _moves_and_stops(fail: Any, place: Any) -> list[Action]:
+    """What ends where it runs, then what is only placed: older recordings hold such moves."""
+    targets = {
+        instance: _name(f"plan.place.{instance}", manager) for instance, manager in _object("plan.place", place).items()
+    }
+    instances = dict.fromkeys((*_names("plan.fail", fail), *targets))
+    return [Move(name, targets[name]) if name in targets else Stop(name) for name in instances]
+
+
+def _action_to_json(action: Action) -> dict[str, Any]:
+    name = next(name for name, (kind, _) in _KINDS.items() if isinstance(action, kind))
+    return {"action": name, **{key: _plain(value) for key, value in asdict(action).items() if value != ""}}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _action(field: str, row: Any) -> Action:
+    if "action" not in _object(field, row):
+        raise SnapshotError(f"{field}.action: missing; add it")
+    name = row["action"]
+    if not isinstance(name, str) or name not in _KINDS:
+        raise SnapshotError(f"{field}.action: {show(name)} is no action; give one of {', '.join(_KINDS)}")
+    made, kinds = _KINDS[name]
+    for key in kinds:
+        if key not in row:
+            raise SnapshotError(f"{field}.{key}: missing; add it")
+    values = {key: _READ[kind](f"{field}.{key}", row[key]) for key, kind in kinds.items()}
+    return made(**values, why=_name(f"{field}.why", row.get("why", "")))
+
+
+def _count(field: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SnapshotError(f"{field}: {show(value)} is not a whole number above 0; give one")
+    return value
+
+
+def _seconds(field: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise SnapshotError(f"{field}: {show(value)} is not a number of seconds; give one, 0 or more")
+    return float(value)
+
+
+def _edge(field: str, value: Any) -> tuple[str, str]:
+    names = _names(field, value)
+    if len(names) != 2:
+        raise SnapshotError(f"{field}: {show(value)} is no stream; give [from, to]")
+    return names[0], names[1]
 
 
 def _object(field: str, value: Any) -> Mapping[str, Any]:
@@ -82,3 +177,11 @@ def _non_drop(rows: Any) -> dict[Edge, float]:
         source = None if row["from"] is None else _name(f"{field}.from", row["from"])
         kept[source, _name(f"{field}.to", row["to"])] = _fraction(f"{field}.d", row["d"])
     return kept
+
+
+_READ: Mapping[Kind, Callable[[str, Any], Any]] = {
+    "name": _name,
+    "count": _count,
+    "seconds": _seconds,
+    "edge": _edge,
+}

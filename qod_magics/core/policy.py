@@ -1,12 +1,15 @@
-"""The protocol that every policy obeys."""
+"""The protocol that every policy obeys, and those that a policy may obey beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from qod_magics.core.placement import Placer, Unplaced, fewest_first
 from qod_magics.core.plan import Plan
+from qod_magics.core.reasons import Reasons, Unexplained
 from qod_magics.core.runtime import Measured
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 
 
 @runtime_checkable
@@ -39,3 +42,33 @@ class LearningPolicy(Policy, Protocol):
         Purely: the same snapshot, measurements and memory (None at the first cycle) always give the same.
         """
         ...
+
+
+@runtime_checkable
+class PlacingPolicy(Policy, Protocol):
+    """A policy that says where instances start: at first, and after their task manager was lost."""
+
+    def place(
+        self, unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
+    ) -> Mapping[str, str]:
+        """Task manager by instance; one without a place waits. Purely."""
+        ...
+
+
+@runtime_checkable
+class ExplainingPolicy(Policy, Protocol):
+    """A policy that says why."""
+
+    def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
+        """The reasons of `plan`, which it made of this snapshot. Purely."""
+        ...
+
+
+def placer_of(policy: Policy) -> Placer:
+    """Who places instances under this policy: itself, or else the task manager with the fewest is next."""
+    return policy.place if isinstance(policy, PlacingPolicy) else fewest_first
+
+
+def reasons_of(policy: Policy, snapshot: Snapshot, plan: Plan) -> Reasons:
+    """Why the policy made `plan` of this snapshot, as far as it says so."""
+    return policy.explain(snapshot, plan) if isinstance(policy, ExplainingPolicy) else Unexplained(policy.name)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from operator import add
 from typing import Any, Protocol, runtime_checkable
 
+from qod_magics.core.actions import Action, Refusal
+from qod_magics.core.placement import Placer
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.snapshot import Snapshot, nothing
 
@@ -98,13 +100,17 @@ class Dials:
 class Runtime(Protocol):
     """A cluster that can be observed and told what to do."""
 
+    #: the actions that it carries out; `apply` is called with no others
+    supports: frozenset[type[Action]]
+
     def observe(self) -> Observation:
         """Measure now. Events are those since the last call. May raise QodError; the controller goes on."""
         ...
 
     def apply(self, plan: Plan, dials: Dials) -> None:
-        """Turn the dials and begin the moves of `plan.fail` / `plan.place`. Moves go on in the background and
-        report themselves as events. May raise QodError; the controller goes on."""
+        """Turn the dials and begin the actions. They go on in the background and report themselves as events, with the
+        reason that the plan gives; one that can't be begun is an event "action-refused". May raise QodError; the
+        controller goes on."""
         ...
 
 
@@ -115,3 +121,18 @@ class GlancingRuntime(Runtime, Protocol):
     def arrivals(self, over_s: float) -> Mapping[str, float]:
         """Rows/s that reached each source in the last `over_s` seconds or so, where known. Cheap; changes nothing."""
         ...
+
+
+@runtime_checkable
+class PlacingRuntime(Runtime, Protocol):
+    """A runtime that asks where instances are to start."""
+
+    def place_by(self, placer: Placer) -> None:
+        """Ask `placer` from now on."""
+        ...
+
+
+def refused(refusal: Refusal) -> Event:
+    """The event of an action that is not carried out."""
+    named = {key: value for key, value in asdict(refusal.action).items() if key in ("instance", "task", "to", "id")}
+    return Event("action-refused", {"action": type(refusal.action).__name__, **named, "why": refusal.why})

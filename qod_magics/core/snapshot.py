@@ -79,6 +79,8 @@ class Snapshot:
     streams: Sequence[Stream]
     instances: Sequence[Instance]
     extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
+    #: when it was measured, seconds of a clock that never goes back within a recording; None: unknown, as in older ones
+    at_s: float | None = field(default=None, compare=False)
 
     @cached_property
     def downstream(self) -> Mapping[str, tuple[str, ...]]:

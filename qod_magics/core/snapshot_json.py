@@ -20,13 +20,15 @@ def snapshot_from_json(obj: Any) -> Snapshot:
 
     Raises SnapshotError with one line that names the field (`tasks[2].min_accuracy`), its value and what to do.
     """
-    record = _Record("", obj, ("task_managers", "tasks", "streams", "instances"))
+    record = _Record("", obj, ("task_managers", "tasks", "streams", "instances"), ("at_s",))
+    at_s = record.number("at_s") if "at_s" in obj else None
     snapshot = Snapshot(
         task_managers=record.rows("task_managers", ("id", "cores", "cpu"), _task_manager),
         tasks=record.rows("tasks", ("id", "upstream", "external_rate", "priority", "min_accuracy"), _task),
         streams=record.rows("streams", ("from", "to", "out_rate"), _stream),
         instances=record.rows("instances", ("id", "task", "task_manager", "in_rate", "cpu", "warming_up"), _instance),
         extra=record.extra(),
+        at_s=at_s,
     )
     check_snapshot(snapshot)
     return snapshot
@@ -66,6 +68,7 @@ def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
             }
             for instance in snapshot.instances
         ],
+        **({} if snapshot.at_s is None else {"at_s": snapshot.at_s}),
         **snapshot.extra,
     }
 
@@ -75,12 +78,12 @@ class _Record:
 
     __slots__ = ("_keys", "_obj", "_path")
 
-    def __init__(self, path: str, obj: Any, keys: tuple[str, ...]) -> None:
+    def __init__(self, path: str, obj: Any, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
         if not isinstance(obj, Mapping):
             raise SnapshotError(f"{path or 'snapshot'}: {show(obj)} is not an object; give {{{', '.join(keys)}}}")
         self._path = path
         self._obj = obj
-        self._keys = keys
+        self._keys = (*keys, *optional)
         for key in keys:
             if key not in obj:
                 raise SnapshotError(f"{self.field(key)}: missing{self._misspelt(key) or '; add it'}")

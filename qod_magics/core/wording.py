@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from qod_magics.errors import nearest
 
 LONGEST_VALUE = 80  #: characters of a value that a message shows
 LONGEST_HINT = 200  #: a longer hint (hundreds of names) says nothing and is left out
+LISTED = 5  #: names that a sentence lists before it says how many more there are
 
 
 def show(value: Any) -> str:
@@ -26,6 +27,12 @@ def hint(word: str, known: Iterable[str]) -> str:
     """The nearest of the known names, as `nearest` words it, if that is short enough to help."""
     text = _printable(nearest(word, known))
     return text if len(text) <= LONGEST_HINT else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names with commas, at most `LISTED` of them."""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
 
 
 def _printable(text: str) -> str:

@@ -12,6 +12,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
+from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.policies import policy as policy_named
@@ -135,7 +136,9 @@ def _plans(run: _Run, policy: str | None) -> Criterion:
     for index, line in replayed:
         made_by = policy or str(line.get("policy") or PAPER_POLICY)
         plan, states[made_by] = policy_named(made_by).decide(snapshot_from_json(line["snapshot"]), states.get(made_by))
-        difference, key = plan_difference(plan.to_json(), line.get("plan") or {})
+        recorded = line.get("plan") or {}
+        measured = recorded.get("current_accuracy") or {}  # no part of a decision
+        difference, key = plan_difference(plan_to_json(plan, measured), recorded)
         if difference > PLAN_TOLERANCE:
             wrong += 1
             first = first or f", first at {run.at[index]:.0f} s in {key}"

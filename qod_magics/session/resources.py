@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.machine.directory import Directory
-from qod_magics.policies.stream_economics.placement import placed
 from qod_magics.session.provisioning import Provisioner
 from qod_magics.session.settings import Settings
 from qod_magics.spark.checkpoints import checkpoint_root, local_path
@@ -48,7 +47,7 @@ class Resources:
             path = local_path(checkpoints)
             if path is not None:  # its name is this session's alone: nobody could go on from it
                 self._endings.callback(shutil.rmtree, path, ignore_errors=True)
-            self.runtime = SparkRuntime(kafka, self.id, checkpoints, placed, settings.period_s)
+            self.runtime = SparkRuntime(kafka, self.id, checkpoints, settings.period_s)
             self.provisioner = Provisioner(self.runtime, settings.headroom)
             for end in (leave_connect_mode, self.provisioner.end, self.runtime.close):
                 self._endings.callback(end)

@@ -13,11 +13,11 @@ import numpy as np
 
 from qod_magics.controller.clock import ManualClock
 from qod_magics.core import snapshot as core
-from qod_magics.core.placement import Unplaced
+from qod_magics.core.actions import Action, Move, Refusal
+from qod_magics.core.placement import Placer, Unplaced, fewest_first
 from qod_magics.core.plan import Edge, Plan
-from qod_magics.core.runtime import Dials, Event, Observation
+from qod_magics.core.runtime import Dials, Event, Observation, refused
 from qod_magics.errors import QodError, TaskManagerError, nearest
-from qod_magics.policies.stream_economics.placement import placed
 from qod_magics.simulator.column import Column
 from qod_magics.simulator.engine import NOWHERE, Engine
 from qod_magics.simulator.observe import Observer
@@ -49,10 +49,13 @@ class _Move:
 class SimulatedCluster:
     """A Runtime whose time passes only in `advance`. The same simulation runs the same, bit for bit.
 
-    Applications without an event of their own are placed at the start, as are task managers.
+    Applications without an event of their own are placed at the start, as are task managers. `place` says where.
     """
 
-    def __init__(self, simulation: Simulation, clock: ManualClock | None = None) -> None:
+    supports: frozenset[type[Action]] = frozenset({Move})
+
+    def __init__(self, simulation: Simulation, clock: ManualClock | None = None, place: Placer = fewest_first) -> None:
+        self._place = place
         self.simulation = simulation
         self.clock = clock or ManualClock()
         self.wiring = Wiring.of(simulation.tasks)
@@ -93,19 +96,17 @@ class SimulatedCluster:
         return self._observer.observe(self._active, events)
 
     def apply(self, plan: Plan, dials: Dials) -> None:
-        """Turn the dials, `dial_delay_s` from now, and begin the moves. Raises TaskManagerError when one goes to a
-        task manager that is not there."""
+        """Turn the dials, `dial_delay_s` from now, and begin the moves; one that can't be begun is an event."""
         self._at(self.now + self.simulation.metrics.dial_delay_s, lambda: self._turn(plan, dials))
-        for name in plan.leaving:
-            target = plan.place.get(name)
-            instance = self._instance.get(name)
-            if target is None or instance is None or not self.engine.running[instance]:
-                continue
-            if name not in plan.fail and target == self._home(instance):
-                continue
-            self._move_soon(
-                instance, self._up(target), f"{self._home(instance)} can't give its tasks their minimum accuracies"
-            )
+        for move in plan.moves:
+            try:
+                self._begin_move(move)
+            except TaskManagerError as error:
+                self._events.append(refused(Refusal(move, str(error))))
+
+    def place_by(self, placer: Placer) -> None:
+        """Ask `placer` where instances start from now on."""
+        self._place = placer
 
     def arrivals(self, over_s: float) -> Mapping[str, float]:
         """Rows/s that reached each source in the last `over_s` seconds; as far back as time passed in one go."""
@@ -187,10 +188,7 @@ class SimulatedCluster:
 
     def move(self, instance: str, target: str, why: str) -> None:
         """Begin to move an instance. Raises TaskManagerError when there is no such instance or task manager."""
-        there = [name for name, i in self._instance.items() if self._active[self.wiring.instance_task[i]]]
-        if instance not in there:
-            raise TaskManagerError(f"There is no instance {instance!r}.{nearest(instance, there)}")
-        self._move(self._instance[instance], self._up(target), why)
+        self._move(self._there(instance), self._up(target), why)
 
     # -- what goes wrong ----------------------------------------------------------------------------------------------
 
@@ -263,6 +261,23 @@ class SimulatedCluster:
             raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, there)}")
         return self._machine[id]
 
+    def _there(self, name: str) -> int:
+        """The number of an instance whose task is started."""
+        instance = self._instance.get(name)
+        if instance is None or not self._active[self.wiring.instance_task[instance]]:
+            there = [known for known, i in self._instance.items() if self._active[self.wiring.instance_task[i]]]
+            raise TaskManagerError(f"There is no instance {name!r}.{nearest(name, there)}")
+        return instance
+
+    def _begin_move(self, move: Move) -> None:
+        """Begin a move of a plan, unless it is under way or done. Raises TaskManagerError."""
+        instance, machine = self._there(move.instance), self._up(move.to)
+        if self.engine.where[instance] == machine and (self.engine.running[instance] or instance in self._moves):
+            return
+        if not self.engine.running[instance]:
+            raise TaskManagerError(f"{move.instance} does not run now.")
+        self._move_soon(instance, machine, move.why)
+
     def _home(self, instance: int) -> str:
         """The task manager that an instance is, or was last, on."""
         where = int(self.engine.where[instance])
@@ -300,7 +315,7 @@ class SimulatedCluster:
         return found
 
     def _targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
-        """Where these instances go, by Algorithm 3.1."""
+        """Where these instances go, by the policy."""
         engine, wiring = self.engine, self.wiring
         machines = self.simulation.machines
         there = dict.fromkeys(np.flatnonzero(engine.up).tolist())
@@ -324,11 +339,11 @@ class SimulatedCluster:
             load[instance.task_manager] += instance.cpu
         managers = [core.TaskManager(machines[m].id, machines[m].planned, load[machines[m].id]) for m in there]
         unplaced = []
-        for name, refused in forbidden.items():
+        for name, closed in forbidden.items():
             i = self._instance[name]
             task = wiring.tasks[wiring.instance_task[i]].id
-            unplaced.append(Unplaced(name, task, cpu[i] if ever[i] else None, frozenset(refused)))
-        return placed(unplaced, managers, running)
+            unplaced.append(Unplaced(name, task, cpu[i] if ever[i] else None, frozenset(closed)))
+        return self._place(unplaced, managers, running)
 
     def _begin(self, targets: Mapping[int, int]) -> None:
         """These instances work from now, each on its task manager."""

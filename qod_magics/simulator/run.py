@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import thread_time
 from typing import Any
@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from qod_magics.controller import Controller, Cycle, InlineWorker, ManualClock, Recording
+from qod_magics.core.placement import Unplaced
 from qod_magics.core.plan import Plan
-from qod_magics.core.policy import LearningPolicy, Policy
+from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
+from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Dials, Measured
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.policies import policy as policy_named
 from qod_magics.simulator.cluster import SimulatedCluster
 from qod_magics.simulator.column import Column
@@ -40,6 +42,14 @@ class _Timed:
             return self.policy.decide(snapshot, state)
         finally:
             self.seconds += thread_time() - begun
+
+    def place(
+        self, unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
+    ) -> Mapping[str, str]:
+        return placer_of(self.policy)(unplaced, managers, running)
+
+    def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
+        return reasons_of(self.policy, snapshot, plan)
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
         if self._learner is None:
@@ -100,8 +110,9 @@ def simulate(
     """
     begun = thread_time()
     clock = ManualClock()
-    cluster = SimulatedCluster(simulation, clock)
-    timed = _Timed(policy or policy_named(simulation.policy))
+    decides = policy or policy_named(simulation.policy)
+    cluster = SimulatedCluster(simulation, clock, placer_of(decides))
+    timed = _Timed(decides)
     controller = Controller(
         cluster,
         timed,
@@ -161,4 +172,4 @@ def _open(cluster: SimulatedCluster) -> tuple[Plan, Dials]:
     tasks = [task.id for task in cluster.simulation.tasks]
     ones = dict.fromkeys(tasks, 1.0)
     keep = dict.fromkeys(cluster.wiring.edges, 1.0)
-    return Plan(ones, ones, keep), Dials(keep, ones)
+    return Plan(ones, keep), Dials(keep, ones)

@@ -47,8 +47,12 @@ class Cluster:
 
     def event(self, kind: str, **detail: Any) -> None:
         """Keep an event for the next observation; details that are None are left out."""
+        self.add(Event(kind, {k: v for k, v in detail.items() if v is not None}))
+
+    def add(self, event: Event) -> None:
+        """Keep an event for the next observation."""
         with self.lock:
-            self.events.append(Event(kind, {k: v for k, v in detail.items() if v is not None}))
+            self.events.append(event)
 
     def manager(self, id: str) -> TaskManager:
         """The task manager of this id. Raises TaskManagerError, with the nearest id, when there is none."""

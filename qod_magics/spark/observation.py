@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from qod_magics.core.freshness import Freshness
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.spark.meter import MeterReading
@@ -92,7 +93,7 @@ def observation(
         )
         for view in views:
             instance = _instance(view, view.id in telling, share, fresh_for_s)
-            fresh[view.id] = not instance.extra.get("stale") and not instance.extra.get("missing")
+            fresh[view.id] = Freshness.of(instance).is_fresh
             rows.append(instance)
     snapshot = Snapshot(
         task_managers=tuple(task_managers),

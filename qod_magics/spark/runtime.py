@@ -9,10 +9,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
+from qod_magics.core.actions import Action, Move, Refusal
 from qod_magics.core.optional import PACE
-from qod_magics.core.placement import Placer
+from qod_magics.core.placement import Placer, fewest_first
 from qod_magics.core.plan import Plan
-from qod_magics.core.runtime import Dials, Observation
+from qod_magics.core.runtime import Dials, Observation, refused
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
@@ -43,16 +44,17 @@ class SparkRuntime:
         kafka: where streams live.
         session: a name for topics, dials and checkpoints of this kernel.
         checkpoints: a location that every task manager reaches.
-        place: decides where an instance starts first, and after its task manager was lost.
         period_s: over which rates are averaged, seconds.
 
     """
 
-    def __init__(self, kafka: Kafka, session: str, checkpoints: str, place: Placer, period_s: float = 5.0) -> None:
+    supports: frozenset[type[Action]] = frozenset({Move})
+
+    def __init__(self, kafka: Kafka, session: str, checkpoints: str, period_s: float = 5.0) -> None:
         self.kafka = kafka
         self.checkpoints = checkpoints.rstrip("/")
         self.cluster = Cluster(
-            Deployment(kafka, session), DialBoard(session), dict(kafka.spark_options()), place, period_s
+            Deployment(kafka, session), DialBoard(session), dict(kafka.spark_options()), fewest_first, period_s
         )
         self.supervisor = Supervisor(self.cluster)
         self.metrics = Metrics(self.cluster)
@@ -171,6 +173,10 @@ class SparkRuntime:
         with self.cluster.lock:
             return self.metrics.observation()
 
+    def place_by(self, placer: Placer) -> None:
+        """Ask `placer` where an instance starts, at first and after its task manager was lost."""
+        self.cluster.place = placer
+
     def arrivals(self, over_s: float) -> Mapping[str, float]:
         """Rows/s that reached each source with a topic of late, from what the watcher sampled once a second."""
         with self.cluster.lock:
@@ -180,8 +186,7 @@ class SparkRuntime:
         """Turn all dials, one call a task manager; begin the moves.
 
         Raises:
-            TaskManagerError: dials of some task manager could not be turned, or a move names one that is not there; all
-                else was done.
+            TaskManagerError: dials of some task manager could not be turned; all else was done.
 
         """
         values = {self.board.accuracy(task): desired for task, desired in plan.desired.items()}
@@ -221,23 +226,33 @@ class SparkRuntime:
         for instance in restarts:
             self.cluster.event("dial-fallback", instance=instance.id, why="its task manager refuses reflect: restarted")
             begin(lambda i=instance: self.supervisor.restart(i), instance.id)  # type: ignore[misc]
-        refused = [
+        unturned = [
             f"dials of {id} not turned: {error}" for id, error in results.items() if isinstance(error, BaseException)
         ]
-        for id in plan.leaving:
-            target = plan.place.get(id)
-            moving = self.instances.get(id)
-            if target is None or moving is None or moving.state is not State.RUNNING or target in self.cluster.leaving:
-                continue  # what is being removed takes nobody any more: the next plan is made without it
-            source = moving.task_manager.id if moving.task_manager else "?"
-            if id not in plan.fail and target == source:
-                continue  # it is there
+        for action in plan.moves:
+            self._begin(action)
+        if unturned:
+            raise TaskManagerError("The plan is not wholly in force: " + "; ".join(unturned))
+
+    def _begin(self, action: Move) -> None:
+        """Begin a move of a plan, unless it is under way or done; what can't be begun is an event."""
+        instance = self.instances.get(action.instance)
+        manager = instance.task_manager if instance is not None else None
+        if instance is not None and instance.state is State.MOVING:
+            under_way = self._moves.get(action.instance)
+            if under_way is not None and under_way[0].id == action.to:
+                return
+        if instance is not None and instance.state is not State.RUNNING:
+            why = f"{action.instance} is {instance.state.value}"
+        elif manager is not None and manager.id == action.to:
+            return
+        else:
             try:
-                self.move(id, target, f"{source} can't give its tasks their minimum accuracies")
+                self.move(action.instance, action.to, action.why)
+                return
             except TaskManagerError as error:
-                refused.append(f"{id} not moved: {error}")
-        if refused:
-            raise TaskManagerError("The plan is not wholly in force: " + "; ".join(refused))
+                why = str(error)
+        self.cluster.add(refused(Refusal(action, why)))
 
     def move(self, id: str, target: str, why: str) -> Future[None]:
         """Begin to move an instance: stop at a batch's end, start from the same checkpoint on `target`.

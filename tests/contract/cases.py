@@ -6,6 +6,7 @@ from math import sqrt
 
 import pytest
 
+from qod_magics.core.actions import Move
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.errors import QodError
@@ -154,11 +155,11 @@ class RuntimeContract:
             source = home(seen, "left.1")
             target = next(id for id in managers(seen) if id != source)
             others = {id: home(seen, id) for id in ("src.1", "right.1")}
-            watch.turn(move_left=target, failing=moves == 1)
+            watch.turn(move_left=target, why=f"reason {moves}")
             event = watch.event("move", harness.start_s, instance="left.1", to=target)
             assert event["from"] == source
             assert 0 < event["took_s"] < harness.start_s
-            assert event["why"]
+            assert event["why"] == f"reason {moves}"
             seen = watch.wait(harness.period_s)
             assert home(seen, "left.1") == target
             assert {id: home(seen, id) for id in others} == others
@@ -251,15 +252,16 @@ class RuntimeContract:
         assert counts == {SOURCE: rows, TO_LEFT: rows, TO_RIGHT: rows}
         assert watch.of("task-manager-lost") == watch.of("query-failed") == []
 
-    def test_plans_that_can_t_be_carried_out_raise_qod_errors_at_most(self, watch: Watch) -> None:
+    def test_actions_that_can_t_be_carried_out_are_events(self, watch: Watch) -> None:
         harness: Harness = watch.harness
         watch.start()
-        with pytest.raises(QodError, match="tm99"):
-            watch.turn(move_left="tm99")
+        assert Move in harness.runtime.supports
+        watch.turn(move_left="tm99")
+        assert "tm99" in watch.event("action-refused", harness.start_s, instance="left.1")["why"]
         here = home(watch.look(), "left.1")
-        nobody = Plan({}, {"nobody": 0.5}, {(None, "nobody"): 0.5}, fail=("nobody.1",), place={"nobody.1": here})
+        nobody = Plan({"nobody": 0.5}, {(None, "nobody"): 0.5}, actions=(Move("nobody.1", here),))
         harness.runtime.apply(nobody, Dials({(None, "nobody"): 0.5, ("nobody", "ever"): 0.5}, {"nobody": 0.5}))
-        harness.runtime.apply(Plan({}, {}, {}, fail=("left.1",)), Dials({}, {}))  # nowhere to go: it stays
+        assert "nobody.1" in watch.event("action-refused", harness.start_s, instance="nobody.1")["why"]
         watch.turn(move_left=here)
         harness.feed(harness.rate)
         watch.wait(2 * harness.period_s)

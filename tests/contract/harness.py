@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from qod_magics.core.actions import Move
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Count, Dials, Event, Observation, Runtime
 from qod_magics.core.snapshot import Instance
@@ -151,14 +152,13 @@ class Watch:
         accept: float = 1.0,
         *,
         move_left: str | None = None,
-        failing: bool = True,
+        why: str = "",
     ) -> None:
-        """Turn the dials of the source, of the two streams and of what `left` accepts; move `left` elsewhere, where it
-        fails or for another reason."""
+        """Turn the dials of the source, of the two streams and of what `left` accepts; move `left` elsewhere,
+        and say `why`."""
         keep: dict[Edge, float] = {(None, SOURCE): source, (SOURCE, LEFT): left, (SOURCE, RIGHT): right}
         desired = {SOURCE: 1.0, LEFT: accept, RIGHT: 1.0}
-        place = {} if move_left is None else {f"{LEFT}.1": move_left}
-        plan = Plan({}, desired, keep, fail=tuple(place) if failing else (), place=place)
+        plan = Plan(desired, keep, actions=() if move_left is None else (Move(f"{LEFT}.1", move_left, why),))
         self.harness.runtime.apply(plan, Dials(keep, desired))
 
     def _check_complete(self, seen: Observation) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from qod_magics.controller import Controller, ManualClock
 from qod_magics.controller.worker import Outcome, PendingCall, attempt
+from qod_magics.core.actions import Action, Move
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
@@ -77,6 +78,8 @@ class VirtualJob(Generic[T]):
 class ScriptedRuntime:
     """Observes what its script says, the last step again and again, and notes what it is told to apply."""
 
+    supports: frozenset[type[Action]] = frozenset({Move})
+
     def __init__(
         self, script: Iterable[Step], workers: VirtualWorkers, applying: Iterable[Takes | BaseException | None] = ()
     ) -> None:
@@ -107,12 +110,12 @@ class ScriptedRuntime:
 
 
 class FixedPolicy:
-    """Asks for `desired` of every query, and reports `current` as the accuracy of every task."""
+    """Asks for `desired` of every query."""
 
     name = "fixed"
 
-    def __init__(self, desired: float = 1.0, current: float = 1.0, **more: Any) -> None:
-        self.desired, self.current, self.more = desired, current, more
+    def __init__(self, desired: float = 1.0, **more: Any) -> None:
+        self.desired, self.more = desired, more
         self.seen: list[Snapshot] = []
         self.error: Exception | None = None
 
@@ -123,7 +126,6 @@ class FixedPolicy:
         sources = {(None, task.id): self.desired for task in snapshot.tasks if not task.upstream}
         streams = {(stream.source, stream.target): 1.0 for stream in snapshot.streams}
         plan = Plan(
-            {task.id: self.current for task in snapshot.tasks},
             {task.id: self.desired for task in snapshot.tasks},
             {**sources, **streams},
             **self.more,

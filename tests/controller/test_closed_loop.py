@@ -64,7 +64,7 @@ def test_an_overload_settles_at_what_the_core_can_do_and_its_backlog_is_gone_two
     assert settled < 20
     # the policy shares by task, not by what would help the query most: it may leave some of the core unused
     assert 0.7 / load <= loop.desired[-1] <= 1.02 / load
-    assert loop.cycles[-1].plan.current_accuracy["Snk"] == pytest.approx(loop.desired[-1], rel=0.02)
+    assert loop.cycles[-1].decision.current_accuracy["Snk"] == pytest.approx(loop.desired[-1], rel=0.02)
     assert max(loop.lags) > 0.2 * PERIOD_S * CAPACITY  # there was something to drain
     ordinary = 0.2 * PERIOD_S * load * CAPACITY
     assert all(lag <= ordinary for lag in loop.lags[settled + 2 :])

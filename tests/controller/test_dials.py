@@ -58,7 +58,7 @@ def plan_for(a: float, b: float) -> Plan:
     top = max(a, b)
     desired = {"Src": top, "A": a, "B": b}
     keep = {(None, "Src"): top, ("Src", "A"): a / top if top else 0.0, ("Src", "B"): b / top if top else 0.0}
-    return Plan({}, desired, keep)
+    return Plan(desired, keep)
 
 
 @given(fraction, fraction)
@@ -140,7 +140,7 @@ def applications(draw):
     keep |= {(s.source, s.target): desired[s.target] / desired[s.source] if desired[s.source] else 0.0 for s in streams}
     names = [task.id for task in tasks if not task.upstream] + [f"{s.source}>{s.target}" for s in streams]
     lag = {name: draw(st.integers(0, 10**6)) for name in names}
-    return snapshot, Plan({}, desired, keep), Measured(lag=lag, input_rate=dict.fromkeys(names, 1000.0))
+    return snapshot, Plan(desired, keep), Measured(lag=lag, input_rate=dict.fromkeys(names, 1000.0))
 
 
 @given(applications())

@@ -4,13 +4,14 @@ import pytest
 
 from qod_magics.controller import warm_up
 from qod_magics.controller.warm_up import REACHED, WarmUp
+from qod_magics.core.actions import Move
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Event
 from tests.controller.scripted import chain, place, seen
 
 
 def settle(state, observation, now, accuracy=1.0, timeout_s=60.0):
-    return warm_up.settle(state, observation, now, timeout_s, lambda snapshot: dict.fromkeys(("Src", "Snk"), accuracy))
+    return warm_up.settle(state, observation, now, timeout_s, dict.fromkeys(("Src", "Snk"), accuracy))
 
 
 @pytest.fixture
@@ -86,14 +87,7 @@ def test_other_instances_go_on_undisturbed(settled):
     assert warm_up.begin(settled, seen(), 10.0) == (settled, ())
 
 
-def test_the_accuracy_is_not_asked_for_when_nothing_can_end(settled):
-    def asked(_):
-        raise AssertionError
-
-    assert warm_up.settle(settled, seen(), 10.0, 60.0, asked) == (settled, ())
-
-
-MOVE = Plan({}, {}, {}, fail=("Snk.1",), place={"Snk.1": "tm2"})
+MOVE = Plan({}, {}, actions=(Move("Snk.1", "tm2"),))
 
 
 def test_what_a_plan_moves_warms_up_at_once_and_until_it_has_arrived(settled):
@@ -115,7 +109,7 @@ def test_a_move_that_failed_is_not_waited_for(settled):
 
 
 def test_a_plan_that_leaves_an_instance_where_it_is_changes_nothing(settled):
-    assert warm_up.told(settled, Plan({}, {}, {}, place={"Snk.1": "tm1"}), 10.0) is settled
+    assert warm_up.told(settled, Plan({}, {}, actions=(Move("Snk.1", "tm1"),)), 10.0) is settled
 
 
 def test_marking_sets_exactly_the_named_instances():

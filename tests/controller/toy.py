@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from qod_magics.controller import ManualClock
+from qod_magics.core.actions import Action
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
@@ -19,6 +20,8 @@ class Toy:
 
     Where the query is the heavy one, a backlog lies on the edge; where the source is, in its topic.
     """
+
+    supports: frozenset[type[Action]] = frozenset()
 
     def __init__(self, clock: ManualClock, rate: Callable[[float], float], minimum: float, heavy: str = "Snk") -> None:
         self.clock, self.rate, self.minimum = clock, rate, minimum

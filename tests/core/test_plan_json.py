@@ -1,22 +1,54 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 
-from qod_magics.core.plan_json import plan_from_json
+from qod_magics.core.accuracy import current_accuracy
+from qod_magics.core.actions import Action, AddNode, Fuse, Move, ReleaseNode, Scale, SetBatch, Stop, Unfuse
+from qod_magics.core.plan import Plan
+from qod_magics.core.plan_json import plan_from_json, plan_to_json
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from tests.policies.snapshots import snapshots
 
+GOOD = {"current_accuracy": {}, "desired": {}, "non_drop": [], "fail": [], "place": {}, "starved": []}
+
 
 @given(snapshots())
 def test_any_plan_survives_a_round_trip_through_text(given: Snapshot) -> None:
     plan, _ = policy("stream-economics").decide(given, None)
-    assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    written = plan_to_json(plan, current_accuracy(given))
+    assert plan_from_json(json.loads(json.dumps(written))) == plan
+    assert list(written) == ["current_accuracy", "desired", "non_drop", "fail", "place", "starved"]
+
+
+ACTIONS = (
+    Move("a.1", "tm2", "a reason"),
+    Stop("b.1", "a reason"),
+    Scale("a", 3, "a reason"),
+    AddNode("small", "a reason"),
+    ReleaseNode("tm1", "a reason"),
+    SetBatch("a", 0.5, "a reason"),
+    Fuse(("a", "b"), "a reason"),
+    Unfuse(("a", "b")),
+)
+
+
+def test_every_action_survives_a_round_trip_and_all_but_moves_and_stops_with_their_reason() -> None:
+    assert {type(action) for action in ACTIONS} == set(get_args(Action))
+    written = json.loads(json.dumps(plan_to_json(Plan({}, {}, ACTIONS), {})))
+    read = plan_from_json(written)
+    assert read.actions == ACTIONS
+    assert [action.why for action in read.actions] == ["", "", *["a reason"] * 5, ""]
+    assert (written["fail"], written["place"]) == (["a.1", "b.1"], {"a.1": "tm2"})
+
+
+def test_a_recorded_place_without_fail_is_a_move() -> None:
+    assert plan_from_json(GOOD | {"place": {"a.1": "tm2"}}).actions == (Move("a.1", "tm2"),)
 
 
 def test_what_other_policies_add_is_kept() -> None:
@@ -30,7 +62,7 @@ def test_what_other_policies_add_is_kept() -> None:
         "policy_ms": 0.1,
     }
     assert plan_from_json(obj).extra == {"policy_ms": 0.1}
-    assert plan_from_json(obj).to_json() == obj
+    assert plan_to_json(plan_from_json(obj), {}) == obj
 
 
 @pytest.mark.parametrize(
@@ -43,10 +75,18 @@ def test_what_other_policies_add_is_kept() -> None:
         ({"fail": "a"}, 'plan.fail: "a"'),
         ({"starved": [None]}, "plan.starved[0]: null"),
         ({"place": {"a": 1}}, "plan.place.a: 1"),
+        ({"current_accuracy": {"a": 2}}, "plan.current_accuracy.a: 2"),
+        ({"actions": {}}, "plan.actions: {}"),
+        ({"actions": [{"task": "a"}]}, "plan.actions[0].action: missing"),
+        ({"actions": [{"action": "grow"}]}, 'plan.actions[0].action: "grow"'),
+        ({"actions": [{"action": "scale", "task": "a"}]}, "plan.actions[0].parallelism: missing"),
+        ({"actions": [{"action": "scale", "task": "a", "parallelism": 0}]}, "plan.actions[0].parallelism: 0"),
+        ({"actions": [{"action": "set-batch", "task": "a", "seconds": -1}]}, "plan.actions[0].seconds: -1"),
+        ({"actions": [{"action": "fuse", "edge": ["a"]}]}, 'plan.actions[0].edge: ["a"]'),
+        ({"actions": [{"action": "add-node", "kind": "a", "why": 1}]}, "plan.actions[0].why: 1"),
     ],
 )
 def test_a_bad_field_is_named(change: dict[str, Any], field: str) -> None:
-    good = {"current_accuracy": {}, "desired": {}, "non_drop": [], "fail": [], "place": {}, "starved": []}
     with pytest.raises(SnapshotError) as caught:
-        plan_from_json(good | change)
+        plan_from_json(GOOD | change)
     assert str(caught.value).startswith(field)

@@ -462,7 +462,7 @@ def test_micro_batches_begin_as_far_apart_as_a_plan_says_and_no_row_is_lost(brie
 
     def lengths(pace_s: float) -> list[float]:
         """Seconds from the beginning of a batch to that of the next one, once the pace has shown."""
-        heard(lambda: session.runtime.apply(Plan({}, {}, {}, extra={PACE.name: {manager.id: pace_s}}), Dials({}, {})))
+        heard(lambda: session.runtime.apply(Plan({}, {}, extra={PACE.name: {manager.id: pace_s}}), Dials({}, {})))
         known = {batch.batch_id for batch in instance.batches}
         late = eventually(
             lambda: found if len(found := [b for b in instance.batches if b.batch_id not in known]) > 6 else None,

@@ -350,7 +350,7 @@ def test_dials_that_a_frozen_task_manager_missed_are_turned_later(resting: Sessi
 
     def told(keep: float) -> None:
         edges = {(None, "src"): keep, ("src", "counts"): keep}
-        plan = Plan({"src": 1.0, "counts": 1.0}, {"src": 1.0, "counts": keep}, edges)
+        plan = Plan({"src": 1.0, "counts": keep}, edges)
         session.runtime.apply(plan, Dials(edges, {"src": 1.0, "counts": keep}))
 
     def held(id: str, key: str) -> float:

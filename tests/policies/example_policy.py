@@ -30,5 +30,4 @@ class Alike:
                 keep[None, task.id] = desired[task.id]
         for stream in snapshot.streams:
             keep[stream.source, stream.target] = min(desired[stream.target] / desired[stream.source], 1.0)
-        current = {task.id: before for task in snapshot.tasks}
-        return Plan(current, desired, keep), wanted
+        return Plan(desired, keep), wanted

@@ -11,7 +11,7 @@ import pytest
 
 from qod_magics.controller.recording import read
 from qod_magics.core.optional import FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
-from qod_magics.core.plan_json import plan_from_json
+from qod_magics.core.plan_json import plan_from_json, plan_to_json
 from qod_magics.core.policy import LearningPolicy
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
@@ -152,4 +152,4 @@ def test_each_line_of_a_recording_gives_its_plan_again(name: str, tmp_path: Path
     assert sum("fixed_cpu" in task for task in lines[-1]["snapshot"]["tasks"]) == len(simulation.tasks)
     for line in lines:
         plan, _ = policy(name).decide(snapshot_from_json(line["snapshot"]), None)
-        assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan_from_json(line["plan"])
+        assert plan_from_json(json.loads(json.dumps(plan_to_json(plan, {})))) == plan_from_json(line["plan"])

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.core.snapshot import Snapshot, Stream, Task
+from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics import actual_accuracy
 from qod_magics.policies.stream_economics.propagation import non_drop, propagate
-from qod_magics.policies.stream_economics.topology import Topology
 
 
 def figure(desired: dict[str, float]) -> tuple[Snapshot, dict[str, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from qod_magics.core.actions import Move
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import TaskManagerError
@@ -53,14 +54,18 @@ def test_a_plan_moves_what_runs_and_leaves_the_rest_alone() -> None:
     lab.place(src="tm1", left="tm1", right="tm1")
     keep = dict.fromkeys(lab.cluster.wiring.edges, 1.0)
     accept = dict.fromkeys(("src", "left", "right"), 1.0)
-    place = {"left.1": "tm2", "right.1": "tm1", "nobody.1": "tm2"}
-    lab.cluster.apply(Plan({}, accept, keep, fail=(*place, "src.1"), place=place), Dials(keep, accept))
-    lab.cluster.apply(Plan({}, accept, keep, fail=("left.1",), place={"left.1": "tm1"}), Dials(keep, accept))
+    moves = (Move("left.1", "tm2", "a reason"), Move("right.1", "tm1"), Move("nobody.1", "tm2"))
+    lab.cluster.apply(Plan(accept, keep, actions=moves), Dials(keep, accept))
+    lab.cluster.apply(Plan(accept, keep, actions=(Move("left.1", "tm1"),)), Dials(keep, accept))
     lab.wait(10)
     (move,) = lab.of("move")  # it was moving when it was told to go back
-    assert (move["instance"], move["to"]) == ("left.1", "tm2")
-    with pytest.raises(TaskManagerError, match="tm9"):
-        lab.cluster.apply(Plan({}, accept, keep, fail=("left.1",), place={"left.1": "tm9"}), Dials(keep, accept))
+    assert (move["instance"], move["to"], move["why"]) == ("left.1", "tm2", "a reason")
+    lab.cluster.apply(Plan(accept, keep, actions=(Move("left.1", "tm9"),)), Dials(keep, accept))
+    lab.wait(1)
+    nobody, _, unknown = lab.of("action-refused")
+    assert (nobody["action"], nobody["instance"], nobody["to"]) == ("Move", "nobody.1", "tm2")
+    assert "There is no instance 'nobody.1'" in nobody["why"]
+    assert "There is no task manager 'tm9'" in unknown["why"]
     for instance, target in (("left.1", "tm9"), ("nobody.1", "tm1")):
         with pytest.raises(TaskManagerError, match="There is no"):
             lab.cluster.move(instance, target, "it can't")
@@ -186,6 +191,6 @@ def test_rows_without_weight_start_again_from_their_task_s_accuracy() -> None:
         lab = Lab(tasks=[{**SOURCE, "keeps_weight": keeps}, LEFT, RIGHT], duration_s=20)
         keep = {(None, "src"): 0.5, ("src", "left"): 1.0, ("src", "right"): 1.0}
         accept = {"src": 1.0, "left": 0.5, "right": 1.0}
-        lab.cluster.apply(Plan({}, accept, keep), Dials(keep, accept))
+        lab.cluster.apply(Plan(accept, keep), Dials(keep, accept))
         count = lab.wait(40).measured.counts["src>left"]
         assert count.processed == pytest.approx(share * count.arrived, abs=60)

@@ -34,7 +34,7 @@ def happen(cluster: SimulatedCluster, what: str, number: int) -> None:
         tasks = [task.id for task in cluster.simulation.tasks]
         keep = dict.fromkeys(cluster.wiring.edges, share)
         accept = dict.fromkeys(tasks, share)
-        cluster.apply(Plan({}, accept, keep), Dials(keep, accept))
+        cluster.apply(Plan(accept, keep), Dials(keep, accept))
     elif what == "fail":
         cluster.fail(instance)
     elif what == "lose" and up.sum() > 1:
@@ -117,7 +117,7 @@ def test_what_the_dials_say_is_what_is_kept_to_the_row() -> None:
     lab = Lab(duration_s=20)
     keep = {(None, "src"): 0.5, ("src", "left"): 0.6, ("src", "right"): 1.0}
     accept = {"src": 1.0, "left": 0.15, "right": 1.0}
-    lab.cluster.apply(Plan({}, accept, keep), Dials(keep, accept))
+    lab.cluster.apply(Plan(accept, keep), Dials(keep, accept))
     seen = lab.wait(40)
     counts, sent = seen.measured.counts, 20 * 400
     open_ = 400 * lab.cluster.engine.step_s  # the rows of the step before the dials turned
@@ -172,7 +172,7 @@ def test_rows_that_wait_are_thinned_when_the_dial_turns() -> None:
     assert waiting > 5000
     keep = {(None, "src"): 1.0, ("src", "left"): 1.0, ("src", "right"): 1.0}
     accept = {"src": 1.0, "left": 0.1, "right": 1.0}
-    lab.cluster.apply(Plan({}, accept, keep), Dials(keep, accept))
+    lab.cluster.apply(Plan(accept, keep), Dials(keep, accept))
     seen = lab.wait(15)
     assert seen.measured.lag["src>left"] == 0
     assert seen.measured.counts["src>left"].dropped == pytest.approx(0.9 * waiting, rel=0.02)

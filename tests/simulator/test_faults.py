@@ -53,7 +53,7 @@ def test_rows_that_are_read_again_are_thinned_again() -> None:
     lab = Lab(duration_s=40, faults=[{"at_s": s, "kind": "task-manager-lost", "target": "tm1"} for s in (19,)])
     keep = {(None, "src"): 0.25, ("src", "left"): 0.5, ("src", "right"): 1.0}
     accept = {"src": 1.0, "left": 0.0625, "right": 0.25}
-    lab.cluster.apply(Plan({}, accept, keep), Dials(keep, accept))
+    lab.cluster.apply(Plan(accept, keep), Dials(keep, accept))
     lab.place(src="tm1", left="tm1")
     seen = lab.wait(60)
     counts = seen.measured.counts

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qod_magics.core.accuracy import current_accuracy
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.core.snapshot import TaskManager
 from qod_magics.core.validation import check_snapshot
@@ -123,7 +124,7 @@ def test_a_report_from_before_the_first_rows_is_no_rate_of_them() -> None:
         assert not seen.fresh[id]
     plan, _ = StreamEconomics().decide(seen.snapshot)
     assert plan.starved == ()
-    assert set(plan.current_accuracy.values()) == set(plan.desired.values()) == {1.0}
+    assert set(current_accuracy(seen.snapshot).values()) == set(plan.desired.values()) == {1.0}
 
 
 def test_a_consumer_that_reported_before_the_rows_got_to_it_is_not_starved_either() -> None:

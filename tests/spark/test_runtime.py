@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from qod_magics.application.tasks import tasks
+from qod_magics.core.actions import Move
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
@@ -38,7 +39,7 @@ class Kafka:
 
 @pytest.fixture
 def runtime() -> Iterator[SparkRuntime]:
-    made = SparkRuntime(Kafka(), "s", "/nowhere", lambda unplaced, managers, running: {})  # type: ignore[arg-type]
+    made = SparkRuntime(Kafka(), "s", "/nowhere")  # type: ignore[arg-type]
     yield made
     made.close()
 
@@ -192,14 +193,17 @@ def test_a_plan_sends_nobody_to_a_task_manager_that_is_being_removed(
         monkeypatch.setattr(manager, "turn", lambda _: None, raising=False)
         runtime.add_task_manager(manager)  # type: ignore[arg-type]
     instance_on(runtime, "a", one)
-    monkeypatch.setattr(runtime, "move", lambda id, target, why: moved.append((id, target)))
+    monkeypatch.setattr(runtime.supervisor, "move", lambda one, target, why: moved.append((one.id, target.id, why)))
     runtime.cluster.leaving.add("tm2")
     for target in ("tm2", "tm3"):
-        runtime.apply(Plan({}, {}, {}, fail=("a.1",), place={"a.1": target}), Dials({}, {}))
-    assert moved == [("a.1", "tm3")]
+        runtime.apply(Plan({}, {}, actions=(Move("a.1", target, "a reason"),)), Dials({}, {}))
+    runtime._moves["a.1"][1].result(10.0)
+    assert moved == [("a.1", "tm3", "a reason")]
+    (event,) = [event for event in runtime.cluster.events if event.kind == "action-refused"]
+    assert event.detail["why"] == "tm2 is being removed: name another task manager."
 
 
-def test_a_plan_that_names_a_task_manager_that_is_not_there_is_refused_and_the_rest_is_done(
+def test_a_move_to_a_task_manager_that_is_not_there_is_an_event_and_the_rest_is_done(
     runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Named("tm1")
@@ -207,8 +211,9 @@ def test_a_plan_that_names_a_task_manager_that_is_not_there_is_refused_and_the_r
     monkeypatch.setattr(home, "turn", turned.append, raising=False)
     runtime.add_task_manager(home)  # type: ignore[arg-type]
     instance_on(runtime, "a", home)
-    with pytest.raises(TaskManagerError, match=r"not wholly in force: a\.1 not moved: .*gone"):
-        runtime.apply(Plan({}, {}, {}, fail=("a.1",), place={"a.1": "gone"}), Dials({}, {}))
+    runtime.apply(Plan({}, {}, actions=(Move("a.1", "gone"),)), Dials({}, {}))
+    (event,) = [event for event in runtime.cluster.events if event.kind == "action-refused"]
+    assert "'gone'" in event.detail["why"]
     assert len(turned) == 1
 
 

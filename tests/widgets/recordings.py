@@ -17,7 +17,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
+from qod_magics.core.accuracy import current_accuracy
 from qod_magics.core.plan import Plan
+from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.policies import policy
 
@@ -198,7 +200,7 @@ class Plant:
     def apply(self, plan: Plan) -> None:
         self.desired = dict(plan.desired)
         self.keep = dict(plan.non_drop)
-        self.moving = {instance: plan.place[instance] for instance in plan.fail}
+        self.moving = {move.instance: move.to for move in plan.moves}
 
     def end_moves(self) -> list[dict[str, Any]]:
         """Carry out what the last plan asked for; the events of it."""
@@ -277,7 +279,8 @@ def _cycles(controlled: bool, seed: int, policy_name: str) -> Iterator[dict[str,
                 plant.task_managers.append("tm2")
                 events.append({"kind": "task-manager-up", "task_manager": "tm2"})
             observed = plant.step(rate)
-            plan, state = chosen.decide(snapshot_from_json(observed["snapshot"]), state)
+            snapshot = snapshot_from_json(observed["snapshot"])
+            plan, state = chosen.decide(snapshot, state)
             if controlled:
                 plant.apply(plan)
             line = {
@@ -287,7 +290,7 @@ def _cycles(controlled: bool, seed: int, policy_name: str) -> Iterator[dict[str,
                 "phase": phase,
                 "period_s": PERIOD_S,
                 "snapshot": observed["snapshot"],
-                "plan": plan.to_json(),
+                "plan": plan_to_json(plan, current_accuracy(snapshot)),
                 "applied": controlled,
                 "measured": observed["measured"],
                 "events": events,

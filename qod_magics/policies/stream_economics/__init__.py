@@ -5,6 +5,7 @@ The cycle is `policy.StreamEconomics.decide`; each module beside it holds one of
 
 from __future__ import annotations
 
+from qod_magics.core.topology import restrictions
 from qod_magics.policies.stream_economics.policy import StreamEconomics
 from qod_magics.policies.stream_economics.propagation import actual_accuracy
 from qod_magics.policies.stream_economics.scheduler import (
@@ -14,7 +15,6 @@ from qod_magics.policies.stream_economics.scheduler import (
     estimated_cpu,
     place,
 )
-from qod_magics.policies.stream_economics.topology import restrictions
 
 __all__ = [
     "UNKNOWN_ESTIMATE",

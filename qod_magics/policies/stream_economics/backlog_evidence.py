@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from qod_magics.core.load import Load
 from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TRUST
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
+from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.evidence import Evidence
-from qod_magics.policies.stream_economics.load import Load
 from qod_magics.policies.stream_economics.requirements import Requirements
 from qod_magics.policies.stream_economics.rests import with_rests
 from qod_magics.policies.stream_economics.situation import Situation
-from qod_magics.policies.stream_economics.topology import Topology
 from qod_magics.policies.stream_economics.trust import REST_S, WAITING_S, rest_s, trusted
 
 #: CPU of a task manager that runs open, % of one core: nothing is scarce there.

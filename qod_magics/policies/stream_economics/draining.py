@@ -6,13 +6,13 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
+from qod_magics.core.load import Load
 from qod_magics.core.optional import DRAIN, SOURCE_LAG, STREAM_LAG
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.evidence import Evidence
-from qod_magics.policies.stream_economics.load import Load
 from qod_magics.policies.stream_economics.requirements import Requirements, learned
-from qod_magics.policies.stream_economics.topology import Topology
 
 #: Seconds of input that ordinarily wait between two reads: not drained.
 ALLOWANCE_S = 1.0

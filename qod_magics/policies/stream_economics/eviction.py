@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qod_magics.policies.stream_economics.load import total
+from qod_magics.core.load import total
 
 
 def tolerance(cpu: float) -> float:

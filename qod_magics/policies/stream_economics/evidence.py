@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from qod_magics.core.load import Load
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stream_economics.load import Load
+from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.requirements import Requirements
 from qod_magics.policies.stream_economics.situation import Situation
-from qod_magics.policies.stream_economics.topology import Topology
 
 
 class Evidence:

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence, Set
 from heapq import heapify, heappop, heappush
 from math import inf
 
+from qod_magics.core.load import Load
+from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE
 from qod_magics.policies.stream_economics.eviction import tolerance
-from qod_magics.policies.stream_economics.load import Load
 from qod_magics.policies.stream_economics.reach import reached
 from qod_magics.policies.stream_economics.requirements import Requirements
 from qod_magics.policies.stream_economics.situation import Situation
-from qod_magics.policies.stream_economics.topology import Topology
 
 
 def fill(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from qod_magics.core.load import total
 from qod_magics.policies.stream_economics.eviction import tolerance
-from qod_magics.policies.stream_economics.load import total
 from qod_magics.policies.stream_economics.moves import Movable, ensure_minimums
 from qod_magics.policies.stream_economics.scheduler import PlacementRequest, place
 from qod_magics.policies.stream_economics.situation import Minimums, Situation

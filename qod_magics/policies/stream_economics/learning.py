@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any
 
+from qod_magics.core.freshness import Freshness, Window, window_of
 from qod_magics.core.optional import (
     BATCH_RATE,
     BATCH_TIME,
@@ -76,7 +76,7 @@ class Lessons:
     """What is known of all tasks, and which readings it is from."""
 
     tasks: Mapping[str, Lesson] = field(default_factory=dict)
-    windows: Mapping[str, Any] = field(default_factory=dict)  #: by instance: that of the last reading it showed
+    windows: Mapping[str, Window | None] = field(default_factory=dict)  #: by instance: of its last reading
     managers: Mapping[str, Ratio] = field(default_factory=dict)  #: CPU of their tasks by what the fits say
     overheads: Mapping[str, BatchOverhead] = field(default_factory=dict)  #: of their batches, beside the tasks
 
@@ -92,7 +92,7 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     out_rate = {stream.source: stream.out_rate for stream in snapshot.streams}
     counts: Mapping[str, Count] = measured.counts
     tasks: dict[str, Lesson] = {}
-    windows: dict[str, Any] = {}
+    windows: dict[str, Window | None] = {}
     used = {manager.id: [0.0, 0.0] for manager in snapshot.task_managers}  # CPU, and what was expected
     told: set[str] = set()  # task managers with a new reading
     for task in snapshot.tasks:
@@ -103,7 +103,7 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
             window = before.windows.get(each.id)
             if is_new(each, window):
                 new.append(each)
-            windows[each.id] = each.extra.get("window", window)  # of a warm-up, too: it is not to count afterwards
+            windows[each.id] = window_of(each) or window  # of a warm-up, too: it is not to count afterwards
         for each in new:
             lesson = _fitted(lesson, each)
             if lesson.fit is not None and each.in_rate > 0.0:
@@ -190,13 +190,12 @@ def _known(manager: TaskManager, cost: Ratio) -> TaskManager:
     return replace(manager, extra={**manager.extra, NODE_COST.name: min(max(cost.value, 1 / MOST), MOST)})
 
 
-def is_new(instance: Instance, window: Any) -> bool:
+def is_new(instance: Instance, window: Window | None) -> bool:
     """Whether the instance shows a reading of its present run that is not the one of this window."""
-    extra = instance.extra
-    if instance.warming_up or extra.get("stale") or extra.get("missing"):
+    freshness = Freshness.of(instance)
+    if instance.warming_up or not freshness.is_fresh:
         return False
-    shown = extra.get("window")
-    return shown is None or shown != window
+    return freshness.window is None or freshness.window != window
 
 
 def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_s: Mapping[str, float]) -> Task:

@@ -5,16 +5,11 @@
 
 from __future__ import annotations
 
+from qod_magics.core.load import load_of
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
-from qod_magics.policies.stream_economics.load import Load
+from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.requirements import Requirements, learned, proportional
-from qod_magics.policies.stream_economics.topology import Topology
-
-
-def load_of(snapshot: Snapshot, topology: Topology) -> Load:
-    """The load of a valid snapshot as arrays."""
-    return snapshot.derived("load", lambda: Load.of(snapshot, topology))
 
 
 def paper_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:

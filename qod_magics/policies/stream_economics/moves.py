@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from qod_magics.core.load import total
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stream_economics.eviction import kill, tolerance
-from qod_magics.policies.stream_economics.load import total
 from qod_magics.policies.stream_economics.scheduler import PlacementRequest, available_cpu, place
 from qod_magics.policies.stream_economics.situation import Minimums, Situation
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qod_magics.core.actions import Action, Move, Stop
 from qod_magics.core.keyed import Keyed, Keys
+from qod_magics.core.load import load_of
+from qod_magics.core.placement import Unplaced
 from qod_magics.core.plan import Plan
+from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Measured
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.core.table import column
+from qod_magics.core.topology import Declared, Topology, declared
 from qod_magics.policies.stream_economics.evidence import NO_EVIDENCE, Evidence
 from qod_magics.policies.stream_economics.learning import learn
-from qod_magics.policies.stream_economics.measures import known_requirements, load_of, minimums, paper_requirements
+from qod_magics.policies.stream_economics.measures import known_requirements, minimums, paper_requirements
 from qod_magics.policies.stream_economics.moves import Moves, moves_of_all
+from qod_magics.policies.stream_economics.needs import needs, shortage
+from qod_magics.policies.stream_economics.placement import placed
 from qod_magics.policies.stream_economics.propagation import Edges, kept_shares, propagate
 from qod_magics.policies.stream_economics.reach import Reach
+from qod_magics.policies.stream_economics.reasons import StreamEconomicsReasons
 from qod_magics.policies.stream_economics.requirements import Requirements
 from qod_magics.policies.stream_economics.sharing import Sharing, even_shares
-from qod_magics.policies.stream_economics.situation import Situation
-from qod_magics.policies.stream_economics.topology import Declared, Topology, declared
+from qod_magics.policies.stream_economics.situation import Minimums, Situation
 
 #: What each task needs for which accuracy.
 Costs = Callable[[Snapshot, Topology], Requirements]
@@ -101,15 +108,23 @@ class StreamEconomics:
         by_task = self.sharing(situation, evidence.left(ensured.available, situation), left_out)
         propagate(by_task, topology)
         plan = Plan(
-            current_accuracy=Keyed(application.tasks, required.current),
             desired=Keyed(application.tasks, by_task),
             non_drop=kept_shares(by_task, application.edges),
-            fail=tuple(snapshot.instances[i].id for i in ensured.failed),
-            place=ensured.place,
+            actions=_actions(ensured, snapshot),
             starved=tuple(snapshot.task_managers[manager].id for manager in ensured.starved),
             extra=evidence.extras(snapshot),
         )
         return plan, application
+
+    def place(
+        self, unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
+    ) -> Mapping[str, str]:
+        """Algorithm 3.1; see `core.policy.PlacingPolicy`."""
+        return placed(unplaced, managers, running)
+
+    def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
+        """See `core.policy.ExplainingPolicy`."""
+        return StreamEconomicsReasons(snapshot, plan)
 
 
 class LearningStreamEconomics(StreamEconomics):
@@ -128,6 +143,19 @@ class LearningStreamEconomics(StreamEconomics):
         snapshot, lessons = learn(snapshot, measured, lessons)
         snapshot, more = self.evidence.learn(snapshot, measured, more)
         return snapshot, (lessons, more)
+
+
+def _actions(ensured: Minimums, snapshot: Snapshot) -> tuple[Action, ...]:
+    """What leaves its task manager, and where it goes."""
+    if not ensured.failed:
+        return ()
+    found = needs(snapshot)
+    actions: list[Action] = []
+    for instance in (snapshot.instances[i] for i in ensured.failed):
+        why = shortage(instance.task_manager, found[instance.task_manager])
+        target = ensured.place.get(instance.id)
+        actions.append(Stop(instance.id, why) if target is None else Move(instance.id, target, why))
+    return tuple(actions)
 
 
 def _by_id(snapshot: Snapshot) -> list[int]:

@@ -9,7 +9,7 @@ from qod_magics.core.keyed import Keyed, Keys
 from qod_magics.core.plan import Edge
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
-from qod_magics.policies.stream_economics.topology import Topology
+from qod_magics.core.topology import Topology
 
 
 def propagate(desired: list[float], topology: Topology) -> None:

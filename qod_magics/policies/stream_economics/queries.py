@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Collection, MutableSequence
 from typing import Any
 
+from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.reach import Reach, reached
-from qod_magics.policies.stream_economics.topology import Topology
 
 KEPT = 2048  #: queries up to which a large set is unpacked once; beyond, it would take too much memory
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qod_magics.core.accuracy import current_accuracies
+from qod_magics.core.load import Load
 from qod_magics.core.optional import (
     ELASTIC_CPU,
     FIXED_CPU,
@@ -16,19 +18,17 @@ from qod_magics.core.optional import (
     WORK_COST,
 )
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stream_economics.accuracy import FULL_CORE, current_accuracy, required_cpu
-from qod_magics.policies.stream_economics.load import Load
-from qod_magics.policies.stream_economics.topology import Topology
+from qod_magics.core.topology import Topology
+from qod_magics.policies.stream_economics.accuracy import FULL_CORE, required_cpu
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
     """By position. An instance of task t at accuracy a needs `base[t] + a * cpu[t] / at[t]`, at most one core."""
 
-    current: list[float]  #: curAc(t), fraction of 1
     base: list[float]  #: CPU at accuracy 0, % of one core
     cpu: list[float]  #: CPU beyond that at accuracy `at`, % of one core
-    at: list[float]  #: fraction of 1; where it is 0, any accuracy above 0 needs a whole core (Eq. 3.9)
+    at: Sequence[float]  #: fraction of 1; where it is 0, any accuracy above 0 needs a whole core (Eq. 3.9)
     available: list[float]  #: by task manager, aCpu: CPU for its tasks, in % of a core on which they cost just that
 
     def of(self, t: int, accuracy: float) -> float:
@@ -56,8 +56,8 @@ class Requirements:
 
 def proportional(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     """CPU is proportional to accuracy (model items 2 to 5, Eq. 3.9)."""
-    current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
-    return Requirements(current, [0.0] * len(current), load.cpu, current, load.available)
+    current = current_accuracies(snapshot, topology)
+    return Requirements([0.0] * len(current), load.cpu, current, load.available)
 
 
 def learned(snapshot: Snapshot, topology: Topology, load: Load, drain_s: float | None = None) -> Requirements:
@@ -72,21 +72,19 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load, drain_s: float |
 
     With `drain_s`, backlogs (`lag_s` in the snapshot) are added, spread over that many seconds.
     """
-    current = current_accuracy(snapshot, topology, load.least_in_rate, load.width)
+    at = list(current_accuracies(snapshot, topology))
     full = full_rates(snapshot, topology, load)
-    more = [1.0] * len(current) if drain_s is None else with_backlogs(snapshot, topology, full, drain_s)
-    base = [0.0] * len(current)
+    more = [1.0] * len(at) if drain_s is None else with_backlogs(snapshot, topology, full, drain_s)
+    base = [0.0] * len(at)
     cpu = [needed * factor for needed, factor in zip(load.cpu, more, strict=True)]
-    at = list(current)
     for t, task in enumerate(snapshot.tasks):
         rate = full[t]
         fixed, read, work = FIXED_CPU.of(task), READ_COST.of(task), WORK_COST.of(task)
         if rate is None:
             continue
-        if rate > 0.0:
-            current[t] = min(load.least_in_rate[t] * load.width[t] / rate, 1.0)
         if fixed is None or read is None or work is None:
-            at[t] = current[t]
+            if rate > 0.0:
+                at[t] = min(load.least_in_rate[t] * load.width[t] / rate, 1.0)
             continue
         each = 1e-4 * rate * more[t] / load.width[t]  # rows/s times microseconds, as % of one core
         base[t] = min(fixed if task.upstream else fixed + read * each, FULL_CORE)
@@ -95,7 +93,7 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load, drain_s: float |
     costs = [NODE_COST.of(manager) or 1.0 for manager in snapshot.task_managers]
     elastic = [ELASTIC_CPU.of(manager) or 0.0 for manager in snapshot.task_managers]
     available = [(left + spare) / cost for left, spare, cost in zip(load.available, elastic, costs, strict=True)]
-    return Requirements(current, base, cpu, at, available)
+    return Requirements(base, cpu, at, available)
 
 
 def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from qod_magics.core.freshness import window_of
 from qod_magics.core.optional import RESTS
 from qod_magics.core.snapshot import Snapshot
 
@@ -31,7 +32,7 @@ class Home:
 
 def with_rests(snapshot: Snapshot, before: Mapping[str, Home] | None) -> tuple[Snapshot, Mapping[str, Home]]:
     """`snapshot` with `rests_s` of the instances that moved less than `REST_S` ago; and where all are now."""
-    windows = [i.extra["window"][1] for i in snapshot.instances if i.extra.get("window") is not None]
+    windows = [window[1] for i in snapshot.instances if (window := window_of(i)) is not None]
     now = max(windows, default=None)
     rate = sum(task.external_rate or 0.0 for task in snapshot.tasks if not task.upstream)
     known = before if before is not None else {}
@@ -42,7 +43,7 @@ def with_rests(snapshot: Snapshot, before: Mapping[str, Home] | None) -> tuple[S
         home = known.get(instance.id)
         if home is None or home.task_manager != instance.task_manager:
             home = Home(instance.task_manager, START_S if home is None else REST_S, None, rate)
-        if home.since is None and instance.extra.get("window") is not None:
+        if home.since is None and window_of(instance) is not None:
             home = replace(home, since=now)
         homes[instance.id] = home
         passed_s = now - home.since if now is not None and home.since is not None else 0.0

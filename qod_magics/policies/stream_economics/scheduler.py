@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from qod_magics.core.load import whole_cpu
 from qod_magics.core.snapshot import Instance, TaskManager
-from qod_magics.policies.stream_economics.load import whole_cpu
 
 UNKNOWN_ESTIMATE = 100.0  #: % of one core, for a task that never ran
 

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
+from qod_magics.core.load import Load, total
+from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE, obtained_accuracy
-from qod_magics.policies.stream_economics.load import Load, total
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
 from qod_magics.policies.stream_economics.situation import Situation
-from qod_magics.policies.stream_economics.topology import Topology
 
 #: desired(q) by task position, out of the CPU above the minimum accuracies, by task manager. Instances (positions)
 #: that are left out have no share, and their queries only their minimum accuracies.
@@ -22,7 +22,7 @@ class Needs(NamedTuple):
     """What each task needs, by position."""
 
     cpu: list[float]  #: cpu(t), % of one core
-    current: list[float]  #: curAc(t), fraction of 1
+    current: Sequence[float]  #: curAc(t), fraction of 1
     min_accuracy: list[float]  #: minAc(t), fraction of 1
     min_required: list[float]  #: minReq(t), % of one core
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from qod_magics.core.load import Load
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stream_economics.load import Load
+from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.reach import Reach
 from qod_magics.policies.stream_economics.requirements import Requirements
-from qod_magics.policies.stream_economics.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from qod_magics.core.freshness import window_of
+from qod_magics.core.load import load_of
 from qod_magics.core.optional import BATCH_RATE, BATCH_TIME, NODE_COST, OPEN, PACED, TRUST
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, TaskManager
-from qod_magics.policies.stream_economics.measures import known_requirements, load_of
-from qod_magics.policies.stream_economics.topology import Topology
+from qod_magics.core.topology import Topology
+from qod_magics.policies.stream_economics.measures import known_requirements
 
 #: Seconds of input that may wait before an open task manager sheds: of queries that have run for a while, and of those
 #: that are new. Two periods of the controller are the latency that users get unless they ask for another.
@@ -100,7 +102,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     for instance in snapshot.instances:
         hosted[instance.task_manager].add(instance.task)
         batching[instance.task_manager] += BATCH_RATE.of(instance) is not None
-        if (window := instance.extra.get("window")) is not None:
+        if (window := window_of(instance)) is not None:
             newest[instance.task_manager] = max(newest[instance.task_manager], window[1])
     topology = Topology.of(snapshot.tasks)
     needed, available = _needed(snapshot, topology)
@@ -225,7 +227,7 @@ def _since(snapshot: Snapshot, before: Mapping[str, float]) -> tuple[Mapping[str
     since: dict[str, float] = {}
     now = 0.0
     for instance in snapshot.instances:
-        window = instance.extra.get("window")
+        window = window_of(instance)
         if window is not None:
             begin, end = window
             now = max(now, end)

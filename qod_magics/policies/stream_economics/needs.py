@@ -1,8 +1,7 @@
-"""What task managers can give and what their tasks need, for explanations. Pure.
+"""What task managers have and what their tasks need, for explanations. Pure.
 
-The figures are those of Stream Economics' model (card, sections 2 and 3), with the costs of tasks that a snapshot
-knows, if it does. They are measurements and an extrapolation from them, so they say something about a snapshot
-whichever policy decided on it.
+The figures are those of Stream Economics' model (thesis, section 3.4), with the costs of tasks that a snapshot knows,
+if it does.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from qod_magics.controller.dag import Dag
+from qod_magics.core.dag import Dag
+from qod_magics.core.load import load_of
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stream_economics.measures import known_requirements, load_of, minimums
+from qod_magics.policies.stream_economics.measures import known_requirements, minimums
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +49,18 @@ def needs(snapshot: Snapshot) -> Mapping[str, Need]:
         manager.id: Need(required.available[i], at_minimum[i], at_full[i])
         for i, manager in enumerate(snapshot.task_managers)
     }
+
+
+def shortage(name: str, need: Need) -> str:
+    """Why instances have to leave a task manager: "tm1 needs 12.4 % more than it has at minimum accuracies"."""
+    if need.short > 0:
+        return f"{name} needs {need.short:.1f} % more than it has at minimum accuracies"
+    return f"{name} needs {need.at_minimum:.1f} % of a core at minimum accuracies and has {need.available:.1f} %"
+
+
+def supply(name: str, need: Need) -> str:
+    """What a task manager has and needs, in words."""
+    return (
+        f"{name} has {need.available:.1f} % of a core for its tasks, "
+        f"needs {need.at_minimum:.1f} % at minimum accuracies and {need.at_full:.1f} % at full accuracy"
+    )

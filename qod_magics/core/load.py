@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
 from math import fsum
 
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
-from qod_magics.policies.stream_economics.topology import Topology
+from qod_magics.core.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,22 @@ class Load:
             capacity = whole_cpu(host.cores)
             available.append(min(max(capacity - host.cpu + total(loads), 0.0), capacity))
         return cls(task_of, manager_of, least_in_rate, cpu, width, warming, available)
+
+
+def load_of(snapshot: Snapshot, topology: Topology) -> Load:
+    """The load of a valid snapshot, made once a snapshot; do not change it. `topology` is that of its tasks."""
+    return snapshot.derived("load", lambda: Load.of(snapshot, topology))
+
+
+def warming_up(snapshot: Snapshot) -> Mapping[str, list[str]]:
+    """The instances that warm up, by task manager."""
+    found: dict[str, list[str]] = {}
+    if True not in column(snapshot.instances, "warming_up"):
+        return found
+    for instance in snapshot.instances:
+        if instance.warming_up:
+            found.setdefault(instance.task_manager, []).append(instance.id)
+    return found
 
 
 def whole_cpu(cores: float) -> float:

@@ -9,7 +9,7 @@ from functools import cached_property
 from qod_magics.core.keyed import Keys
 from qod_magics.core.plan import Edge
 from qod_magics.core.snapshot import Snapshot, Task
-from qod_magics.policies.stream_economics.topology import Declared, Topology, declared
+from qod_magics.core.topology import Declared, Topology, declared
 
 
 @dataclass(frozen=True)

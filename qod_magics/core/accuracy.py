@@ -1,0 +1,49 @@
+"""The accuracy at which tasks run now, measured: a fraction of 1 for each task. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from qod_magics.core.dag import Dag
+from qod_magics.core.keyed import Keyed
+from qod_magics.core.load import load_of
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.table import column
+from qod_magics.core.topology import Topology
+
+
+def current_accuracy(snapshot: Snapshot) -> Mapping[str, float]:
+    """curAc(t) by task of a valid snapshot: the share of its input that it reads, times that of what it reads from."""
+    dag = Dag.of(snapshot)
+    return Keyed(dag.tasks, current_accuracies(snapshot, dag.topology))
+
+
+def current_accuracies(snapshot: Snapshot, topology: Topology) -> Sequence[float]:
+    """The same by task position, made once a snapshot; do not change it. `topology` is that of its tasks.
+
+    Stream Economics, model items 2 and 3, Eqs. 3.4 and 3.5: of the instances of a task, the one with the least input
+    rate counts.
+    """
+    return snapshot.derived("current accuracy", lambda: _measured(snapshot, topology))
+
+
+def _measured(snapshot: Snapshot, topology: Topology) -> list[float]:
+    load = load_of(snapshot, topology)
+    least_in_rate, width = load.least_in_rate, load.width
+    arriving = [rate or 0.0 for rate in column(snapshot.tasks, "external_rate")]
+    position = topology.position
+    for target, rate in zip(column(snapshot.streams, "target"), column(snapshot.streams, "out_rate"), strict=True):
+        arriving[position[target]] += rate
+    upstream = topology.upstream
+    current = [1.0] * len(arriving)
+    for t in topology.order:
+        due = arriving[t] / width[t]  # rows/s each instance would read if it kept up
+        local = least_in_rate[t] / due if due > 0.0 else 1.0
+        if local > 1.0:
+            local = 1.0
+        above = 1.0
+        for source in upstream[t]:
+            if current[source] < above:
+                above = current[source]
+        current[t] = local * above
+    return current

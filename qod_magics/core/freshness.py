@@ -1,0 +1,50 @@
+"""Of which seconds the figures of an instance are, and which of them are missing. Pure.
+
+A runtime writes these keys into an instance's row: `window` ([begin, end], seconds since the epoch), `stale` (true: of
+an earlier time, or of the input of then) and `missing` (names of the figures that were never measured).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from qod_magics.core.snapshot import Instance
+from qod_magics.core.wording import show
+from qod_magics.errors import SnapshotError
+
+Window = tuple[float, float]  #: (begin, end), seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How far the figures of an instance can be relied on."""
+
+    window: Window | None = None  #: None: the runtime does not say
+    stale: bool = False
+    missing: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, instance: Instance) -> Freshness:
+        """What the instance's row says. Raises SnapshotError, one line, for a window that is none."""
+        extra = instance.extra
+        return cls(window_of(instance), bool(extra.get("stale")), tuple(extra.get("missing") or ()))
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether all of its figures are of now."""
+        return not self.stale and not self.missing
+
+
+def window_of(instance: Instance) -> Window | None:
+    """The seconds that the figures of an instance are of. Raises SnapshotError, one line, for what is no window."""
+    window: Any = instance.extra.get("window")
+    if window is None:
+        return None
+    try:
+        begin, end = window
+        return float(begin), float(end)
+    except (TypeError, ValueError):
+        raise SnapshotError(
+            f"instances.window: {show(window)} is no window; give [begin, end] in seconds since the epoch"
+        ) from None
