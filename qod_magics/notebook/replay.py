@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.controller.log import DecisionLog
+from qod_magics.controller.status import cycle_text
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies import PAPER_POLICY, policy
-from qod_magics.recordings.cycles import narrated
+from qod_magics.recordings.cycles import cycle_of, narrated
 from qod_magics.recordings.phases import Line, seconds
 from qod_magics.recordings.reading import load
 
@@ -96,6 +97,10 @@ class Replay:
     def why(self, name: str) -> str:
         """What was last decided about a task, an instance or a task manager by the end of the recording, and why."""
         return self.log.why(name)
+
+    def status(self) -> str:
+        """Task managers, tasks with their accuracies, lag and drops, and the decision at the present position."""
+        return cycle_text(cycle_of(self.line, self.position + 1))
 
     def what_if(
         self,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from qod_magics.controller.status import TaskStatus, busy, share, table, task_status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qod_magics.application.tasks import TaskSpec
+    from qod_magics.controller.cycle import Cycle
     from qod_magics.session.interface import SessionInterface
     from qod_magics.spark.instance import Instance
 
@@ -31,44 +35,12 @@ def status_text(session: SessionInterface) -> str:
     lines: list[str] = []
     cycle = session.last
     snapshot = cycle.snapshot if cycle is not None else None
-    plan = cycle.plan if cycle is not None else None
-    measured = cycle.measured if cycle is not None else None
     for manager in list(session.runtime.task_managers.values()):
         seen = next((m for m in snapshot.task_managers if m.id == manager.id), None) if snapshot else None
-        busy = f", {seen.cpu:.0f} % busy" if seen else ""
-        lines.append(f"{manager.describe}{busy}")
+        lines.append(f"{manager.describe}{busy(seen)}")
     if not lines:
         lines.append("no task manager is up: what was declared waits for one (%qod add-tm)")
-    rows = [
-        ("task", "runs on", "mode", "in /s", "CPU %", "accuracy", "planned", "minimum", "priority", "lag", "dropped")
-    ]
-    for spec in session.runtime.deployment.specs.values():
-        instances = [i for i in session.runtime.instances.values() if i.job.task == spec.id]
-        seen_instances = [i for i in snapshot.instances if i.task == spec.id] if snapshot else []
-        feeds = [spec.id] if spec.is_source else [f"{u}>{spec.id}" for u in spec.upstream]
-        lag = sum(measured.lag.get(f, 0) for f in feeds) if measured else None
-        dropped = sum(measured.dropped.get(f, 0) for f in feeds) if measured else None
-        rows.append(
-            (
-                "+".join(spec.members),
-                " ".join(i.task_manager.id if i.task_manager else i.state.value for i in instances),
-                " ".join(sorted({i.mode or i.state.value for i in instances})),
-                f"{sum(i.in_rate for i in seen_instances):,.0f}" if seen_instances else "",
-                f"{sum(i.cpu for i in seen_instances):.1f}" if seen_instances else "",
-                _share(measured.accuracy.get(spec.id) if measured else None),
-                _share(plan.desired.get(spec.id) if plan else None),
-                _share(spec.min_accuracy),
-                "" if spec.priority is None else str(spec.priority),
-                "" if lag is None else f"{lag:,}",
-                "" if dropped is None else f"{dropped:,}",
-            )
-        )
-    if len(rows) > 1:
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        right = {3, 4, 5, 6, 7, 8, 9, 10}
-        for row in rows:
-            cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-            lines.append("  ".join(cells).rstrip())
+    lines += table([_task_status(session, cycle, spec) for spec in session.runtime.deployment.specs.values()])
     for instance in session.runtime.instances.values():
         if instance.mode_why:
             lines.append(f"{instance.id} runs in {instance.mode} mode: {instance.mode_why}")
@@ -83,6 +55,19 @@ def status_text(session: SessionInterface) -> str:
     if entries:
         lines.append(f"last decision: {entries[-1]}")
     return "\n".join(lines)
+
+
+def _task_status(session: SessionInterface, cycle: Cycle | None, spec: TaskSpec) -> TaskStatus:
+    """What the last cycle measured, with what is so by now, which it may not know yet."""
+    instances = [i for i in session.runtime.instances.values() if i.job.task == spec.id]
+    return replace(
+        task_status(cycle, spec.id, spec.upstream),
+        name="+".join(spec.members),
+        where=" ".join(i.task_manager.id if i.task_manager else i.state.value for i in instances),
+        modes=" ".join(sorted({i.mode or i.state.value for i in instances})),
+        minimum=share(spec.min_accuracy),
+        priority="" if spec.priority is None else str(spec.priority),
+    )
 
 
 def stream_text(session: SessionInterface, name: str) -> str:
@@ -134,7 +119,3 @@ def _whereabouts(instances: Sequence[Instance]) -> str:
 def _counted(names: Sequence[str], noun: str) -> str:
     """`names`, with how many there are: "2 task managers (tm1, tm2)"."""
     return f"{len(names) or 'no'} {noun}{'' if len(names) == 1 else 's'}" + (f" ({', '.join(names)})" if names else "")
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"

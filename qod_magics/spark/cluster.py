@@ -29,7 +29,7 @@ OTHERS_PERIODS = 4
 
 @dataclass(slots=True)
 class Cluster:
-    """The state that observing, acting and supervising share, behind one lock."""
+    """The state that observing, acting and recovering share, behind one lock."""
 
     deployment: Deployment
     board: DialBoard

@@ -17,10 +17,10 @@ from qod_magics.spark.bounded import gather
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
+from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
 from qod_magics.spark.pipeline import same_columns
 from qod_magics.spark.reason import reason
-from qod_magics.spark.supervisor import Supervisor
 
 #: So long all instances of a deployment together may take to stop, to start, and to settle, seconds each.
 STEP_S = 120.0
@@ -32,15 +32,15 @@ class Deployer:
 
     Args:
         cluster: what runs, and where.
-        supervisor: starts and stops the instances.
+        lifecycle: starts and stops the instances.
         metrics: whose history of offsets gets new topics.
         checkpoints: a location that every task manager reaches.
 
     """
 
-    def __init__(self, cluster: Cluster, supervisor: Supervisor, metrics: Metrics, checkpoints: str) -> None:
+    def __init__(self, cluster: Cluster, lifecycle: Lifecycle, metrics: Metrics, checkpoints: str) -> None:
         self.cluster = cluster
-        self.supervisor = supervisor
+        self.lifecycle = lifecycle
         self.metrics = metrics
         self.checkpoints = checkpoints
         self._generation: dict[str, int] = {}  #: how often each task has started afresh, on checkpoints of its own
@@ -107,7 +107,7 @@ class Deployer:
     def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
         for instance in instances:
             instance.state = State.STOPPED
-        gather({i.id: partial(self.supervisor.stop, i, at_batch_end_s) for i in instances}, STEP_S)
+        gather({i.id: partial(self.lifecycle.stop, i, at_batch_end_s) for i in instances}, STEP_S)
 
     def _adopt(
         self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any], change: Difference, afresh: set[str]
@@ -169,10 +169,10 @@ class Deployer:
 
         def start(instance: Instance) -> None:
             home = instance.task_manager or self.cluster.manager(targets[instance.id])
-            self.supervisor.start(instance, home)
+            self.lifecycle.start(instance, home)
 
         _all({i.id: partial(start, i) for i in instances})
-        _all({i.id: partial(self.supervisor.settle, i) for i in instances})
+        _all({i.id: partial(self.lifecycle.settle, i) for i in instances})
 
     def _go_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
         """After a failed deployment: what ran before runs again, and nothing else does."""
@@ -188,8 +188,7 @@ class Deployer:
             if instance.task_manager is None:
                 instance.state = State.WAITING
             elif instance.state is State.STOPPED:
-                instance.retry_at, instance.state = 0.0, State.BACKING_OFF
-        self.supervisor.retry()
+                instance.retry_at, instance.state = 0.0, State.BACKING_OFF  # the watcher starts it
 
 
 def _all(calls: Mapping[str, Callable[[], None]]) -> None:

@@ -54,7 +54,7 @@ class State(Enum):
 
 
 @dataclass(slots=True)
-class Move:
+class OngoingMove:
     """A move under way, for the event that ends it."""
 
     source: str | None
@@ -84,7 +84,7 @@ class Instance:
     failures: int = 0
     retry_at: float = 0.0  #: monotonic
     failure: str = ""
-    move: Move | None = None
+    move: OngoingMove | None = None
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether a batch on its checkpoint was finished
@@ -92,6 +92,7 @@ class Instance:
     told_still: bool = False  #: of its present run, that it stands still
     python_cpu: float = 0.0  #: its part of its task manager's Python workers, % of one core; 0 in real-time mode
     unended: StreamingQuery | None = None  #: a run that could not be stopped: it may still write
+    ended_run: tuple[str, str] | None = None  #: a run that was found to have ended by itself, and why
     polled_at: float = 0.0  #: monotonic: when its reports were last asked for
     lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is started or stopped
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -19,14 +19,18 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.bounded import begin, gather
 from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.collector import Collector
 from qod_magics.spark.deployer import Deployer
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard, DialReading
 from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
+from qod_magics.spark.mover import Mover
 from qod_magics.spark.pace import MOST_S, gap_s
 from qod_magics.spark.pipeline import Workshop
-from qod_magics.spark.supervisor import Supervisor
+from qod_magics.spark.reason import reason
+from qod_magics.spark.recovery import Recovery
 from qod_magics.spark.task_manager import TaskManager
 
 #: How often a task manager that is removed is looked at anew: instances that arrive meanwhile move on as well.
@@ -56,10 +60,14 @@ class SparkRuntime:
         self.cluster = Cluster(
             Deployment(kafka, session), DialBoard(session), dict(kafka.spark_options()), fewest_first, period_s
         )
-        self.supervisor = Supervisor(self.cluster)
+        self.lifecycle = Lifecycle(self.cluster)
+        self.mover = Mover(self.cluster, self.lifecycle)
+        self.collector = Collector(self.cluster)
+        self.recovery = Recovery(self.cluster, self.lifecycle)
         self.metrics = Metrics(self.cluster)
-        self.deployer = Deployer(self.cluster, self.supervisor, self.metrics, self.checkpoints)
+        self.deployer = Deployer(self.cluster, self.lifecycle, self.metrics, self.checkpoints)
         self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance: where to
+        self._failing: dict[str, str] = {}  #: what of the watcher's work fails, and why
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
         self._watcher.start()
@@ -111,7 +119,7 @@ class SparkRuntime:
             self.cluster.task_managers[manager.id] = manager
             self.cluster.cpu[manager.id] = 0.0
             self.cluster.event("task-manager-up", task_manager=manager.id, cores=manager.cores)
-        self.supervisor.place_waiting()
+        self.recovery.place_waiting()
 
     def remove_task_manager(self, id: str) -> None:
         """Move its instances to the others, then let it go.
@@ -138,7 +146,7 @@ class SparkRuntime:
         finally:
             with self.cluster.lock:
                 self.cluster.leaving.discard(id)
-        manager.close()  # what is still there is a stray, which the supervisor starts elsewhere
+        manager.close()  # what is still there is a stray, which `recovery` starts elsewhere
 
     def _empty(self, manager: TaskManager, deadline: float) -> None:
         """Move what is on it to the others. Raises TimeoutError after `deadline` (monotonic)."""
@@ -166,7 +174,7 @@ class SparkRuntime:
         if not managers:
             raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
         timeout_s = max(0.8 * self.period_s, 2.0)
-        answers = gather({m.id: (lambda m=m: self.supervisor.poll(m)) for m in managers}, timeout_s)  # type: ignore[misc]
+        answers = gather({m.id: (lambda m=m: self.collector.poll(m)) for m in managers}, timeout_s)  # type: ignore[misc]
         for manager in managers:
             self.metrics.heard(manager, answers[manager.id])
         self.metrics.sample()
@@ -225,7 +233,7 @@ class SparkRuntime:
         )
         for instance in restarts:
             self.cluster.event("dial-fallback", instance=instance.id, why="its task manager refuses reflect: restarted")
-            begin(lambda i=instance: self.supervisor.restart(i), instance.id)  # type: ignore[misc]
+            begin(lambda i=instance: self.mover.restart(i), instance.id)  # type: ignore[misc]
         unturned = [
             f"dials of {id} not turned: {error}" for id, error in results.items() if isinstance(error, BaseException)
         ]
@@ -269,7 +277,7 @@ class SparkRuntime:
                 raise TaskManagerError(f"{target} is being removed: name another task manager.")
             instance = self.instances[id]
             instance.state = State.MOVING
-            moved = begin(lambda: self.supervisor.move(instance, manager, why), f"move-{id}")
+            moved = begin(lambda: self.mover.move(instance, manager, why), f"move-{id}")
             under_way = {i: each for i, each in self._moves.items() if not each[1].done()}
             self._moves = {**under_way, id: (manager, moved)}
             return moved
@@ -279,7 +287,7 @@ class SparkRuntime:
         self._ended.set()
         self._watcher.join(5.0)
         with suppress(Exception):
-            gather({i.id: partial(self.supervisor.stop, i) for i in list(self.instances.values())}, 15.0)
+            gather({i.id: partial(self.lifecycle.stop, i) for i in list(self.instances.values())}, 15.0)
         for manager in list(self.task_managers.values()):
             with suppress(Exception):
                 manager.close()
@@ -291,16 +299,28 @@ class SparkRuntime:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
+        """Once a second: sample offsets and CPU, and act on what has failed."""
         while not self._ended.wait(WATCH_S):
-            answers = False
-            with suppress(Exception):
-                self.metrics.sample()
-                answers = True
-            with suppress(Exception):
-                self.supervisor.recover_lost()
-            with suppress(Exception):
-                self.supervisor.retry()
-            with suppress(Exception):
-                self.supervisor.keep_up()
-            with suppress(Exception):
-                self.supervisor.notice(answers)
+            # a broker that does not answer is reported by `observe`
+            answers = self._attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
+            self._attempt("restarting what has ended", self.recovery.restart_ended)
+            self._attempt("finding task managers that are lost", self.recovery.recover_lost)
+            self._attempt("restarting what failed", self.recovery.retry)
+            self._attempt("collecting reports", self.collector.keep_up)
+            self._attempt("finding queries that stand still", partial(self.recovery.notice, answers))
+
+    def _attempt(self, what: str, call: Callable[[], object], unless: type[Exception] | None = None) -> bool:
+        """Whether this part of the watcher's work was done. What it raises is an event when that is new, and not of a
+        kind that is reported elsewhere; the watcher goes on."""
+        try:
+            call()
+        except Exception as error:
+            if unless is not None and isinstance(error, unless):
+                return False
+            why = reason(error)
+            if self._failing.get(what) != why:
+                self._failing[what] = why
+                self.cluster.event("watcher-failed", why=f"{what}: {why}")
+            return False
+        self._failing.pop(what, None)
+        return True

@@ -19,9 +19,9 @@ from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import QodError
 from qod_magics.session.handle import DECLARED
 from qod_magics.session.session import Session
+from qod_magics.spark.collector import Collector
 from qod_magics.spark.instance import STATE_IN_BATCHES, State
 from qod_magics.spark.server import REPORTS_KEPT
-from qod_magics.spark.supervisor import Supervisor
 from tests.live.applications import all_read, cell, count, held, instances, observed, rows, turn, written
 from tests.live.conftest import eventually, heard, new_topic, produce
 from tests.live.steady import SCHEMA as STEADY
@@ -236,7 +236,7 @@ def test_a_source_of_its_own_that_was_idle_is_counted_from_its_first_row_on(brie
     eventually(lambda: written(session, "filed") == 100, what="the rows of the first file")
     eventually(lambda: missing.after_a_look("filed").processed == 100, what="their count")
     before = filed.run_id
-    session.runtime.supervisor.restart(filed)
+    session.runtime.mover.restart(filed)
     assert filed.run_id != before
     eventually(lambda: filed.query is not None and filed.query.lastProgress is not None, what="an idle report")
     missing.after_a_look("filed")
@@ -267,7 +267,7 @@ def test_every_batch_is_counted_or_told_of(brief: Session, monkeypatch: pytest.M
     session, period_s = brief, brief.controller.period_s
     session.set_period(600.0)
     if not asked_for:
-        monkeypatch.setattr(Supervisor, "keep_up", lambda self: None)
+        monkeypatch.setattr(Collector, "keep_up", lambda self: None)
     try:
         quick = "spark.readStream.format('rate-micro-batch').option('rowsPerBatch', 10).load()"
         cell(session, "quick -p 1 --trigger 0.05", quick)

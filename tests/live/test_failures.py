@@ -19,7 +19,7 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.session.session import Session
-from qod_magics.spark import stillness, supervisor
+from qod_magics.spark import lifecycle, recovery, stillness
 from qod_magics.spark.dial import DialReading, read_sql
 from qod_magics.spark.instance import State
 from qod_magics.spark.task_manager import TaskManager
@@ -227,7 +227,7 @@ def test_a_query_that_fails_is_given_up_loudly_and_alone(
     flowing: Counting, poisoned: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = flowing.session
-    monkeypatch.setattr(supervisor, "BACK_OFF_S", (0.5, 1.0))
+    monkeypatch.setattr(lifecycle, "BACK_OFF_S", (0.5, 1.0))
     with Events(session) as events:
         poisoned()
         final = events.first("query-failed", instance="poisoned.1", gave_up=True)
@@ -247,7 +247,7 @@ def test_a_query_that_can_go_on_goes_on_where_it_was(
 ) -> None:
     """The row is poison until somebody heals the task managers."""
     session = flowing.session
-    monkeypatch.setattr(supervisor, "BACK_OFF_S", (0.5, *[1.0] * 60))
+    monkeypatch.setattr(lifecycle, "BACK_OFF_S", (0.5, *[1.0] * 60))
     healed = f"qod.test.healed.{flowing.topic}"
     with Events(session) as events:
         poisoned(f"reflect('java.lang.System', 'getProperty', '{healed}') <> 'yes'")
@@ -269,7 +269,7 @@ def test_a_query_that_stands_still_is_restarted_and_holds_up_nobody(
 ) -> None:
     """The topic of its sink goes: what it has sent there waits, without a failure for a minute, and no batch ends."""
     session, gone = flowing.session, new_topic(flowing.session)
-    monkeypatch.setattr(supervisor, "STILL_S", 5.0)
+    monkeypatch.setattr(recovery, "STILL_S", 5.0)
     monkeypatch.setattr(stillness, "FREE", 2.0)  # whatever else the machine does
     options = {"topic": flowing.topic, "schema": SCHEMA, "starting": "earliest", "sink": f"kafka:{gone}"}
     session.stream("stuck", "SELECT n FROM source", priority=1, min_accuracy=0.1, **options)  # type: ignore[arg-type]
@@ -282,7 +282,7 @@ def test_a_query_that_stands_still_is_restarted_and_holds_up_nobody(
             delete_topics(session.kafka, [gone])
             event = events.first("query-still", instance="stuck.1")
             assert "no batch has ended for" in event["why"]
-            assert event["retry_in_s"] == supervisor.BACK_OFF_S[0]
+            assert event["retry_in_s"] == lifecycle.BACK_OFF_S[0]
             ended = beside.ended()
             eventually(
                 lambda: beside.ended() >= ended + 2, 60.0, what="a query beside it goes on, the topic being gone"

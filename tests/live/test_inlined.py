@@ -68,7 +68,7 @@ def test_two_queries_read_both_topics_themselves_and_a_third_joins(brief: Sessio
         "east runs within (east + west) -> two",
     ]
 
-    session.runtime.supervisor.restart(instances(session, "one")[0])
+    session.runtime.mover.restart(instances(session, "one")[0])
     send(session, topics, 300, 100)
     eventually(lambda: written(session, "one") >= len(expected(400)), what="rows after a restart")
     eventually(lambda: all_read(session, "one", 800), what="their report")

@@ -65,6 +65,17 @@ def test_why_speaks_of_the_recording(replayed):
         replayed.why("TDSnk9")
 
 
+def test_the_status_is_that_of_the_position(replayed):
+    replayed.seek(0)
+    first = replayed.status()
+    assert first.splitlines()[0].startswith("tm1: ")
+    assert [line.split()[0] for line in first.splitlines() if line.startswith("TD")] == [
+        task["id"] for task in replayed.line["snapshot"]["tasks"]
+    ]
+    replayed.seek(100)
+    assert replayed.status() != first
+
+
 def test_what_was_planned_is_what_the_policy_plans_again(replayed):
     for second in (30, 120, 200):
         replayed.seek(second)

@@ -9,9 +9,13 @@ from typing import Any
 
 from qod_magics.spark import dial
 from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.collector import Collector
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.lifecycle import Lifecycle
+from qod_magics.spark.mover import Mover
 from qod_magics.spark.pipeline import Job
+from qod_magics.spark.recovery import Recovery
 from qod_magics.spark.task_manager import TaskManager
 
 BOARD = dial.DialBoard("s")
@@ -67,6 +71,17 @@ def instance(home: TaskManager | None = None, query: Query | None = None) -> Ins
     if query is not None:
         one.state, one.run_id = State.RUNNING, "r"
     return one
+
+
+class Parts:
+    """What of the runtime looks after the instances of a cluster."""
+
+    def __init__(self, made: Cluster) -> None:
+        self.cluster = made
+        self.lifecycle = Lifecycle(made)
+        self.mover = Mover(made, self.lifecycle)
+        self.collector = Collector(made)
+        self.recovery = Recovery(made, self.lifecycle)
 
 
 def cluster(*managers: TaskManager, instances: tuple[Instance, ...] = ()) -> Cluster:

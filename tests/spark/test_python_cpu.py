@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.collector import Collector
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.instance import Instance
 from qod_magics.spark.pipeline import Job
-from qod_magics.spark.supervisor import Supervisor
 from tests.spark.batches import batch
 
 
@@ -28,10 +28,10 @@ def instance(name: str, on: Any, mode: str = "micro-batch", active: bool = False
     return made
 
 
-def supervisor(*instances: Instance) -> Supervisor:
+def collector(*instances: Instance) -> Collector:
     cluster = Cluster(Deployment(None, "s"), DialBoard("s"), {}, lambda *_: {}, 5.0)  # type: ignore[arg-type]
     cluster.instances = {each.id: each for each in instances}
-    return Supervisor(cluster)
+    return Collector(cluster)
 
 
 def test_it_goes_by_the_time_of_batches_in_the_window() -> None:
@@ -42,7 +42,7 @@ def test_it_goes_by_the_time_of_batches_in_the_window() -> None:
     long.meter.add(batch(2, now - 5.0, now - 3.0, run="run-long"))  # 2 s
     short.meter.add(batch(1, now - 3.0, now - 1.0, run="run-short"))  # 2 s
     short.meter.add(batch(9, now - 9.0, now - 4.0, run="run-before"))
-    supervisor(long, short, real, other)._charge_python(tm)
+    collector(long, short, real, other)._charge_python(tm)
     assert long.python_cpu == pytest.approx(45.0, abs=0.5)
     assert short.python_cpu == pytest.approx(15.0, abs=0.5)
     assert real.python_cpu == other.python_cpu == 0.0
@@ -52,7 +52,7 @@ def test_a_batch_that_has_not_ended_counts() -> None:
     now, tm = time.time(), manager(80.0, 10.0)
     under_way, idle = instance("under_way", tm, active=True), instance("idle", tm)
     under_way.meter.add(batch(1, now - 9.0, now - 8.0, run="run-under_way"))
-    supervisor(under_way, idle)._charge_python(tm)
+    collector(under_way, idle)._charge_python(tm)
     assert under_way.python_cpu == pytest.approx(80.0, abs=0.5)
     assert idle.python_cpu == 0.0
 
@@ -62,7 +62,7 @@ def test_the_snapshot_says_how_much_of_the_cpu_it_is() -> None:
     only = instance("only", tm)
     only.meter.add(batch(1, now - 2.0, now, run="run-only", read=10))
     only.meter.charge("run-only", 1, 0.2)
-    watching = supervisor(only)
+    watching = collector(only)
     watching.cluster.task_managers["tm1"] = tm
     watching._charge_python(tm)
     (view,) = watching.cluster.views()

@@ -13,9 +13,8 @@ from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.server import REPORTS_KEPT
-from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager
-from tests.spark.stand_ins import cluster, instance, manager, soon
+from tests.spark.stand_ins import Parts, cluster, instance, manager, soon
 
 
 def idle(number: int) -> dict[str, Any]:
@@ -83,7 +82,7 @@ class Watched:
         self.one: Instance = instance(self.home, self.query)  # type: ignore[arg-type]
         self.one.mode = "micro-batch"
         self.cluster: Cluster = cluster(self.home, instances=(self.one,))
-        self.supervisor = Supervisor(self.cluster)
+        self.parts = Parts(self.cluster)
 
     @property
     def booked(self) -> list[int]:
@@ -99,9 +98,9 @@ def watched() -> Watched:
 def test_idle_triggers_hide_no_batch(watched: Watched) -> None:
     for number in range(3):
         watched.query.recentProgress.append(idle(number))
-        watched.supervisor.poll(watched.home)
+        watched.parts.collector.poll(watched.home)
         watched.query.recentProgress.append(done(number))
-        watched.supervisor.poll(watched.home)
+        watched.parts.collector.poll(watched.home)
         assert watched.booked == [6 * (number + 1), 4 * (number + 1)]
 
 
@@ -109,44 +108,55 @@ def test_a_batch_that_was_heard_of_before_the_connection_broke_is_entered_when_i
     watched.query.recentProgress.append(done(0))
     watched.query.breaks = {"isActive"}
     with pytest.raises(ConnectionError):
-        watched.supervisor.poll(watched.home)
+        watched.parts.collector.poll(watched.home)
     watched.query.breaks = set()
-    watched.supervisor.poll(watched.home)
-    watched.supervisor.poll(watched.home)
+    watched.parts.collector.poll(watched.home)
+    watched.parts.collector.poll(watched.home)
     assert watched.booked == [6, 4]
 
 
 def test_what_a_query_reported_just_before_it_failed_is_entered(watched: Watched) -> None:
     watched.query.active = False
     watched.query.last_gasp = [done(0)]
-    watched.supervisor.poll(watched.home)
-    assert watched.one.state is State.BACKING_OFF
+    watched.parts.collector.poll(watched.home)
+    assert watched.one.state is State.RUNNING  # observing changes nothing
     assert watched.booked == [6, 4]
+    watched.parts.recovery.restart_ended()
+    assert watched.one.state is State.BACKING_OFF
+
+
+def test_a_run_that_ended_is_not_held_against_the_one_after_it(watched: Watched) -> None:
+    watched.query.active = False
+    watched.parts.collector.poll(watched.home)
+    watched.one.run_id = "next"
+    watched.parts.recovery.restart_ended()
+    assert watched.one.state is State.RUNNING
+    assert watched.cluster.events == []
 
 
 def test_batches_that_are_many_for_a_period_are_asked_for_in_between(watched: Watched) -> None:
     watched.query.recentProgress = [done(n) for n in range(9)]  # a second each
-    watched.supervisor.poll(watched.home)
+    watched.parts.collector.poll(watched.home)
     assert not watched.one.overdue()
     watched.query.recentProgress.append(done(9))
-    watched.supervisor.keep_up()
+    watched.parts.collector.keep_up()
     time.sleep(0.1)
     assert watched.booked == [54, 36]  # it is not time yet
     watched.one.polled_at -= REPORTS_KEPT / 2
-    watched.supervisor.keep_up()
+    watched.parts.collector.keep_up()
     soon(lambda: watched.booked == [60, 40])
     assert not watched.one.overdue()
 
 
 def _restart(watched: Watched) -> None:
-    watched.supervisor.restart(watched.one)
+    watched.parts.mover.restart(watched.one)
 
 
 def _move(watched: Watched) -> None:
     away = manager("tm2")
     watched.cluster.task_managers["tm2"] = away
-    watched.supervisor.start = lambda one, there: None  # type: ignore[method-assign]
-    watched.supervisor.move(watched.one, away, "by hand")
+    watched.parts.lifecycle.start = lambda one, there: None  # type: ignore[method-assign]
+    watched.parts.mover.move(watched.one, away, "by hand")
 
 
 @pytest.mark.parametrize("breaks", [set(), {"stop"}, {"isActive"}])
@@ -155,7 +165,7 @@ def test_what_was_reported_until_a_run_ended_is_entered(
     watched: Watched, ends: Callable[[Watched], None], breaks: set[str]
 ) -> None:
     """Also where the stop fails; then what it reports afterwards can't be heard."""
-    watched.supervisor.start = lambda one, there: None  # type: ignore[method-assign]
+    watched.parts.lifecycle.start = lambda one, there: None  # type: ignore[method-assign]
     watched.query.recentProgress.append(done(0))
     watched.query.last_gasp = [done(1)]
     watched.query.breaks = breaks
@@ -167,7 +177,7 @@ def test_what_was_reported_until_a_run_ended_is_entered(
 def test_a_restart_whose_stop_fails_is_tried_again(watched: Watched) -> None:
     watched.query.breaks = {"stop"}
     watched.query.last_gasp = [done(0)]
-    watched.supervisor.restart(watched.one)
+    watched.parts.mover.restart(watched.one)
     assert watched.one.state is State.BACKING_OFF
     (event,) = watched.cluster.events
     assert (event.kind, event.detail["why"]) == ("query-failed", "stop: nobody answers")
@@ -194,7 +204,7 @@ def test_a_late_answer_of_the_run_before_hides_no_batch_of_this_one(watched: Wat
     assert late.result(30)
     assert watched.one.ended() == -1
     watched.query.recentProgress = [done(n) for n in range(9)]
-    watched.supervisor.poll(watched.home)
+    watched.parts.collector.poll(watched.home)
     assert watched.booked == [6 * 17, 4 * 17]
 
 
@@ -203,13 +213,13 @@ def test_batches_whose_reports_are_gone_are_told_of(watched: Watched) -> None:
         return [event.detail["batches"] for event in watched.cluster.events if event.kind == "reports-missing"]
 
     watched.query.recentProgress = [done(n) for n in range(2, 5)]  # of a new query: 0 and 1 are missing
-    watched.supervisor.poll(watched.home)
+    watched.parts.collector.poll(watched.home)
     assert told() == [2]
     watched.query.recentProgress = [idle(5), done(5), idle(6)]
-    watched.supervisor.poll(watched.home)
+    watched.parts.collector.poll(watched.home)
     assert told() == [2]
     watched.query.recentProgress = [done(n) for n in range(40, 50)]
-    watched.supervisor.poll(watched.home)
-    watched.supervisor.poll(watched.home)
+    watched.parts.collector.poll(watched.home)
+    watched.parts.collector.poll(watched.home)
     assert told() == [2, 34]
     assert watched.booked == [14 * 6, 14 * 4]

@@ -107,7 +107,7 @@ def test_a_task_manager_without_metrics_is_told_once_and_its_return_too(
         if mute:
             raise TaskManagerError("tm1 has not answered the last poll yet.")
 
-    monkeypatch.setattr(runtime.supervisor, "poll", poll)
+    monkeypatch.setattr(runtime.collector, "poll", poll)
     runtime.add_task_manager(Silent())  # type: ignore[arg-type]
     seen = [event for _ in range(3) for event in runtime.observe().events]
     assert [event.kind for event in seen] == ["task-manager-up", "metrics-missing"]
@@ -124,11 +124,9 @@ def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime, monkeyp
     monkeypatch.setattr(Deployment, "check", lambda *_: {})
     monkeypatch.setattr(Deployment, "adopt", lambda *_: set())
     monkeypatch.setattr(type(runtime.cluster), "workshop", lambda _: None)
-    monkeypatch.setattr(runtime.metrics, "sample", runtime.supervisor.recover_lost)
+    monkeypatch.setattr(runtime.metrics, "sample", runtime.recovery.recover_lost)
     monkeypatch.setattr(runtime.cluster, "place", lambda unplaced, *_: {one.instance: "tm1" for one in unplaced})
-    monkeypatch.setattr(
-        runtime.supervisor, "start", lambda instance, manager: started.append((instance.id, manager.id))
-    )
+    monkeypatch.setattr(runtime.lifecycle, "start", lambda instance, manager: started.append((instance.id, manager.id)))
     runtime.add_task_manager(Silent())  # type: ignore[arg-type]
     runtime.deployer.deploy(specs)
     assert started == [("ticks.1", "tm1")]
@@ -157,7 +155,7 @@ def slow_moves(runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterat
         assert target.id != "tm2" or go.wait(10.0)
         instance.task_manager, instance.state = target, State.RUNNING
 
-    monkeypatch.setattr(runtime.supervisor, "move", move)
+    monkeypatch.setattr(runtime.mover, "move", move)
     monkeypatch.setattr(runtime.cluster, "place", lambda unplaced, *_: {one.instance: "tm1" for one in unplaced})
     yield go
     go.set()
@@ -193,7 +191,7 @@ def test_a_plan_sends_nobody_to_a_task_manager_that_is_being_removed(
         monkeypatch.setattr(manager, "turn", lambda _: None, raising=False)
         runtime.add_task_manager(manager)  # type: ignore[arg-type]
     instance_on(runtime, "a", one)
-    monkeypatch.setattr(runtime.supervisor, "move", lambda one, target, why: moved.append((one.id, target.id, why)))
+    monkeypatch.setattr(runtime.mover, "move", lambda one, target, why: moved.append((one.id, target.id, why)))
     runtime.cluster.leaving.add("tm2")
     for target in ("tm2", "tm3"):
         runtime.apply(Plan({}, {}, actions=(Move("a.1", target, "a reason"),)), Dials({}, {}))
@@ -221,12 +219,10 @@ def test_what_came_to_a_task_manager_after_its_removal_starts_elsewhere(
     runtime: SparkRuntime, slow_moves: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[tuple[str, str]] = []
-    monkeypatch.setattr(
-        runtime.supervisor, "start", lambda instance, manager: started.append((instance.id, manager.id))
-    )
+    monkeypatch.setattr(runtime.lifecycle, "start", lambda instance, manager: started.append((instance.id, manager.id)))
     runtime.add_task_manager(Named("tm1"))  # type: ignore[arg-type]
     stray = instance_on(runtime, "stray", Named("tm2"))
-    runtime.supervisor.recover_lost()
+    runtime.recovery.recover_lost()
     while not started:
         time.sleep(0.01)
     assert started[0] == ("stray.1", "tm1")
@@ -273,7 +269,7 @@ def test_cpu_beside_the_tasks_does_not_alternate_with_the_plan(
 ) -> None:
     manager = Silent()
     monkeypatch.setattr(manager, "cpu_meter", Alternating(), raising=False)
-    monkeypatch.setattr(runtime.supervisor, "poll", lambda _: None)
+    monkeypatch.setattr(runtime.collector, "poll", lambda _: None)
     runtime.add_task_manager(manager)  # type: ignore[arg-type]
     seen = [runtime.observe().snapshot.task_managers[0].cpu for _ in range(8)]
     assert seen[4:] == [pytest.approx(25.0)] * 4
@@ -285,6 +281,6 @@ def test_a_task_manager_that_is_not_pinned_may_be_seen_to_use_more_than_its_core
     manager = Silent()
     meter = SimpleNamespace(cores=1, sample=lambda: None, mean=lambda *_: 150.0)
     monkeypatch.setattr(manager, "cpu_meter", meter, raising=False)
-    monkeypatch.setattr(runtime.supervisor, "poll", lambda _: None)
+    monkeypatch.setattr(runtime.collector, "poll", lambda _: None)
     runtime.add_task_manager(manager)  # type: ignore[arg-type]
     assert runtime.observe().snapshot.task_managers[0].cpu == pytest.approx(150.0)

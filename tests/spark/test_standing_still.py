@@ -7,12 +7,11 @@ import time
 
 import pytest
 
-from qod_magics.spark import supervisor
+from qod_magics.spark import lifecycle, recovery
 from qod_magics.spark.instance import Instance, State
-from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager
 from tests.spark.batches import batch
-from tests.spark.stand_ins import Query, cluster, instance, kinds, manager, soon
+from tests.spark.stand_ins import Parts, Query, cluster, instance, kinds, manager, soon
 
 
 def standing(home: TaskManager, counted_s: float, query: Query | None = None) -> Instance:
@@ -24,16 +23,16 @@ def standing(home: TaskManager, counted_s: float, query: Query | None = None) ->
     return one
 
 
-LONG_S = 2 * supervisor.STILL_S
+LONG_S = 2 * recovery.STILL_S
 
 
-def noticed_and_hanging() -> tuple[Instance, Query, Supervisor]:
+def noticed_and_hanging() -> tuple[Instance, Query, Parts]:
     """An instance of which it was just noticed that it stands still; its query does not end before its gate opens."""
     home, query = manager(), Query()
     query.gate.clear()
     one = standing(home, LONG_S, query)
-    watched = Supervisor(cluster(home, instances=(one,)))
-    watched.notice()
+    watched = Parts(cluster(home, instances=(one,)))
+    watched.recovery.notice()
     return one, query, watched
 
 
@@ -41,10 +40,10 @@ def test_a_query_that_stands_still_is_restarted_as_one_that_failed(back_off: tup
     home = manager()
     one = standing(home, LONG_S)
     made = cluster(home, instances=(one,))
-    watched = Supervisor(made)
-    watched.notice()
+    watched = Parts(made)
+    watched.recovery.notice()
     soon(lambda: bool(made.events))
-    watched.notice()
+    watched.recovery.notice()
     assert kinds(made) == ["query-still"]
     detail = made.events[0].detail
     assert detail["why"] == "no batch has ended for 120 s, and it had the time"
@@ -65,7 +64,7 @@ def test_one_that_stands_still_at_every_start_is_given_up(back_off: tuple[float,
         one.stillness.counted_s = one.stillness.watched_s = LONG_S
         made.instances[one.id] = one
         seen = len(made.events)
-        Supervisor(made).notice()
+        Parts(made).recovery.notice()
         soon(lambda seen=seen: len(made.events) > seen)  # type: ignore[misc]
     assert [event.detail.get("retry_in_s") for event in made.events] == [*back_off, None]
     assert made.events[-1].detail["gave_up"]
@@ -78,7 +77,7 @@ def test_one_whose_batch_had_ended_unseen_goes_on(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Instance, "poll", lambda _: True)
     made = cluster(home, instances=(one,))
     query = one.query
-    Supervisor(made).notice()
+    Parts(made).recovery.notice()
     soon(lambda: one.state is State.RUNNING)
     assert one.query is query
     assert kinds(made) == []
@@ -87,11 +86,11 @@ def test_one_whose_batch_had_ended_unseen_goes_on(monkeypatch: pytest.MonkeyPatc
 def test_one_that_takes_long_to_end_is_started_again_when_it_has(
     back_off: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "STOP_S", 0.1)
+    monkeypatch.setattr(lifecycle, "STOP_S", 0.1)
     one, query, watched = noticed_and_hanging()
     soon(lambda: bool(watched.cluster.events))
     assert "it has not ended on tm1" in watched.cluster.events[0].detail["why"]
-    watched.retry()
+    watched.recovery.retry()
     assert one.state is State.BACKING_OFF
     query.gate.set()
     soon(lambda: len(watched.cluster.events) > 1)
@@ -111,11 +110,11 @@ def test_who_took_it_in_hand_meanwhile_keeps_it() -> None:
 def test_one_that_may_only_be_slow_is_told_of_once_a_run() -> None:
     home = manager()
     one = standing(home, 0.0)
-    one.stillness.watched_s = 3 * supervisor.STILL_S
+    one.stillness.watched_s = 3 * recovery.STILL_S
     made = cluster(home, instances=(one,))
-    watched = Supervisor(made)
-    watched.notice()
-    watched.notice()
+    watched = Parts(made)
+    watched.recovery.notice()
+    watched.recovery.notice()
     assert kinds(made) == ["query-still"]
     assert made.events[0].detail["why"] == "no batch has ended for 180 s: tm1 has too much to do, or it hangs"
     assert one.state is State.RUNNING
@@ -136,6 +135,6 @@ def test_others_do_not_stand_still(other: str) -> None:
     elif other == "long batches":
         one.meter.add(batch(0, time.time() - 3 * LONG_S, time.time() - 2 * LONG_S, run="r"))
     made = cluster(home, instances=(one,))
-    Supervisor(made).notice(broker_answers=other != "no broker")
+    Parts(made).recovery.notice(broker_answers=other != "no broker")
     assert one.state is State.RUNNING
     assert kinds(made) == []

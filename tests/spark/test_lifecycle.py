@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark import supervisor
+from qod_magics.spark import lifecycle
 from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.dial import written
 from qod_magics.spark.instance import Instance, State
-from qod_magics.spark.supervisor import Supervisor
 from qod_magics.spark.task_manager import TaskManager
-from tests.spark.stand_ins import BOARD, Query, cluster, instance, kinds, manager, soon
+from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, soon
 
 # -- failures ----------------------------------------------------------------------------------------------------------
 
@@ -26,12 +25,12 @@ def test_waits_grow_and_the_last_failure_is_said_aloud(back_off: tuple[float, ..
     one = instance(home, Query())
     made = cluster(home, instances=(one,))
     for wait_s in back_off:
-        Supervisor(made).fail(one, "it broke")
+        Parts(made).lifecycle.fail(one, "it broke")
         assert one.state is State.BACKING_OFF
         assert one.query is None
         assert made.events[-1].detail["retry_in_s"] == wait_s
         assert one.retry_at - time.monotonic() == pytest.approx(wait_s, abs=0.5)
-    Supervisor(made).fail(one, "it broke")
+    Parts(made).lifecycle.fail(one, "it broke")
     assert one.state is State.GAVE_UP
     assert made.events[-1].detail == {
         "instance": "T.1",
@@ -47,8 +46,8 @@ def test_a_query_that_ran_for_long_has_recovered(back_off: tuple[float, ...]) ->
     one = instance(home, Query())
     made = cluster(home, instances=(one,))
     one.failures = 3
-    one.started_at = time.monotonic() - supervisor.RECOVERED_AFTER_S - 1
-    Supervisor(made).fail(one, "after all")
+    one.started_at = time.monotonic() - lifecycle.RECOVERED_AFTER_S - 1
+    Parts(made).lifecycle.fail(one, "after all")
     assert (one.state, one.failures) == (State.BACKING_OFF, 1)
 
 
@@ -57,7 +56,7 @@ def test_who_lost_his_task_manager_did_not_fail(back_off: tuple[float, ...]) -> 
     gone, left = manager("tm1"), manager("tm2")
     one = instance(gone, Query())
     made = cluster(left, instances=(one,))
-    Supervisor(made).fail(one, "connection refused")
+    Parts(made).lifecycle.fail(one, "connection refused")
     assert (one.state, one.failures, one.task_manager) == (State.WAITING, 0, None)
     assert kinds(made) == []
 
@@ -67,7 +66,7 @@ def test_a_late_failure_of_where_it_was_before_is_none_of_its_present_home(back_
     query = Query()
     one = instance(new, query)
     made = cluster(old, new, instances=(one,))
-    Supervisor(made).fail_on(one, old, "too late")
+    Parts(made).lifecycle.fail_on(one, old, "too late")
     assert (one.state, one.query) == (State.RUNNING, query)
 
 
@@ -77,24 +76,24 @@ def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     one.state = State.MOVING
     made = cluster(home, instances=(one,))
     started: list[str] = []
-    watched = Supervisor(made)
-    watched.start = lambda i, m: started.append(m.id)  # type: ignore[method-assign]
-    watched.move(one, home, "by hand")
+    watched = Parts(made)
+    watched.lifecycle.start = lambda i, m: started.append(m.id)  # type: ignore[method-assign]
+    watched.mover.move(one, home, "by hand")
     assert started == ["tm1"]
 
 
 def moving(monkeypatch: pytest.MonkeyPatch) -> tuple[Instance, TaskManager, Cluster, Query, list[str]]:
     """A query that moves from tm1 to tm2 and does not end, and where it was started."""
-    monkeypatch.setattr(supervisor, "STOP_S", 0.1)
-    monkeypatch.setattr(supervisor, "REALTIME_BATCH_S", -1.5)  # no report is waited for
+    monkeypatch.setattr(lifecycle, "STOP_S", 0.1)
+    monkeypatch.setattr(lifecycle, "REALTIME_BATCH_S", -1.5)  # no report is waited for
     old, new, started = manager("tm1"), manager("tm2"), list[str]()
     query = Query()
     query.gate.clear()
     one = instance(old, query)
     made = cluster(old, new, instances=(one,))
-    watched = Supervisor(made)
-    monkeypatch.setattr(watched, "start", lambda i, m: started.append(m.id))
-    begin(lambda: watched.move(one, new, "by hand"), "move").add_done_callback(lambda _: started.append("over"))
+    watched = Parts(made)
+    monkeypatch.setattr(watched.lifecycle, "start", lambda i, m: started.append(m.id))
+    begin(lambda: watched.mover.move(one, new, "by hand"), "move").add_done_callback(lambda _: started.append("over"))
     soon(lambda: kinds(made) == ["move-waits"])
     return one, old, made, query, started
 
@@ -119,7 +118,7 @@ def test_a_query_that_does_not_end_waits_for_another_task_manager_once_its_own_i
     if how == "removed":
         del made.task_managers["tm1"]
     soon(lambda: started == ["over"])
-    Supervisor(made).recover_lost()
+    Parts(made).recovery.recover_lost()
     soon(lambda: one.task_manager is not old)
     assert one.move is not None
     assert (one.move.source, one.move.why) == ("tm1", f"tm1 was {how}")
@@ -137,18 +136,18 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
     query.stop = stop  # type: ignore[method-assign]
     one = instance(home, query)
     made = cluster(home, away, instances=(one,))
-    watched = Supervisor(made)
-    watched.move(one, away, "by hand")
+    watched = Parts(made)
+    watched.mover.move(one, away, "by hand")
     assert (one.state, one.task_manager) == (State.BACKING_OFF, home)
     (event,) = made.events
     assert event.detail["why"] == "not moved to tm2, for it could not be stopped: nobody answers"
-    watched.move(one, away, "once more")
+    watched.mover.move(one, away, "once more")
     assert (one.state, one.task_manager, one.unended) == (State.BACKING_OFF, home, query)
     with pytest.raises(TaskManagerError, match="its run before could not be stopped: nobody answers"):
-        watched.start(one, home)
+        watched.lifecycle.start(one, home)
     deaf = False
     with pytest.raises(TaskManagerError, match=r"^T\.1 can't start on tm2: (?!its run before)"):
-        watched.start(one, away)  # the stand-in runs no query
+        watched.lifecycle.start(one, away)  # the stand-in runs no query
     assert stops == [True, True, True, False]
     assert one.unended is None
 
@@ -156,7 +155,7 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
 # -- real-time mode that is refused late -----------------------------------------------------------------------------
 
 
-def starting(answers: list[bool | None]) -> tuple[Instance, Supervisor]:
+def starting(answers: list[bool | None]) -> tuple[Instance, Parts]:
     """A query that has just begun in real-time mode, and that Spark refuses once its task manager has given these
     answers as to whether it has tasks."""
     query, home = Query(), manager()
@@ -170,28 +169,28 @@ def starting(answers: list[bool | None]) -> tuple[Instance, Supervisor]:
         return answer
 
     home.works_on = works_on  # type: ignore[method-assign]
-    return one, Supervisor(cluster(home, instances=(one,)))
+    return one, Parts(cluster(home, instances=(one,)))
 
 
 def test_while_a_query_has_no_tasks_a_refusal_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "UNTOLD_S", 0.0)
-    one, supervises = starting([False, None, False])
+    monkeypatch.setattr(lifecycle, "UNTOLD_S", 0.0)
+    one, parts = starting([False, None, False])
     with pytest.raises(TaskManagerError, match=r"T\.1 can't run in real-time mode"):
-        supervises.settle(one)
+        parts.lifecycle.settle(one)
 
 
 def test_where_nobody_tells_of_tasks_a_refusal_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "UNTOLD_S", 0.0)
+    monkeypatch.setattr(lifecycle, "UNTOLD_S", 0.0)
     answers: list[bool | None] = [None, False]
-    one, supervises = starting(answers)
-    supervises.settle(one)
+    one, parts = starting(answers)
+    parts.lifecycle.settle(one)
     assert answers == [False]
 
 
 def test_a_query_with_tasks_is_settled() -> None:
     answers: list[bool | None] = [False, True, False]
-    one, supervises = starting(answers)
-    supervises.settle(one)
+    one, parts = starting(answers)
+    parts.lifecycle.settle(one)
     assert answers == [False]
 
 
@@ -215,14 +214,14 @@ def test_a_poll_that_is_not_answered_is_not_begun_again() -> None:
             pass
 
     one.query = Slow()  # type: ignore[assignment]
-    first = begin(lambda: Supervisor(made).poll(home), "poll")
+    first = begin(lambda: Parts(made).collector.poll(home), "poll")
     assert began.wait(10)
     with pytest.raises(TaskManagerError, match="tm1 has not answered"):  # and so it stays silent, in `silent_since`
-        Supervisor(made).poll(home)
+        Parts(made).collector.poll(home)
     gate.set()
     first.result(10)
     one.query = query  # type: ignore[assignment]
-    Supervisor(made).poll(home)
+    Parts(made).collector.poll(home)
 
 
 def test_who_is_forsaken_in_a_hanging_call_can_start_elsewhere_and_stays_there() -> None:

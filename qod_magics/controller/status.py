@@ -1,0 +1,98 @@
+"""What a cycle says of each task and task manager, as a table for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+from qod_magics.controller.cycle import Cycle
+from qod_magics.core.snapshot import TaskManager
+
+HEADINGS = ("task", "runs on", "mode", "in /s", "CPU %", "accuracy", "planned", "minimum", "priority", "lag", "dropped")
+#: How many columns, the first ones, are aligned to the left.
+WORDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """One task's row; "" stands for what is not known. All are texts, as they are shown."""
+
+    name: str
+    where: str = ""  #: the task managers of its instances
+    modes: str = ""  #: real-time or micro-batch
+    in_rate: str = ""  #: rows/s of all instances
+    cpu: str = ""  #: of all instances, % of one core
+    accuracy: str = ""  #: as measured, fraction of 1
+    planned: str = ""  #: desired accuracy, fraction of 1
+    minimum: str = ""  #: fraction of 1, of a query
+    priority: str = ""  #: of a query
+    lag: str = ""  #: rows not yet read
+    dropped: str = ""  #: rows, since the start
+
+
+def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> TaskStatus:
+    """What a cycle says of a task that reads from `upstream`; its name alone where there was no decision."""
+    if cycle is None or cycle.decision is None:
+        return TaskStatus(task)
+    decision = cycle.decision
+    measured = decision.measured
+    found = next((each for each in decision.snapshot.tasks if each.id == task), None)
+    here = [instance for instance in decision.snapshot.instances if instance.task == task]
+    feeds = [f"{source}>{task}" for source in upstream] or [task]
+    return TaskStatus(
+        task,
+        " ".join(instance.task_manager for instance in here),
+        " ".join(sorted({str(i.extra.get("mode") or i.extra.get("state") or "") for i in here})).strip(),
+        f"{sum(instance.in_rate for instance in here):,.0f}" if here else "",
+        f"{sum(instance.cpu for instance in here):.1f}" if here else "",
+        share(measured.accuracy.get(task)),
+        share(decision.plan.desired.get(task)),
+        share(found.min_accuracy if found is not None else None),
+        "" if found is None or found.priority is None else str(found.priority),
+        f"{sum(measured.lag.get(feed, 0) for feed in feeds):,}",
+        f"{sum(measured.dropped.get(feed, 0) for feed in feeds):,}",
+    )
+
+
+def table(rows: Sequence[TaskStatus]) -> list[str]:
+    """The rows under their headings, in columns; nothing for none."""
+    if not rows:
+        return []
+    cells = [HEADINGS, *(astuple(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if i >= WORDS else text.ljust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def cycle_text(cycle: Cycle) -> str:
+    """A cycle's task managers, tasks, and what it decided: the status as far as a recording knows it."""
+    if cycle.decision is None:
+        return f"cycle {cycle.number} was skipped: {cycle.skipped}"
+    snapshot = cycle.decision.snapshot
+    lines = [f"{manager.id}: {cores(manager)}{busy(manager)}" for manager in snapshot.task_managers]
+    lines += table([task_status(cycle, task.id, task.upstream) for task in snapshot.tasks])
+    if cycle.paused or not cycle.applied:
+        lines.append("the plan was recommended, not applied")
+    if cycle.entries:
+        lines.append(f"last decision: {cycle.entries[-1]}")
+    return "\n".join(lines)
+
+
+def cores(manager: TaskManager) -> str:
+    """What of the machine it has: "2 cores"."""
+    return f"{manager.cores:g} core{'' if manager.cores == 1 else 's'}"
+
+
+def busy(manager: TaskManager | None) -> str:
+    """How busy its cores are, as the end of a sentence."""
+    return "" if manager is None else f", {manager.cpu:.0f} % busy"
+
+
+def share(value: float | None) -> str:
+    """A fraction of 1 with three digits."""
+    return "" if value is None else f"{value:.3f}"

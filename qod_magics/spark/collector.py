@@ -1,0 +1,98 @@
+"""What queries report of their batches and of their CPU: asked for, entered in the books, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.bounded import begin
+from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.instance import State
+from qod_magics.spark.task_manager import TaskManager
+
+
+class Collector:
+    """Polls task managers. A query that has ended by itself is noted on its instance (`Instance.ended_run`); what
+    becomes of it is for `recovery`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def __repr__(self) -> str:
+        return f"collector of the reports of {len(self.cluster.instances)} instances"
+
+    def poll(self, manager: TaskManager) -> None:
+        """Take in what happened on one task manager since the last look. Raises what an instance's poll raised last.
+
+        Raises:
+            TaskManagerError: it has not answered the poll before this one.
+
+        """
+        if not manager.polling.acquire(blocking=False):
+            raise TaskManagerError(f"{manager.id} has not answered the last poll yet.")
+        try:
+            self._poll(manager)
+        finally:
+            manager.polling.release()
+
+    def keep_up(self) -> None:
+        """Poll task managers on which a query may soon let go of reports that nobody has asked for: its batches are
+        many for one period."""
+        due = {
+            i.task_manager for i in list(self.cluster.instances.values()) if i.state is State.RUNNING and i.overdue()
+        }
+        for manager in due:
+            if manager is not None and not manager.polling.locked():
+                begin(lambda m=manager: self.poll(m), f"keeping-up-{manager.id}")  # type: ignore[misc]
+
+    def _poll(self, manager: TaskManager) -> None:
+        problem: Exception | None = None
+        here = [i for i in self.cluster.instances.values() if i.task_manager is manager]
+        if not any(i.state is State.RUNNING for i in here):
+            manager.ping()
+        for instance in here:
+            lock = instance.lock  # a forsaken instance has another one from then on
+            if instance.state is not State.RUNNING or not lock.acquire(blocking=False):
+                continue
+            run_id = instance.run_id
+            try:
+                instance.poll()
+                why = instance.failed()
+                if why is not None:  # a batch may have ended between the two looks
+                    with suppress(Exception):
+                        instance.poll()
+                self.cluster.take(instance)
+                if why is not None and run_id is not None:
+                    instance.ended_run = (run_id, why)
+            except Exception as error:  # the others are asked all the same; what it reported waits for the next time
+                problem = error
+            finally:
+                lock.release()
+        cpu = manager.stage_cpu()
+        if cpu is not None:
+            runs = {i.run_id: i for i in self.cluster.instances.values() if i.run_id is not None}
+            for (run_id, batch_id), seconds in cpu.items():
+                if run_id in runs:
+                    runs[run_id].meter.charge(run_id, batch_id, seconds)
+        self._charge_python(manager)
+        if problem is not None:
+            raise problem
+
+    def _charge_python(self, manager: TaskManager) -> None:
+        """Split the CPU of a task manager's Python workers, which is in no stage's, among the instances that can have
+        some: those in micro-batch mode, by the time that their batches took since the last look."""
+        if manager.python_meter is None:
+            return
+        here = [i for i in self.cluster.instances.values() if i.task_manager is manager and i.mode == "micro-batch"]
+        for instance in self.cluster.instances.values():
+            if instance.task_manager is manager:
+                instance.python_cpu = 0.0
+        if not here:
+            return
+        cpu, seconds = manager.python_meter.read()
+        if cpu > 0.0:
+            since = time.time() - seconds
+            busy = [instance.busy_s(since) if len(here) > 1 else 1.0 for instance in here]
+            for instance, part in zip(here, busy, strict=True):
+                instance.python_cpu = cpu * (part / sum(busy) if sum(busy) else 1.0 / len(here))

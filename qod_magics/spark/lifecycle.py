@@ -1,0 +1,147 @@
+"""Single instances: how they start, how they stop, and what becomes of one that failed."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import wait
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.bounded import begin
+from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, finds_remains, refuses_realtime
+from qod_magics.spark.realtime import not_realtime
+from qod_magics.spark.task_manager import TaskManager
+
+#: Waits between the restarts of a failing query, seconds; after the last it stays stopped.
+BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: A query that ran for so long has recovered: its failures are forgotten.
+RECOVERED_AFTER_S = 60.0
+#: So long a query may take from its start to its first tasks; one that is still planning then is taken for settled.
+SETTLED_S = 60.0
+#: The same where its task manager does not tell whether it has tasks.
+UNTOLD_S = 8.0
+#: Report a stop that takes longer than this, in seconds.
+STOP_S = 20.0
+
+
+class Lifecycle:
+    """Starts and stops instances, and restarts or gives up those that fail. Any thread may call it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def __repr__(self) -> str:
+        return f"lifecycle of {len(self.cluster.instances)} instances"
+
+    def start(self, instance: Instance, manager: TaskManager) -> None:
+        """Start an instance on a task manager. Raises QodError."""
+        instance.start(
+            manager,
+            self.cluster.board,
+            self.cluster.kafka_options,
+            self.cluster.dials_of(instance),
+        )
+
+    def stop(self, instance: Instance, at_batch_end_s: float = 0.0) -> None:
+        """Stop its query as `Instance.stop` does; what it reported is in the books, also where that raises."""
+        try:
+            instance.stop(at_batch_end_s)
+        finally:
+            self.cluster.take(instance)
+
+    def settle(self, instance: Instance) -> None:
+        """Wait until the first real-time batch of a query that was just started is at work: Spark refuses some plans
+        only then. Those run in micro-batches, unless real-time mode was asked for.
+
+        Raises:
+            TaskManagerError: real-time mode was asked for, and is refused.
+
+        """
+        begun, told = time.monotonic(), False
+        while instance.mode == "real-time" and instance.state is State.RUNNING:
+            with instance.lock:
+                manager, run_id = instance.task_manager, instance.run_id
+                why = instance.failed()
+                if manager is None or run_id is None:
+                    return
+                if why is None:
+                    works = manager.works_on(run_id)
+                    told = told or works is not None
+                    if works or time.monotonic() - begun >= (SETTLED_S if told else UNTOLD_S):
+                        return
+                elif not refuses_realtime(why):
+                    return  # a failure like any other: found at the next poll
+                elif instance.mode_wanted == "realtime":
+                    raise TaskManagerError(f"{instance.id} can't run in real-time mode: {not_realtime(why)}.")
+                else:
+                    instance.fall_back(why)
+                    self.start(instance, manager)
+                    return
+            time.sleep(0.1)
+
+    def end(
+        self,
+        instance: Instance,
+        source: TaskManager,
+        at_batch_end_s: float = REALTIME_BATCH_S + 1.5,
+        kind: str = "move-waits",
+    ) -> bool:
+        """Stop its run and wait until it has ended, however long that takes. False: it went with its task manager, and
+        waits for another. Raises whatever stopping raises."""
+        stopping = begin(lambda: self.stop(instance, at_batch_end_s), f"stopping-{instance.id}")
+        begun, told = time.monotonic(), False
+        while not stopping.done():
+            wait((stopping,), 0.25)
+            removed = self.cluster.task_managers.get(source.id) is not source
+            if not source.alive() or (removed and source.kind == "connect"):  # its session ends with it
+                if removed and instance.task_manager is source:
+                    instance.move = OngoingMove(source.id, "", f"{source.id} was removed", time.time())
+                    instance.forsake()
+                return False  # one that was lost is found by `recover_lost`
+            if not told and time.monotonic() - begun > STOP_S:
+                told = True
+                why = f"it has not ended on {source.id} for {STOP_S:g} s, and starts nowhere else before"
+                self.cluster.event(kind, instance=instance.id, task_manager=source.id, why=why)
+        stopping.result()
+        return instance.task_manager is source
+
+    def fail_on(self, instance: Instance, manager: TaskManager, why: str) -> None:
+        """It could not be started on `manager`. Nothing to do when it was taken away from there meanwhile."""
+        if instance.task_manager is manager:
+            self.fail(instance, why)
+
+    def fail(
+        self, instance: Instance, why: str, manager: TaskManager | None = None, *, still_s: float | None = None
+    ) -> None:
+        """A query ended by itself, or was stopped after it had stood still for `still_s` seconds: start again after a
+        while, or give up loudly. One whose task manager is gone did not fail: it waits for another."""
+        manager = manager or instance.task_manager
+        if manager is None or not manager.alive() or self.cluster.task_managers.get(manager.id) is not manager:
+            instance.forsake()
+            return
+        kind = "query-failed" if still_s is None else "query-still"
+        if instance.started_at and time.monotonic() - instance.started_at - (still_s or 0.0) > RECOVERED_AFTER_S:
+            instance.failures = 0
+        if finds_remains(why):
+            instance.start_afresh()
+        instance.query = None
+        instance.hold()
+        instance.failure = why
+        instance.task_manager = manager
+        where = manager.id
+        if instance.failures >= len(BACK_OFF_S):
+            instance.state = State.GAVE_UP
+            self.cluster.event(
+                kind,
+                instance=instance.id,
+                task_manager=where,
+                why=why,
+                gave_up=True,
+                failures=instance.failures,
+            )
+            return
+        wait_s = BACK_OFF_S[instance.failures]
+        instance.failures += 1
+        instance.retry_at = time.monotonic() + wait_s
+        instance.state = State.BACKING_OFF
+        self.cluster.event(kind, instance=instance.id, task_manager=where, why=why, retry_in_s=wait_s)

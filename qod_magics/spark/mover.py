@@ -1,0 +1,75 @@
+"""Instances that go elsewhere, or start again where they are, between two batches."""
+
+from __future__ import annotations
+
+import time
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State
+from qod_magics.spark.lifecycle import Lifecycle
+from qod_magics.spark.reason import reason
+from qod_magics.spark.task_manager import TaskManager
+
+
+class Mover:
+    """Carries out moves and restarts. Any thread may call it; each call takes as long as the move does."""
+
+    def __init__(self, cluster: Cluster, lifecycle: Lifecycle) -> None:
+        self.cluster = cluster
+        self.lifecycle = lifecycle
+
+    def __repr__(self) -> str:
+        return f"mover of {len(self.cluster.instances)} instances"
+
+    def restart(self, instance: Instance) -> None:
+        """Stop at a batch's end and start again where it is."""
+        manager = instance.task_manager
+        if manager is None or instance.state is not State.RUNNING:
+            return
+        instance.state = State.STARTING
+        longest = REALTIME_BATCH_S if instance.mode == "real-time" else max(REALTIME_BATCH_S, 2 * self.cluster.period_s)
+        try:
+            self.lifecycle.stop(instance, longest + 1.0)
+            self.lifecycle.start(instance, manager)
+        except Exception as error:
+            self.lifecycle.fail_on(instance, manager, reason(error))
+
+    def move(self, instance: Instance, target: TaskManager, why: str) -> None:
+        """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other.
+
+        It starts nowhere before its run has ended: two at once would write their rows twice.
+        """
+        source = instance.task_manager
+        if source is target and instance.query is not None:
+            instance.state = State.RUNNING
+            return
+        if source is not None and source.alive():
+            try:
+                if not self.lifecycle.end(instance, source):
+                    return
+            except Exception as error:  # where it is, it starts again as soon as it can be stopped
+                if instance.task_manager is source:
+                    self.lifecycle.fail(
+                        instance, f"not moved to {target.id}, for it could not be stopped: {reason(error)}"
+                    )
+                return
+        instance.move = OngoingMove(source.id if source else None, target.id, why, time.time())
+        try:
+            self.lifecycle.start(instance, target)
+        except Exception as error:
+            self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=reason(error))
+            if instance.task_manager is not target:  # it was taken away meanwhile
+                return
+            if instance.unended is not None and source is not None:
+                self.lifecycle.fail(instance, reason(error), source)
+                return
+            instance.forsake()
+            try:
+                others = self.cluster.targets({instance.id: {target.id, *([source.id] if source else [])}})
+            except TaskManagerError:  # none is up: it waits for one
+                return
+            if instance.id in others:
+                self.move(instance, self.cluster.manager(others[instance.id]), why)
+            else:
+                self.lifecycle.fail(instance, reason(error), source or target)
