@@ -1,7 +1,8 @@
 """Of which seconds the figures of an instance are, and which of them are missing. Pure.
 
 A runtime writes these keys into an instance's row: `window` ([begin, end], seconds since the epoch), `stale` (true: of
-an earlier time, or of the input of then) and `missing` (names of the figures that were never measured).
+an earlier time, or of the input of then), `missing` (names of the figures that were never measured) and `state`
+("running", "moving" ...).
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ class Freshness:
     def is_fresh(self) -> bool:
         """Whether all of its figures are of now."""
         return not self.stale and not self.missing
+
+
+def is_moving(instance: Instance) -> bool:
+    """Whether it is on its way to another task manager, and still shown where it was."""
+    return instance.extra.get("state") == "moving"
 
 
 def window_of(instance: Instance) -> Window | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -181,3 +182,53 @@ def test_without_an_input_rate_it_is_taken_as_the_paper_takes_it() -> None:
     assert required.at[topology.position["src"]] == 1.0
     assert required.base == [0.0] * 3
     assert required.cpu == load.cpu
+
+
+def short_by_eleven(*, big: dict[str, Any] | None = None, **second: Any) -> Snapshot:
+    """On tm1 two queries need 10 and 53 % of a core at their minimums, and 52 % are theirs; tm2 is half a core."""
+    costs = {"fixed_cpu": 0.0, "read_us": 0.0}
+    return Snapshot(
+        (TaskManager("tm1", 0.52, 50.0), TaskManager("tm2", 0.5, 0.0, second)),
+        (
+            Task("small", (), 1000.0, 1, 0.2, {**costs, "work_us": 500.0}),
+            Task("big", (), 1000.0, 2, 0.4, {**costs, "work_us": 1325.0}),
+        ),
+        (),
+        (
+            Instance("small.1", "small", "tm1", 200.0, 10.0, False),
+            Instance("big.1", "big", "tm1", 300.0, 40.0, bool(big), big or {}),
+        ),
+    )
+
+
+def moved(plan: Plan) -> dict[str, str]:
+    return {move.instance: move.to for move in plan.moves}
+
+
+def test_where_the_one_that_would_suffice_fits_nowhere_another_goes() -> None:
+    plan = decide(short_by_eleven())
+    assert moved(plan) == {"small.1": "tm2"}
+    assert plan.starved == ("tm1",)  # by 1 %
+
+
+def reactive(given: Snapshot) -> Plan:
+    return policy("stream-economics-reactive").decide(given, None)[0]
+
+
+def test_a_task_manager_where_nothing_is_scarce_takes_no_more_than_it_has_by_costs() -> None:
+    assert moved(reactive(short_by_eleven(open_s=5.0))) == {"small.1": "tm2"}
+
+
+@pytest.mark.parametrize("cpu", [37.0, 50.0])
+def test_of_one_where_nothing_is_scarce_other_processes_hold_half_at_most(cpu: float) -> None:
+    given = short_by_eleven(open_s=5.0)
+    first, second = given.task_managers
+    plan = reactive(replace(given, task_managers=(first, replace(second, cpu=cpu))))
+    assert moved(plan) == {"small.1": "tm2"}
+    busy = decide(replace(given, task_managers=(first, replace(second, cpu=cpu, extra={}))))
+    assert (moved(busy) == {"small.1": "tm2"}) is (cpu < 38.0)
+
+
+def test_while_an_instance_is_on_its_way_nothing_else_leaves_where_it_was() -> None:
+    assert not reactive(short_by_eleven(big={"state": "moving"})).moves
+    assert moved(reactive(short_by_eleven(big={"state": "running"}))) == {"small.1": "tm2"}  # it rests no longer

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from qod_magics.core.freshness import is_moving
 from qod_magics.core.load import Load
 from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TRUST
 from qod_magics.core.runtime import Measured
@@ -38,15 +39,19 @@ class BacklogEvidence(Evidence):
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
         """Without the warm-ups of instances that rest no longer: where their minimums do not fit, waiting for them to
-        be reached would keep everything as it is."""
+        be reached would keep everything as it is. One that is on its way is waited for: it does not need what it still
+        uses where it was."""
         if True not in column(snapshot.instances, "warming_up"):
             return snapshot
-        instances = [replace(i, warming_up=i.warming_up and RESTS.of(i) is not None) for i in snapshot.instances]
+        instances = [
+            replace(i, warming_up=i.warming_up and (RESTS.of(i) is not None or is_moving(i)))
+            for i in snapshot.instances
+        ]
         return replace(snapshot, instances=tuple(instances))
 
     def requirements(self, required: Requirements, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         """As learned; of task managers that run open nothing is asked, and their tasks need nothing."""
-        is_open = [OPEN.of(manager) is not None for manager in snapshot.task_managers]
+        is_open = self.is_open(snapshot)
         # what moves is decided by costs: rows that wait for a cycle or two move nothing
         trust = [max(TRUST.of(manager) or 1.0, 1.0) for manager in snapshot.task_managers]
         available = [PLENTY if o else cpu * t for o, cpu, t in zip(is_open, required.available, trust, strict=True)]
@@ -57,6 +62,10 @@ class BacklogEvidence(Evidence):
         cpu = [needed if t in scarce else 0.0 for t, needed in enumerate(required.cpu)]
         at = [accuracy if t in scarce else 1.0 for t, accuracy in enumerate(required.at)]
         return replace(required, base=base, cpu=cpu, at=at, available=available)
+
+    def is_open(self, snapshot: Snapshot) -> Sequence[bool]:
+        """Those that shed nothing before rows wait."""
+        return [OPEN.of(manager) is not None for manager in snapshot.task_managers]
 
     def waiting_for_warm_ups(self, situation: Situation) -> Sequence[bool]:
         """A warm-up on a task manager that runs open keeps nobody waiting."""

@@ -31,6 +31,10 @@ class Evidence:
         """What tasks need and task managers have, given what that is by costs alone."""
         return required
 
+    def is_open(self, snapshot: Snapshot) -> Sequence[bool]:
+        """By task manager: whether nothing is scarce there yet, so that `requirements` say nothing of it."""
+        return [False] * len(snapshot.task_managers)
+
     def waiting_for_warm_ups(self, situation: Situation) -> Sequence[bool]:
         """By task manager: whether its instances take no part in sharing, since one of them warms up."""
         return situation.load.warming

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from qod_magics.core.load import total
+from collections.abc import Iterator
+
+from qod_magics.core.load import total, whole_cpu
 from qod_magics.policies.stream_economics.eviction import tolerance
 from qod_magics.policies.stream_economics.moves import Movable, ensure_minimums
 from qod_magics.policies.stream_economics.scheduler import PlacementRequest, place
@@ -11,32 +13,65 @@ from qod_magics.policies.stream_economics.situation import Minimums, Situation
 #: Room that a task manager must have, of what an instance needs at its minimum: it takes CPU beside the instance, too,
 #: and the next measurement, a little higher, is not to send it on.
 MARGIN = 1.2
+#: Of a task manager where nothing is scarce yet, other processes are taken to hold so much of what may be planned with
+#: at most: its tasks have not asked for theirs so far, and the system shares a core evenly among those who do.
+OTHERS_AT_MOST = 0.5
 
 
 def only_helpful(situation: Situation, movable: Movable) -> Minimums:
     """A `Moves`: instances that leave go where their minimums fit beside those of the instances that are there.
 
-    Where there is room for none of them they stay, and their task manager is starved: a move costs a start, and on the
-    next task manager it would be the same again. One on which an instance warms up takes nobody.
+    Where those that the paper's algorithm chooses fit nowhere, others of that task manager may: the lowest priority
+    first, and of one priority the largest. Where there is room for none they stay, and their task manager is starved:
+    a move costs a start, and on the next task manager it would be the same again. Room is what costs say: on a task
+    manager where nothing is scarce yet, an instance takes what it takes elsewhere. One on which an instance warms up
+    takes nobody.
     """
     snapshot, load, required = situation.snapshot, situation.load, situation.min_required
+    by_costs = situation.by_costs.all_of(situation.topology.min_accuracy)
     hosted: list[list[float]] = [[] for _ in snapshot.task_managers]
+    known: list[list[float]] = [[] for _ in snapshot.task_managers]
     for t, manager in zip(load.task_of, load.manager_of, strict=True):
         hosted[manager].append(required[t])
-    room = [cpu - total(needs) for cpu, needs in zip(situation.required.available, hosted, strict=True)]
+        known[manager].append(by_costs[t])
+    spare = [cpu - total(needs) for cpu, needs in zip(situation.required.available, hosted, strict=True)]
+    fair = [(1.0 - OTHERS_AT_MOST) * whole_cpu(manager.cores) for manager in snapshot.task_managers]
+    at_hand = map(max, situation.by_costs.available, fair)
+    real = [cpu - total(needs) for cpu, needs in zip(at_hand, known, strict=True)]
     names = [manager.id for manager in snapshot.task_managers]
-    leaving, targets = [], {}
-    _, failed, _ = ensure_minimums(situation)
-    for i in movable(failed, situation):
-        instance, need = snapshot.instances[i], required[load.task_of[i]]
-        open_to_it = {name: room[m] for m, name in enumerate(names) if not load.warming[m]}
-        placed = place([PlacementRequest(instance.id, need, forbidden=(instance.task_manager,))], open_to_it)
-        target = placed.get(instance.id)
-        if target is None or open_to_it[target] < MARGIN * need:
+    leaving: list[int] = []
+    targets: dict[str, str] = {}
+    for i in _candidates(situation, movable, spare, leaving):
+        instance, home = snapshot.instances[i], load.manager_of[i]
+        need = by_costs[load.task_of[i]]
+        room = {
+            name: real[m] if situation.is_open[m] else spare[m] for m, name in enumerate(names) if not load.warming[m]
+        }
+        target = place([PlacementRequest(instance.id, need, forbidden=(instance.task_manager,))], room).get(instance.id)
+        if target is None or room[target] < MARGIN * need:
             continue
         leaving.append(i)
         targets[instance.id] = target
-        room[names.index(target)] -= need
-        room[load.manager_of[i]] += need
-    short = [m for m, left in enumerate(room) if left < -tolerance(total(hosted[m])) and not load.warming[m]]
-    return Minimums([max(left, 0.0) for left in room], leaving, short, targets)
+        for left in (spare, real):
+            left[names.index(target)] -= need
+            left[home] += need
+    short = [m for m in range(len(names)) if _is_short(situation, spare, hosted, m)]
+    return Minimums([max(left, 0.0) for left in spare], leaving, short, targets)
+
+
+def _candidates(situation: Situation, movable: Movable, spare: list[float], leaving: list[int]) -> Iterator[int]:
+    """The instances that may leave: those that the paper's algorithm chooses; then, of task managers that are still
+    short, the others. `spare` and `leaving` change while these are looked at."""
+    load, topology = situation.load, situation.topology
+    _, failed, _ = ensure_minimums(situation)
+    yield from movable(failed, situation)
+    managers = dict.fromkeys(load.manager_of[i] for i in failed)
+    others = [i for i in situation.by_id if load.manager_of[i] in managers and i not in failed]
+    others.sort(key=lambda i: (topology.priority[load.task_of[i]], -situation.min_required[load.task_of[i]]))
+    for i in movable(others, situation):
+        if spare[load.manager_of[i]] < 0.0 and i not in leaving:
+            yield i
+
+
+def _is_short(situation: Situation, spare: list[float], hosted: list[list[float]], m: int) -> bool:
+    return spare[m] < -tolerance(total(hosted[m])) and not situation.load.warming[m]

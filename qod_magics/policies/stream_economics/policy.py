@@ -98,9 +98,20 @@ class StreamEconomics:
         application = _Application.of(snapshot, state)
         topology = application.topology
         load = load_of(snapshot, topology)
-        required = evidence.requirements(self.costs(snapshot, topology), snapshot, topology, load)
+        by_costs = self.costs(snapshot, topology)
+        required = evidence.requirements(by_costs, snapshot, topology, load)
         min_required = minimums(snapshot, topology, required)
-        situation = Situation(snapshot, topology, application.reach, load, required, min_required, _by_id(snapshot))
+        situation = Situation(
+            snapshot,
+            topology,
+            application.reach,
+            load,
+            required,
+            by_costs,
+            evidence.is_open(snapshot),
+            min_required,
+            _by_id(snapshot),
+        )
         ensured = self.moves(situation, evidence.movable)
         left_out = set(ensured.failed)
         if any(waits := evidence.waiting_for_warm_ups(situation)):

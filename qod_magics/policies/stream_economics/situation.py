@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qod_magics.core.load import Load
@@ -21,6 +21,8 @@ class Situation:
     reach: Reach
     load: Load
     required: Requirements
+    by_costs: Requirements  #: the same by costs alone, whatever else is evidence
+    is_open: Sequence[bool]  #: by task manager: nothing is scarce there yet, so that `required` says nothing of it
     min_required: list[float]  #: by task: minReq(t), % of one core
     by_id: list[int]  #: the instances in the order of their ids, which settles ties
 
