@@ -428,12 +428,13 @@ def what_if(replay: Any) -> ipw.VBox:
 def plan_table(recorded: Mapping[str, Any], plan: Any) -> str:
     """HTML: the accuracies that were planned, and those of `plan`; what differs is marked."""
     rows = "".join(_plan_row(task, recorded["desired"].get(task), now) for task, now in plan.desired.items())
-    moves = ", ".join(f"{name} to {where}" for name, where in plan.place.items()) or "none"
+    moves = [(move.instance, move.to) for move in plan.moves]
+    shown = ", ".join(f"{name} to {where}" for name, where in moves) or "none"
     starved = ", ".join(plan.starved) or "none"
     head = "".join(f"<th scope='col'>{name}</th>" for name in ("task", "was planned", "what if"))
     return (
         f"<div class='qod-plan' role='status'><table><caption>Desired accuracy</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{rows}</tbody></table><p>moves: {html.escape(moves)}; starved: {html.escape(starved)}</p></div>"
+        f"<tbody>{rows}</tbody></table><p>moves: {html.escape(shown)}; starved: {html.escape(starved)}</p></div>"
     )
 
 

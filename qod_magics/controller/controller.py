@@ -21,7 +21,7 @@ from qod_magics.controller.reaction import LOOKS, Watch, planned_rates
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.accuracy import current_accuracy
-from qod_magics.core.optional import DRAIN, REACT
+from qod_magics.core.optional import REACT
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
 from qod_magics.core.runtime import Dials, GlancingRuntime, Measured, Observation, PlacingRuntime, Runtime
@@ -355,7 +355,7 @@ class Controller:
 
     def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
         limits = Limits.of(plan, self.period_s)
-        found = {} if DRAIN.name in plan.extra else backlogs(snapshot, measured, limits)
+        found = backlogs(snapshot, measured, limits)
         self._drains = self._drains.advance(found, now, self.drain_periods * self.period_s, limits)
         left_s = self._drains.left_s(now, self.period_s)
         new = dials(plan, snapshot, measured, period_s=self.period_s, left_s=left_s, waiting=found)

@@ -55,8 +55,7 @@ class PlanKey:
     meaning: str
 
 
-_FITTED, _DRAINED = "stream-economics-fitted", "stream-economics-drained"
-_REACTIVE = "stream-economics-reactive"
+_FITTED, _REACTIVE = "stream-economics-fitted", "stream-economics-reactive"
 
 NODE_COST = Field("task_managers", "cost", "a ratio", _FITTED, "CPU of its tasks by what their costs say, as learned")
 FIXED_CPU = Field("tasks", "fixed_cpu", "% of one core", _FITTED, "CPU of each instance without a row, as learned")
@@ -71,16 +70,12 @@ TRUST = Field("task_managers", "trust", "a ratio", _REACTIVE, "CPU to plan with 
 OPEN = Field("task_managers", "open_s", "s", _REACTIVE, "sheds nothing before this much of its input waits")
 PACED = Field("task_managers", "paced_s", "s", _REACTIVE, "its micro-batches begin no sooner after one another")
 RESTS = Field("instances", "rests_s", "s", _REACTIVE, "stays where it is for this long: it has just moved")
-SOURCE_LAG = Field("tasks", "lag_s", "s", _DRAINED, "input of now that waits in a source's topic and is to be drained")
-STREAM_LAG = Field("streams", "lag_s", "s", _DRAINED, "input of now that waits on the stream and is to be drained")
 
 FIELDS = (
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
     *(BATCH_RATE, TRIGGER, ELASTIC_CPU, BATCH_TIME, TRUST, OPEN, PACED, RESTS),
-    *(SOURCE_LAG, STREAM_LAG),
 )
 
-DRAIN = PlanKey("drain_s", "seconds", _DRAINED, "backlogs are part of the plan and gone by then; thin no more for them")
 REACT = PlanKey(
     *("react_above", "a ratio", _REACTIVE),
     "replan early when the input rate of a source exceeds this multiple of the planned rate",
@@ -96,4 +91,4 @@ PACE = PlanKey(
     "the micro-batches of each query there begin at least so long after one another",
 )
 
-REQUESTS = (DRAIN, REACT, BACKLOG, PACE)
+REQUESTS = (REACT, BACKLOG, PACE)

@@ -28,7 +28,6 @@ GROUP = "qod_magics.policies"
 _POLICIES = {
     "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
     "stream-economics-fitted": "qod_magics.policies.stream_economics.variants:fitted",
-    "stream-economics-drained": "qod_magics.policies.stream_economics.variants:drained",
     "stream-economics-filled": "qod_magics.policies.stream_economics.variants:filled",
     "stream-economics-reactive": "qod_magics.policies.stream_economics.variants:reactive",
 }

@@ -46,6 +46,8 @@ def status_text(session: SessionInterface) -> str:
             lines.append(f"{instance.id} runs in {instance.mode} mode: {instance.mode_why}")
         if instance.failure and instance.state.value in ("backing off", "given up"):
             lines.append(f"{instance.id} is {instance.state.value}: {instance.failure}")
+    for topic, why in session.runtime.missing_topics.items():
+        lines.append(f"topic {topic}: {why}; what reads it waits")
     waiting = session.application.waiting
     if waiting:
         lines.append(f"waiting until a query reads them: {', '.join(waiting)}")

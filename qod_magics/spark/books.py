@@ -31,12 +31,16 @@ class Account:
 
     def take(self, feed: FeedCount) -> None:
         """Enter one finished batch. Rows between the last known position and the batch's start were read in a batch
-        whose report was lost (its task manager was killed in between) or deleted by the broker's retention."""
+        whose report was lost (its task manager was killed in between) or deleted by the broker's retention; rows before
+        that position have arrived once more."""
         read = 0
         for partition, end in feed.end.items():
             known = self.position.get(partition, self.first.setdefault(partition, 0))
             start = known if feed.start is None else feed.start.get(partition, known)
-            self.unreported += start - known
+            if start < known:  # read again, from an older checkpoint, or of a topic that was made anew: arrived again
+                self.first[partition] -= known - start
+            else:
+                self.unreported += start - known
             read += end - start
             self.position[partition] = end
         feed = feed.counted_once(read)

@@ -41,6 +41,7 @@ class Cluster:
     dials: dict[str, float] = field(default_factory=dict)  #: what every dial should be, by key
     cpu: dict[str, float] = field(default_factory=dict)  #: last CPU of each task manager, % of one core
     own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, recipes with own sources
+    missing_topics: Mapping[str, str] = field(default_factory=dict)  #: topics without offsets now, and why
     events: list[Event] = field(default_factory=list)  #: since the last observation
     leaving: set[str] = field(default_factory=set)  #: task managers that take no more instances
     lock: threading.RLock = field(default_factory=threading.RLock)

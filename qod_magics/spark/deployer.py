@@ -106,7 +106,7 @@ class Deployer:
 
     def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
         for instance in instances:
-            instance.state = State.STOPPED
+            instance.become(State.STOPPED)
         gather({i.id: partial(self.lifecycle.stop, i, at_batch_end_s) for i in instances}, STEP_S)
 
     def _adopt(
@@ -185,10 +185,7 @@ class Deployer:
             with suppress(KafkaError):
                 self.cluster.deployment.restore(before)
         for instance in stopped:
-            if instance.task_manager is None:
-                instance.state = State.WAITING
-            elif instance.state is State.STOPPED:
-                instance.retry_at, instance.state = 0.0, State.BACKING_OFF  # the watcher starts it
+            instance.reinstate()
 
 
 def _all(calls: Mapping[str, Callable[[], None]]) -> None:

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -70,7 +70,7 @@ class Instance:
     job: Job
     checkpoint: str
     mode_wanted: str = "auto"  #: auto, realtime, microbatch
-    state: State = State.WAITING
+    state: State = State.WAITING  #: changed by `become` alone
     task_manager: TaskManager | None = None
     query: StreamingQuery | None = None
     run_id: str | None = None
@@ -95,11 +95,31 @@ class Instance:
     ended_run: tuple[str, str] | None = None  #: a run that was found to have ended by itself, and why
     polled_at: float = 0.0  #: monotonic: when its reports were last asked for
     lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is started or stopped
+    changing: threading.Lock = field(default_factory=threading.Lock)  #: held while its state changes
 
     @property
     def id(self) -> str:
         """Its name in snapshots: "TDSnk1.2"."""
         return self.job.instance
+
+    def become(self, state: State, *, of: Collection[State] | None = None) -> bool:
+        """Change its state if that is one `of` these (None: any), at once; whether it did.
+
+        STOPPED is final: what was begun for an instance before a deployment replaced it ends without effect.
+        """
+        with self.changing:
+            if self.state is State.STOPPED or (of is not None and self.state not in of):
+                return False
+            self.state = state
+            return True
+
+    def reinstate(self) -> None:
+        """Be started again where it was stopped: the deployment that was to replace it has failed."""
+        with self.changing:
+            if self.task_manager is None:
+                self.state = State.WAITING
+            elif self.state is State.STOPPED:
+                self.retry_at, self.state = 0.0, State.BACKING_OFF  # the watcher starts it
 
     @property
     def is_paced(self) -> bool:
@@ -141,7 +161,7 @@ class Instance:
                 return
             if lock is not self.lock:
                 raise TaskManagerError(f"{self.id} was taken away while its start on {task_manager.id} waited.")
-            self.state = State.STARTING
+            self.become(State.STARTING)
             self.task_manager = task_manager
             self._end_before(task_manager)
             task_manager.turn(dials)
@@ -239,7 +259,7 @@ class Instance:
         self.mode_why = not_realtime(why)
         self.started_at = time.monotonic()
         self.told_still = False
-        self.state = State.RUNNING
+        self.become(State.RUNNING)  # not if a deployment has stopped it: it waits for the lock, and ends the query
 
     def _output_modes(self, realtime: bool) -> tuple[str, ...]:
         from qod_magics.application.sink import Parquet
@@ -339,8 +359,7 @@ class Instance:
         try:
             self.query = self.unended = None
             self.hold()
-            if self.state not in (State.STOPPED, State.GAVE_UP):
-                self.state = State.WAITING
+            self.become(State.WAITING, of=set(State) - {State.GAVE_UP})
             self.task_manager = None
         finally:
             if lock is self.lock:

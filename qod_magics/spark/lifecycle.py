@@ -114,7 +114,10 @@ class Lifecycle:
         self, instance: Instance, why: str, manager: TaskManager | None = None, *, still_s: float | None = None
     ) -> None:
         """A query ended by itself, or was stopped after it had stood still for `still_s` seconds: start again after a
-        while, or give up loudly. One whose task manager is gone did not fail: it waits for another."""
+        while, or give up loudly. One whose task manager is gone did not fail: it waits for another. One that a
+        deployment has stopped stays so."""
+        if instance.state is State.STOPPED:
+            return
         manager = manager or instance.task_manager
         if manager is None or not manager.alive() or self.cluster.task_managers.get(manager.id) is not manager:
             instance.forsake()
@@ -130,7 +133,8 @@ class Lifecycle:
         instance.task_manager = manager
         where = manager.id
         if instance.failures >= len(BACK_OFF_S):
-            instance.state = State.GAVE_UP
+            if not instance.become(State.GAVE_UP):
+                return
             self.cluster.event(
                 kind,
                 instance=instance.id,
@@ -143,5 +147,6 @@ class Lifecycle:
         wait_s = BACK_OFF_S[instance.failures]
         instance.failures += 1
         instance.retry_at = time.monotonic() + wait_s
-        instance.state = State.BACKING_OFF
+        if not instance.become(State.BACKING_OFF):
+            return
         self.cluster.event(kind, instance=instance.id, task_manager=where, why=why, retry_in_s=wait_s)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.offsets import known_end_offsets
 from qod_magics.spark.cluster import OTHERS_PERIODS, Cluster
 from qod_magics.spark.deployment import feed_of
 from qod_magics.spark.instance import REALTIME_BATCH_S
@@ -40,9 +40,24 @@ class Metrics:
         topics = self.cluster.deployment.topics()
         if topics:
             with self._sampling:  # answers that overtake each other would look like topics made anew
-                offsets = end_offsets(self.cluster.deployment.kafka, topics, timeout_s=2.0)
+                offsets, missing = known_end_offsets(self.cluster.deployment.kafka, topics, timeout_s=2.0)
                 with self.cluster.lock:
                     self.history.record(time.monotonic(), offsets)
+                    self._note_missing({topic: why for topic, why in missing.items() if topic in topics})
+
+    def _note_missing(self, missing: Mapping[str, str]) -> None:
+        """Report the topics that have no offsets since now, and those that have some again."""
+        before, self.cluster.missing_topics = self.cluster.missing_topics, missing
+        for topic in sorted(missing.keys() - before.keys()):
+            readers = self._readers(topic)
+            self.cluster.event("topic-missing", topic=topic, task=readers, why=missing[topic])
+        for topic in sorted(before.keys() - missing.keys()):
+            self.cluster.event("topic-back", topic=topic, task=self._readers(topic))
+
+    def _readers(self, topic: str) -> str | None:
+        """The tasks that read a topic, as an event names them; None: nobody reads it any more."""
+        accounts = self.cluster.deployment.accounts
+        return " ".join(sorted({n.rpartition(">")[2] for n, a in accounts.items() if a.topic == topic})) or None
 
     def heard(self, manager: TaskManager, answer: BaseException | None) -> None:
         """Tell when it begins and when it ceases not to answer. The end of its process is told elsewhere."""

@@ -25,9 +25,8 @@ class Mover:
     def restart(self, instance: Instance) -> None:
         """Stop at a batch's end and start again where it is."""
         manager = instance.task_manager
-        if manager is None or instance.state is not State.RUNNING:
+        if manager is None or not instance.become(State.STARTING, of={State.RUNNING}):
             return
-        instance.state = State.STARTING
         longest = REALTIME_BATCH_S if instance.mode == "real-time" else max(REALTIME_BATCH_S, 2 * self.cluster.period_s)
         try:
             self.lifecycle.stop(instance, longest + 1.0)
@@ -42,7 +41,7 @@ class Mover:
         """
         source = instance.task_manager
         if source is target and instance.query is not None:
-            instance.state = State.RUNNING
+            instance.become(State.RUNNING)
             return
         if source is not None and source.alive():
             try:

@@ -93,8 +93,7 @@ class Recovery:
             return
         targets = self.cluster.targets({i.id: set() for i in waiting})
         for instance in waiting:
-            if instance.id in targets:
-                instance.state = State.MOVING
+            if instance.id in targets and instance.become(State.MOVING, of={State.WAITING}):
                 manager = self.cluster.manager(targets[instance.id])
                 move = instance.move
 
@@ -114,8 +113,8 @@ class Recovery:
         """Start again the failed ones whose time has come."""
         now = time.monotonic()
         for instance in list(self.cluster.instances.values()):
-            if instance.state is State.BACKING_OFF and now >= instance.retry_at and instance.task_manager is not None:
-                instance.state = State.STARTING
+            due = now >= instance.retry_at and instance.task_manager is not None
+            if due and instance.become(State.STARTING, of={State.BACKING_OFF}):
                 begin(lambda i=instance: self._again(i), f"restart-{instance.id}")  # type: ignore[misc]
 
     def _again(self, instance: Instance) -> None:
@@ -148,7 +147,9 @@ class Recovery:
             still, patience_s = instance.stillness, instance.patience_s(STILL_S + self.cluster.period_s)
             still.look(now, instance.run_id, instance.ended(), share(manager.busy(BUSY_OVER_S), others_end))
             if still.counted_s > patience_s:
-                instance.state, instance.retry_at = State.BACKING_OFF, float("inf")
+                instance.retry_at = float("inf")
+                if not instance.become(State.BACKING_OFF, of={State.RUNNING}):
+                    continue
                 begin(lambda i=instance, m=manager: self._revive(i, m), f"revive-{instance.id}")  # type: ignore[misc]
             elif still.watched_s > 2 * patience_s and still.counted_s < patience_s / 2 and not instance.told_still:
                 instance.told_still = True
@@ -170,7 +171,7 @@ class Recovery:
             self.cluster.take(instance)
             if batch:
                 if ours():
-                    instance.state = State.RUNNING
+                    instance.become(State.RUNNING, of={State.BACKING_OFF})
                 return
             if not self.lifecycle.end(instance, manager, 0.0, "query-still"):
                 return

@@ -87,6 +87,11 @@ class SparkRuntime:
         return self.cluster.instances
 
     @property
+    def missing_topics(self) -> Mapping[str, str]:
+        """Topics of the application that have no offsets now, and why."""
+        return self.cluster.missing_topics
+
+    @property
     def deployment(self) -> Deployment:
         """Topics, schemas and books of the tasks that run."""
         return self.cluster.deployment
@@ -266,7 +271,8 @@ class SparkRuntime:
         """Begin to move an instance: stop at a batch's end, start from the same checkpoint on `target`.
 
         Raises:
-            TaskManagerError: there is no such instance or task manager, or the task manager is being removed.
+            TaskManagerError: there is no such instance or task manager, the task manager is being removed, or the
+                instance was stopped by a deployment.
 
         """
         with self.cluster.lock:
@@ -276,7 +282,8 @@ class SparkRuntime:
             if target in self.cluster.leaving:
                 raise TaskManagerError(f"{target} is being removed: name another task manager.")
             instance = self.instances[id]
-            instance.state = State.MOVING
+            if not instance.become(State.MOVING):
+                raise TaskManagerError(f"{id} was stopped: another application is being deployed.")
             moved = begin(lambda: self.mover.move(instance, manager, why), f"move-{id}")
             under_way = {i: each for i, each in self._moves.items() if not each[1].done()}
             self._moves = {**under_way, id: (manager, moved)}

@@ -1,11 +1,9 @@
-"""A policy that learns, in the loop: what it learned is in the snapshots, goes with it, and spares it the thinning."""
+"""A policy that learns, in the loop: what it learned is in the snapshots, goes with it, and stays there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
-
-import pytest
 
 from qod_magics.controller import Controller, InlineWorker, ManualClock
 from qod_magics.core.plan import Plan
@@ -20,15 +18,13 @@ class Counting:
     """Stream Economics, and the number of the cycle in each snapshot."""
 
     name: str = "counting"
-    drains: bool = False
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
         count = 1 + (memory or 0)
         return replace(snapshot, tasks=tuple(replace(t, extra={"count": count}) for t in snapshot.tasks)), count
 
     def decide(self, snapshot: Snapshot, state: Any) -> tuple[Plan, Any]:
-        plan, state = policy("stream-economics").decide(snapshot, state)
-        return (replace(plan, extra={"drain_s": 10.0}) if self.drains else plan), state
+        return policy("stream-economics").decide(snapshot, state)
 
 
 def looped(chosen: Any) -> tuple[Controller, Toy, ManualClock]:
@@ -60,9 +56,8 @@ def test_another_policy_begins_without_what_was_learned() -> None:
     assert counts(controller) == [1, 1]
 
 
-@pytest.mark.parametrize("drains", [False, True])
-def test_a_backlog_is_thinned_unless_the_plan_has_it(drains: bool) -> None:
-    controller, toy, _ = looped(Counting(drains=drains))
+def test_a_backlog_is_thinned() -> None:
+    controller, toy, _ = looped(Counting())
     for _ in range(4):  # until nobody warms up
         toy.run(5)
         controller.step()
@@ -71,4 +66,4 @@ def test_a_backlog_is_thinned_unless_the_plan_has_it(drains: bool) -> None:
     decision = controller.step().decision
     assert decision is not None
     assert decision.measured.lag["Src"] > 3000
-    assert (decision.dials.keep[None, "Src"] < decision.plan.non_drop[None, "Src"]) is not drains
+    assert decision.dials.keep[None, "Src"] < decision.plan.non_drop[None, "Src"]

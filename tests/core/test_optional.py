@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.optional import FIELDS, REQUESTS, RESTS, STREAM_LAG
+from qod_magics.core.optional import FIELDS, REQUESTS, RESTS
 from qod_magics.core.plan import Plan
 from qod_magics.core.plan_json import plan_from_json, plan_to_json
-from qod_magics.core.snapshot import Instance, Stream
+from qod_magics.core.snapshot import Instance
 from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 from qod_magics.errors import SnapshotError
 
@@ -36,7 +36,6 @@ def test_none_is_a_key_of_the_format():
 def test_a_field_is_read_where_it_is_and_none_where_it_is_not():
     assert RESTS.of(instance(rests_s=512)) == 512.0
     assert RESTS.of(instance()) is None
-    assert STREAM_LAG.of(Stream("a", "b", 1.0, {"lag_s": 0.25})) == 0.25
 
 
 @pytest.mark.parametrize("value", ["512", True, -1, float("nan"), float("inf"), [1]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.controller import Controller, ManualClock, Recording
 from qod_magics.controller.cycle import Cycle
+from qod_magics.core.actions import Action
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
@@ -46,6 +47,8 @@ class Cluster:
     task_managers: dict[str, Manager] = field(default_factory=lambda: {"tm1": Manager("tm1")})
     instances: dict[str, Instance] = field(default_factory=dict)
     applied: list[Plan] = field(default_factory=list)
+    supports: frozenset[type[Action]] = frozenset()
+    missing_topics: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for spec in self.specs.values():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +83,64 @@ def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     watched.lifecycle.start = lambda i, m: started.append(m.id)  # type: ignore[method-assign]
     watched.mover.move(one, home, "by hand")
     assert started == ["tm1"]
+
+
+def stopped_by_a_deployment() -> tuple[Instance, Cluster, TaskManager]:
+    home, away = manager("tm1"), manager("tm2")
+    one = instance(home, Query())
+    assert one.become(State.STOPPED)
+    return one, cluster(home, away, instances=(one,)), away
+
+
+def test_what_a_deployment_stopped_is_started_by_nobody(back_off: tuple[float, ...]) -> None:
+    """It would write beside the instance that replaces it."""
+    one, made, away = stopped_by_a_deployment()
+    parts = Parts(made)
+    one.ended_run = ("r", "it ended")
+    parts.lifecycle.fail(one, "it broke")
+    parts.recovery.restart_ended()
+    parts.recovery.retry()
+    parts.recovery.place_waiting()
+    parts.mover.restart(one)
+    parts.mover.move(one, away, "by hand")
+    one.forsake()
+    parts.recovery.place_waiting()
+    assert one.state is State.STOPPED
+    assert one.query is None
+    assert kinds(made) == []
+    assert not one.become(State.MOVING)
+
+
+@pytest.mark.parametrize("state", State)
+def test_stopped_is_final(state: State) -> None:
+    one, _, _ = stopped_by_a_deployment()
+    assert not one.become(state)
+    assert one.state is State.STOPPED
+
+
+def test_a_state_changes_from_those_that_are_asked_for_only() -> None:
+    one = instance(manager(), Query())
+    assert not one.become(State.STARTING, of={State.BACKING_OFF})
+    assert one.state is State.RUNNING
+    assert one.become(State.MOVING, of={State.RUNNING, State.WAITING})
+    assert one.state is State.MOVING
+
+
+def test_states_change_in_one_place_only() -> None:
+    spark = Path(inspect.getfile(Instance)).parent
+    found = [
+        path.name for path in spark.glob("*.py") if re.search(r"\.state = |, \w+\.state = ", path.read_text("utf-8"))
+    ]
+    assert found == ["instance.py"]
+
+
+def test_what_was_stopped_for_a_deployment_that_failed_runs_again() -> None:
+    one, _, _ = stopped_by_a_deployment()
+    one.reinstate()
+    assert (one.state, one.retry_at) == (State.BACKING_OFF, 0.0)
+    one.task_manager = None
+    one.reinstate()
+    assert one.state is State.WAITING
 
 
 def moving(monkeypatch: pytest.MonkeyPatch) -> tuple[Instance, TaskManager, Cluster, Query, list[str]]:

@@ -50,19 +50,38 @@ def test_answers_about_offsets_never_overtake_each_other(
     """A lower offset after a higher one would look like a topic made anew, and its rate would be forgotten."""
     asked, busy, together = itertools.count(), threading.Lock(), []
 
-    def end_offsets(*_: Any, **__: Any) -> dict[str, dict[int, int]]:
+    def end_offsets(*_: Any, **__: Any) -> tuple[dict[str, dict[int, int]], dict[str, str]]:
         together.append(not busy.acquire(blocking=False))
         now = next(asked)
         time.sleep(0.02 if now % 2 else 0.0)
         if not together[-1]:
             busy.release()
-        return {"t": {0: 1000 + now}}
+        return {"t": {0: 1000 + now}}, {}
 
-    monkeypatch.setattr(module, "end_offsets", end_offsets)
+    monkeypatch.setattr(module, "known_end_offsets", end_offsets)
     runtime.deployment.accounts["S"] = Account("t", {0: 0})
     gather({str(i): runtime.metrics.sample for i in range(8)}, 10.0)
     assert len(together) >= 8
     assert not any(together)
+    runtime.deployment.accounts.clear()
+
+
+def test_a_topic_without_offsets_is_reported_once_and_the_others_are_measured(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing: dict[str, str] = {"t": "the broker has no such topic"}
+    monkeypatch.setattr(module, "known_end_offsets", lambda *_, **__: ({"u": {0: 7}}, dict(missing)))
+    runtime.deployment.accounts |= {"S": Account("t", {0: 0}), "T": Account("u", {0: 0})}
+    runtime.metrics.sample()
+    runtime.metrics.sample()
+    assert runtime.cluster.missing_topics == missing
+    missing.clear()
+    runtime.metrics.sample()
+    assert [(event.kind, event.detail["topic"], event.detail["task"]) for event in runtime.cluster.events] == [
+        ("topic-missing", "t", "S"),
+        ("topic-back", "t", "S"),
+    ]
+    assert runtime.metrics.history.at("u", time.monotonic()) == {0: 7}
     runtime.deployment.accounts.clear()
 
 

@@ -13,8 +13,6 @@ from qod_magics.core.optional import (
     NODE_COST,
     READ_COST,
     SELECTIVITY,
-    SOURCE_LAG,
-    STREAM_LAG,
     WORK_COST,
 )
 from qod_magics.core.snapshot import Snapshot
@@ -60,7 +58,7 @@ def proportional(snapshot: Snapshot, topology: Topology, load: Load) -> Requirem
     return Requirements([0.0] * len(current), load.cpu, current, load.available)
 
 
-def learned(snapshot: Snapshot, topology: Topology, load: Load, drain_s: float | None = None) -> Requirements:
+def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     """CPU as it was learned: fixed + read * rows read + work * rows kept, for the rows that come at full accuracy.
 
     A source reads all that the outside world produces, whatever its accuracy; another task only what is sent to it.
@@ -69,14 +67,11 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load, drain_s: float |
     are not known is taken as the paper takes it. A task manager on which tasks take more than their costs say, be it
     slower or the costs wrong, has that much less for them; what it spends on batches that it need not have, it has
     for them, too.
-
-    With `drain_s`, backlogs (`lag_s` in the snapshot) are added, spread over that many seconds.
     """
     at = list(current_accuracies(snapshot, topology))
     full = full_rates(snapshot, topology, load)
-    more = [1.0] * len(at) if drain_s is None else with_backlogs(snapshot, topology, full, drain_s)
     base = [0.0] * len(at)
-    cpu = [needed * factor for needed, factor in zip(load.cpu, more, strict=True)]
+    cpu = list(load.cpu)
     for t, task in enumerate(snapshot.tasks):
         rate = full[t]
         fixed, read, work = FIXED_CPU.of(task), READ_COST.of(task), WORK_COST.of(task)
@@ -86,7 +81,7 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load, drain_s: float |
             if rate > 0.0:
                 at[t] = min(load.least_in_rate[t] * load.width[t] / rate, 1.0)
             continue
-        each = 1e-4 * rate * more[t] / load.width[t]  # rows/s times microseconds, as % of one core
+        each = 1e-4 * rate / load.width[t]  # rows/s times microseconds, as % of one core
         base[t] = min(fixed if task.upstream else fixed + read * each, FULL_CORE)
         cpu[t] = (read + work if task.upstream else work) * each
         at[t] = 1.0
@@ -112,28 +107,4 @@ def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float
             total += rate * ratio
         else:
             found[t] = total
-    return found
-
-
-def with_backlogs(snapshot: Snapshot, topology: Topology, full: Sequence[float | None], drain_s: float) -> list[float]:
-    """By task, how many times as many rows there are to do until the backlogs before it, and above, are drained."""
-    streams: dict[tuple[str, str], float] = {}
-    for stream in snapshot.streams:
-        if (lag_s := STREAM_LAG.of(stream)) is not None:
-            streams[stream.source, stream.target] = lag_s
-    found = [1.0] * len(snapshot.tasks)
-    for t in topology.order:
-        task = snapshot.tasks[t]
-        if not task.upstream:
-            found[t] = 1.0 + (SOURCE_LAG.of(task) or 0.0) / drain_s
-            continue
-        parts = []
-        for name, source in zip(task.upstream, topology.upstream[t], strict=True):
-            rows = (full[source] or 0.0) * (SELECTIVITY.of(snapshot.tasks[source]) or 1.0)
-            parts.append((rows, found[source] + streams.get((name, task.id), 0.0) / drain_s))
-        whole = sum(rows for rows, _ in parts)
-        if whole > 0.0:
-            found[t] = sum(rows * factor for rows, factor in parts) / whole
-        else:
-            found[t] = max(factor for _, factor in parts)
     return found

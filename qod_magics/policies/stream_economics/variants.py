@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from qod_magics.policies.stream_economics.backlog_evidence import BacklogEvidence
-from qod_magics.policies.stream_economics.draining import Draining
 from qod_magics.policies.stream_economics.filling import max_min_shares
 from qod_magics.policies.stream_economics.helpful_moves import only_helpful
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
@@ -17,13 +16,6 @@ def fitted() -> LearningStreamEconomics:
 def filled() -> LearningStreamEconomics:
     """Queries of one priority rise together, too, and nothing moves where it would not fit."""
     return LearningStreamEconomics("stream-economics-filled", moves=only_helpful, sharing=max_min_shares)
-
-
-def drained() -> LearningStreamEconomics:
-    """The same, and backlogs are part of the load."""
-    return LearningStreamEconomics(
-        "stream-economics-drained", moves=only_helpful, sharing=max_min_shares, evidence=Draining()
-    )
 
 
 def reactive() -> LearningStreamEconomics:
