@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from qod_magics.controller.clock import ManualClock
-from qod_magics.core import snapshot as core
 from qod_magics.core.actions import Action, Move, Refusal
-from qod_magics.core.placement import Placer, Unplaced, fewest_first
+from qod_magics.core.placement import Placer, fewest_first
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Event, Observation, refused
 from qod_magics.errors import QodError, TaskManagerError, nearest
 from qod_magics.simulator.column import Column
 from qod_magics.simulator.engine import NOWHERE, Engine
 from qod_magics.simulator.observe import Observer
+from qod_magics.simulator.placement import what_is_placed
 from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Fault, Simulation
 from qod_magics.simulator.wiring import Wiring
@@ -316,34 +316,8 @@ class SimulatedCluster:
 
     def _targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
         """Where these instances go, by the policy."""
-        engine, wiring = self.engine, self.wiring
-        machines = self.simulation.machines
-        there = dict.fromkeys(np.flatnonzero(engine.up).tolist())
-        ever = self.reports.ever
-        seconds = np.maximum(self.reports.window_to.at - self.reports.window_from.at, 1e-9)
-        cpu: list[float] = (100.0 * (self.reports.window_to.cpu - self.reports.window_from.cpu) / seconds).tolist()
-        running = [
-            core.Instance(
-                wiring.instances[i],
-                wiring.tasks[wiring.instance_task[i]].id,
-                machines[int(engine.where[i])].id,
-                0.0,
-                cpu[i],
-                not ever[i],
-            )
-            for i in self._placed()
-            if int(engine.where[i]) in there and wiring.instances[i] not in forbidden
-        ]
-        load = dict.fromkeys((machines[m].id for m in there), 0.0)
-        for instance in running:
-            load[instance.task_manager] += instance.cpu
-        managers = [core.TaskManager(machines[m].id, machines[m].planned, load[machines[m].id]) for m in there]
-        unplaced = []
-        for name, closed in forbidden.items():
-            i = self._instance[name]
-            task = wiring.tasks[wiring.instance_task[i]].id
-            unplaced.append(Unplaced(name, task, cpu[i] if ever[i] else None, frozenset(closed)))
-        return self._place(unplaced, managers, running)
+        unplaced = {self._instance[name]: refused for name, refused in forbidden.items()}
+        return self._place(*what_is_placed(self.simulation, self.engine, self.reports, unplaced))
 
     def _begin(self, targets: Mapping[int, int]) -> None:
         """These instances work from now, each on its task manager."""
