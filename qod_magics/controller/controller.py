@@ -17,14 +17,14 @@ from qod_magics.controller.dials import dials, hold, opened, overridden
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan, refusals
-from qod_magics.controller.reaction import LOOKS, Watch, planned_rates
+from qod_magics.controller.reaction import CHECKS, RateCheck, planned_rates
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.accuracy import current_accuracy
 from qod_magics.core.optional import REACT
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
-from qod_magics.core.runtime import Dials, GlancingRuntime, Measured, Observation, PlacingRuntime, Runtime
+from qod_magics.core.runtime import Dials, InputRateRuntime, Measured, Observation, PlacingRuntime, Runtime
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_to_json
 from qod_magics.core.validation import check_snapshot
@@ -79,11 +79,11 @@ class Controller:
         self._last: Cycle | None = None
         self._observing: BoundedCall[Observation] = BoundedCall(worker("qod-observe"))
         self._applying: BoundedCall[None] = BoundedCall(worker("qod-apply"))
-        self._looking: BoundedCall[Mapping[str, float]] = BoundedCall(worker("qod-look"))
+        self._checking: BoundedCall[Mapping[str, float]] = BoundedCall(worker("qod-input-rates"))
         self._being_applied: tuple[int, Plan, Dials] | None = None
         self._in_force: Dials | None = None
         self._passed: Snapshot | None = None  #: the last one that was valid
-        self._watch = Watch()
+        self._rate_check = RateCheck()
         self._warm = warm_up.WarmUp()
         self._drains = Drains()
         self._journal = Journal(self.log, recording, self.clock)
@@ -229,60 +229,62 @@ class Controller:
         self._interrupted = True
         self._observing.interrupt()
         self._applying.interrupt()
-        self._looking.interrupt()
+        self._checking.interrupt()
 
     def close(self) -> None:
         """End the workers and the recording. A later `step` starts them again."""
         self._observing.close()
         self._applying.close()
-        self._looking.close()
+        self._checking.close()
         self._journal.close()
         self._interrupted = False
 
     @property
-    def look_s(self) -> float | None:
-        """Seconds between two calls of `look` that the last plan asks for; None: it asks for none."""
+    def check_s(self) -> float | None:
+        """Seconds between two calls of `exceeded_rates` that the last plan asks for; None: it asks for none."""
         if self._last is None or self._last.plan is None or REACT.name not in self._last.plan.extra:
             return None
-        return self.period_s / LOOKS if isinstance(self.runtime, GlancingRuntime) else None
+        return self.period_s / CHECKS if isinstance(self.runtime, InputRateRuntime) else None
 
-    def look(self) -> Mapping[str, float]:
-        """The input rates now, rows/s by source, if they exceed those of the last plan so far that the next
-        cycle should not wait: give it to `step`. Else nothing, as when the runtime has not answered by the next look.
-        Raises nothing that the runtime raises."""
-        last, look_s = self._last, self.look_s
-        if look_s is None or last is None or last.plan is None or last.snapshot is None:
+    def exceeded_rates(self) -> Mapping[str, float]:
+        """The input rates now, rows/s by source, if they exceed those of the last plan by so much that the next cycle
+        should not wait: give them to `step`. Else none, as when the runtime has not answered by the next check. Raises
+        nothing that the runtime raises."""
+        last, check_s = self._last, self.check_s
+        if check_s is None or last is None or last.plan is None or last.snapshot is None:
             return {}
-        assert isinstance(self.runtime, GlancingRuntime)
-        self._looking.late()  # too old to decide on
-        if self._looking.under_way:
+        assert isinstance(self.runtime, InputRateRuntime)
+        self._checking.late()  # too old to decide on
+        if self._checking.under_way:
             return {}
-        outcome = self._looking.call(partial(self.runtime.arrivals, look_s), look_s)
+        outcome = self._checking.call(partial(self.runtime.input_rates, check_s), check_s)
         if outcome is None:
             return {}
-        arrivals = outcome.value
-        if arrivals is None:
-            self._journal.fault("look-failed", f"arrivals() failed: {describe(outcome.error)}")
+        rates = outcome.value
+        if rates is None:
+            self._journal.fault("input-rates-failed", f"input_rates() failed: {describe(outcome.error)}")
             return {}
-        self._journal.recovered("look-failed", "arrivals() works again")
-        self._watch = self._watch.after(arrivals, planned_rates(last.snapshot), float(last.plan.extra[REACT.name]))
-        return arrivals if self._watch.stepped else {}
+        self._journal.recovered("input-rates-failed", "input_rates() works again")
+        self._rate_check = self._rate_check.after(
+            rates, planned_rates(last.snapshot), float(last.plan.extra[REACT.name])
+        )
+        return rates if self._rate_check.stepped else {}
 
-    def step(self, arrivals: Mapping[str, float] | None = None) -> Cycle:
+    def step(self, rates: Mapping[str, float] | None = None) -> Cycle:
         """Make one cycle and return it. Raises nothing that the runtime, the policy or a subscriber raised.
 
-        `arrivals`: rows/s by source that the plan is to be made for, in place of means over a period. What a step
+        `rates`: rows/s by source that the plan is to be made for, in place of means over a period. What a step
         leads to is seen before it is over.
         """
-        self._watch = Watch()
+        self._rate_check = RateCheck()
         journal = self._journal
         journal.cycle += 1
         cycle = Cycle(journal.cycle, self.clock.wall(), self.period_s, annotations=self._annotations)
         self._look_at_late_apply()
         seen = self._observe()
-        if arrivals and not isinstance(seen, str):
-            seen = _expecting(seen, arrivals)
-            self._journal.note("reaction", "input rate exceeds the planned rate: replanned early", rates=dict(arrivals))
+        if rates and not isinstance(seen, str):
+            seen = _expecting(seen, rates)
+            self._journal.note("reaction", "input rate exceeds the planned rate: replanned early", rates=dict(rates))
         found = seen if isinstance(seen, str) else self._decide(seen)
         if isinstance(found, str):
             cycle = replace(cycle, paused=self._paused, skipped=found)
@@ -409,9 +411,9 @@ class Controller:
         return words
 
 
-def _expecting(seen: Observation, arrivals: Mapping[str, float]) -> Observation:
+def _expecting(seen: Observation, rates: Mapping[str, float]) -> Observation:
     """The observation with these rates of sources, rows/s, in place of those that were measured."""
-    rates = {task.id: arrivals[task.id] for task in seen.snapshot.tasks if not task.upstream and task.id in arrivals}
+    rates = {task.id: rates[task.id] for task in seen.snapshot.tasks if not task.upstream and task.id in rates}
     tasks = tuple(
         replace(task, external_rate=rates[task.id]) if task.id in rates else task for task in seen.snapshot.tasks
     )

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from qod_magics.core.snapshot import Snapshot
 
-#: looks a period
-LOOKS = 5
+#: checks of the input rates a period
+CHECKS = 5
 
-#: looks in a row that make a step of the rate, so that a burst makes no plan
+#: checks in a row that make a step of the rate, so that a burst makes no plan
 SUSTAINED = 2
 
 #: rows/s more than was planned with, below which nothing is a step
@@ -18,20 +18,20 @@ LEAST_STEP = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """The sources whose input has stepped up, and for how many looks in a row.
+class RateCheck:
+    """The sources whose input has stepped up, and for how many checks in a row.
 
     Only rises count: of a fall nothing is lost but some accuracy, for less than a period.
     """
 
     rising: Mapping[str, int] = field(default_factory=dict)
 
-    def after(self, arrivals: Mapping[str, float], planned: Mapping[str, float], above: float) -> Watch:
-        """With one more look: the input rates, those of the last plan (rows/s), and the ratio that is a step."""
-        return Watch(
+    def after(self, rates: Mapping[str, float], planned: Mapping[str, float], above: float) -> RateCheck:
+        """With one more check: the input rates, those of the last plan (rows/s), and the ratio that is a step."""
+        return RateCheck(
             {
                 name: self.rising.get(name, 0) + 1
-                for name, rate in arrivals.items()
+                for name, rate in rates.items()
                 if name in planned and rate > above * planned[name] and rate > planned[name] + LEAST_STEP
             }
         )

@@ -179,8 +179,8 @@ class ControllerThread:
     def _loop(self) -> None:
         clock = self.controller.clock
         begun, deadline, period_s = -math.inf, clock.monotonic(), self.controller.period_s
-        arrivals: Mapping[str, float] = {}  # what the cycle to come is early for
-        early = arrivals  # what this one was
+        rates: Mapping[str, float] = {}  # what the cycle to come is early for
+        early = rates  # what this one was
         while True:
             self._wake.clear()  # before the queue is looked at: whatever is added later wakes the wait
             self._run_commands()
@@ -189,16 +189,16 @@ class ControllerThread:
             if self.controller.period_s != period_s:
                 period_s = self.controller.period_s
                 deadline = max(begun + period_s, clock.monotonic())
-            rest, look_s = deadline - clock.monotonic(), self.controller.look_s
+            rest, check_s = deadline - clock.monotonic(), self.controller.check_s
             if rest > 0:
-                if look_s is None or early:  # one early cycle, then one in time
+                if check_s is None or early:  # one early cycle, then one in time
                     clock.wait(rest, self._wake)
-                elif not clock.wait(min(look_s, rest), self._wake) and (early := self.controller.look()):
-                    deadline, arrivals = clock.monotonic(), early
+                elif not clock.wait(min(check_s, rest), self._wake) and (early := self.controller.exceeded_rates()):
+                    deadline, rates = clock.monotonic(), early
                 continue
             begun = deadline
-            self._step(arrivals)
-            early, arrivals = arrivals, {}
+            self._step(rates)
+            early, rates = rates, {}
             now = clock.monotonic()
             deadline, skipped = next_deadline(begun, now, period_s)
             if skipped:
@@ -206,9 +206,9 @@ class ControllerThread:
                     "cycle-late", f"the cycle took {now - begun:.1f} s, so {skipped} were skipped", skipped=skipped
                 )
 
-    def _step(self, arrivals: Mapping[str, float]) -> None:
+    def _step(self, rates: Mapping[str, float]) -> None:
         try:
-            self.controller.step(arrivals)
+            self.controller.step(rates)
         except Exception as error:  # a fault of ours must not leave the streams without a controller
             self.controller.note("controller-failed", f"a cycle broke off: {describe(error)}")
 

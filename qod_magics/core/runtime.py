@@ -115,10 +115,10 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
-class GlancingRuntime(Runtime, Protocol):
+class InputRateRuntime(Runtime, Protocol):
     """A runtime that knows its input rates between observations."""
 
-    def arrivals(self, over_s: float) -> Mapping[str, float]:
+    def input_rates(self, over_s: float) -> Mapping[str, float]:
         """Rows/s that reached each source in the last `over_s` seconds or so, where known. Cheap; changes nothing."""
         ...
 

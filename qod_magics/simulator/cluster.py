@@ -33,7 +33,7 @@ FAULT = "a fault of the scenario"
 RECOVERED_AFTER_S = 60.0
 
 
-#: Observations of arrivals that are kept.
+#: Samples of the arrivals that are kept.
 SEEN = 16
 
 
@@ -108,7 +108,7 @@ class SimulatedCluster:
         """Ask `placer` where instances start from now on."""
         self._place = placer
 
-    def arrivals(self, over_s: float) -> Mapping[str, float]:
+    def input_rates(self, over_s: float) -> Mapping[str, float]:
         """Rows/s that reached each source in the last `over_s` seconds; as far back as time passed in one go."""
         then, before = next(
             (seen for seen in reversed(self._seen) if seen[0] <= self.now - over_s + 1e-9), self._seen[0]

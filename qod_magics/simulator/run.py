@@ -130,13 +130,13 @@ def simulate(
     collecting = gc.isenabled()
     gc.disable()  # cycles leave no circles, and to look for some among all rows of a large cluster takes long
     try:
-        left_s, arrivals = round(scenario.duration_s / simulation.period_s) * simulation.period_s, _NOTHING
+        left_s, rates = round(scenario.duration_s / simulation.period_s) * simulation.period_s, _NOTHING
         while left_s > 1e-6:
             before = cluster.now
-            arrivals = _pass(cluster, controller, min(simulation.period_s, left_s), look=not arrivals)
+            rates = _pass(cluster, controller, min(simulation.period_s, left_s), check=not rates)
             left_s -= cluster.now - before
             controller.annotate(phase=scenario.phase(min(cluster.now, scenario.duration_s) - 1e-6))
-            cycle = controller.step(arrivals)
+            cycle = controller.step(rates)
             if cycle.measured is not None:
                 mean.add(cycle.measured.accuracy)
             if keep:
@@ -152,9 +152,9 @@ def simulate(
     return Run(tuple(cycles), cluster, timed.seconds, thread_time() - begun, mean.by_name())
 
 
-def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, look: bool) -> Mapping[str, float]:
+def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, check: bool) -> Mapping[str, float]:
     """Let time pass until the next cycle is due, `seconds` at most; what it is early for, if it is."""
-    every_s = controller.look_s if look else None
+    every_s = controller.check_s if check else None
     if every_s is None:
         cluster.advance(seconds)
         return _NOTHING
@@ -162,8 +162,8 @@ def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, 
     while passed < seconds - 1e-6:
         cluster.advance(min(every_s, seconds - passed))
         passed += every_s
-        if passed < seconds - 1e-6 and (arrivals := controller.look()):
-            return arrivals
+        if passed < seconds - 1e-6 and (rates := controller.exceeded_rates()):
+            return rates
     return _NOTHING
 
 

@@ -151,7 +151,7 @@ class Metrics:
             events=events,
         )
 
-    def arrivals(self, over_s: float) -> dict[str, float]:
+    def input_rates(self, over_s: float) -> dict[str, float]:
         """Rows/s by source with a topic, over the last `over_s` seconds that were sampled, or the last two samples."""
         found = {}
         for spec in self.cluster.deployment.specs.values():

@@ -155,7 +155,7 @@ def _kept(readings: Sequence[MeterReading], topics: set[str]) -> float | None:
 
 
 def _tells(view: InstanceView, comes: float, width: int, above: bool) -> bool:
-    """Whether its reading says how much of what comes now it reads, of `comes` rows/s for all `width` instances.
+    """Whether its reading says which share of the present input it reads: `comes` rows/s for all `width` instances.
 
     `above`: an upstream task's rate is not known, so that what it sends now may not have reached this one yet.
     """

@@ -56,8 +56,8 @@ class Recovery:
             instance.retry_at = 0.0
 
     def recover_lost(self) -> None:
-        """Find task managers that are gone, and start their instances on the others; also what came to one that was
-        just removed."""
+        """Find task managers that are lost, and restart their instances on the others; likewise an instance that reached
+        one after its removal."""
         now = time.monotonic()
         for manager in list(self.cluster.task_managers.values()):
             silent = manager.kind != "local" and now - (manager.silent_since or now) > SILENCE_S

@@ -190,10 +190,10 @@ class SparkRuntime:
         """Ask `placer` where an instance starts, at first and after its task manager was lost."""
         self.cluster.place = placer
 
-    def arrivals(self, over_s: float) -> Mapping[str, float]:
+    def input_rates(self, over_s: float) -> Mapping[str, float]:
         """Rows/s that reached each source with a topic of late, from what the watcher sampled once a second."""
         with self.cluster.lock:
-            return self.metrics.arrivals(max(over_s, 1.5 * WATCH_S))
+            return self.metrics.input_rates(max(over_s, 1.5 * WATCH_S))
 
     def apply(self, plan: Plan, dials: Dials) -> None:
         """Turn all dials, one call a task manager; begin the moves.

@@ -10,9 +10,9 @@ from qod_magics.simulator.simulation import SimulatedTask
 from qod_magics.testing.runs import Watched
 from qod_magics.testing.truth import MARGIN, Truth
 
-#: A sample of rows, and a period's edge, move a measured accuracy by so much.
+#: Noise of a measured accuracy: rows are sampled, and a period cuts through batches.
 TOLERANCE = 0.03
-#: A plan that stays within so much has settled.
+#: A plan whose accuracies change by less has settled.
 BAND = 0.1
 #: Rows that wait for less than this, seconds, are on their way.
 SHORT_S = 4.0
@@ -160,9 +160,9 @@ def managers(run: Watched, task: SimulatedTask) -> list[str]:
 
 
 def inverted(run: Watched, cycles: int) -> list[str]:
-    """Queries of higher priority that are served worse than those of lower one, all else being equal: they have less
-    of their rows, and less of what there is above their minimum. (One alone can be: what a lower one must have at
-    least may be more, and tasks above both may let no more through.)"""
+    """Queries of higher priority that are served worse than those of lower priority, all else being equal: a smaller
+    share of their rows, and a smaller share of the range between minimum and 1. (The first alone may be: the lower one
+    may have the higher minimum, and a task upstream of both may limit them.)"""
     found = []
     for high, low in comparable(run):
         more, less = run.served(high.id, cycles), run.served(low.id, cycles)
@@ -175,7 +175,7 @@ def inverted(run: Watched, cycles: int) -> list[str]:
 
 
 def above(query: SimulatedTask, accuracy: float) -> float:
-    """What a query has above its minimum, of what there is above it."""
+    """The share of the range between its minimum and 1 that an accuracy covers."""
     minimum = query.min_accuracy or 0.0
     return (accuracy - minimum) / max(1.0 - minimum, 1e-9)
 
@@ -191,7 +191,7 @@ def still_shedding(run: Watched, cycles: int) -> list[str]:
 
 
 def waiting_s(run: Watched, cycle: int = -1) -> float:
-    """Rows that wait after a cycle, in seconds of what comes at full accuracy."""
+    """Rows that wait after a cycle, in seconds of the input at full accuracy."""
     look = run.looks[cycle]
     return look.waiting / sum(run.truth.full(look.at_s).values())
 

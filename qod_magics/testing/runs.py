@@ -1,4 +1,4 @@
-"""Runs that are watched: what came of a simulation, cycle by cycle, from the cluster's own books."""
+"""Simulations with what the cluster itself knows after each cycle, to hold the controller's view against."""
 
 from __future__ import annotations
 

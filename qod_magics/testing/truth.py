@@ -10,8 +10,8 @@ from qod_magics.simulator import Simulation
 from qod_magics.simulator.simulation import SimulatedTask
 
 Accuracies = Mapping[str, float]
-#: What fits takes at most so much of what may be planned with, and of one core for each instance. The rest works off
-#: what waits: rows that were late count as need (tests/scenarios/README.md, `alone`).
+#: A load fits if it takes no more than this share of the CPU to plan with, and of one core for each instance. The rest
+#: works off backlogs, whose CPU counts as need (tests/scenarios/README.md, `alone`).
 MARGIN = 0.65
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from qod_magics.controller import Controller, ControllerThread, InlineWorker, ManualClock
-from qod_magics.controller.reaction import SUSTAINED, Watch
+from qod_magics.controller.reaction import SUSTAINED, RateCheck
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies import policy
@@ -25,10 +25,10 @@ ABOVE = 1.5
 
 def watched(*looks: Mapping[str, float]) -> list[bool]:
     """After each look, whether a source has stepped up; 100 rows/s of each were planned with."""
-    watch, found = Watch(), []
+    check, found = RateCheck(), []
     for look in looks:
-        watch = watch.after(look, {"a": 100.0, "b": 100.0}, ABOVE)
-        found.append(watch.stepped)
+        check = check.after(look, {"a": 100.0, "b": 100.0}, ABOVE)
+        found.append(check.stepped)
     return found
 
 
@@ -43,10 +43,10 @@ def test_what_is_within_the_band_or_falls_is_no_rise() -> None:
 
 
 def test_a_trickle_and_what_was_not_planned_with_are_none() -> None:
-    watch = Watch()
+    check = RateCheck()
     for _ in range(10):
-        watch = watch.after({"slow": 15.0, "new": 900.0}, {"slow": 1.0}, ABOVE)
-    assert not watch.stepped
+        check = check.after({"slow": 15.0, "new": 900.0}, {"slow": 1.0}, ABOVE)
+    assert not check.stepped
 
 
 class Glanced(Toy):
@@ -56,7 +56,7 @@ class Glanced(Toy):
         super().__init__(clock, lambda at: 1500.0 if at >= step_at else 500.0, 0.1)
         self.reached = 0.0
 
-    def arrivals(self, over_s: float) -> Mapping[str, float]:
+    def input_rates(self, over_s: float) -> Mapping[str, float]:
         return {"Src": self.rate(self.clock.monotonic() - over_s / 2)}
 
     def observe(self) -> Any:
@@ -106,41 +106,44 @@ def test_who_does_not_ask_is_asked_once_a_period() -> None:
 def test_a_runtime_that_fails_to_tell_changes_nothing() -> None:
     clock = ManualClock()
     toy = Glanced(clock, 1e9)
-    toy.arrivals = lambda over_s: 1 / 0  # type: ignore[method-assign, assignment]
+    toy.input_rates = lambda over_s: 1 / 0  # type: ignore[method-assign, assignment]
     controller = Controller(toy, Asking(), clock=clock, worker=InlineWorker)
-    assert controller.look() == {}
+    assert controller.exceeded_rates() == {}
     controller.step()
-    assert controller.look() == {}
-    assert [e.detail["why"] for e in controller.step().events if e.kind == "look-failed"]
+    assert controller.exceeded_rates() == {}
+    assert [e.detail["why"] for e in controller.step().events if e.kind == "input-rates-failed"]
 
 
 def test_a_runtime_that_tells_again_is_said_to() -> None:
     clock = ManualClock()
     toy = Glanced(clock, 1e9)
-    tells = toy.arrivals
+    tells = toy.input_rates
     controller = Controller(toy, Asking(), clock=clock, worker=InlineWorker)
     controller.step()
-    toy.arrivals = lambda over_s: 1 / 0  # type: ignore[method-assign, assignment]
-    controller.look()
-    toy.arrivals = tells  # type: ignore[method-assign]
-    controller.look()
+    toy.input_rates = lambda over_s: 1 / 0  # type: ignore[method-assign, assignment]
+    controller.exceeded_rates()
+    toy.input_rates = tells  # type: ignore[method-assign]
+    controller.exceeded_rates()
     kinds = [event.kind for event in controller.step().events]
-    assert [kind for kind in kinds if kind.startswith("look")] == ["look-failed", "look-failed-over"]
+    assert [kind for kind in kinds if kind.startswith("input-rates")] == [
+        "input-rates-failed",
+        "input-rates-failed-over",
+    ]
 
 
 def test_a_runtime_that_does_not_tell_holds_nobody_up() -> None:
     toy, tell, told = Glanced(ManualClock(), 1e9), threading.Event(), threading.Event()
 
-    def arrivals(over_s: float) -> Mapping[str, float]:
+    def input_rates(over_s: float) -> Mapping[str, float]:
         tell.wait()
         told.set()
         return {"Src": 9000.0}
 
-    toy.arrivals = arrivals  # type: ignore[method-assign]
+    toy.input_rates = input_rates  # type: ignore[method-assign]
     controller = Controller(toy, Asking(), period_s=0.05)
     try:
         controller.step()
-        assert [controller.look() for _ in range(2 * SUSTAINED)] == [{}] * (2 * SUSTAINED)
+        assert [controller.exceeded_rates() for _ in range(2 * SUSTAINED)] == [{}] * (2 * SUSTAINED)
         assert not told.is_set()
         assert controller.step().skipped is None
         tell.set()
