@@ -28,7 +28,7 @@ SHOWN = (
     "task-manager-up",
     "task-manager-lost",
     "query-failed",
-    "query-still",
+    "query-stalled",
     "query-restarted",
     "reports-missing",
     "starved",
@@ -36,7 +36,7 @@ SHOWN = (
 )
 #: of these, what is wrong rather than news
 ALARMING = frozenset(
-    {"task-manager-lost", "query-failed", "query-still", "reports-missing", "starved", "dial-fallback"}
+    {"task-manager-lost", "query-failed", "query-stalled", "reports-missing", "starved", "dial-fallback"}
 )
 
 
@@ -184,7 +184,7 @@ def event_label(event: Mapping[str, Any]) -> str:
             return f"{what} lost"
         case "query-failed" | "query-restarted":
             return f"{what} {kind.removeprefix('query-')}"
-        case "query-still":
+        case "query-stalled":
             return f"{what} stands still"
         case "reports-missing":
             return f"{what} not counted"

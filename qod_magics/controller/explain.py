@@ -13,7 +13,10 @@ from qod_magics.core.topology import restrictions
 from qod_magics.core.wording import listed
 
 #: entries that say why an instance or a task manager is where it is
-TOLD = ("move", "moved", "starved", "task-manager-lost", "query-failed", "query-restarted", "query-still", "move-waits")
+TOLD = (
+    *("move", "moved", "starved", "task-manager-lost", "action-refused"),
+    *("query-failed", "query-restarted", "query-stalled", "move-waits"),
+)
 
 
 def why(name: str, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]) -> str:

@@ -10,11 +10,11 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from qod_magics.machine.cores import check_cores, free_cores
-from qod_magics.spark.bounded import begin
 from qod_magics.spark.connection import refuse_beside_classic
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, start_local
+from qod_magics.spark.timeouts import begin
 from qod_magics.spark.warm_up import warm_up
 
 if TYPE_CHECKING:

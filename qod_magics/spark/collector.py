@@ -6,10 +6,10 @@ import time
 from contextlib import suppress
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import State
 from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin
 
 
 class Collector:

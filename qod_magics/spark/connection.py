@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.bounded import begin, bounded
 from qod_magics.spark.reason import reason
+from qod_magics.spark.timeouts import begin, call_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ def connect(url: str, patience_s: float, alive: Callable[[], bool] = lambda: Tru
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            bounded(lambda: spark.sql("SELECT 1").collect(), max(patience_s, ANSWER_S), hidden(url))
+            call_within(lambda: spark.sql("SELECT 1").collect(), max(patience_s, ANSWER_S), hidden(url))
             break
         except Exception as error:
             if time.monotonic() >= deadline or not alive() or "UNAUTHENTICATED" in str(error):

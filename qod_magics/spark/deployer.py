@@ -13,7 +13,6 @@ from qod_magics.application.difference import Difference, difference
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
-from qod_magics.spark.bounded import gather
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
@@ -21,6 +20,7 @@ from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
 from qod_magics.spark.pipeline import same_columns
 from qod_magics.spark.reason import reason
+from qod_magics.spark.timeouts import gather
 
 #: So long all instances of a deployment together may take to stop, to start, and to settle, seconds each.
 STEP_S = 120.0

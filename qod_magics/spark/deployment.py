@@ -19,7 +19,7 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
-from qod_magics.spark.narrow import is_narrow, plan_of
+from qod_magics.spark.inlining import is_inlinable, plan_of
 from qod_magics.spark.pipeline import Feed, Job, Weigh, Workshop, same_columns, schema_of_stream
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Deployment:
         counts = [partitions(self.kafka, topic.topic) for topic in spec.topics.values()]
         try:
             with workshop.result(self._job(spec, 0, {}, probe=True)) as rows:
-                return gcd(*counts) if is_narrow(plan_of(rows)) else 0
+                return gcd(*counts) if is_inlinable(plan_of(rows)) else 0
         except Exception as error:  # that is told when the stream is checked
             raise_unless_connection(error)
             return 0

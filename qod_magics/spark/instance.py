@@ -14,7 +14,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import QodError, TaskManagerError
-from qod_magics.spark.bounded import begin
 from qod_magics.spark.dial import DialBoard, DialReading
 from qod_magics.spark.meter import Meter, MeterReading
 from qod_magics.spark.pipeline import Job, PlanFacts, Workshop
@@ -22,8 +21,9 @@ from qod_magics.spark.progress import Batch, batch_of
 from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.reason import reason
 from qod_magics.spark.server import REPORTS_KEPT
-from qod_magics.spark.stillness import Stillness
+from qod_magics.spark.stall import StallDetector
 from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -88,8 +88,8 @@ class Instance:
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether a batch on its checkpoint was finished
-    stillness: Stillness = field(default_factory=Stillness)  #: of its present run
-    told_still: bool = False  #: of its present run, that it stands still
+    stall: StallDetector = field(default_factory=StallDetector)  #: of its present run
+    told_stalled: bool = False  #: of its present run, that it stands still
     python_cpu: float = 0.0  #: its part of its task manager's Python workers, % of one core; 0 in real-time mode
     unended: StreamingQuery | None = None  #: a run that could not be stopped: it may still write
     ended_run: tuple[str, str] | None = None  #: a run that was found to have ended by itself, and why
@@ -258,7 +258,7 @@ class Instance:
         self.mode = "real-time" if realtime else "micro-batch"
         self.mode_why = not_realtime(why)
         self.started_at = time.monotonic()
-        self.told_still = False
+        self.told_stalled = False
         self.become(State.RUNNING)  # not if a deployment has stopped it: it waits for the lock, and ends the query
 
     def _output_modes(self, realtime: bool) -> tuple[str, ...]:
@@ -384,7 +384,7 @@ class Instance:
                 busy += max(time.time() - max([since, *(batch.end for batch in batches)]), 0.0)
         return busy
 
-    def still_s(self) -> float:
+    def stalled_s(self) -> float:
         """Seconds since a batch of its present run ended, or since that began where none has."""
         last = next((batch for _, batch in reversed(self.meter.spans) if batch.run_id == self.run_id), None)
         return time.monotonic() - self.started_at if last is None else time.time() - last.end

@@ -6,11 +6,11 @@ import time
 from concurrent.futures import wait
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, finds_remains, refuses_realtime
 from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin
 
 #: Waits between the restarts of a failing query, seconds; after the last it stays stopped.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -111,9 +111,9 @@ class Lifecycle:
             self.fail(instance, why)
 
     def fail(
-        self, instance: Instance, why: str, manager: TaskManager | None = None, *, still_s: float | None = None
+        self, instance: Instance, why: str, manager: TaskManager | None = None, *, stalled_s: float | None = None
     ) -> None:
-        """A query ended by itself, or was stopped after it had stood still for `still_s` seconds: start again after a
+        """A query ended by itself, or was stopped after it had stood still for `stalled_s` seconds: start again after a
         while, or give up loudly. One whose task manager is gone did not fail: it waits for another. One that a
         deployment has stopped stays so."""
         if instance.state is State.STOPPED:
@@ -122,8 +122,8 @@ class Lifecycle:
         if manager is None or not manager.alive() or self.cluster.task_managers.get(manager.id) is not manager:
             instance.forsake()
             return
-        kind = "query-failed" if still_s is None else "query-still"
-        if instance.started_at and time.monotonic() - instance.started_at - (still_s or 0.0) > RECOVERED_AFTER_S:
+        kind = "query-failed" if stalled_s is None else "query-stalled"
+        if instance.started_at and time.monotonic() - instance.started_at - (stalled_s or 0.0) > RECOVERED_AFTER_S:
             instance.failures = 0
         if finds_remains(why):
             instance.start_afresh()

@@ -22,7 +22,7 @@ from qod_magics.errors import ApplicationError
 from qod_magics.spark import shedder
 from qod_magics.spark.columns import columns_read
 from qod_magics.spark.dial import DialBoard, DialReading, read_sql, waiting_sql
-from qod_magics.spark.narrow import plan_of
+from qod_magics.spark.inlining import plan_of
 from qod_magics.spark.own_source import SheddingSession
 from qod_magics.spark.pace import MOST_S
 from qod_magics.spark.shedder import WEIGHT, Outlet

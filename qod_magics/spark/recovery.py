@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, refuses_realtime
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.reason import reason
-from qod_magics.spark.stillness import share
+from qod_magics.spark.stall import share
 from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin
 
 #: In real-time mode a batch ends every few seconds, rows or none: after so long without one a query stands still.
-STILL_S = 60.0
+STALLED_S = 60.0
 #: Over how long the cores of a task manager are looked at, to tell whether they had time for it.
 BUSY_OVER_S = 10.0
 #: A remote task manager that did not answer for so long is lost.
@@ -56,8 +56,8 @@ class Recovery:
             instance.retry_at = 0.0
 
     def recover_lost(self) -> None:
-        """Find task managers that are lost, and restart their instances on the others; likewise an instance that reached
-        one after its removal."""
+        """Find task managers that are lost, and restart their instances on the others; likewise one that arrived
+        after the removal."""
         now = time.monotonic()
         for manager in list(self.cluster.task_managers.values()):
             silent = manager.kind != "local" and now - (manager.silent_since or now) > SILENCE_S
@@ -143,24 +143,24 @@ class Recovery:
             if manager is None or manager.silent_since is not None or not broker_answers:
                 continue  # nobody could tell of a batch, or end one
             beside = [i for i in running if i.task_manager is manager and i is not instance]
-            others_end = any(i.still_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in beside)
-            still, patience_s = instance.stillness, instance.patience_s(STILL_S + self.cluster.period_s)
+            others_end = any(i.stalled_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in beside)
+            still, patience_s = instance.stall, instance.patience_s(STALLED_S + self.cluster.period_s)
             still.look(now, instance.run_id, instance.ended(), share(manager.busy(BUSY_OVER_S), others_end))
             if still.counted_s > patience_s:
                 instance.retry_at = float("inf")
                 if not instance.become(State.BACKING_OFF, of={State.RUNNING}):
                     continue
                 begin(lambda i=instance, m=manager: self._revive(i, m), f"revive-{instance.id}")  # type: ignore[misc]
-            elif still.watched_s > 2 * patience_s and still.counted_s < patience_s / 2 and not instance.told_still:
-                instance.told_still = True
+            elif still.watched_s > 2 * patience_s and still.counted_s < patience_s / 2 and not instance.told_stalled:
+                instance.told_stalled = True
                 why = f"no batch has ended for {still.watched_s:.0f} s: {manager.id} has too much to do, or it hangs"
-                self.cluster.event("query-still", instance=instance.id, task_manager=manager.id, why=why)
+                self.cluster.event("query-stalled", instance=instance.id, task_manager=manager.id, why=why)
 
     def _revive(self, instance: Instance, manager: TaskManager) -> None:
         """Stop a query that stands still; then it goes the way of one that failed. A batch may have ended that nobody
         has asked for yet: then it goes on."""
-        still_s = instance.stillness.watched_s
-        why = f"no batch has ended for {still_s:.0f} s, and it had the time"
+        stalled_s = instance.stall.watched_s
+        why = f"no batch has ended for {stalled_s:.0f} s, and it had the time"
 
         def ours() -> bool:  # nobody else has taken it in hand meanwhile
             return instance.state is State.BACKING_OFF and instance.retry_at == float("inf")
@@ -173,9 +173,9 @@ class Recovery:
                 if ours():
                     instance.become(State.RUNNING, of={State.BACKING_OFF})
                 return
-            if not self.lifecycle.end(instance, manager, 0.0, "query-still"):
+            if not self.lifecycle.end(instance, manager, 0.0, "query-stalled"):
                 return
         except Exception as error:  # it starts again as soon as it can be stopped
             why = f"{why}; then {reason(error)}"
         if ours():
-            self.lifecycle.fail(instance, why, manager, still_s=still_s)
+            self.lifecycle.fail(instance, why, manager, stalled_s=stalled_s)

@@ -17,7 +17,6 @@ from qod_magics.core.runtime import Dials, Observation, refused
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
-from qod_magics.spark.bounded import begin, gather
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.collector import Collector
 from qod_magics.spark.deployer import Deployer
@@ -32,6 +31,7 @@ from qod_magics.spark.pipeline import Workshop
 from qod_magics.spark.reason import reason
 from qod_magics.spark.recovery import Recovery
 from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin, gather
 
 #: How often a task manager that is removed is looked at anew: instances that arrive meanwhile move on as well.
 REMOVAL_ROUNDS = 5

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.errors import LostError, TaskManagerError
 from qod_magics.machine.cores import every_core
 from qod_magics.spark import dial, stages
-from qod_magics.spark.bounded import bounded
 from qod_magics.spark.connection import CONNECT_MODE, connect, hidden, let_go, load_client, refuse_beside_classic
 from qod_magics.spark.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter
+from qod_magics.spark.location import adopt, executor_cores, is_here, setting, ui_address
 from qod_magics.spark.reason import reason
 from qod_magics.spark.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
-from qod_magics.spark.whereabouts import adopt, executor_cores, is_here, setting, ui_address
+from qod_magics.spark.timeouts import call_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +117,7 @@ class TaskManager:
 
         """
         self._refuse_if_gone()
-        return bounded(call, timeout_s, f"{self.id}: {what}")
+        return call_within(call, timeout_s, f"{self.id}: {what}")
 
     def _refuse_if_gone(self) -> None:
         if not self.alive():
@@ -151,7 +151,7 @@ class TaskManager:
             finally:
                 self._turning.release()
 
-        bounded(turn, timeout_s, f"{self.id}: turning dials")
+        call_within(turn, timeout_s, f"{self.id}: turning dials")
 
     def stage_cpu(self) -> dict[tuple[str, int], float] | None:
         """Executor CPU seconds by (run id, batch id); None where its REST API is unknown or silent."""
@@ -175,7 +175,7 @@ class TaskManager:
         """Let go of the session; end the server if it is ours. The notebook's own session goes on as it was."""
         if self.kind == "attached":
             with suppress(Exception):
-                bounded(self._give_back, timeout_s, f"{self.id}: its settings")
+                call_within(self._give_back, timeout_s, f"{self.id}: its settings")
         else:
             let_go(self.spark, timeout_s if self.alive() else 0.5)
         if self.server is not None:
@@ -292,7 +292,7 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
             "spark.stop()) before a classic session is attached."
         )
     try:
-        before = bounded(lambda: adopt(spark, SESSION_CONF), 60.0, "the attached session")
+        before = call_within(lambda: adopt(spark, SESSION_CONF), 60.0, "the attached session")
     except Exception as error:
         raise TaskManagerError(f"The Spark session can't be attached: {reason(error)}") from error
     ui = spark.sparkContext.uiWebUrl if classic else ui_address(spark)

@@ -17,11 +17,11 @@ from qod_magics.jvm.jars import connector_advice
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
-from qod_magics.spark.bounded import bounded
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.instance import Instance, refuses_realtime
 from qod_magics.spark.pipeline import Feed, Job
 from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import call_within
 
 _ROWS = 2_000
 _SCHEMA = "id LONG, zone INT, amount DOUBLE, at TIMESTAMP"
@@ -75,7 +75,7 @@ def warm_up(
 
     def start() -> None:
         dials = {board.source(task): 1.0}
-        bounded(
+        call_within(
             lambda: instance.start(manager, board, dict(kafka.spark_options()), dials),
             timeout_s,
             f"warming {manager.id} up",
@@ -103,7 +103,7 @@ def warm_up(
             time.sleep(0.1)
     finally:
         with suppress(Exception):
-            bounded(instance.stop, 10.0, "stopping the warm-up query")
+            call_within(instance.stop, 10.0, "stopping the warm-up query")
         with suppress(Exception):
             delete_topics(kafka, [topic, out], timeout_s=5.0)
         if checkpoints is None:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from qod_magics.session.session import Session
 from qod_magics.spark.columns import columns_read
 from qod_magics.spark.connection import connect, let_go
-from qod_magics.spark.narrow import plan_of
+from qod_magics.spark.inlining import plan_of
 from qod_magics.spark.pipeline import Feed, Job, Weigh, parsed
 from tests.live.conftest import PATIENCE_S, server_of
 

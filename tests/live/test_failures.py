@@ -19,7 +19,7 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.session.session import Session
-from qod_magics.spark import lifecycle, recovery, stillness
+from qod_magics.spark import lifecycle, recovery, stall
 from qod_magics.spark.dial import DialReading, read_sql
 from qod_magics.spark.instance import State
 from qod_magics.spark.task_manager import TaskManager
@@ -269,8 +269,8 @@ def test_a_query_that_stands_still_is_restarted_and_holds_up_nobody(
 ) -> None:
     """The topic of its sink goes: what it has sent there waits, without a failure for a minute, and no batch ends."""
     session, gone = flowing.session, new_topic(flowing.session)
-    monkeypatch.setattr(recovery, "STILL_S", 5.0)
-    monkeypatch.setattr(stillness, "FREE", 2.0)  # whatever else the machine does
+    monkeypatch.setattr(recovery, "STALLED_S", 5.0)
+    monkeypatch.setattr(stall, "FREE", 2.0)  # whatever else the machine does
     options = {"topic": flowing.topic, "schema": SCHEMA, "starting": "earliest", "sink": f"kafka:{gone}"}
     session.stream("stuck", "SELECT n FROM source", priority=1, min_accuracy=0.1, **options)  # type: ignore[arg-type]
     try:
@@ -280,7 +280,7 @@ def test_a_query_that_stands_still_is_restarted_and_holds_up_nobody(
         eventually(lambda: stuck.ended() >= 0 and beside.ended() >= 0, what=session.status)
         with Events(session) as events:
             delete_topics(session.kafka, [gone])
-            event = events.first("query-still", instance="stuck.1")
+            event = events.first("query-stalled", instance="stuck.1")
             assert "no batch has ended for" in event["why"]
             assert event["retry_in_s"] == lifecycle.BACK_OFF_S[0]
             ended = beside.ended()

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.session import Session
-from qod_magics.spark.narrow import is_narrow, plan_of
+from qod_magics.spark.inlining import is_inlinable, plan_of
 from tests.live.applications import all_read, cell, count, instances, rows, turn, written
 from tests.live.conftest import eventually, new_topic, produce
 
@@ -117,7 +117,7 @@ def test_what_is_narrow(recommending: Session, body: str, narrow: bool) -> None:
     records = workshop.spark.readStream.format("rate").load()
     source = records.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).select("row.*")
     found: Any = eval(body, {"source": source, "F": F, "spark": workshop.spark})
-    assert is_narrow(plan_of(found)) is narrow
+    assert is_inlinable(plan_of(found)) is narrow
 
 
 def test_rows_that_are_dear_to_make_are_made_once(brief: Session, topic: str) -> None:

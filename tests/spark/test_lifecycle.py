@@ -13,11 +13,11 @@ import pytest
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark import lifecycle
-from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.dial import written
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, soon
 
 # -- failures ----------------------------------------------------------------------------------------------------------

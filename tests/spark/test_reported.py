@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from qod_magics.spark.bounded import begin
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.server import REPORTS_KEPT
 from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin
 from tests.spark.stand_ins import Parts, cluster, instance, manager, soon
 
 

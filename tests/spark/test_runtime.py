@@ -18,7 +18,6 @@ from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark import metrics as module
 from qod_magics.spark.books import Account
-from qod_magics.spark.bounded import begin, gather
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialReading
 from qod_magics.spark.instance import Instance, State
@@ -26,6 +25,7 @@ from qod_magics.spark.meter import Meter
 from qod_magics.spark.observation import InstanceView
 from qod_magics.spark.pipeline import Job
 from qod_magics.spark.runtime import SparkRuntime
+from qod_magics.spark.timeouts import begin, gather
 from tests.application.frames import application, stream
 from tests.spark.batches import batch
 

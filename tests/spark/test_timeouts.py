@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.bounded import begin, bounded, gather
+from qod_magics.spark.timeouts import begin, call_within, gather
 
 
 @pytest.fixture
@@ -22,14 +22,14 @@ def never() -> Iterator[threading.Event]:
 
 
 def test_the_result_or_the_error_of_a_call() -> None:
-    assert bounded(lambda: 7, 5.0, "seven") == 7
+    assert call_within(lambda: 7, 5.0, "seven") == 7
     with pytest.raises(ZeroDivisionError):
-        bounded(lambda: 1 // 0, 5.0, "a fraction")
+        call_within(lambda: 1 // 0, 5.0, "a fraction")
 
 
 def test_a_call_that_hangs_is_left_to_itself(never: threading.Event) -> None:
     with pytest.raises(TaskManagerError, match=r"^tm1: dials did not answer within 0\.05 s\.$"):
-        bounded(never.wait, 0.05, "tm1: dials")
+        call_within(never.wait, 0.05, "tm1: dials")
 
 
 def test_a_call_runs_on_a_daemon_thread_of_its_own() -> None:

@@ -34,7 +34,7 @@ def share(busy: float | None, others_end: bool) -> float:
 
 
 @dataclass(slots=True)
-class Stillness:
+class StallDetector:
     """Of one instance, since its last batch ended or its present run began."""
 
     counted_s: float = 0.0  #: in which it could have ended a batch

@@ -18,12 +18,12 @@ def standing(home: TaskManager, counted_s: float, query: Query | None = None) ->
     """An instance in real-time mode that has been watched for so long."""
     one = instance(home, query or Query())
     one.mode, one.started_at = "real-time", time.monotonic() - counted_s
-    one.stillness.look(time.monotonic(), "r", -1, 1.0)
-    one.stillness.counted_s = one.stillness.watched_s = counted_s
+    one.stall.look(time.monotonic(), "r", -1, 1.0)
+    one.stall.counted_s = one.stall.watched_s = counted_s
     return one
 
 
-LONG_S = 2 * recovery.STILL_S
+LONG_S = 2 * recovery.STALLED_S
 
 
 def noticed_and_hanging() -> tuple[Instance, Query, Parts]:
@@ -44,7 +44,7 @@ def test_a_query_that_stands_still_is_restarted_as_one_that_failed(back_off: tup
     watched.recovery.notice()
     soon(lambda: bool(made.events))
     watched.recovery.notice()
-    assert kinds(made) == ["query-still"]
+    assert kinds(made) == ["query-stalled"]
     detail = made.events[0].detail
     assert detail["why"] == "no batch has ended for 120 s, and it had the time"
     assert detail["retry_in_s"] == back_off[0]
@@ -61,7 +61,7 @@ def test_one_that_stands_still_at_every_start_is_given_up(back_off: tuple[float,
     for _ in (*back_off, "once more"):
         one.query, one.run_id, one.state = Query(), "r", State.RUNNING  # type: ignore[assignment]
         one.started_at = time.monotonic() - LONG_S
-        one.stillness.counted_s = one.stillness.watched_s = LONG_S
+        one.stall.counted_s = one.stall.watched_s = LONG_S
         made.instances[one.id] = one
         seen = len(made.events)
         Parts(made).recovery.notice()
@@ -110,12 +110,12 @@ def test_who_took_it_in_hand_meanwhile_keeps_it() -> None:
 def test_one_that_may_only_be_slow_is_told_of_once_a_run() -> None:
     home = manager()
     one = standing(home, 0.0)
-    one.stillness.watched_s = 3 * recovery.STILL_S
+    one.stall.watched_s = 3 * recovery.STALLED_S
     made = cluster(home, instances=(one,))
     watched = Parts(made)
     watched.recovery.notice()
     watched.recovery.notice()
-    assert kinds(made) == ["query-still"]
+    assert kinds(made) == ["query-stalled"]
     assert made.events[0].detail["why"] == "no batch has ended for 180 s: tm1 has too much to do, or it hangs"
     assert one.state is State.RUNNING
 

@@ -31,7 +31,7 @@ _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
 _WHOLE = {"spark.sql.debug.maxToStringFields": "100000", "spark.sql.maxPlanStringLength": "10000000"}
 
 
-def is_narrow(plan: str) -> bool:
+def is_inlinable(plan: str) -> bool:
     """Whether a physical plan, as `explain()` shows it with all its fields, is such a one."""
     lines = [line for line in plan.splitlines() if line.strip() and not line.startswith("==")]
     operators = {found[1] if (found := _OPERATOR.match(line)) else "" for line in lines}

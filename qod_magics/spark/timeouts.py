@@ -27,7 +27,7 @@ def begin(call: Callable[[], T], name: str) -> Future[T]:
     return future
 
 
-def bounded(call: Callable[[], T], timeout_s: float, what: str) -> T:
+def call_within(call: Callable[[], T], timeout_s: float, what: str) -> T:
     """The result of `call`, or TaskManagerError after `timeout_s` seconds."""
     try:
         return begin(call, what).result(timeout_s)

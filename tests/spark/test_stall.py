@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.stillness import BESIDE_OTHERS, FREE, LONGEST_LOOK_S, UNKNOWN, Stillness, share
+from qod_magics.spark.stall import BESIDE_OTHERS, FREE, LONGEST_LOOK_S, UNKNOWN, StallDetector, share
 
 
-def looked(*looks: tuple[float, int, float]) -> Stillness:
+def looked(*looks: tuple[float, int, float]) -> StallDetector:
     """After looks at one run: second, number of the last batch that ended, share."""
-    still = Stillness()
+    still = StallDetector()
     for now, ended, part in looks:
         still.look(now, "run", ended, part)
     return still
