@@ -27,6 +27,7 @@ from qod_magics.jvm.jars import (
     resolve,
 )
 from qod_magics.jvm.java import find_java
+from qod_magics.machine.quota import cpu_quota
 
 GIGABYTE = 1e9
 #: Memory of a task manager and of the embedded broker, as seen on a small machine, in bytes.
@@ -223,6 +224,8 @@ def _cores() -> Finding:
         )
     mine = sorted(os.sched_getaffinity(0))
     found = f"{len(mine)} of {os.cpu_count()}, processes can be kept on {', '.join(map(str, mine))}"
+    if (quota := cpu_quota()) is not None:
+        found += f"; a quota of this container allows {quota:g} of them at a time"
     if len(mine) < 2:
         return Finding("Cores", None, found, "take two or more, for task managers beside the broker and the notebook")
     return Finding("Cores", True, found)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from math import ceil
 
 from qod_magics.errors import UsageProblem
+from qod_magics.machine.quota import cpu_quota
 
 
 def can_pin() -> bool:
@@ -18,16 +20,28 @@ def every_core() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
+def usable_cores() -> list[int]:
+    """Those of them that a container's quota leaves something for: with 1.5 CPUs, two."""
+    quota = cpu_quota()
+    return every_core() if quota is None else every_core()[: max(ceil(quota), 1)]
+
+
+def planned_cpus(cores: int) -> float:
+    """What processes on this number of cores can use, in cores: less than all of them where a quota says so."""
+    quota = cpu_quota()
+    return float(cores) if quota is None else min(cores * quota / max(ceil(quota), 1), quota)
+
+
 def core_sets(count: int, cores: int | None) -> list[frozenset[int] | None]:
     """The cores of each of `count` local task managers: disjoint while the machine has enough, else shared."""
-    every = every_core()
+    every = usable_cores()
     if cores is not None and cores < 1:
         raise UsageProblem(f"a task manager needs 1 core or more, not {cores}")
     if count == 0:
         return []
     each = cores or max(len(every) // count, 1)
     if each > len(every):
-        raise UsageProblem(f"{each} cores for each task manager, but this machine has {len(every)}: take fewer")
+        raise UsageProblem(f"{each} cores for each task manager, but {_has(every)}: take fewer")
     return [frozenset(every[(i * each + j) % len(every)] for j in range(each)) for i in range(count)]
 
 
@@ -45,9 +59,15 @@ def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | No
 
     Raises UsageProblem when the machine has fewer cores.
     """
-    every = every_core()
+    every = usable_cores()
     if cores is not None and not 1 <= cores <= len(every):
-        raise UsageProblem(f"a task manager of {cores} cores: this machine has {len(every)}, take 1 or more of them")
+        raise UsageProblem(f"a task manager of {cores} cores: {_has(every)}, take 1 or more of them")
     free = [cpu for cpu in every if cpu not in taken]
     count = cores or max(len(free), 1)
     return frozenset((free + every[::-1])[:count])
+
+
+def _has(usable: Collection[int]) -> str:
+    """How many cores there are, and how many of them a quota leaves, as a clause."""
+    every = len(every_core())
+    return f"this machine has {every}" + (f", and its quota allows {len(usable)}" if len(usable) < every else "")

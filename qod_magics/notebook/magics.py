@@ -255,8 +255,9 @@ class QodMagics(Magics):
     def _remove_tm(self, words: list[str]) -> None:
         parser = MagicWords("remove-tm", "Move its instances to the others, then end it.")
         parser.add_argument("id")
+        parser.add_argument("--kill", action="store_true", help="end a local one at once: it hangs")
         given = parser.read(words)
-        self._session().remove_task_manager(given.id)
+        self._session().remove_task_manager(given.id, kill=given.kill)
         self._say(f"{given.id} is gone")
 
     def _move(self, words: list[str]) -> None:

@@ -203,9 +203,13 @@ class Session:
             ServerOptions(cpus=self._provisioner.cores(cores, cpus), jit=jit, memory=memory)
         ).id
 
-    def remove_task_manager(self, id: str) -> None:
-        """Move its instances to the others, then end it."""
-        self.runtime.remove_task_manager(id)
+    def remove_task_manager(self, id: str, *, kill: bool = False) -> None:
+        """Move its instances to the others, then end it; with `kill`, end it at once, and its instances start on the
+        others as after a crash. Raises TaskManagerError."""
+        if kill:
+            self.runtime.kill_task_manager(id)
+        else:
+            self.runtime.remove_task_manager(id)
 
     def move(self, instance: str, task_manager: str) -> None:
         """Move an instance by hand, and wait until it runs there. The policy may move it again."""

@@ -66,11 +66,16 @@ class Cluster:
         """Whether it is one of the task managers, and stays."""
         return manager is not None and self.task_managers.get(manager.id) is manager and manager.id not in self.leaving
 
+    def answering(self) -> list[TaskManager]:
+        """The task managers that answered last time; all that are alive where none did."""
+        alive = [manager for manager in self.task_managers.values() if manager.alive()]
+        return [manager for manager in alive if manager.silent_since is None] or alive
+
     def workshop(self, manager: TaskManager | None = None) -> Workshop:
-        """For building plans on a task manager, by default the first that is alive. Raises TaskManagerError when none
-        is."""
+        """For building plans on a task manager, by default the first that answers, or is at least alive. Raises
+        TaskManagerError when none is."""
         if manager is None:
-            manager = next((each for each in self.task_managers.values() if each.alive()), None)
+            manager = next(iter(self.answering()), None)
         if manager is None:
             raise TaskManagerError("No task manager is up: `%qod up` starts one, `%qod add-tm` adds one.")
         return Workshop(manager.spark, self.board, manager.reading, manager.dials, self.kafka_options)
@@ -139,7 +144,8 @@ class Cluster:
         if not forbidden:
             return {}
         with self.lock:
-            managers = [m for m in self.core_managers() if m.id not in self.leaving]
+            open_to_it = {m.id for m in self.answering()} - self.leaving
+            managers = [m for m in self.core_managers() if m.id in open_to_it]
             views = [v for v in self.views() if v.id not in forbidden and v.task_manager in {m.id for m in managers}]
             running = [
                 core.Instance(

@@ -138,6 +138,11 @@ class PythonMeter:
         return 100.0 * seconds / (now - before[0]), now - before[0]
 
 
+def cpu_seconds(root: int) -> float:
+    """CPU seconds so far of a process and of all that run below it."""
+    return sum(seconds for _, seconds in _cpu_seconds(root))
+
+
 def _cpu_seconds(root: int, which: Callable[[psutil.Process], bool] = lambda _: True) -> Iterable[tuple[int, float]]:
     """Process id and CPU seconds so far of a process and of all below it, as far as they run and are asked for."""
     try:

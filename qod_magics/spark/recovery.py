@@ -18,6 +18,10 @@ STALLED_S = 60.0
 BUSY_OVER_S = 10.0
 #: A remote task manager that did not answer for so long is lost.
 SILENCE_S = 15.0
+#: A local one that did not answer for so long, and did nothing either, is killed, seconds.
+HUNG_S = 30.0
+#: One that used this share of a core in that time is at work, and too busy to answer.
+AT_WORK = 0.02
 
 
 class Recovery:
@@ -27,6 +31,7 @@ class Recovery:
     def __init__(self, cluster: Cluster, lifecycle: Lifecycle) -> None:
         self.cluster = cluster
         self.lifecycle = lifecycle
+        self._used_s: dict[TaskManager, tuple[float, float]] = {}  #: silent since, and CPU seconds it had used then
 
     def __repr__(self) -> str:
         return f"recovery of {len(self.cluster.instances)} instances"
@@ -54,6 +59,30 @@ class Recovery:
         if refused:
             instance.failures = max(instance.failures - 1, 0)
             instance.retry_at = 0.0
+
+    def kill_hung(self) -> None:
+        """Kill the local task managers that neither answer nor do anything: stopped by a signal, or deadlocked. What
+        runs on them starts elsewhere, as after a crash."""
+        now = time.monotonic()
+        for manager in list(self.cluster.task_managers.values()):
+            since, used_s = manager.silent_since, manager.used_s() if manager.silent_since is not None else None
+            if since is None or used_s is None or not manager.alive():
+                self._used_s.pop(manager, None)
+                continue
+            begun = self._used_s.get(manager)
+            if begun is None or begun[0] != since:
+                self._used_s[manager] = (since, used_s)
+                continue
+            silent_s = now - since
+            if silent_s < HUNG_S:
+                continue
+            if used_s - begun[1] > AT_WORK * silent_s:  # it is at work: look again after as long
+                self._used_s[manager] = (since, used_s)
+                continue
+            self._used_s.pop(manager)
+            why = f"it has not answered for {silent_s:.0f} s and did nothing: killed"
+            self.cluster.event("task-manager-hung", task_manager=manager.id, why=why)
+            begin(manager.kill, f"killing-{manager.id}")
 
     def recover_lost(self) -> None:
         """Find task managers that are lost, and restart their instances on the others; likewise one that arrived

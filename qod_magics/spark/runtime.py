@@ -153,6 +153,21 @@ class SparkRuntime:
                 self.cluster.leaving.discard(id)
         manager.close()  # what is still there is a stray, which `recovery` starts elsewhere
 
+    def kill_task_manager(self, id: str, timeout_s: float = 30.0) -> None:
+        """End a local one at once, without moving what runs on it: that starts on the others, as after a crash.
+
+        Raises:
+            TaskManagerError: there is no such one, it is not local, or it has not ended in time.
+
+        """
+        manager = self.cluster.manager(id)
+        manager.kill()
+        deadline = time.monotonic() + timeout_s
+        while self.task_managers.get(id) is manager:  # until the watcher has found it
+            if time.monotonic() > deadline:
+                raise TaskManagerError(f"{id} has not ended for {timeout_s:g} s after it was killed.")
+            time.sleep(0.1)
+
     def _empty(self, manager: TaskManager, deadline: float) -> None:
         """Move what is on it to the others. Raises TimeoutError after `deadline` (monotonic)."""
         for _ in range(REMOVAL_ROUNDS):
@@ -311,6 +326,7 @@ class SparkRuntime:
             # a broker that does not answer is reported by `observe`
             answers = self._attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
             self._attempt("restarting what has ended", self.recovery.restart_ended)
+            self._attempt("finding task managers that hang", self.recovery.kill_hung)
             self._attempt("finding task managers that are lost", self.recovery.recover_lost)
             self._attempt("restarting what failed", self.recovery.retry)
             self._attempt("collecting reports", self.collector.keep_up)

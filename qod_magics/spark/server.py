@@ -266,6 +266,7 @@ class LocalServer:
         options = self.options
         java_options = [
             GARBAGE_COLLECTOR,
+            "-XX:+ExitOnOutOfMemoryError",  # a JVM without memory answers nobody: its queries start elsewhere
             "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
             *JIT_OPTIONS[options.jit],
             f"-Djava.io.tmpdir={self.directory}",

@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import LostError, TaskManagerError
-from qod_magics.machine.cores import every_core
+from qod_magics.machine.cores import every_core, planned_cpus
 from qod_magics.spark import dial, stages
 from qod_magics.spark.connection import CONNECT_MODE, connect, hidden, let_go, load_client, refuse_beside_classic
-from qod_magics.spark.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter
+from qod_magics.spark.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter, cpu_seconds
 from qod_magics.spark.location import adopt, executor_cores, is_here, setting, ui_address
 from qod_magics.spark.reason import reason
 from qod_magics.spark.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
@@ -103,6 +103,16 @@ class TaskManager:
         now = time.monotonic()
         used = self.cpu_meter.mean(now - over_s, now)
         return None if used is None else used / (100.0 * self.cpu_meter.cores)
+
+    def used_s(self) -> float | None:
+        """CPU seconds so far of its processes; None: it is not ours."""
+        return None if self.server is None else cpu_seconds(self.server.child.pid)
+
+    def kill(self) -> None:
+        """Kill its processes at once. What runs on it starts elsewhere. Raises TaskManagerError: it is not ours."""
+        if self.server is None:
+            raise TaskManagerError(f"{self.id} was not started here ({self.kind}): only a local one can be killed.")
+        self.server.child.kill()
 
     def ping(self) -> None:
         """Make a call that any server answers. Raises whatever Spark raises when this one does not."""
@@ -228,7 +238,7 @@ def _start_once(
         load_client()
         server.wait_until_listening()
         spark = connect(server.url, patience_s=90.0, alive=server.child.alive)
-        cores = _core_count(options) * (1 - headroom)
+        cores = planned_cpus(_core_count(options)) * (1 - headroom)
         return TaskManager(id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server)
     except BaseException:
         if spark is not None:
@@ -300,7 +310,7 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
     if cores is None:
         cores = float(spark.sparkContext.defaultParallelism if classic else os.cpu_count() or 1)
     if is_here(spark):
-        cores = min(cores, float(os.cpu_count() or 1))
+        cores = min(cores, planned_cpus(os.cpu_count() or 1))
     return TaskManager(
         id, spark, kind="attached", cores=cores * (1 - headroom), board=board, ui=ui, settings_before=before
     )

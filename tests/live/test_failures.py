@@ -178,8 +178,11 @@ def check_waiting(session: Session, topic: str) -> None:
     assert "more" not in session.application
 
 
-def test_instances_of_killed_task_managers_go_on_elsewhere_or_wait(cluster: Session, tmp_path: Path) -> None:
-    """On two of the test's own, beside the shared broker: the one with the state is killed, then the one left."""
+def test_instances_of_hung_and_killed_task_managers_go_on_elsewhere_or_wait(
+    cluster: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On two of the test's own, beside the shared broker: the one with the state hangs, then the one left is killed."""
+    monkeypatch.setattr(recovery, "HUNG_S", 10.0)
     options: dict[str, Any] = {"period_s": PERIOD_S, "kafka": cluster.kafka.bootstrap}
     # the shared server, where the state ends, writes its last snapshot within a minute, also after the session's end
     with Session.up(task_managers=2, cores=1, checkpoints=str(tmp_path), **options) as session:
@@ -190,7 +193,12 @@ def test_instances_of_killed_task_managers_go_on_elsewhere_or_wait(cluster: Sess
             eventually(lambda: counted(session) > 0, every_s=0.5, what=session.status)
             lost = home(session, "counts.1")
             orphans = {id for id in session.runtime.instances if home(session, id) == lost}
-            kill(session, lost)
+            psutil.Process(pid(session, lost)).suspend()
+            events.first("metrics-missing", task_manager=lost)
+            session.stream("beside", "SELECT n FROM source", topic=topic, schema=SCHEMA, priority=1, min_accuracy=0.1)
+            assert home(session, "beside.1") != lost  # nobody waits for the one that hangs
+            session.stop("beside")
+            assert "did nothing: killed" in events.first("task-manager-hung", task_manager=lost)["why"]
             check_moved_away(session, events, lost, orphans)
 
             (last,) = session.runtime.task_managers

@@ -11,6 +11,7 @@ from qod_magics.machine import cores
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
     monkeypatch.setattr(cores, "every_core", lambda: [0, 1, 2, 5])
+    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
 
 
 def test_task_managers_share_cores_only_when_there_are_too_few():

@@ -25,6 +25,7 @@ def no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.delattr(os, "sched_setaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
 
 
 def manager(cpus: frozenset[int] | None, pinned: bool) -> TaskManager:

@@ -213,6 +213,46 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
     assert one.unended is None
 
 
+# -- task managers that hang ------------------------------------------------------------------------------------------
+
+
+def silent(monkeypatch: pytest.MonkeyPatch, used_s: list[float]) -> tuple[Parts, list[str]]:
+    """A task manager that has been silent for long; its processes have used so many CPU seconds, look by look."""
+    home, killed = manager("tm1"), list[str]()
+    home.silent_since = time.monotonic() - 2 * recovery.HUNG_S
+    monkeypatch.setattr(home, "used_s", lambda: used_s.pop(0))
+    monkeypatch.setattr(home, "kill", lambda: killed.append("tm1"))
+    return Parts(cluster(home)), killed
+
+
+def test_a_task_manager_that_neither_answers_nor_works_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, killed = silent(monkeypatch, [7.0, 7.1])
+    parts.recovery.kill_hung()
+    assert killed == []
+    parts.recovery.kill_hung()
+    soon(lambda: killed == ["tm1"])
+    (event,) = parts.cluster.events
+    assert (event.kind, event.detail["task_manager"]) == ("task-manager-hung", "tm1")
+
+
+def test_one_that_is_only_busy_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    used_s = [7.0 + 30.0 * look for look in range(5)]
+    parts, killed = silent(monkeypatch, used_s)
+    for _ in range(5):
+        parts.recovery.kill_hung()
+    assert killed == []
+    assert parts.cluster.events == []
+
+
+def test_placing_and_building_plans_prefer_those_that_answer() -> None:
+    first, second = manager("tm1"), manager("tm2")
+    made = cluster(first, second)
+    first.silent_since = time.monotonic()
+    assert made.answering() == [second]
+    second.silent_since = time.monotonic()
+    assert made.answering() == [first, second]
+
+
 # -- real-time mode that is refused late -----------------------------------------------------------------------------
 
 

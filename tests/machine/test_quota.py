@@ -1,0 +1,112 @@
+"""What a container's quota leaves of the machine: by files of both forms, and by a real control group."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from qod_magics.errors import UsageProblem
+from qod_magics.machine import cores
+from qod_magics.machine.quota import cpu_quota
+
+
+def files(root: Path, **contents: str) -> Path:
+    for name, text in contents.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("contents", "quota"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
+        ({"proc/self/cgroup": "0::/pod/a\n", "sys/fs/cgroup/pod/a/cpu.max": "50000 100000\n"}, 0.5),
+        (
+            {
+                "proc/self/cgroup": "0::/pod/a\n",
+                "sys/fs/cgroup/pod/cpu.max": "200000 100000\n",
+                "sys/fs/cgroup/pod/a/cpu.max": "max 100000\n",
+            },
+            2.0,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/a\n3:cpu,cpuacct:/docker/a\n",
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "400000\n",  # in the container the top is its own
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+            },
+            4.0,
+        ),
+        (
+            {
+                "proc/self/cgroup": "1:cpu:/\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            None,
+        ),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "broken\n"}, None),
+    ],
+)
+def test_the_least_of_all_groups_counts(tmp_path: Path, contents: dict[str, str], quota: float | None) -> None:
+    assert cpu_quota(files(tmp_path, **contents)) == quota
+
+
+@pytest.fixture
+def group() -> Iterator[tuple[Path, str]]:
+    """A real control group with a quota of 1.5 CPUs, and the file that takes processes in."""
+    name = f"qod-test-{os.getpid()}"
+    tried = []
+    for top, takes in ((Path("/sys/fs/cgroup/cpu"), "tasks"), (Path("/sys/fs/cgroup"), "cgroup.procs")):
+        made = top / name
+        try:
+            made.mkdir()
+            if (made / "cpu.cfs_quota_us").exists():
+                (made / "cpu.cfs_quota_us").write_text("150000")
+                (made / "cpu.cfs_period_us").write_text("100000")
+            else:
+                (made / "cpu.max").write_text("150000 100000")
+        except OSError as error:
+            tried.append(f"{top}: {error}")
+            with suppress(OSError):
+                made.rmdir()
+            continue
+        yield made, takes
+        made.rmdir()
+        return
+    pytest.skip(f"no control group can be made here: {'; '.join(tried)}")
+
+
+def test_a_real_quota_is_found(group: tuple[Path, str]) -> None:
+    made, takes = group
+    ask = "from qod_magics.machine.quota import cpu_quota; print(cpu_quota())"
+    command = ["sh", "-c", f'echo $$ > {made / takes} && exec "$0" -c "$1"', sys.executable, ask]
+    assert float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) <= 1.5
+
+
+def test_a_quota_bounds_what_is_planned_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "every_core", lambda: list(range(64)))
+    monkeypatch.setattr(cores, "cpu_quota", lambda: 1.5)
+    assert cores.core_sets(2, None) == [frozenset({0}), frozenset({1})]
+    assert [cores.planned_cpus(n) for n in (1, 2, 64)] == [0.75, 1.5, 1.5]
+    with pytest.raises(UsageProblem, match="this machine has 64, and its quota allows 2: take fewer"):
+        cores.core_sets(1, 3)
+    with pytest.raises(UsageProblem, match="its quota allows 2"):
+        cores.free_cores(3, ())
+    cores.check_cores({40})  # named by hand
+    monkeypatch.setattr(cores, "cpu_quota", lambda: 0.25)
+    assert cores.usable_cores() == [0]
+    assert cores.planned_cpus(1) == 0.25
+    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
+    assert cores.planned_cpus(3) == 3.0
