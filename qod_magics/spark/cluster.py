@@ -46,6 +46,11 @@ class Cluster:
     leaving: set[str] = field(default_factory=set)  #: task managers that take no more instances
     lock: threading.RLock = field(default_factory=threading.RLock)
 
+    @property
+    def all_instances(self) -> list[Instance]:
+        """A copy, for instances come and go."""
+        return list(self.instances.values())
+
     def event(self, kind: str, **detail: Any) -> None:
         """Keep an event for the next observation; details that are None are left out."""
         self.add(Event(kind, {k: v for k, v in detail.items() if v is not None}))
@@ -94,7 +99,7 @@ class Cluster:
 
     def forget(self, task: str) -> None:
         """Drop the instances of a task; their queries are stopped already."""
-        for id in [i.id for i in self.instances.values() if i.job.task == task]:
+        for id in [i.id for i in self.all_instances if i.job.task == task]:
             del self.instances[id]
 
     def take(self, instance: Instance) -> None:
@@ -184,7 +189,7 @@ class Cluster:
         """All instances with their last readings; those of a run that has reported nothing keep the ones before."""
         now = time.time()
         views = []
-        for instance in self.instances.values():
+        for instance in self.all_instances:
             reading = instance.reading(self.period_s)
             current = reading is not None
             reading = reading or instance.held

@@ -39,16 +39,14 @@ class Collector:
     def keep_up(self) -> None:
         """Poll task managers on which a query may soon let go of reports that nobody has asked for: its batches are
         many for one period."""
-        due = {
-            i.task_manager for i in list(self.cluster.instances.values()) if i.state is State.RUNNING and i.overdue()
-        }
+        due = {i.task_manager for i in self.cluster.all_instances if i.state is State.RUNNING and i.overdue()}
         for manager in due:
             if manager is not None and not manager.polling.locked():
                 begin(lambda m=manager: self.poll(m), f"keeping-up-{manager.id}")  # type: ignore[misc]
 
     def _poll(self, manager: TaskManager) -> None:
         problem: Exception | None = None
-        here = [i for i in self.cluster.instances.values() if i.task_manager is manager]
+        here = [i for i in self.cluster.all_instances if i.task_manager is manager]
         if not any(i.state is State.RUNNING for i in here):
             manager.ping()
         for instance in here:
@@ -71,7 +69,7 @@ class Collector:
                 lock.release()
         cpu = manager.stage_cpu()
         if cpu is not None:
-            runs = {i.run_id: i for i in self.cluster.instances.values() if i.run_id is not None}
+            runs = {i.run_id: i for i in self.cluster.all_instances if i.run_id is not None}
             for (run_id, batch_id), seconds in cpu.items():
                 if run_id in runs:
                     runs[run_id].meter.charge(run_id, batch_id, seconds)
@@ -84,8 +82,8 @@ class Collector:
         some: those in micro-batch mode, by the time that their batches took since the last look."""
         if manager.python_meter is None:
             return
-        here = [i for i in self.cluster.instances.values() if i.task_manager is manager and i.mode == "micro-batch"]
-        for instance in self.cluster.instances.values():
+        here = [i for i in self.cluster.all_instances if i.task_manager is manager and i.mode == "micro-batch"]
+        for instance in self.cluster.all_instances:
             if instance.task_manager is manager:
                 instance.python_cpu = 0.0
         if not here:

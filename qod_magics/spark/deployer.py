@@ -134,7 +134,7 @@ class Deployer:
     def _forget(self, task: str) -> None:
         """Drop a task's instances, its rows in the books and all dials that it, or a stream from or to it, has."""
         board = self.cluster.board
-        paced = [board.pace(i.id) for i in self.cluster.instances.values() if i.job.task == task]
+        paced = [board.pace(i.id) for i in self.cluster.all_instances if i.job.task == task]
         self.cluster.forget(task)
         self.cluster.own_source.pop(task, None)
         pipes = [pipe.name for pipe in self.cluster.deployment.pipes.values() if task in (pipe.source, pipe.target)]
@@ -146,7 +146,7 @@ class Deployer:
         for a task manager: the watcher would start those too."""
         if afresh:
             self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
-        had = {i.id: i for i in self.cluster.instances.values() if i.job.task == spec.id}
+        had = {i.id: i for i in self.cluster.all_instances if i.job.task == spec.id}
         self.cluster.forget(spec.id)
         generation = self._generation[spec.id]
         made = []
@@ -177,7 +177,7 @@ class Deployer:
     def _go_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
         """After a failed deployment: what ran before runs again, and nothing else does."""
         with self.cluster.lock:
-            begun = [i for i in self.cluster.instances.values() if ran.get(i.id) is not i]
+            begun = [i for i in self.cluster.all_instances if ran.get(i.id) is not i]
         self._stop(begun)
         with self.cluster.lock:
             self.cluster.instances.clear()

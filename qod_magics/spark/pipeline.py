@@ -165,7 +165,7 @@ class Workshop:
     board: DialBoard
     reading: DialReading
     dials: Mapping[str, float]  #: values now, for plans that hold them as literals
-    kafka: Mapping[str, str]  #: options of Spark's Kafka source and sink
+    kafka: Mapping[str, str] = field(repr=False)  #: options of Spark's Kafka source and sink; passwords too
 
     def dial(self, key: str) -> str:
         """SQL that reads this dial, a fraction of 1, as this task manager can."""

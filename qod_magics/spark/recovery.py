@@ -39,7 +39,7 @@ class Recovery:
     def restart_ended(self) -> None:
         """Restart, after a while, the queries that have ended by themselves; one that Spark refuses in real-time mode
         at once, in micro-batches."""
-        for instance in list(self.cluster.instances.values()):
+        for instance in self.cluster.all_instances:
             lock = instance.lock  # a forsaken instance has another one from then on
             if instance.ended_run is None or not lock.acquire(blocking=False):
                 continue
@@ -96,7 +96,7 @@ class Recovery:
                 if self.cluster.task_managers.pop(manager.id, None) is None:
                     continue
                 self.cluster.cpu.pop(manager.id, None)
-                orphans = [i for i in self.cluster.instances.values() if i.task_manager is manager]
+                orphans = [i for i in self.cluster.all_instances if i.task_manager is manager]
                 for instance in orphans:
                     instance.move = OngoingMove(manager.id, "", f"{manager.id} was lost", time.time())
                 self.cluster.event(
@@ -108,7 +108,7 @@ class Recovery:
             for instance in orphans:
                 instance.forsake()
             begin(manager.close, f"closing-{manager.id}")
-        for instance in list(self.cluster.instances.values()):
+        for instance in self.cluster.all_instances:
             home = instance.task_manager
             if instance.state is State.RUNNING and home is not None and home.id not in self.cluster.task_managers:
                 instance.move = OngoingMove(home.id, "", f"{home.id} was removed", time.time())
@@ -117,7 +117,7 @@ class Recovery:
 
     def place_waiting(self) -> None:
         """Start what waits for a task manager, now that there may be one."""
-        waiting = [i for i in self.cluster.instances.values() if i.state is State.WAITING]
+        waiting = [i for i in self.cluster.all_instances if i.state is State.WAITING]
         if not waiting or not self.cluster.task_managers:
             return
         targets = self.cluster.targets({i.id: set() for i in waiting})
@@ -141,7 +141,7 @@ class Recovery:
     def retry(self) -> None:
         """Start again the failed ones whose time has come."""
         now = time.monotonic()
-        for instance in list(self.cluster.instances.values()):
+        for instance in self.cluster.all_instances:
             due = now >= instance.retry_at and instance.task_manager is not None
             if due and instance.become(State.STARTING, of={State.BACKING_OFF}):
                 begin(lambda i=instance: self._again(i), f"restart-{instance.id}")  # type: ignore[misc]
@@ -166,7 +166,7 @@ class Recovery:
         """Restart each query in real-time mode that stands still, though Spark calls it active: no failure comes, and
         its rows wait. One that may only be slow is reported, once. To be called about once a second."""
         now = time.monotonic()
-        running = [i for i in self.cluster.instances.values() if i.state is State.RUNNING and i.mode == "real-time"]
+        running = [i for i in self.cluster.all_instances if i.state is State.RUNNING and i.mode == "real-time"]
         for instance in running:
             manager = instance.task_manager
             if manager is None or manager.silent_since is not None or not broker_answers:

@@ -78,13 +78,13 @@ class SparkRuntime:
 
     @property
     def task_managers(self) -> Mapping[str, TaskManager]:
-        """The task managers that are up, by id."""
-        return self.cluster.task_managers
+        """The task managers that are up, by id: a copy, for they come and go."""
+        return dict(self.cluster.task_managers)
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        """All task instances, by id."""
-        return self.cluster.instances
+        """All task instances, by id: a copy, for they come and go."""
+        return dict(self.cluster.instances)
 
     @property
     def missing_topics(self) -> Mapping[str, str]:
@@ -135,7 +135,7 @@ class SparkRuntime:
         """
         manager = self.cluster.manager(id)
         with self.cluster.lock:
-            here = [i for i in self.instances.values() if i.task_manager is manager]
+            here = [i for i in self.cluster.all_instances if i.task_manager is manager]
             if here and len(self.task_managers) == 1:
                 raise TaskManagerError(
                     f"{id} is the last task manager and runs {len(here)} instances: stop them first."
@@ -174,7 +174,7 @@ class SparkRuntime:
             for target, moved in list(self._moves.values()):
                 if target is manager:  # it was on its way before
                     moved.exception(max(deadline - time.monotonic(), 0.0))
-            here = [i for i in self.instances.values() if i.task_manager is manager]
+            here = [i for i in self.cluster.all_instances if i.task_manager is manager]
             if not here:
                 return
             targets = self.cluster.targets({i.id: {manager.id} for i in here})
@@ -223,7 +223,7 @@ class SparkRuntime:
             values[self.board.source(reader) if source is None else self.board.send(f"{source}>{reader}")] = d
         pace: Mapping[str, float] = plan.extra.get(PACE.name, {})
         with self.cluster.lock:
-            for i in self.instances.values():
+            for i in self.cluster.all_instances:
                 if i.is_paced and i.task_manager is not None:
                     waits_s = gap_s(pace.get(i.task_manager.id, 0.0), i.batches)
                     values[self.board.pace(i.id)] = 1.0 - waits_s / MOST_S
@@ -231,7 +231,7 @@ class SparkRuntime:
             by_manager = {
                 manager: {
                     key: value
-                    for i in self.instances.values()
+                    for i in self.cluster.all_instances
                     if i.task_manager is manager
                     for key, value in self.cluster.dials_of(i).items()
                 }
@@ -242,7 +242,7 @@ class SparkRuntime:
             i
             for manager, wanted in by_manager.items()
             if manager.reading is DialReading.RESTART
-            for i in self.instances.values()
+            for i in self.cluster.all_instances
             if i.task_manager is manager
             and i.state is State.RUNNING
             and any(abs(manager.dials.get(k, 1.0) - v) > 0.02 for k, v in self.cluster.dials_of(i).items())
@@ -309,7 +309,7 @@ class SparkRuntime:
         self._ended.set()
         self._watcher.join(5.0)
         with suppress(Exception):
-            gather({i.id: partial(self.lifecycle.stop, i) for i in list(self.instances.values())}, 15.0)
+            gather({i.id: partial(self.lifecycle.stop, i) for i in self.cluster.all_instances}, 15.0)
         for manager in list(self.task_managers.values()):
             with suppress(Exception):
                 manager.close()

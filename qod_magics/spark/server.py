@@ -284,11 +284,16 @@ class LocalServer:
         }
         words = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         words += ["--name", f"qod-{self.name}", "--master", f"local[{options.slots}]"]
-        words += ["--driver-memory", options.memory, "--driver-java-options", " ".join(java_options)]
+        words += ["--driver-memory", options.memory, "--driver-java-options", " ".join(map(_quoted, java_options))]
         words += ["--jars", ",".join(str(jar) for jar in connector_jars())]
         for key, value in conf.items():
             words += ["--conf", f"{key}={value}"]
         return [*words, "spark-internal"]
+
+
+def _quoted(option: str) -> str:
+    """As Spark's launcher splits a string of options: what has a space in it is quoted."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' if " " in option else option
 
 
 def server_archive() -> Path | None:

@@ -62,7 +62,7 @@ class TaskManager:
         self.dials: dict[str, float] = {}  #: those whose values are known
         self._turning = threading.Lock()
         master = setting(spark, "spark.master") or ""
-        local = master.startswith("local")
+        local = master.startswith("local") and not master.startswith("local-cluster")
         if dial.reflection_allowed(spark, f"qod.{board.session}.probe"):
             self.reading = dial.DialReading.ROW if local else dial.DialReading.BATCH
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -186,7 +187,10 @@ def test_a_damaged_archive_of_classes_keeps_no_server_from_starting(
     assert "USAGE" in said.stdout + said.stderr
 
 
-def test_a_taken_port_is_one_line(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+def test_a_taken_port_is_one_line(monkeypatch: pytest.MonkeyPatch, taken: int, tmp_path: Path) -> None:
+    """In a place whose name has a space, too: the JVM's options stay apart."""
+    (tmp_path / "with space").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "with space"))
     monkeypatch.setattr(server_module, "free_ports", lambda count: [taken, *free_ports(count - 1)])
     server = LocalServer("tm", ServerOptions(slots=2))
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark import lifecycle
+from qod_magics.spark import lifecycle, recovery
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.dial import written
 from qod_magics.spark.instance import Instance, State
