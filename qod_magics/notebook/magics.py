@@ -124,6 +124,7 @@ class QodMagics(Magics):
         parser.add_argument("--record", metavar="FILE", help="append the recording to this .jsonl")
         parser.add_argument("--jit", default=self.jit, choices=["c1", "full"])
         parser.add_argument("--memory", default="1g", help="Java heap of each local task manager")
+        parser.add_argument("--slots", type=int, default=32, help="task slots of each local task manager")
         parser.add_argument("--headroom", type=float, default=self.headroom)
         parser.add_argument("--checkpoints", default=self.checkpoints or None, metavar="URL")
         given = parser.read(words)
@@ -140,6 +141,7 @@ class QodMagics(Magics):
                 kafka_cpus=cores(given.kafka_cpus),
                 jit=given.jit,
                 memory=given.memory,
+                slots=given.slots,
                 say=self._say,
                 policy_name=given.policy,
                 period_s=given.period,
@@ -245,10 +247,16 @@ class QodMagics(Magics):
         parser.add_argument("--cores", type=int)
         parser.add_argument("--cpus", metavar="N,N", help="the very cores of a local one")
         parser.add_argument("--ui", metavar="URL", help="address of its Spark UI, for CPU times")
+        parser.add_argument("--slots", type=int, default=32, help="task slots of a local one")
         given = parser.read(words)
         cpus = cores(given.cpus)
         id = self._session().add_task_manager(
-            given.url, cores=given.cores, cpus=sorted(cpus) if cpus else None, ui=given.ui, jit=self.jit
+            given.url,
+            cores=given.cores,
+            cpus=sorted(cpus) if cpus else None,
+            ui=given.ui,
+            jit=self.jit,
+            slots=given.slots,
         )
         self._say(f"{id} is up")
 

@@ -33,7 +33,7 @@ from qod_magics.session.scenario_runner import ScenarioRunner, Start
 from qod_magics.session.settings import Settings
 from qod_magics.session.status import session_text, status_text
 from qod_magics.session.waiting import Show
-from qod_magics.spark.server import ServerOptions
+from qod_magics.spark.server import SLOTS, ServerOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,6 +95,7 @@ class Session:
         kafka_cpus: Cores | None = None,
         jit: str = "c1",
         memory: str = "1g",
+        slots: int = SLOTS,
         say: Say = lambda _: None,
         **options: Any,
     ) -> Session:
@@ -110,6 +111,7 @@ class Session:
             kafka_cpus: cores for the broker that is started; default all. `say` is told where it can't be kept on them.
             jit: how local task managers compile: "c1" (soon at speed) or "full" (faster in the long run).
             memory: their Java heap.
+            slots: their task slots: a query in real-time mode holds one for each partition that it reads or shuffles.
             say: told what is going on, a line at a time.
             options: `policy_name`, `period_s` and the rest of `Settings`.
 
@@ -120,7 +122,7 @@ class Session:
         check_cores(kafka_cpus)
         settings = Settings(**options)
         begun = time.monotonic()
-        servers = [ServerOptions(cpus=share, jit=jit, memory=memory) for share in shares]
+        servers = [ServerOptions(cpus=share, slots=slots, jit=jit, memory=memory) for share in shares]
         launched = launch(servers)
         try:
             resources = Resources(access(kafka, kafka_options, kafka_cpus), settings, own_kafka=kafka is None)
@@ -194,13 +196,14 @@ class Session:
         ui: str | None = None,
         jit: str = "c1",
         memory: str = "1g",
+        slots: int = SLOTS,
     ) -> str:
         """Start one more local task manager, or connect to the server behind `url`; returns its id once it is warm.
         Raises SetupError, TaskManagerError, UsageProblem."""
         if url is not None:
             return self._provisioner.connect(url, ui, cores).id
         return self._provisioner.start(
-            ServerOptions(cpus=self._provisioner.cores(cores, cpus), jit=jit, memory=memory)
+            ServerOptions(cpus=self._provisioner.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
         ).id
 
     def remove_task_manager(self, id: str, *, kill: bool = False) -> None:

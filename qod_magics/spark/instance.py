@@ -18,7 +18,7 @@ from qod_magics.spark.dial import DialBoard, DialReading
 from qod_magics.spark.meter import Meter, MeterReading
 from qod_magics.spark.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.progress import Batch, batch_of
-from qod_magics.spark.realtime import not_realtime
+from qod_magics.spark.realtime import TOO_FEW_SLOTS, not_realtime
 from qod_magics.spark.reason import reason
 from qod_magics.spark.server import REPORTS_KEPT
 from qod_magics.spark.stall import StallDetector
@@ -402,9 +402,10 @@ class Instance:
 
 
 def refuses_realtime(error: BaseException | str) -> bool:
-    """Whether Spark says that real-time mode can't run this plan (or does not know that mode)."""
+    """Whether Spark says that real-time mode can't run this plan (or does not know that mode), or not there: its tasks
+    run all at once, and there are too few slots for them."""
     text = str(error)
-    return "REAL_TIME" in text or "realTime" in text or "real-time" in text.lower()
+    return TOO_FEW_SLOTS in text or "REAL_TIME" in text or "realTime" in text or "real-time" in text.lower()
 
 
 def finds_remains(error: str) -> bool:

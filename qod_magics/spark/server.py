@@ -103,18 +103,23 @@ _CONF: Mapping[str, str] = {
     "spark.sql.debug.maxToStringFields": "8",
 }
 
+#: Task slots of a server, many more than cores: long-running tasks hold one each, and the OS shares the CPU.
+SLOTS = 32
+
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """What a local task manager is started with."""
 
     cpus: frozenset[int] | None = None  #: cores to stay on; None: all
-    slots: int = 32  #: task slots, many more than cores: long-running tasks hold one each and the OS shares the CPU
+    slots: int = SLOTS
     memory: str = "1g"  #: Java heap
     jit: str = "c1"  #: "c1" or "full"
     conf: Mapping[str, str] = field(default_factory=dict)  #: Spark settings on top of ours
 
     def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise SetupError(f"A task manager needs 1 task slot or more, not {self.slots}.")
         if self.jit not in JIT_OPTIONS:
             raise SetupError(f"Unknown JIT mode {self.jit!r}: use one of {', '.join(JIT_OPTIONS)}.")
 
