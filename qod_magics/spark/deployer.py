@@ -14,7 +14,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.deployment import Deployment
+from qod_magics.spark.deployment import Deployment, Prepared
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
@@ -79,7 +79,7 @@ class Deployer:
             stopping = [instance for instance in ran.values() if instance.job.task in ends]
             try:
                 self._stop_for(specs, stopping)
-                gone, new = self._adopt(specs, schemas, change, afresh)
+                gone, new = self._adopt(deployment.prepare(specs, schemas), change, afresh)
                 self._start(new)
             except BaseException:
                 self._go_back(before, ran, stopping)
@@ -109,9 +109,7 @@ class Deployer:
             instance.become(State.STOPPED)
         gather({i.id: partial(self.lifecycle.stop, i, at_batch_end_s) for i in instances}, STEP_S)
 
-    def _adopt(
-        self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any], change: Difference, afresh: set[str]
-    ) -> tuple[set[str], list[Instance]]:
+    def _adopt(self, prepared: Prepared, change: Difference, afresh: set[str]) -> tuple[set[str], list[Instance]]:
         """Take these tasks over: topics that nobody needs any more, and instances to start. A task and its instances
         appear at once: a snapshot is valid at any instant."""
         deployment = self.cluster.deployment
@@ -119,13 +117,13 @@ class Deployer:
             for task in change.stop:
                 self._forget(task)
             known = set(deployment.pipes)
-            gone = deployment.adopt(specs, schemas)
+            gone = deployment.adopt(prepared)
             for name, pipe in deployment.pipes.items():
                 if name not in known:  # rows of a stream that had its name before are none of its
                     self.metrics.history.forget(pipe.topic)
             new = [
                 instance
-                for spec in specs
+                for spec in prepared.specs
                 if spec.id not in change.unchanged
                 for instance in self._instances(spec, spec.id in afresh)
             ]
@@ -182,8 +180,9 @@ class Deployer:
         with self.cluster.lock:
             self.cluster.instances.clear()
             self.cluster.instances.update(ran)
-            with suppress(KafkaError):
-                self.cluster.deployment.restore(before)
+            gone = self.cluster.deployment.restore(before)
+        with suppress(KafkaError):  # what can't be deleted now goes with the session
+            delete_topics(before.kafka, gone)
         for instance in stopped:
             instance.reinstate()
 

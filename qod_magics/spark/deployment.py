@@ -17,7 +17,7 @@ from qod_magics.application.tasks import TaskSpec, sources_of, tasks
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
-from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics, partitions, topic_partitions
+from qod_magics.kafka.topics import create_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
 from qod_magics.spark.inlining import is_inlinable, plan_of
 from qod_magics.spark.pipeline import Feed, Job, Weigh, Workshop, same_columns, schema_of_stream
@@ -45,6 +45,17 @@ class Pipe:
 def feed_of(spec: TaskSpec, head: str) -> str:
     """The name of what a head reads from its topic: its task's, or "head>task" where that has several heads."""
     return spec.id if len(spec.heads) == 1 else f"{head}>{spec.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Tasks that are to run, with what the broker was asked for them."""
+
+    specs: tuple[TaskSpec, ...]
+    schemas: dict[str, Any]  #: by stream
+    pipes: dict[str, Pipe]  #: by name
+    results: dict[str, str]  #: topics of memory sinks, by task
+    opened: dict[str, Account]  #: new books of sources, by feed
 
 
 @dataclass(slots=True)
@@ -129,23 +140,20 @@ class Deployment:
         shallow: dict[str, Any] = {name: dict(getattr(self, name)) for name in _BOOKS}
         return replace(self, **shallow)
 
-    def restore(self, before: Deployment) -> None:
-        """Be as `before` again. Its topics must still be there; those made since are deleted."""
+    def restore(self, before: Deployment) -> set[str]:
+        """Be as `before` again. Its topics must still be there; returns those made since, to be deleted."""
         gone = self.own_topics() - before.own_topics()
         for name in _BOOKS:
             setattr(self, name, dict(getattr(before, name)))
-        delete_topics(self.kafka, gone)
+        return gone
 
     def own_topics(self) -> set[str]:
         """The topics of its streams and memory sinks."""
         return {pipe.topic for pipe in self.pipes.values()} | set(self.results.values())
 
-    def adopt(self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> set[str]:
-        """Make the topics that these tasks need and open their books; returns the topics that nobody needs any more,
-        to be deleted once the tasks run.
-
-        A topic that a stream's task read before, and now another task reads for it, is gone on with.
-        """
+    def prepare(self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> Prepared:
+        """Make the topics that these tasks need, and ask where new books begin. All that asks the broker is here, so
+        that `adopt` can be called under a lock. Raises KafkaError."""
         wanted: dict[str, Pipe] = {}
         for spec in specs:
             for upstream in spec.upstream:
@@ -162,6 +170,22 @@ class Deployment:
         grow_topics(self.kafka, {topic: n for topic, n in topics.items() if there.get(topic, n) < n})
         written = {spec.sink.topic: 1 for spec in specs if isinstance(spec.sink, KafkaTopic)}
         create_topics(self.kafka, topics | {topic: n for topic, n in written.items() if topic not in there})
+        opened = {}
+        for spec in specs:
+            for head, topic in spec.topics.items():
+                if self._known_account(specs, spec, head) is None:
+                    ask = end_offsets if topic.starting == "latest" else beginning_offsets
+                    offsets = ask(self.kafka, [topic.topic], timeout_s=10.0)[topic.topic]
+                    opened[feed_of(spec, head)] = Account(topic.topic, dict(offsets))
+        return Prepared(tuple(specs), dict(schemas), wanted, results, opened)
+
+    def adopt(self, prepared: Prepared) -> set[str]:
+        """Take these tasks over, with their books; returns the topics that nobody needs any more, to be deleted once
+        the tasks run.
+
+        A topic that a stream's task read before, and now another task reads for it, is gone on with.
+        """
+        specs, wanted = prepared.specs, prepared.pipes
         before = self.own_topics()
         accounts: dict[str, Account] = {}
         for name, pipe in wanted.items():
@@ -171,14 +195,14 @@ class Deployment:
             accounts[name] = known_account
         for spec in specs:
             for head in spec.topics:
-                account = self._account_of(specs, spec, head)
+                account = self._known_account(specs, spec, head) or prepared.opened[feed_of(spec, head)]
                 if any(account is other for other in accounts.values()):  # of a stream that several now read
                     account = Account(account.topic, dict(account.position))
                 accounts[feed_of(spec, head)] = account
         self.accounts = accounts
         self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
         self.specs = {spec.id: spec for spec in specs}
-        self.pipes, self.results, self.schemas = wanted, results, dict(schemas)
+        self.pipes, self.results, self.schemas = wanted, prepared.results, prepared.schemas
         return before - self.own_topics()
 
     @property
@@ -212,9 +236,9 @@ class Deployment:
         self.topics_made += 1
         return f"qod.{self.session}.{name}.{self.topics_made}"
 
-    def _account_of(self, specs: Sequence[TaskSpec], spec: TaskSpec, head: str) -> Account:
+    def _known_account(self, specs: Sequence[TaskSpec], spec: TaskSpec, head: str) -> Account | None:
         """The account of a head's topic: its own, or else that of a task which reads the same topic for the same stream
-        and will no longer; where there is none, a new one."""
+        and will no longer; None where there is none."""
         topic = spec.topics[head]
         stay = {feed_of(each, name) for each in specs for name in each.topics}
         names = [feed_of(known, head) for known in self.specs.values() if head in known.topics]
@@ -222,8 +246,7 @@ class Deployment:
             account = self.accounts.get(name)
             if account is not None and account.topic == topic.topic:
                 return account
-        ask = end_offsets if topic.starting == "latest" else beginning_offsets
-        return Account(topic.topic, dict(ask(self.kafka, [topic.topic], timeout_s=10.0)[topic.topic]))
+        return None
 
     def _job(self, spec: TaskSpec, index: int, schemas: Mapping[str, Any], probe: bool = False) -> Job:
         feeds = []

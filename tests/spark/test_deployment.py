@@ -59,23 +59,28 @@ def test_a_source_taken_out_of_its_chain_goes_on_with_its_account() -> None:
     made = running("first")
     new = tasks(application(*made.specs["first"].streams, stream("second", "trips", priority=1)))
     assert new[0].members == ("trips",)
-    assert made._account_of(new, new[0], "trips") is made.accounts["first"]
+    assert made._known_account(new, new[0], "trips") is made.accounts["first"]
 
 
 def test_one_who_reads_the_topic_too_has_an_account_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qod_magics.spark.deployment.end_offsets", lambda *_, **__: {"t": {0: 11}, "u": {0: 5}})
+    module = "qod_magics.spark.deployment"
+    monkeypatch.setattr(f"{module}.end_offsets", lambda *_, **__: {"t": {0: 11}, "u": {0: 5}})
+    monkeypatch.setattr(f"{module}.topic_partitions", lambda *_, **__: {"t": 1, "u": 1})
+    monkeypatch.setattr(f"{module}.grow_topics", lambda *_, **__: None)
+    monkeypatch.setattr(f"{module}.create_topics", lambda *_, **__: None)
     made = running("first")
     new = tasks(
         application(*made.specs["first"].streams, stream("second", "trips", priority=1)), inlinable={"trips": 1}
     )
     assert [spec.members for spec in new] == [("trips", "first"), ("trips", "second")]
-    accounts = [made._account_of(new, spec, "trips") for spec in new]
-    assert accounts[0] is made.accounts["first"]
-    assert accounts[1].position == {0: 11}
+    columns = {name: ROWS for spec in new for name in (*spec.members, spec.id)}
+    opened = made.prepare(new, columns).opened
+    assert made._known_account(new, new[0], "trips") is made.accounts["first"]
+    assert [account.position for account in opened.values()] == [{0: 11}]
     (elsewhere,) = tasks(application(stream("trips", topic="u", priority=1)))
-    assert made._account_of([elsewhere], elsewhere, "trips").position == {0: 5}
+    assert [a.position for a in made.prepare([elsewhere], {"trips": ROWS}).opened.values()] == [{0: 5}]
     (other,) = tasks(application(stream("rides", topic="t", priority=1)))
-    assert made._account_of([other], other, "rides").position == {0: 11}
+    assert [a.position for a in made.prepare([other], {"rides": ROWS}).opened.values()] == [{0: 11}]
 
 
 def test_edges_are_pairs_of_streams() -> None:

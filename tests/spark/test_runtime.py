@@ -141,6 +141,7 @@ def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime, monkeyp
     """The watcher, which starts what waits for a task manager, may come by before the deployment has."""
     specs, started = tasks(application(stream("ticks", priority=1))), []
     monkeypatch.setattr(Deployment, "check", lambda *_: {})
+    monkeypatch.setattr(Deployment, "prepare", lambda *_: SimpleNamespace(specs=specs))
     monkeypatch.setattr(Deployment, "adopt", lambda *_: set())
     monkeypatch.setattr(type(runtime.cluster), "workshop", lambda _: None)
     monkeypatch.setattr(runtime.metrics, "sample", runtime.recovery.recover_lost)
