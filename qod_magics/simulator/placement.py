@@ -27,7 +27,8 @@ def what_is_placed(
     cpu: list[float] = (100.0 * (reports.window_to.cpu - reports.window_from.cpu) / seconds).tolist()
 
     def task(i: int) -> str:
-        return wiring.tasks[wiring.instance_task[i]].id
+        name: str = wiring.tasks[wiring.instance_task[i]].id
+        return name
 
     running = [
         Instance(wiring.instances[i], task(i), machines[int(engine.where[i])].id, 0.0, cpu[i], not ever[i])

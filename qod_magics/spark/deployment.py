@@ -172,11 +172,11 @@ class Deployment:
         create_topics(self.kafka, topics | {topic: n for topic, n in written.items() if topic not in there})
         opened = {}
         for spec in specs:
-            for head, topic in spec.topics.items():
+            for head, source in spec.topics.items():
                 if self._known_account(specs, spec, head) is None:
-                    ask = end_offsets if topic.starting == "latest" else beginning_offsets
-                    offsets = ask(self.kafka, [topic.topic], timeout_s=10.0)[topic.topic]
-                    opened[feed_of(spec, head)] = Account(topic.topic, dict(offsets))
+                    ask = end_offsets if source.starting == "latest" else beginning_offsets
+                    offsets = ask(self.kafka, [source.topic], timeout_s=10.0)[source.topic]
+                    opened[feed_of(spec, head)] = Account(source.topic, dict(offsets))
         return Prepared(tuple(specs), dict(schemas), wanted, results, opened)
 
     def adopt(self, prepared: Prepared) -> set[str]:
