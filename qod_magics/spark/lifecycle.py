@@ -83,12 +83,13 @@ class Lifecycle:
         self,
         instance: Instance,
         source: TaskManager,
-        at_batch_end_s: float = REALTIME_BATCH_S + 1.5,
+        at_batch_end_s: float | None = None,
         kind: str = "move-waits",
     ) -> bool:
         """Stop its run and wait until it has ended, however long that takes. False: it went with its task manager, and
         waits for another. Raises whatever stopping raises."""
-        stopping = begin(lambda: self.stop(instance, at_batch_end_s), f"stopping-{instance.id}")
+        wait_s = REALTIME_BATCH_S + 1.5 if at_batch_end_s is None else at_batch_end_s
+        stopping = begin(lambda: self.stop(instance, wait_s), f"stopping-{instance.id}")
         begun, told = time.monotonic(), False
         while not stopping.done():
             wait((stopping,), 0.25)

@@ -31,6 +31,7 @@ class Recovery:
     def __init__(self, cluster: Cluster, lifecycle: Lifecycle) -> None:
         self.cluster = cluster
         self.lifecycle = lifecycle
+        self._missing: frozenset[str] = frozenset()  #: topics that were missing when last looked at
         self._used_s: dict[TaskManager, tuple[float, float]] = {}  #: silent since, and CPU seconds it had used then
 
     def __repr__(self) -> str:
@@ -59,6 +60,15 @@ class Recovery:
         if refused:
             instance.failures = max(instance.failures - 1, 0)
             instance.retry_at = 0.0
+
+    def restart_readers(self) -> None:
+        """Restart at once what failed for want of a topic that is back, also what was given up."""
+        missing, self._missing = self._missing, frozenset(self.cluster.missing_topics)
+        back = missing - self._missing
+        for instance in self.cluster.all_instances if back else ():
+            if any(feed.topic in back for feed in instance.job.feeds):
+                instance.failures, instance.retry_at = 0, 0.0
+                instance.become(State.BACKING_OFF, of={State.GAVE_UP})
 
     def kill_hung(self) -> None:
         """Kill the local task managers that neither answer nor do anything: stopped by a signal, or deadlocked. What

@@ -326,6 +326,7 @@ class SparkRuntime:
             # a broker that does not answer is reported by `observe`
             answers = self._attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
             self._attempt("restarting what has ended", self.recovery.restart_ended)
+            self._attempt("restarting what lacked a topic", self.recovery.restart_readers)
             self._attempt("finding task managers that hang", self.recovery.kill_hung)
             self._attempt("finding task managers that are lost", self.recovery.recover_lost)
             self._attempt("restarting what failed", self.recovery.retry)

@@ -19,7 +19,7 @@ from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.session.session import Session
 from qod_magics.spark.server import LocalServer
-from qod_magics.spark.timeouts import bounded
+from qod_magics.spark.timeouts import call_within
 from tests.live.standalone import LEAST_BATCH
 
 #: What may be waited for: the tests wait no longer than it takes, and a machine may be busy with something else.
@@ -43,7 +43,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def state(session: Session) -> str:
     """The session's status, the last warnings of its task managers, and those of its broker."""
     try:
-        lines = [bounded(session.status, 10.0, "its status")]
+        lines = [call_within(session.status, 10.0, "its status")]
     except Exception as error:
         lines = [f"its status can't be told: {error}"]
     for manager in session.runtime.task_managers.values():

@@ -140,6 +140,12 @@ def fresh(session: Session, instance: str) -> bool:
     return found is not None and not {"stale", "missing"} & found.extra.keys()
 
 
+def processed(session: Session, feed: str) -> int:
+    """Rows of a feed that were processed, by the last cycle."""
+    cycle = session.last
+    return 0 if cycle is None or cycle.measured is None else cycle.measured.counts[feed].processed
+
+
 def check_nothing_is_lost(session: Session, rows: int) -> None:
     """All rows are in the books of the source, and all that reached the counting query are in its counts, once."""
     found = settled(session, "src", rows, "src>counts")
@@ -316,6 +322,32 @@ def test_a_broker_that_restarts_under_load_loses_nothing(
         check_nothing_is_lost(session, steady.rest())
         eventually(lambda: running(session), what=lambda: f"all run: {events.all}")
         assert not events.of("query-failed", gave_up=True)
+
+
+def test_a_deleted_topic_is_the_matter_of_its_readers_alone(flowing: Counting) -> None:
+    """The others are measured and decided on; its reader is reported, and goes on once the topic is back."""
+    session, topic = flowing.session, new_topic(flowing.session)
+    options = {"topic": topic, "schema": SCHEMA, "starting": "earliest", "sink": "memory"}
+    session.stream("bereft", "SELECT n FROM source", priority=1, min_accuracy=0.1, **options)  # type: ignore[arg-type]
+    try:
+        with Events(session) as events:
+            delete_topics(session.kafka, [topic])
+            assert events.first("topic-missing", topic=topic)["task"] == "bereft"
+            began = ordinal(session)
+            eventually(lambda: ordinal(session) >= began + 3, what="the loop goes on")
+            assert session.last is not None
+            assert session.last.decision is not None
+            assert fresh(session, "src.1")
+            assert f"topic {topic}: " in session.status()
+            books(session)
+            create_topics(session.kafka, {topic: 1})
+            events.first("topic-back", topic=topic)
+            with Steady(session, topic) as steady:
+                eventually(lambda: processed(session, "bereft") > 0, what="its reader goes on")
+                steady.stop()
+            eventually(lambda: running(session), what=session.status)
+    finally:
+        session.stop("bereft")
 
 
 def test_a_frozen_task_manager_holds_nobody_up(flowing: Counting) -> None:

@@ -6,6 +6,7 @@ import inspect
 import re
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,16 @@ from qod_magics.spark import lifecycle, recovery
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.dial import written
 from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.pipeline import Feed
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, soon
+
+
+@pytest.fixture(autouse=True)
+def no_report_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "REALTIME_BATCH_S", -1.5)
+
 
 # -- failures ----------------------------------------------------------------------------------------------------------
 
@@ -143,10 +151,29 @@ def test_what_was_stopped_for_a_deployment_that_failed_runs_again() -> None:
     assert one.state is State.WAITING
 
 
+def test_what_was_given_up_for_want_of_a_topic_starts_when_it_is_back() -> None:
+    home = manager()
+    one, other = instance(home, Query()), instance(home, Query())
+    feed = Feed("T", ("T",), "lost", (0,), {0: 0}, None, False)  # type: ignore[arg-type]
+    one.job = replace(one.job, feeds=(feed,))
+    made = cluster(home, instances=(one,))
+    made.instances["U.1"] = other
+    parts = Parts(made)
+    for each in (one, other):
+        assert each.become(State.GAVE_UP)
+        each.failures = 5
+    made.missing_topics = {"lost": "there is none"}
+    parts.recovery.restart_readers()
+    assert one.state is State.GAVE_UP
+    made.missing_topics = {}
+    parts.recovery.restart_readers()
+    assert (one.state, one.failures, one.retry_at) == (State.BACKING_OFF, 0, 0.0)
+    assert (other.state, other.failures) == (State.GAVE_UP, 5)
+
+
 def moving(monkeypatch: pytest.MonkeyPatch) -> tuple[Instance, TaskManager, Cluster, Query, list[str]]:
     """A query that moves from tm1 to tm2 and does not end, and where it was started."""
     monkeypatch.setattr(lifecycle, "STOP_S", 0.1)
-    monkeypatch.setattr(lifecycle, "REALTIME_BATCH_S", -1.5)  # no report is waited for
     old, new, started = manager("tm1"), manager("tm2"), list[str]()
     query = Query()
     query.gate.clear()
