@@ -11,7 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.topics import said, topic_partitions, unknown
+from qod_magics.kafka.topics import readable_partitions, said, topic_partitions, unknown
 
 #: Topic -> partition -> offset.
 Offsets = dict[str, dict[int, int]]
@@ -76,10 +76,10 @@ def _offsets(
     if not names:
         return {}
     deadline = time.monotonic() + timeout_s
-    there = topic_partitions(kafka, timeout_s=timeout_s)
+    there = readable_partitions(kafka, names, timeout_s=timeout_s)
     absent = [name for name in names if name not in there]
     if absent and problems is None:
-        raise KafkaError(unknown(absent[0], there))
+        raise KafkaError(unknown(absent[0], topic_partitions(kafka, timeout_s=timeout_s)))
     if problems is not None:
         problems.update((name, "the broker has no such topic, or no leader for it") for name in absent)
     names = [name for name in names if name in there]

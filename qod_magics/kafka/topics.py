@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from qod_magics.errors import KafkaError, nearest
@@ -15,6 +15,12 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.properties import Retention
 
 TIMEOUT_S = 15.0
+#: What a broker says of a topic that can't be read now.
+_NOT_THERE = (
+    ClientError.UNKNOWN_TOPIC_OR_PART,
+    ClientError.LEADER_NOT_AVAILABLE,
+    ClientError.TOPIC_EXCEPTION,
+)
 
 
 def create_topics(
@@ -103,6 +109,31 @@ def topic_partitions(kafka: Kafka, *, timeout_s: float = TIMEOUT_S) -> dict[str,
         for name, topic in topics.items()
         if topic.error is None and not name.startswith("__") and all(p.leader >= 0 for p in topic.partitions.values())
     }
+
+
+def readable_partitions(kafka: Kafka, names: Collection[str], *, timeout_s: float = TIMEOUT_S) -> dict[str, int]:
+    """Those of these topics that can be read now, with their numbers of partitions. Of other topics, of which a shared
+    broker may have thousands, nothing is asked.
+
+    Raises:
+        KafkaError: the broker does not answer within `timeout_s` seconds.
+
+    """
+    if not names:
+        return {}
+    found = {}
+    asked = kafka.admin().describe_topics(TopicCollection(sorted(names)), request_timeout=timeout_s)
+    for name, answer in asked.items():
+        try:
+            described = answer.result(timeout_s + 1.0).partitions
+        except (KafkaException, TimeoutError) as error:
+            if isinstance(error, KafkaException) and error.args[0].code() in _NOT_THERE:
+                continue
+            why = said(error) if isinstance(error, KafkaException) else "no answer"
+            raise KafkaError(f"Kafka at {kafka.bootstrap} does not answer: {why}. Is it running?") from error
+        if all(partition.leader is not None and partition.leader.id >= 0 for partition in described):
+            found[name] = len(described)
+    return found
 
 
 def partitions(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> int:

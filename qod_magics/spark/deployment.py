@@ -21,6 +21,7 @@ from qod_magics.kafka.topics import create_topics, grow_topics, partitions, topi
 from qod_magics.spark.books import Account
 from qod_magics.spark.inlining import is_inlinable, plan_of
 from qod_magics.spark.pipeline import Feed, Job, Weigh, Workshop, same_columns, schema_of_stream
+from qod_magics.spark.shedder import taken_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,6 +100,11 @@ class Deployment:
             job = self._job(spec, 0, schemas, probe=True)
             with workshop.result(job) as rows:
                 schemas[spec.id] = rows.schema
+            taken = taken_name(schemas[spec.id].names)
+            if taken is not None:
+                raise ApplicationError(
+                    f"{spec.id!r} makes a column {taken!r}, which load shedding has for itself: give it another name"
+                )
             if spec.key is not None:
                 for upstream in spec.upstream:
                     columns = schema_of_stream(schemas[upstream]).names

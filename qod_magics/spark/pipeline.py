@@ -25,7 +25,7 @@ from qod_magics.spark.dial import DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.inlining import plan_of
 from qod_magics.spark.own_source import SheddingSession
 from qod_magics.spark.pace import MOST_S
-from qod_magics.spark.shedder import WEIGHT, Outlet
+from qod_magics.spark.shedder import WEIGHT, Outlet, taken_name
 from qod_magics.spark.state import keeps_state
 
 if TYPE_CHECKING:
@@ -227,13 +227,20 @@ class Workshop:
         return parsed_schema
 
     def check_schema(self, ddl: str) -> None:
-        """Raises ApplicationError, one line, for DDL that Spark can't read."""
+        """Raises ApplicationError, one line, for DDL that Spark can't read, or that has columns of our names."""
         try:
             with analysis_errors_unprinted():
-                _ = self.spark.range(0).select(F.from_json(F.lit("{}"), ddl)).schema
+                parsed = self.spark.range(0).select(F.from_json(F.lit("{}"), ddl).alias("row")).select("row.*")
+                names = parsed.columns
         except Exception as error:
             raise_unless_connection(error)
             raise ApplicationError(f"the schema {ddl!r} can't be read: {first_line(error)}") from error
+        taken = WEIGHT if WEIGHT in map(str.lower, names) else taken_name(names)
+        if taken is not None:
+            raise ApplicationError(
+                f"the schema {ddl!r} has a column {taken!r}, which load shedding has for itself: leave it out, or read "
+                "the record as it is (no --schema) and parse it under another name"
+            )
 
     def writer(self, job: Job, rows: DataFrame) -> DataStreamWriter:
         """How this job's output leaves: to its streams, or to its sink."""

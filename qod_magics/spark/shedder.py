@@ -11,7 +11,8 @@ needed after it, and both its counts are taken there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ RECORD_HASH = "((xxhash64(topic, partition, offset) & 1048575) * 9.5367431640625
 DRAW = "(shiftrightunsigned(xxhash64(reflect('java.lang.System', 'nanoTime')), 11) * 1.1102230246251565E-16D)"
 #: Guards 1/d where d = 0: no row passes there, but a projection may be evaluated before the filter.
 SMALLEST = 1e-9
+#: Names of the columns that shedders add and take away again; Spark tells columns apart in any case of letters.
+_OWN = re.compile(r"_(u|p|sent|d\d+|r\d+)", re.IGNORECASE)
 
 
 def shed_source(records: DataFrame, keep_sql: str, counted_as: str, replayable: bool = True) -> DataFrame:
@@ -56,6 +59,11 @@ def shed_arrivals(records: DataFrame, accept_sql: str, counted_as: str) -> DataF
     kept = _counted(dialled, counted_as, "_u < _p * _sent")
     weighed = kept.withColumn(WEIGHT, F.expr(f"greatest(_sent, 1.0D / greatest(_p, {SMALLEST}D))"))
     return weighed.drop("_sent", "_u", "_p")
+
+
+def taken_name(columns: Iterable[str]) -> str | None:
+    """The first of these columns whose name a shedder gives to one of its own; None if none has."""
+    return next((name for name in columns if _OWN.fullmatch(name)), None)
 
 
 def _counted(rows: DataFrame, counted_as: str, keep: str) -> DataFrame:

@@ -18,9 +18,16 @@ from qod_magics.errors import KafkaError
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.external import ExternalKafka
-from qod_magics.kafka.offsets import beginning_offsets, end_offsets
+from qod_magics.kafka.offsets import beginning_offsets, end_offsets, known_end_offsets
 from qod_magics.kafka.properties import Retention
-from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics, partitions, topic_partitions
+from qod_magics.kafka.topics import (
+    create_topics,
+    delete_topics,
+    grow_topics,
+    partitions,
+    readable_partitions,
+    topic_partitions,
+)
 
 PATIENCE_S = 60.0
 
@@ -130,6 +137,17 @@ def test_an_unknown_topic_gets_the_nearest_name(broker: EmbeddedBroker) -> None:
     with pytest.raises(KafkaError, match="Did you mean 'taxi-rides'"):
         end_offsets(broker, ["taxi-ridse"])
     assert "taxi-ride" not in topic_partitions(broker), "asking does not create it"
+
+
+def test_offsets_come_beside_topics_that_have_none(broker: EmbeddedBroker) -> None:
+    create_topics(broker, {"present": 2})
+    produce(broker, "present", 3)
+    found, problems = known_end_offsets(broker, ["present", "absent"])
+    assert found == {"present": {0: 3, 1: 0}}
+    assert problems == {"absent": "the broker has no such topic, or no leader for it"}
+    assert readable_partitions(broker, ["present", "absent"]) == {"present": 2}
+    assert readable_partitions(broker, []) == {}
+    assert "absent" not in topic_partitions(broker), "asking does not create it"
 
 
 def test_a_name_that_kafka_refuses_is_told(broker: EmbeddedBroker) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from qod_magics.errors import ApplicationError
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.session import Session
 from qod_magics.spark.inlining import is_inlinable, plan_of
@@ -95,7 +96,7 @@ def test_each_sheds_what_it_reads_by_a_dial_of_its_own(brief: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "narrow"),
+    ("body", "inlinable"),
     [
         ("source.withColumn('half', F.col('zone') / 2).where('half > 1')", True),
         ("source.withWatermark('at', '10 seconds')", True),
@@ -111,13 +112,31 @@ def test_each_sheds_what_it_reads_by_a_dial_of_its_own(brief: Session) -> None:
         ("source.join(spark.range(3), 'id')", False),
     ],
 )
-def test_what_is_narrow(recommending: Session, body: str, narrow: bool) -> None:
+def test_what_is_inlinable(recommending: Session, body: str, inlinable: bool) -> None:
     workshop = recommending.runtime.workshop()
     schema = "id BIGINT, zone INT, at TIMESTAMP"
     records = workshop.spark.readStream.format("rate").load()
     source = records.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).select("row.*")
     found: Any = eval(body, {"source": source, "F": F, "spark": workshop.spark})
-    assert is_inlinable(plan_of(found)) is narrow
+    assert is_inlinable(plan_of(found)) is inlinable
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "name"),
+    [
+        ("id BIGINT, _u INT", "source", "'_u'"),
+        ("id BIGINT, _Weight DOUBLE", "source", "'_weight'"),
+        ("id BIGINT", "source.withColumn('_D0', F.lit(1))", "'_D0'"),
+    ],
+)
+def test_columns_with_names_of_ours_are_refused_in_one_line(
+    recommending: Session, schema: str, body: str, name: str
+) -> None:
+    topic = new_topic(recommending)
+    with pytest.raises(ApplicationError, match=f"column {name}, which load shedding has for itself") as caught:
+        cell(recommending, f"clash --topic {topic} --schema '{schema}' -p 1", body)
+    assert "\n" not in str(caught.value)
+    assert "clash" not in recommending.application
 
 
 def test_rows_that_are_dear_to_make_are_made_once(brief: Session, topic: str) -> None:
