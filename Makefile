@@ -108,6 +108,7 @@ test-browser: jars ## run the tests in JupyterLab and Chromium; pictures of each
 check: $(stamp) ## lint, formatting and types
 	$(python) -m ruff check
 	$(python) -m ruff format --check
+	@mkdir -p build/types && ln -sfn ../../widgets build/types/qod_widgets
 	$(python) -m mypy
 
 .PHONY: format

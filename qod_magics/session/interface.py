@@ -48,6 +48,30 @@ class SessionInterface(Protocol):
         """Move its instances to the others, then end it."""
         ...
 
+    def move(self, instance: str, task_manager: str) -> None:
+        """Move an instance by hand, and wait until it runs there."""
+        ...
+
+    def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
+        """Change the restrictions of a query, from the next cycle on."""
+        ...
+
+    def override(self, name: str, d: float | None) -> None:
+        """Hold a non-drop probability; None gives it back to the controller."""
+        ...
+
+    def set_period(self, seconds: float) -> None:
+        """Decide this often."""
+        ...
+
+    def pause(self) -> None:
+        """Recommend only."""
+        ...
+
+    def resume(self) -> None:
+        """Apply plans again."""
+        ...
+
     def stop(self, name: str) -> None:
         """Stop a stream and forget it."""
         ...
