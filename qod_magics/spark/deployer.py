@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,7 +15,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.deployment import Deployment, Prepared
+from qod_magics.spark.deployment import Deployment, Prepared, feed_of
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
@@ -86,6 +87,40 @@ class Deployer:
                 raise
             with suppress(KafkaError):  # what can't be deleted now goes with the session
                 delete_topics(deployment.kafka, gone)
+
+    def adopt_partitions(self) -> None:
+        """Have the tasks that read a topic read the partitions, too, that were added to it: from their first row. Their
+        instances get other jobs, with which `Mover.restart_outdated` restarts them. While a deployment is under way
+        nothing happens."""
+        if not self._deploying.acquire(blocking=False):
+            return
+        try:
+            with self.cluster.lock:
+                deployment, now = self.cluster.deployment, time.monotonic()
+                for spec in list(deployment.specs.values()):
+                    grown = {}
+                    for head in spec.topics:
+                        name = feed_of(spec, head)
+                        there = len(self.metrics.history.at(deployment.accounts[name].topic, now))
+                        if there > deployment.source_partitions[name]:
+                            grown[name] = there
+                    if grown:
+                        self._read_partitions(spec, grown)
+        finally:
+            self._deploying.release()
+
+    def _read_partitions(self, spec: TaskSpec, grown: Mapping[str, int]) -> None:
+        deployment = self.cluster.deployment
+        deployment.source_partitions |= grown
+        jobs = {job.instance: job for job in deployment.jobs(spec, self._generation[spec.id])}
+        for instance in self.cluster.all_instances:
+            if instance.id in jobs:
+                instance.job = jobs[instance.id]
+        for name, count in grown.items():
+            account = deployment.accounts[name]
+            for partition in range(count):
+                account.first.setdefault(partition, 0)
+            self.cluster.event("partitions-added", task=spec.id, topic=account.topic, partitions=count)
 
     def _afresh(self, change: Difference, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> set[str]:
         """The tasks that start on new checkpoints: new ones, other ones, and those whose input looks different now."""

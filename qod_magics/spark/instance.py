@@ -76,6 +76,7 @@ class Instance:
     run_id: str | None = None
     mode: str | None = None  #: "real-time" or "micro-batch"
     mode_why: str = ""
+    running: Job | None = None  #: what its present run does; another than `job` once that has changed
     facts: PlanFacts | None = None  #: what its plan tells; None: not looked at yet
     meter: Meter = field(default_factory=Meter)
     reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
@@ -226,13 +227,14 @@ class Instance:
         self.unended = None
 
     def _begin(self, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, why: str = "") -> None:
-        trigger = self.job.trigger_s
+        job = self.job  # it may change meanwhile
+        trigger = job.trigger_s
         read = self.facts.read if self.facts is not None else {}
         last: Exception | None = None
         for output_mode in self._output_modes(realtime):
             try:
-                with workshop.result(self.job, None if realtime else MOST_RECORDS, read) as rows:
-                    writer = workshop.writer(self.job, rows)
+                with workshop.result(job, None if realtime else MOST_RECORDS, read) as rows:
+                    writer = workshop.writer(job, rows)
                     writer = writer.queryName(self.id).option("checkpointLocation", self.checkpoint)
                     writer = writer.outputMode(output_mode)
                     if realtime:
@@ -253,7 +255,7 @@ class Instance:
         if self.task_manager is not task_manager:  # it was taken away while the answer was on its way
             begin(query.stop, f"stopping-{self.id}")
             raise TaskManagerError(f"{self.id} was taken away from {task_manager.id} while it started.")
-        self.query = query
+        self.query, self.running = query, job
         self.run_id = str(query.runId)
         self.mode = "real-time" if realtime else "micro-batch"
         self.mode_why = not_realtime(why)

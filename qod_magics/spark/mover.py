@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster import Cluster
@@ -10,6 +11,7 @@ from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, S
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.reason import reason
 from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin
 
 
 class Mover:
@@ -33,6 +35,13 @@ class Mover:
             self.lifecycle.start(instance, manager)
         except Exception as error:
             self.lifecycle.fail_on(instance, manager, reason(error))
+
+    def restart_outdated(self) -> None:
+        """Begin to restart the instances that run another job than they are to, since that has changed."""
+        for instance in self.cluster.all_instances:
+            outdated = instance.running is not None and instance.running is not instance.job
+            if outdated and instance.state is State.RUNNING:
+                begin(partial(self.restart, instance), f"restart-{instance.id}")
 
     def move(self, instance: Instance, target: TaskManager, why: str) -> None:
         """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other.

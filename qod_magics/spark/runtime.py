@@ -325,6 +325,8 @@ class SparkRuntime:
         while not self._ended.wait(WATCH_S):
             # a broker that does not answer is reported by `observe`
             answers = self._attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
+            self._attempt("reading new partitions", self.deployer.adopt_partitions)
+            self._attempt("restarting what is to read them", self.mover.restart_outdated)
             self._attempt("restarting what has ended", self.recovery.restart_ended)
             self._attempt("restarting what lacked a topic", self.recovery.restart_readers)
             self._attempt("finding task managers that hang", self.recovery.kill_hung)

@@ -17,6 +17,7 @@ from qod_magics.core.optional import PACE
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import QodError
+from qod_magics.kafka.topics import grow_topics
 from qod_magics.session.handle import DECLARED
 from qod_magics.session.session import Session
 from qod_magics.spark.collector import Collector
@@ -481,3 +482,25 @@ def test_micro_batches_begin_as_far_apart_as_a_plan_says_and_no_row_is_lost(brie
     assert median(apart) > 2 * max(median(at_once), median(again))
     eventually(lambda: all_read(session, "paced", sent), what=f"{sent} rows in the books")
     assert written(session, "paced") == sent
+
+
+@pytest.mark.parametrize(
+    ("body", "more"), [("source.where('id >= 0')", "-n 1"), ("source.groupBy('zone').count()", "--mode microbatch")]
+)
+def test_partitions_that_are_added_to_a_topic_are_read_from_their_first_row(
+    brief: Session, topic: str, body: str, more: str
+) -> None:
+    session = brief
+    cell(session, f"grown --topic {topic} --schema 'id BIGINT, zone INT' --starting earliest -p 1 {more}", body)
+    produce(session, topic, ({"id": i, "zone": 1} for i in range(50)))
+    eventually(lambda: all_read(session, "grown", 50), what="the rows of the one partition")
+    grow_topics(session.kafka, {topic: 3})
+    produce(session, topic, ({"id": i, "zone": i % 3} for i in range(90)), 3)
+    eventually(lambda: all_read(session, "grown", 140), what="the rows of the new ones")
+    (one,) = instances(session, "grown")
+    assert one.running is one.job
+    assert one.job.feeds[0].partitions == (0, 1, 2)
+    assert one.failures == 0
+    books = count(session, "grown")
+    assert (books.processed + books.unreported, books.dropped, books.waiting) == (140, 0, 0)
+    session.stop("grown")
