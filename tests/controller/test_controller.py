@@ -11,7 +11,7 @@ from qod_magics.core.actions import AddNode, Move, Scale, Stop
 from qod_magics.core.plan import Plan
 from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.runtime import Event
-from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 from qod_magics.errors import LostError, UsageProblem
 from qod_magics.policies.stream_economics import StreamEconomics
 from tests.controller.scripted import FixedPolicy, Takes, bench, chain, place, seen
@@ -275,6 +275,14 @@ def test_a_paused_controller_recommends():
 
 
 # ---- recording
+
+
+def test_snapshots_say_when_they_were_measured_also_when_they_are_read_again():
+    b = bench()
+    first, second = (cycle.snapshot for cycle in b.cycles(2))
+    assert second.at_s - first.at_s == pytest.approx(5.0)
+    assert snapshot_from_json(json.loads(json.dumps(snapshot_to_json(second)))).at_s == second.at_s
+    assert snapshot_from_json(snapshot_to_json(chain())).at_s is None  # as in older recordings
 
 
 @pytest.fixture
