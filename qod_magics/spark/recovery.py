@@ -86,7 +86,7 @@ class Recovery:
             silent_s = now - since
             if silent_s < HUNG_S:
                 continue
-            if used_s - begun[1] > AT_WORK * silent_s:  # it is at work: look again after as long
+            if used_s - begun[1] > AT_WORK * silent_s:  # it is at work: check again after as long
                 self._used_s[manager] = (since, used_s)
                 continue
             self._used_s.pop(manager)

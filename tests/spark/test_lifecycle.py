@@ -244,7 +244,7 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
 
 
 def silent(monkeypatch: pytest.MonkeyPatch, used_s: list[float]) -> tuple[Parts, list[str]]:
-    """A task manager that has been silent for long; its processes have used so many CPU seconds, look by look."""
+    """A task manager that has not answered for long; CPU seconds of its processes, one value for each check."""
     home, killed = manager("tm1"), list[str]()
     home.silent_since = time.monotonic() - 2 * recovery.HUNG_S
     monkeypatch.setattr(home, "used_s", lambda: used_s.pop(0))
