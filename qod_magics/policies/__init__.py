@@ -5,6 +5,8 @@ object, called without arguments, makes one:
 
     [project.entry-points."qod_magics.policies"]
     my-policy = "my_package.policy:MyPolicy"
+
+It needs a `name` and `decide`; it may `learn`, `place` instances and `explain` itself, too (`core.policy`).
 """
 
 from __future__ import annotations
