@@ -40,7 +40,8 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     changed = [t for t in differing(desired, wanted) if abs(wanted[t] - desired[t]) > WORTH_SAYING]
     moves = decision.accepted.moves
     rows = {each.id: each for each in decision.snapshot.instances} if moves else {}
-    going = [move for move in moves if move.to != rows[move.instance].task_manager]
+    # a recorded plan may name what is not there: it was refused then
+    going = [move for move in moves if move.instance in rows and move.to != rows[move.instance].task_manager]
     starved = frozenset(plan.starved)
     entries: list[Entry] = []
     if changed:

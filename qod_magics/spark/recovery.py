@@ -32,7 +32,8 @@ class Recovery:
         self.cluster = cluster
         self.lifecycle = lifecycle
         self._missing: frozenset[str] = frozenset()  #: topics that were missing when last looked at
-        self._used_s: dict[TaskManager, tuple[float, float]] = {}  #: silent since, and CPU seconds it had used then
+        #: of silent task managers: since when, when last measured, and CPU seconds used by then
+        self._used_s: dict[TaskManager, tuple[float, float, float]] = {}
 
     def __repr__(self) -> str:
         return f"recovery of {len(self.cluster.instances)} instances"
@@ -81,16 +82,16 @@ class Recovery:
                 continue
             begun = self._used_s.get(manager)
             if begun is None or begun[0] != since:
-                self._used_s[manager] = (since, used_s)
+                self._used_s[manager] = (since, now, used_s)
                 continue
-            silent_s = now - since
-            if silent_s < HUNG_S:
+            measured_s = now - begun[1]
+            if measured_s < HUNG_S:
                 continue
-            if used_s - begun[1] > AT_WORK * silent_s:  # it is at work: check again after as long
-                self._used_s[manager] = (since, used_s)
+            if used_s - begun[2] > AT_WORK * measured_s:  # it is at work: measured again over as long
+                self._used_s[manager] = (since, now, used_s)
                 continue
             self._used_s.pop(manager)
-            why = f"it has not answered for {silent_s:.0f} s and did nothing: killed"
+            why = f"it has not answered for {now - since:.0f} s and did nothing: killed"
             self.cluster.event("task-manager-hung", task_manager=manager.id, why=why)
             begin(manager.kill, f"killing-{manager.id}")
 

@@ -6,8 +6,10 @@ import inspect
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -243,32 +245,45 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
 # -- task managers that hang ------------------------------------------------------------------------------------------
 
 
-def silent(monkeypatch: pytest.MonkeyPatch, used_s: list[float]) -> tuple[Parts, list[str]]:
-    """A task manager that has not answered for long; CPU seconds of its processes, one value for each check."""
-    home, killed = manager("tm1"), list[str]()
-    home.silent_since = time.monotonic() - 2 * recovery.HUNG_S
-    monkeypatch.setattr(home, "used_s", lambda: used_s.pop(0))
-    monkeypatch.setattr(home, "kill", lambda: killed.append("tm1"))
-    return Parts(cluster(home)), killed
+def silent(monkeypatch: pytest.MonkeyPatch, used_s: Callable[[float], float]) -> tuple[Callable[[float], None], Parts]:
+    """Let seconds pass, with a check each, for a task manager that does not answer; CPU seconds used by then."""
+    home, clock = manager("tm1"), [1000.0]
+    home.silent_since = clock[0]
+    monkeypatch.setattr(home, "used_s", lambda: used_s(clock[0] - 1000.0))
+    monkeypatch.setattr(home, "kill", lambda: None)
+    monkeypatch.setattr(recovery, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    parts = Parts(cluster(home))
+
+    def wait(seconds: float) -> None:
+        for _ in range(round(seconds)):
+            clock[0] += 1.0
+            parts.recovery.kill_hung()
+
+    return wait, parts
 
 
 def test_a_task_manager_that_neither_answers_nor_works_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts, killed = silent(monkeypatch, [7.0, 7.1])
-    parts.recovery.kill_hung()
-    assert killed == []
-    parts.recovery.kill_hung()
-    soon(lambda: killed == ["tm1"])
+    wait, parts = silent(monkeypatch, lambda at: 7.0)
+    wait(recovery.HUNG_S)
+    assert parts.cluster.events == []
+    wait(2)
     (event,) = parts.cluster.events
     assert (event.kind, event.detail["task_manager"]) == ("task-manager-hung", "tm1")
 
 
 def test_one_that_is_only_busy_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    used_s = [7.0 + 30.0 * look for look in range(5)]
-    parts, killed = silent(monkeypatch, used_s)
-    for _ in range(5):
-        parts.recovery.kill_hung()
-    assert killed == []
+    """However little it gets done in one of the seconds."""
+    wait, parts = silent(monkeypatch, lambda at: 0.3 * at)
+    wait(5 * recovery.HUNG_S)
     assert parts.cluster.events == []
+
+
+def test_one_that_hangs_after_it_was_busy_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, parts = silent(monkeypatch, lambda at: min(at, 40.0))
+    wait(3 * recovery.HUNG_S)
+    assert [event.kind for event in parts.cluster.events][:1] == []
+    wait(recovery.HUNG_S)
+    assert [event.kind for event in parts.cluster.events][:1] == ["task-manager-hung"]
 
 
 def test_placing_and_building_plans_prefer_those_that_answer() -> None:
