@@ -127,22 +127,27 @@ class Guard:
 
     def kill(self) -> None:
         """Kill the command and its descendants now."""
-        self.signal_all(getattr(signal, "SIGKILL", signal.SIGTERM))
+        killing = getattr(signal, "SIGKILL", signal.SIGTERM)
+        self.signal_all(killing)
+        self.signal_all(killing)  # what was started between the listing and the signal
 
     def signal_all(self, number: int) -> None:
-        """Send a signal to the command, its group and its session."""
+        """Send a signal to the command's group and to those that are in its session by now, and to none twice.
+
+        Who is there is listed first: on being asked to end, the command may start a process that cleans up.
+        """
         assert self.process is not None
         pid = self.process.pid
         if os.name != "posix":
             self.process.terminate()
             return
+        # Spark's Python workers leave the group but not the session.
+        apart = [member for member in session_members(pid) if group_of(member) != pid]
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
-        # Spark's Python workers leave the group but not the session.
-        for member in session_members(pid):
-            if member != pid:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(member, number)
+        for member in apart:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(member, number)
 
     def remove(self) -> None:
         """Remove the directories; what is still being written there may need a second try."""
@@ -175,6 +180,14 @@ def session_members(session: int) -> list[int]:
             if os.getsid(pid) == session:
                 members.append(pid)
     return members
+
+
+def group_of(pid: int) -> int | None:
+    """The process group of a process; None once it has ended."""
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None
 
 
 def every_process() -> list[int]:

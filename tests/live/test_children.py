@@ -142,6 +142,20 @@ def test_stop_asks_first(directory: Path) -> None:
     directory.rmdir()
 
 
+def test_what_a_command_starts_to_clean_up_is_left_to_finish(directory: Path) -> None:
+    # while the processes of this machine are listed, which takes some hundredths of a second, the trap has begun
+    script = f"trap 'sleep 1; touch {directory}/cleaned; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    child = Child(["bash", "-c", script], log_path=directory / "log")
+    assert eventually(lambda: child.tail() == "ready")
+    child.end(timeout_s=60)
+    assert (directory / "cleaned").exists()
+    assert child.returncode == 0
+    child.stop()
+    (directory / "cleaned").unlink()
+    (directory / "log").unlink()
+    directory.rmdir()
+
+
 def test_stop_kills_what_does_not_listen(directory: Path) -> None:
     script = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     child = Child(["bash", "-c", script], log_path=directory / "log", remove=[directory])
