@@ -49,9 +49,15 @@ BACK = 8
 #: What may be in use of a task manager's cores, by those that plans may use: a tenth is kept back for what else the
 #: machine does, and rows begin to wait when some 95 % of all cores are in use.
 IN_USE = 1.05
-#: In real-time mode trust rises by this part of what is idle of that. Micro-batches use what is left whenever there is
-#: some, so that idle cores say nothing of them.
+#: In real-time mode trust rises by this part of what is idle of that, and falls by this part of what is used beyond it
+#: while rows wait for longer than `BRIEF_S`. Micro-batches use what is left whenever there is some, so that idle cores
+#: say nothing of them.
 OF_IDLE = 0.5
+#: Seconds of input that wait where a core has time left: rows on their way.
+BRIEF_S = 0.25
+#: Tasks hold a task manager's cores themselves if they use this share of those that plans may use. A neighbour that
+#: takes all that they leave would have them give way for ever.
+OURS = 0.6
 #: Cycles after a fall before the next one, unless twice as much waits as may: what a plan does shows in the one after.
 HOLD = 2
 #: Trust rises only while its tasks use this share of what it lets them have: nothing else holds them back then.
@@ -99,7 +105,9 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     hosted: dict[str, set[str]] = {manager.id: set() for manager in snapshot.task_managers}
     batching = dict.fromkeys(hosted, 0)
     newest = dict.fromkeys(hosted, 0.0)
+    own = dict.fromkeys(hosted, 0.0)
     for instance in snapshot.instances:
+        own[instance.task_manager] += instance.cpu
         hosted[instance.task_manager].add(instance.task)
         batching[instance.task_manager] += BATCH_RATE.of(instance) is not None
         if (window := window_of(instance)) is not None:
@@ -132,6 +140,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             limit_s=limit_s,
             rest_s=rests_s,
             idle=inf if BATCH_TIME.of(manager) is not None else _idle(manager),
+            overuse=0.0 if BATCH_TIME.of(manager) is not None else _overuse(manager, own[manager.id]),
             at_minimum=all((measured.accuracy.get(task) or 0.0) <= least[task] for task in tasks),
         )
         paced = 0
@@ -158,6 +167,7 @@ def after(
     limit_s: float,
     rest_s: float = REST_S,
     idle: float = inf,
+    overuse: float = 0.0,
     at_minimum: bool = False,
 ) -> Trust:
     """One cycle later.
@@ -172,6 +182,7 @@ def after(
         limit_s: seconds of input that may wait while it is open.
         rest_s: seconds of input that are the ordinary rest between two batches.
         idle: share of what may be in use of its cores that is not; infinite where that says nothing.
+        overuse: share by which its tasks use more of its cores than may be in use.
         at_minimum: whether all of its queries run at their minimums: trust could not have them shed more.
 
     """
@@ -189,6 +200,8 @@ def after(
         if same.hold > 0 and waiting_s <= 2.0 * limit_s:
             return same
         return replace(same, factor=max(factor * DOWN, LEAST), ceiling=factor, rises=0, hold=HOLD)
+    if overuse > 0.0 and sheds and waiting_s > BRIEF_S and not at_minimum:
+        return replace(same, factor=max(factor * (1.0 - OF_IDLE * overuse), LEAST), ceiling=factor, rises=0)
     if waiting_s > rest_s or (waiting_s > rest_s / 2 and waiting_s > before.waiting_s):
         return same
     if sheds:
@@ -254,6 +267,14 @@ def _needed(
 def _idle(manager: TaskManager) -> float:
     """Share of what may be in use of its cores that is not, at least 0."""
     return max(1.0 - manager.cpu / max(IN_USE * 100.0 * manager.cores, 1e-9), 0.0)
+
+
+def _overuse(manager: TaskManager, own: float) -> float:
+    """Share by which more of its cores is in use than may be, at least 0; 0 where its tasks, which use `own` % of one
+    core, are not what uses them."""
+    if own < OURS * 100.0 * manager.cores:
+        return 0.0
+    return max(manager.cpu / max(IN_USE * 100.0 * manager.cores, 1e-9) - 1.0, 0.0)
 
 
 def _beyond_noise(cost: float) -> float:
