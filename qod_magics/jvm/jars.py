@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from qod_magics.errors import SetupError
+from qod_magics.jvm.checksums import released
 from qod_magics.machine.cache import cache_dir, locked
 
 #: The pyspark release that this package is built on, and the ones that it accepts (first included, last excluded).
@@ -40,12 +41,14 @@ class JarSet:
     """Jars that are used together.
 
     `choices` are lists of Maven coordinates (group:artifact:version): the first list of which everything is published
-    is taken. `only` keeps these artifact names of what was resolved; empty keeps all.
+    is taken. `only` keeps these artifact names of what was resolved; empty keeps all. `checksums` are SHA-256 by file
+    name: a jar with another one is refused, and one without is never taken from Maven's own store.
     """
 
     name: str
     choices: tuple[tuple[str, ...], ...]
     only: frozenset[str] = frozenset()
+    checksums: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def directory(self) -> Path:
@@ -69,7 +72,7 @@ def connector_set(spark_version: str | None = None) -> JarSet:
         f"org.apache.commons:commons-pool2:{COMMONS_POOL_VERSION}",
     )
     beside_spark = {_CONNECTOR.split(":")[1], _TOKEN_PROVIDER.split(":")[1], "kafka-clients", "commons-pool2"}
-    return JarSet(f"connector-{spark}", ((f"{_CONNECTOR}:{spark}",), tested), frozenset(beside_spark))
+    return JarSet(f"connector-{spark}", ((f"{_CONNECTOR}:{spark}",), tested), frozenset(beside_spark), released())
 
 
 def broker_set() -> JarSet:
@@ -78,7 +81,7 @@ def broker_set() -> JarSet:
         f"org.apache.kafka:kafka_{SCALA_VERSION}:{KAFKA_VERSION}",
         f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}",
     )
-    return JarSet(f"broker-{KAFKA_VERSION}", (coordinates,))
+    return JarSet(f"broker-{KAFKA_VERSION}", (coordinates,), checksums=released())
 
 
 def connector_jars(spark_version: str | None = None, *, progress: bool = True) -> list[Path]:
@@ -139,7 +142,9 @@ def _fill(jars: JarSet, progress: bool) -> None:
     _remove_stale()
     made = Path(tempfile.mkdtemp(prefix=f".{jars.name}-", dir=jars.directory.parent))
     try:
-        for file in _first_published(jars.choices, lambda c: download(c, jars.name, jars.only, progress), NotPublished):
+        for file in _first_published(
+            jars.choices, lambda c: download(c, jars.name, jars.only, jars.checksums, progress), NotPublished
+        ):
             shutil.copyfile(file, made / file.name)
         made.chmod(0o755)
         made.rename(jars.directory)

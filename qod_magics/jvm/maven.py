@@ -11,9 +11,10 @@ import logging
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import requests
@@ -23,6 +24,7 @@ from jgo.parse import Coordinate
 from jgo.util import http
 
 from qod_magics.errors import SetupError
+from qod_magics.jvm.checksums import sha256
 from qod_magics.jvm.repositories import local_repository, remote_repositories
 from qod_magics.machine.cache import cache_dir
 
@@ -38,26 +40,33 @@ class NotPublished(SetupError):
 
 
 def download(
-    coordinates: tuple[str, ...], name: str, only: frozenset[str] = frozenset(), progress: bool = True
+    coordinates: tuple[str, ...],
+    name: str,
+    only: frozenset[str] = frozenset(),
+    checksums: Mapping[str, str] = MappingProxyType({}),
+    progress: bool = True,
 ) -> list[Path]:
     """The jars of these coordinates (group:artifact:version) and of all that they need at run time.
 
     Of these, the artifacts named in `only`; an empty set means all. Files that Maven has on this machine already are
-    used where they are whole. `name` is what the progress bar says.
+    used where they are whole and have the SHA-256 that `checksums` gives for their name. `name` is what the progress
+    bar says.
 
     Raises:
         NotPublished: a repository answered and none has the artifact.
-        SetupError: a repository can't be reached, or sent something broken.
+        SetupError: a repository can't be reached, or sent something broken or with another SHA-256.
 
     """
     with _Bar(name, progress) as bar:
         try:
-            return _download(coordinates, only, bar, [local_repository()])
+            return _download(coordinates, only, checksums, bar, [local_repository()])
         except _Broken:
-            return _download(coordinates, only, bar, [])
+            return _download(coordinates, only, checksums, bar, [])
 
 
-def _download(coordinates: tuple[str, ...], only: frozenset[str], bar: _Bar, local: list[Path]) -> list[Path]:
+def _download(
+    coordinates: tuple[str, ...], only: frozenset[str], checksums: Mapping[str, str], bar: _Bar, local: list[Path]
+) -> list[Path]:
     remote = remote_repositories()
     context = MavenContext(
         resolver=_Resolver(bar), repo_cache=cache_dir() / "maven", local_repos=local, remote_repos=remote, timeout=30
@@ -85,13 +94,26 @@ def _download(coordinates: tuple[str, ...], only: frozenset[str], bar: _Bar, loc
             if local:
                 raise _Broken(str(file))
             raise SetupError(f"{file} is not a jar: delete it and try again.")
+        _check(file, checksums.get(file.name), is_local=any(store in file.parents for store in local))
         files.append(file)
         bar.advance(artifact.artifactId)
     return files
 
 
 class _Broken(Exception):
-    """A file of Maven's own store is not whole."""
+    """A file of Maven's own store is not whole, or may be another's."""
+
+
+def _check(file: Path, released: str | None, *, is_local: bool) -> None:
+    found = None if released is None else sha256(file)
+    if is_local and (released is None or found != released):
+        raise _Broken(f"{file} has SHA-256 {found}, released was {released}")
+    if found != released:
+        file.unlink(missing_ok=True)
+        raise SetupError(
+            f"{file.name} has SHA-256 {found}, but this version of qod_magics was released with {released}: the "
+            "repository, its mirror or a proxy sends another file. Name another one in QOD_MAVEN_REPOSITORY."
+        )
 
 
 class _Resolver(PythonResolver):

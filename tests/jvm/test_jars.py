@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qod_magics.errors import SetupError
+from qod_magics.jvm.checksums import released, sha256
 from qod_magics.jvm.jars import (
     KAFKA_VERSION,
     SPARK_SUPPORTED,
@@ -143,12 +146,42 @@ def test_a_cut_jar_in_mavens_own_store_is_not_taken(repository: Repository, tmp_
     assert stored.read_bytes() == repository.files[APP_JAR][:1000], "Maven's store is read only"
 
 
-def test_a_whole_jar_in_mavens_own_store_is_taken(repository: Repository, tmp_path: Path) -> None:
+def checked(repository: Repository) -> JarSet:
+    """APP with the checksum of its jar."""
+    return replace(APP, checksums={"app-1.0.jar": hashlib.sha256(repository.files[APP_JAR]).hexdigest()})
+
+
+def test_a_released_jar_in_mavens_own_store_is_taken(repository: Repository, tmp_path: Path) -> None:
     stored = tmp_path / "m2" / APP_JAR.lstrip("/")
     stored.parent.mkdir(parents=True)
     stored.write_bytes(repository.files[APP_JAR])
-    assert len(resolve(APP, progress=False)) == 3
+    assert len(resolve(checked(repository), progress=False)) == 3
     assert repository.asked[APP_JAR] == 0
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["other", "unknown"])
+def test_another_jar_in_mavens_own_store_is_not_taken(repository: Repository, tmp_path: Path, known: bool) -> None:
+    stored = tmp_path / "m2" / APP_JAR.lstrip("/")
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(repository.files["/org/example/base/3.0/base-3.0.jar"])
+    (app, *_) = resolve(checked(repository) if known else APP, progress=False)
+    assert app.read_bytes() == repository.files[APP_JAR]
+
+
+def test_a_repository_that_sends_another_jar_is_refused(repository: Repository, tmp_path: Path) -> None:
+    jars = checked(repository)
+    repository.swap(APP_JAR)
+    with pytest.raises(SetupError, match=r"app-1\.0\.jar has SHA-256 .*released with"):
+        resolve(jars, progress=False)
+    assert jars.cached() is None
+    assert not list((tmp_path / "cache").rglob("app-1.0.jar"))
+
+
+def test_every_jar_of_this_release_has_its_checksum() -> None:
+    for jars in (connector_set(SPARK_VERSION), broker_set()):
+        for file in jars.cached() or []:  # there where `make jars` was run
+            assert jars.checksums.get(file.name) == sha256(file), file
+    assert len(released()) > 40
 
 
 def test_two_processes_at_once_resolve_once(repository: Repository) -> None:
