@@ -117,6 +117,11 @@ class EmbeddedBroker:
         """Options for Spark's source and sink."""
         return {"kafka.bootstrap.servers": self.bootstrap}
 
+    @property
+    def own_topics(self) -> None:
+        """The broker keeps as much of every topic."""
+        return None
+
     def start(self, timeout_s: float = 60.0) -> None:
         """Format and run the broker on free ports and wait until it answers. Does nothing while it runs.
 

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from confluent_kafka.admin import AdminClient
 
+from qod_magics.kafka.properties import Retention
+
 #: Lost connections and retries are told by what fails for them, not printed into the notebook by librdkafka's threads.
 QUIET = {"log_level": 2}
 #: What the admin client still has to say goes here, and nowhere unless a handler is added.
@@ -37,6 +39,11 @@ class Kafka(Protocol):
 
     def spark_options(self) -> dict[str, str]:
         """Options for Spark's Kafka source and sink: Java's names with `kafka.` before, the bootstrap servers too."""
+        ...
+
+    @property
+    def own_topics(self) -> Retention | None:
+        """How much is kept of the topics that a session makes for itself; None: the cluster's own setting."""
         ...
 
 

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.cluster import QUIET, Admin
 from qod_magics.kafka.options import client_options, spark_options
+from qod_magics.kafka.properties import Retention
 
 
 class ExternalKafka:
@@ -57,6 +58,11 @@ class ExternalKafka:
     def spark_options(self) -> dict[str, str]:
         """Options for Spark's source and sink."""
         return {"kafka.bootstrap.servers": self._bootstrap, **self._spark}
+
+    @property
+    def own_topics(self) -> Retention:
+        """A day and 1 GiB of each partition: a session that is killed leaves its topics behind."""
+        return Retention(bytes=1 << 30, seconds=24 * 3600)
 
     def close(self) -> None:
         """Let go of the connection; the cluster itself is not touched."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from confluent_kafka.admin import ConfigResource
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
 from qod_magics.jvm import class_data
@@ -227,6 +228,11 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
         assert session.runtime.workshop().kafka["kafka.max.poll.records"] == "77"
         check_counting(session)
         assert list(tmp_path.glob(f"my cp/{session.id}/**/offsets/0")), list(tmp_path.rglob("*"))
+        (own, *_) = [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
+        asked = ConfigResource(ConfigResource.Type.TOPIC, own)
+        settings = cluster.kafka.admin().describe_configs([asked])[asked].result(30)
+        assert settings["retention.ms"].value == str(24 * 3600 * 1000)
+        assert settings["retention.bytes"].value == str(1 << 30)
     assert [path.name for path in tmp_path.rglob("*")] == ["my cp", "of the user"]
     assert not [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
 
