@@ -29,10 +29,14 @@ class Account:
     def __post_init__(self) -> None:
         self.position = {**self.first, **self.position}
 
-    def take(self, feed: FeedCount) -> None:
+    def take(self, feed: FeedCount) -> float:
         """Enter one finished batch. Rows between the last known position and the batch's start were read in a batch
         whose report was lost (its task manager was killed in between) or deleted by the broker's retention; rows before
-        that position have arrived once more."""
+        that position have arrived once more.
+
+        Returns how many times the batch counted each row: 2.0 for a recipe that reads its input twice, 1.0 where its
+        counts are known to be of one pass.
+        """
         read = 0
         for partition, end in feed.end.items():
             known = self.position.get(partition, self.first.setdefault(partition, 0))
@@ -43,13 +47,15 @@ class Account:
                 self.unreported += start - known
             read += end - start
             self.position[partition] = end
+        times = max((feed.read or 0) / max(read, 1), 1.0)
         feed = feed.counted_once(read)
         if feed.read is None or feed.kept is None:
             self.unreported += read
-            return
+            return 1.0
         self.processed += feed.kept
         self.dropped += feed.read - feed.kept
         self.unreported += read - feed.read
+        return times
 
     def count(self, ends: Mapping[int, int]) -> Count:
         """The books now, given the broker's end offsets. These may have been asked for before the last batch was

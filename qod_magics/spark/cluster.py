@@ -108,10 +108,11 @@ class Cluster:
             names = {feed.topic: feed.name for feed in instance.job.feeds}
             while instance.reported:
                 batch = instance.reported.popleft()
+                times = 1.0  #: that the counts of a first batch, which does not say where it began, hold each row
                 for feed in batch.feeds:
                     account = self.deployment.accounts.get(names.get(feed.topic, ""))
                     if account is not None:
-                        account.take(feed)
+                        times = max(times, account.take(feed))
                     elif not instance.job.feeds:
                         own = self.own_source.setdefault(instance.job.task, [0, 0])
                         own[0] += feed.kept or 0
@@ -119,7 +120,7 @@ class Cluster:
                 for position, name in enumerate(instance.job.outlets):
                     account = self.deployment.accounts.get(name)
                     if account is not None:
-                        account.dropped_before += batch.out - batch.sent.get(str(position), 0)
+                        account.dropped_before += round((batch.out - batch.sent.get(str(position), 0)) / times)
             missed, instance.missed = instance.missed, 0
             if missed and not instance.job.feeds:  # behind Kafka the offsets tell how many rows these were
                 self.event(

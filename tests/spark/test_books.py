@@ -118,8 +118,8 @@ def test_rows_of_a_topic_that_was_made_anew_arrive_beside_those_of_the_first() -
 
 def test_a_batch_that_was_evaluated_twice_is_entered_once() -> None:
     account = Account("t", {0: 10})
-    account.take(FeedCount("t", None, {0: 20}, 20, 10))
-    account.take(FeedCount("t", {0: 20}, {0: 22}, 6, 6))
+    assert account.take(FeedCount("t", None, {0: 20}, 20, 10)) == 2.0
+    assert account.take(FeedCount("t", {0: 20}, {0: 22}, 6, 6)) == 3.0
     assert account.count({0: 22}) == Count(arrived=12, processed=7, dropped=5, waiting=0, unreported=0)
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from qod_magics.spark.books import Account
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.pipeline import Feed
+from qod_magics.spark.progress import FeedCount
 from qod_magics.spark.server import REPORTS_KEPT
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin
+from tests.spark.batches import batch
 from tests.spark.stand_ins import Parts, cluster, instance, manager, soon
 
 
@@ -223,3 +228,21 @@ def test_batches_whose_reports_are_gone_are_told_of(watched: Watched) -> None:
     watched.parts.collector.poll(watched.home)
     assert told() == [2, 34]
     assert watched.booked == [14 * 6, 14 * 4]
+
+
+def test_a_first_batch_that_read_its_input_twice_drops_no_row_twice_at_its_sending_end() -> None:
+    """It does not say where it began; the books know."""
+    home = manager()
+    feed = Feed("trips", ("trips",), "trips-topic", (0,), {0: 0}, None, stream=False)
+    job = replace(instance(home).job, feeds=(feed,), outlets=("trips>fares",))
+    one = instance(home)
+    one.job = job
+    made = cluster(home, instances=(one,))
+    made.deployment.accounts.update({name: Account(name, {0: 0}) for name in ("trips", "trips>fares")})
+    twice = FeedCount("trips-topic", None, {0: 10}, read=20, kept=12)
+    one.reported.append(batch(0, 0.0, 1.0, feeds=(twice,), out=12, sent={"0": 4}))
+    once = FeedCount("trips-topic", {0: 10}, {0: 20}, read=10, kept=6)
+    one.reported.append(batch(1, 1.0, 2.0, feeds=(once,), out=6, sent={"0": 2}))
+    made.take(one)
+    assert made.deployment.accounts["trips"].dropped == 8
+    assert made.deployment.accounts["trips>fares"].dropped_before == 8
