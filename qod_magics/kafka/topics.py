@@ -64,7 +64,8 @@ def create_topics(
 
 
 def grow_topics(kafka: Kafka, topics: Mapping[str, int], *, timeout_s: float = TIMEOUT_S) -> None:
-    """Give these topics more partitions (name -> how many in all) and wait until they are there.
+    """Give these topics more partitions (name -> how many in all) and wait until they are there. One that has as many or
+    more is left as it is.
 
     Raises:
         KafkaError: the broker refuses or does not answer.
@@ -75,7 +76,12 @@ def grow_topics(kafka: Kafka, topics: Mapping[str, int], *, timeout_s: float = T
     new = [NewPartitions(name, count) for name, count in topics.items()]
     asked = kafka.admin().create_partitions(new, operation_timeout=timeout_s, request_timeout=timeout_s)
     _settle(asked, "grow", unless=ClientError.INVALID_PARTITIONS)
-    _wait(lambda: topics.items() <= topic_partitions(kafka, timeout_s=timeout_s).items(), topics, "grow", timeout_s)
+
+    def have_grown() -> bool:
+        there = topic_partitions(kafka, timeout_s=timeout_s)
+        return all(there.get(name, 0) >= count for name, count in topics.items())
+
+    _wait(have_grown, topics, "grow", timeout_s)
 
 
 def delete_topics(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = TIMEOUT_S) -> None:

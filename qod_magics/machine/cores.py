@@ -64,7 +64,7 @@ def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | No
         raise UsageProblem(f"a task manager of {cores} cores: {_has(every)}, take 1 or more of them")
     free = [cpu for cpu in every if cpu not in taken]
     count = cores or max(len(free), 1)
-    return frozenset((free + every[::-1])[:count])
+    return frozenset((free + [cpu for cpu in reversed(every) if cpu not in free])[:count])
 
 
 def _has(usable: Collection[int]) -> str:

@@ -113,8 +113,8 @@ def test_topics_are_made_once_and_deleted_at_will(broker: EmbeddedBroker) -> Non
 def test_a_topic_grows_and_keeps_its_rows(broker: EmbeddedBroker) -> None:
     create_topics(broker, {"growing": 1})
     produce(broker, "growing", 3)
-    grow_topics(broker, {"growing": 3})
-    grow_topics(broker, {"growing": 3})
+    for wanted in (3, 3, 2):
+        grow_topics(broker, {"growing": wanted})
     assert end_offsets(broker, ["growing"]) == {"growing": {0: 3, 1: 0, 2: 0}}
 
 

@@ -25,6 +25,7 @@ def test_one_more_gets_free_cores_first_then_the_last_ones():
     assert cores.free_cores(None, {0, 1}) == frozenset({2, 5})
     assert cores.free_cores(1, {0, 1, 2, 5}) == frozenset({5})
     assert cores.free_cores(None, {0, 1, 2, 5}) == frozenset({5})
+    assert cores.free_cores(2, {0, 1, 2}) == frozenset({2, 5})
 
 
 @pytest.mark.parametrize("ask", [lambda: cores.core_sets(1, 5), lambda: cores.core_sets(1, 0)])
