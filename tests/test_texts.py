@@ -39,7 +39,7 @@ def simulated():
 def recorded():
     replay = qod_magics.replay(Path(__file__).parents[1] / "notebooks" / "data" / "taxi_drives.jsonl")
     replay.dashboard()
-    return [replay, replay.dashboard(), replay.what_if("TDSnk1", min_accuracy=0.5), verdict(tuple(replay.lines), None)]
+    return [replay, replay.dashboard(), replay.what_if("TDSnk1", min_accuracy=0.5), verdict(replay.records, None)]
 
 
 @pytest.mark.parametrize(

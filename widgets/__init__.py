@@ -1,4 +1,4 @@
-"""Views of recordings and snapshots. They know plans and snapshots, and neither Spark nor Kafka.
+"""The dashboard and its controls. They show plain JSON and know nothing of the package that makes it.
 
-Importing the package is cheap: what draws (Altair, pandas) is loaded with the module that needs it.
+Importing the package is cheap: what draws is loaded with the module that needs it.
 """

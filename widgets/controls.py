@@ -360,7 +360,7 @@ def _share(value: float, look: Mapping[str, Any], **more: Any) -> ipw.FloatSlide
 
 def replay_controls(replay: Any) -> ipw.VBox:
     """The dashboard of a recording, a slider through its time, and what the policy would have done instead."""
-    length = len(replay.lines) - 1
+    length = len(replay.records) - 1
     slider = ipw.IntSlider(replay.position, min=0, max=max(length, 1), **labelled("cycle", width_px=460))
     play = ipw.ToggleButton(
         False, description="play", icon="play", tooltip="play the recording from here", layout={"width": "90px"}
@@ -411,7 +411,8 @@ def what_if(replay: Any) -> ipw.VBox:
         except Exception as error:
             answer.value = f"<p>{html.escape(' '.join(str(error).splitlines()))}</p>"
             return
-        answer.value = plan_table(replay.line["plan"], plan)
+        moves = [(move.instance, move.to) for move in plan.moves]
+        answer.value = plan_table(replay.record.plan.desired, plan.desired, moves, plan.starved)
 
     def other(_: Any) -> None:
         chosen = queries[query.value]
@@ -425,16 +426,18 @@ def what_if(replay: Any) -> ipw.VBox:
     return ipw.VBox([row(query, minimum, priority), answer])
 
 
-def plan_table(recorded: Mapping[str, Any], plan: Any) -> str:
-    """HTML: the accuracies that were planned, and those of `plan`; what differs is marked."""
-    rows = "".join(_plan_row(task, recorded["desired"].get(task), now) for task, now in plan.desired.items())
-    moves = [(move.instance, move.to) for move in plan.moves]
+def plan_table(
+    before: Mapping[str, float], now: Mapping[str, float], moves: Iterable[tuple[str, str]], starved: Iterable[str]
+) -> str:
+    """HTML: by task the accuracies that were planned and those of another plan, with its moves (instance, target) and
+    the task managers that it starves; what differs is marked."""
+    rows = "".join(_plan_row(task, before.get(task), accuracy) for task, accuracy in now.items())
     shown = ", ".join(f"{name} to {where}" for name, where in moves) or "none"
-    starved = ", ".join(plan.starved) or "none"
+    short = ", ".join(starved) or "none"
     head = "".join(f"<th scope='col'>{name}</th>" for name in ("task", "was planned", "what if"))
     return (
         f"<div class='qod-plan' role='status'><table><caption>Desired accuracy</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{rows}</tbody></table><p>moves: {html.escape(shown)}; starved: {html.escape(starved)}</p></div>"
+        f"<tbody>{rows}</tbody></table><p>moves: {html.escape(shown)}; starved: {html.escape(short)}</p></div>"
     )
 
 

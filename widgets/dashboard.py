@@ -7,6 +7,7 @@ somebody looks. Everything that the browser needs is in its code: nothing is loa
 from __future__ import annotations
 
 import hashlib
+import os
 import queue
 import threading
 import time
@@ -19,10 +20,9 @@ from typing import Any
 
 import anywidget
 import traitlets
+from platformdirs import user_cache_dir
 
-from qod_magics.machine.cache import cache_dir
 from qod_widgets.live_charts import specs
-from qod_widgets.state import Frame
 
 STATIC = Path(__file__).parent / "static"
 HISTORY_S = 600.0  #: that the charts reach back
@@ -30,13 +30,16 @@ MOST_FRAMES = 3000
 LEAST_PAUSE_S = 0.25  #: between two messages
 LOG_LENGTH = 60
 
+Frame = dict[str, Any]  #: one cycle, as JSON
+
 
 @cache
 def bundle() -> str:
     """The widget's code with Vega in it; made once and kept in the user's cache."""
     source = (STATIC / "dashboard.js").read_text("utf-8")
     name = hashlib.sha256(f"{version('vl-convert-python')}\n{source}".encode()).hexdigest()[:16]
-    path = cache_dir() / "widgets" / f"dashboard-{name}.js"
+    cache_dir = os.environ.get("QOD_CACHE") or user_cache_dir("qod_magics", appauthor=False)
+    path = Path(cache_dir).expanduser() / "widgets" / f"dashboard-{name}.js"
     try:
         return path.read_text("utf-8")
     except OSError:
@@ -53,7 +56,7 @@ def bundle() -> str:
 
 
 class Dashboard(anywidget.AnyWidget):
-    """Shows frames (see `qod_widgets.state`) as they are fed. Close it to end its thread."""
+    """Shows cycles as they are fed, each as one JSON object. Close it to end its thread."""
 
     _css = STATIC / "dashboard.css"
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qod_widgets.colours import edge_colours, task_colours
-from qod_widgets.state import OTHER
 
 WIDTH = 400  #: of a plotting area, px; the browser sets the width that fits
+OTHER = "other processes"  #: their name in the frames
 OTHERS = "rgba(140, 148, 158, 0.5)"  #: other processes: there, on any ground, and not in front
 LIMIT = "#d1373b"
 ACCURACIES = {"measured": [1, 0], "planned": [6, 3], "minimum": [2, 2]}

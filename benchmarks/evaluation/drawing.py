@@ -10,7 +10,7 @@ import altair as alt
 import pandas as pd
 
 from qod_magics.controller import read
-from qod_widgets import charts
+from qod_magics.reports import charts
 from qod_widgets.colours import GREY, INK, MUTED, task_colours
 
 #: What the thesis' figures 5.2 to 5.4 show.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,11 +22,12 @@ from benchmarks.evaluation.plain import plain_spark
 from benchmarks.evaluation.row import ALONE, BOUNDED, DEFAULT, FIXED, FLINK, PAPERS, REALTIME
 from benchmarks.evaluation.scenarios import CALM, LONG_S
 from qod_magics.application.stream import Mode
-from qod_magics.controller import read
+from qod_magics.controller.record import Record, Records
+from qod_magics.core.runtime import Count
 from qod_magics.errors import SetupError
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.policies import DEFAULT_POLICY, policy
-from qod_magics.recordings.phases import Lines, is_repeated
+from qod_magics.recordings.reading import load as load_recording
 from qod_magics.session.session import Session
 
 RESTRICTIONS = {"TDSnk1": (1, 0.1), "TDSnk2": (2, 0.2)}
@@ -214,9 +215,9 @@ def _course(
     session.record(path)
     load.play(run, warm)
     run.wait(2 * session.controller.period_s)
-    lines = tuple(line for line in read(path) if not is_repeated(line))
-    seen = _seen(lines, {query: _windows(session, query) for query in RESTRICTIONS})
-    return {phase: {**seen.phase(phase), **_of_a_session(lines, phase)} for phase, _, _ in load.phases}, seen
+    records = [record for record in load_recording(path) if not record.repeated]
+    seen = _seen(records, {query: _windows(session, query) for query in RESTRICTIONS})
+    return {phase: {**seen.phase(phase), **_of_a_session(records, phase)} for phase, _, _ in load.phases}, seen
 
 
 def _undropped(seen: Seen) -> tuple[dict[str, Any], Seen]:
@@ -237,37 +238,34 @@ def _windows(session: Session, query: str) -> list[Window]:
     )
 
 
-def _seen(lines: Lines, windows: Mapping[str, Sequence[Window]]) -> Seen:
+def _seen(records: Records, windows: Mapping[str, Sequence[Window]]) -> Seen:
     """From a recording."""
-    at = [datetime.fromisoformat(line["at"]).timestamp() for line in lines]
     seen = Seen(windows=windows)
-    for second, line in zip(at, lines, strict=True):
-        if line.get("measured") is not None:
-            seen.waiting.append((second, sum(line["measured"]["lag"].values())))
-        if (name := line.get("phase")) is not None:
-            seen.spans[name] = (seen.spans.get(name, (second, second))[0], second)
+    for record in records:
+        second = record.at.timestamp()
+        seen.waiting.append((second, sum(record.measured.lag.values())))
+        if record.phase:
+            seen.spans[record.phase] = (seen.spans.get(record.phase, (second, second))[0], second)
     return seen
 
 
-def _of_a_session(lines: Lines, name: str) -> dict[str, Any]:
+def _of_a_session(records: Records, name: str) -> dict[str, Any]:
     """Of a phase, what only a recording tells."""
-    part = [line for line in lines if line.get("phase") == name]
+    part = [record for record in records if record.phase == name]
     first, last = part[0], part[-1]
-    begin, end = (datetime.fromisoformat(line["at"]).timestamp() for line in (first, last))
+    took_s = (last.at - first.at).total_seconds()
     return {
-        "lag_rows": sum(lag for edge, lag in last["measured"]["lag"].items() if ">" not in edge),
-        "accuracy": readings.mean_accuracy(lines, name),
-        "drained_s": readings.drained_s(lines, name),
+        "lag_rows": sum(lag for edge, lag in last.measured.lag.items() if ">" not in edge),
+        "accuracy": readings.mean_accuracy(records, name),
+        "drained_s": readings.drained_s(records, name),
         "processed_per_s": {
-            query: sum(
-                _growth(first, last, edge) for edge in last["measured"]["counts"] if edge.rpartition(">")[2] == query
-            )
-            / max(end - begin, 1e-9)
+            query: sum(_growth(first, last, edge) for edge in last.measured.counts if edge.rpartition(">")[2] == query)
+            / max(took_s, 1e-9)
             for query in RESTRICTIONS
         },
     }
 
 
-def _growth(first: Mapping[str, Any], last: Mapping[str, Any], edge: str) -> int:
-    before = first["measured"]["counts"].get(edge, {"processed": 0})["processed"]
-    return int(last["measured"]["counts"][edge]["processed"] - before)
+def _growth(first: Record, last: Record, edge: str) -> int:
+    before = first.measured.counts.get(edge, Count()).processed
+    return last.measured.counts[edge].processed - before

@@ -6,147 +6,146 @@ load is fast both ways, placement comes to use what there is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean, median, pstdev, quantiles
 from typing import Any
 
+from qod_magics.controller.record import Record, Records
 from qod_magics.recordings.accuracy_errors import accuracy_errors
-from qod_magics.recordings.lines import queries
-from qod_magics.recordings.phases import Line, Lines, Phase, is_repeated, period_s, phases, seconds
+from qod_magics.recordings.names import events, queries
+from qod_magics.recordings.phases import Phase, is_warming_up, phases, seconds
 
 NEAR = 0.05  #: measured and planned accuracy that are so near are said to be the same, fraction of 1
 LAG_PERIODS = 1.0
 
 
-def series(lines: Lines) -> list[dict[str, Any]]:
+def series(records: Records) -> list[dict[str, Any]]:
     """For charts: of each cycle its second, phase, and by query measured, planned and minimum accuracy."""
-    at = seconds(lines)
+    at = seconds(records)
     return [
         {
             "t": round(at[index], 2),
-            "phase": line.get("phase"),
-            "accuracy": {q: _measured(line, "accuracy").get(q) for q in queries(line)},
-            "planned": {q: (line.get("plan") or {}).get("desired", {}).get(q) for q in queries(line)},
-            "minimum": {q: task["min_accuracy"] for q, task in queries(line).items()},
-            "lag": _measured(line, "lag"),
-            "input_rate": _measured(line, "input_rate"),
-            "cpu": {m["id"]: m["cpu"] for m in line["snapshot"]["task_managers"]},
+            "phase": record.phase or None,
+            "accuracy": {name: record.measured.accuracy.get(name) for name in queries(record)},
+            "planned": {name: record.plan.desired.get(name) for name in queries(record)},
+            "minimum": {name: query.min_accuracy for name, query in queries(record).items()},
+            "lag": dict(record.measured.lag),
+            "input_rate": dict(record.measured.input_rate),
+            "cpu": {manager.id: manager.cpu for manager in record.snapshot.task_managers},
         }
-        for index, line in enumerate(lines)
-        if not is_repeated(line)
+        for index, record in enumerate(records)
+        if not record.repeated
     ]
 
 
-def measured_part(lines: Lines) -> Lines:
+def measured_part(records: Records) -> Records:
     """Without what came before the first phase after `calm`: there costs are measured, and nothing is shed."""
-    return lines[next((i for i, line in enumerate(lines) if line.get("phase") not in (None, "calm")), 0) :]
+    return records[next((i for i, record in enumerate(records) if record.phase not in ("", "calm")), 0) :]
 
 
-def worst_margin(lines: Lines) -> dict[str, float]:
+def worst_margin(records: Records) -> dict[str, float]:
     """By query, measured accuracy less the minimum at its worst, over all cycles in which nothing warms up."""
     found: dict[str, float] = {}
-    for line in lines:
-        if is_repeated(line) or any(i.get("warming_up") for i in line["snapshot"]["instances"]):
+    for record in records:
+        if record.repeated or is_warming_up(record):
             continue
-        for query, task in queries(line).items():
-            accuracy = _measured(line, "accuracy").get(query)
+        for name, query in queries(record).items():
+            accuracy = record.measured.accuracy.get(name)
             if accuracy is not None:
-                found[query] = min(found.get(query, 1.0), accuracy - task["min_accuracy"])
+                found[name] = min(found.get(name, 1.0), accuracy - query.min_accuracy)
     return found
 
 
-def reaction_s(lines: Lines, name: str) -> float | None:
+def reaction_s(records: Records, name: str) -> float | None:
     """Seconds from the start of a phase to the end of its first cycle from which on each query runs at its planned
     accuracy (within `NEAR`) and the lag of every source stays below one period of input, three cycles at least.
 
     None where that never came.
     """
-    at = seconds(lines)
-    phase = _named(lines, name)
+    at = seconds(records)
+    phase = _named(records, name)
     if phase is None:
         return None
     calm = [
         index
         for index in range(phase.first, phase.last + 1)
-        if not is_repeated(lines[index]) and _is_calm(lines[index])
+        if not records[index].repeated and _is_calm(records[index])
     ]
     for first in calm:
-        if all(later in calm or is_repeated(lines[later]) for later in range(first, min(first + 3, phase.last + 1))):
+        if all(later in calm or records[later].repeated for later in range(first, min(first + 3, phase.last + 1))):
             return at[first] - phase.start_s
     return None
 
 
-def moves(lines: Lines) -> list[dict[str, Any]]:
+def moves(records: Records) -> list[dict[str, Any]]:
     """The moves: second, phase, instance, from, to, and how long each took."""
-    at = seconds(lines)
+    at = seconds(records)
     return [
-        {"t": round(at[index], 1), "phase": line.get("phase"), **event}
-        for index, line in enumerate(lines)
-        for event in line.get("events") or ()
-        if event.get("kind") == "move"
+        {"t": round(at[index], 1), "phase": records[index].phase or None, **event.to_json()}
+        for index, event in events(records, "move")
     ]
 
 
-def homes(line: Line) -> dict[str, str]:
+def homes(record: Record) -> dict[str, str]:
     """The task manager of each instance."""
-    return {i["id"]: i["task_manager"] for i in line["snapshot"]["instances"]}
+    return {instance.id: instance.task_manager for instance in record.snapshot.instances}
 
 
-def source_errors(lines: Lines) -> dict[str, float]:
+def source_errors(records: Records) -> dict[str, float]:
     """Mean |curAc - ac| of each source over the run, as the verdict has it."""
     found: dict[str, list[float]] = {}
-    for _, source, error in accuracy_errors(lines):
+    for _, source, error in accuracy_errors(records):
         found.setdefault(source, []).append(error)
     return {source: fmean(values) for source, values in found.items()}
 
 
-def source_error_spread(lines: Lines, worst: int = 5) -> tuple[float, float]:
+def source_error_spread(records: Records, worst: int = 5) -> tuple[float, float]:
     """Of the source with the largest mean |curAc - ac|, the median, and what share of the sum its worst cycles are."""
     found: dict[str, list[float]] = {}
-    for _, source, error in accuracy_errors(lines):
+    for _, source, error in accuracy_errors(records):
         found.setdefault(source, []).append(error)
     errors = sorted(max(found.values(), key=fmean, default=[0.0]), reverse=True)
     return median(errors), sum(errors[:worst]) / max(sum(errors), 1e-9)
 
 
-def mean_accuracy(lines: Lines, name: str, last_cycles: int = 4) -> dict[str, float]:
+def mean_accuracy(records: Records, name: str, last_cycles: int = 4) -> dict[str, float]:
     """Mean measured accuracy of each query over the last cycles of a phase."""
-    phase = _named(lines, name)
+    phase = _named(records, name)
     if phase is None:
         return {}
-    part = [line for line in lines[phase.first : phase.last + 1] if not is_repeated(line)][-last_cycles:]
+    part = [record for record in records[phase.first : phase.last + 1] if not record.repeated][-last_cycles:]
     found: dict[str, list[float]] = {}
-    for line in part:
-        for query in queries(line):
-            accuracy = _measured(line, "accuracy").get(query)
+    for record in part:
+        for query in queries(record):
+            accuracy = record.measured.accuracy.get(query)
             if accuracy is not None:
                 found.setdefault(query, []).append(accuracy)
     return {query: fmean(values) for query, values in found.items()}
 
 
-def most_lag_periods(lines: Lines, name: str | None = None) -> float:
+def most_lag_periods(records: Records, name: str | None = None) -> float:
     """The longest lag of a source in periods of its input, over a phase or the whole run."""
     return max(
         (
-            lag / (period_s(line) * rate)
-            for line in lines
-            if not is_repeated(line) and (name is None or line.get("phase") == name)
-            for edge, lag in _measured(line, "lag").items()
-            if ">" not in edge and (rate := _measured(line, "input_rate").get(edge) or 0.0) > 0
+            lag / (record.period_s * rate)
+            for record in records
+            if not record.repeated and (name is None or record.phase == name)
+            for edge, lag in record.measured.lag.items()
+            if ">" not in edge and (rate := record.measured.input_rate.get(edge) or 0.0) > 0
         ),
         default=0.0,
     )
 
 
-def drained_s(lines: Lines, name: str) -> float | None:
+def drained_s(records: Records, name: str) -> float | None:
     """Seconds from the start of a phase to its first cycle from which on the lag of every source stays below one period
     of input; None where that never came."""
-    at = seconds(lines)
-    phase = _named(lines, name)
+    at = seconds(records)
+    phase = _named(records, name)
     if phase is None:
         return None
-    part = [index for index in range(phase.first, phase.last + 1) if not is_repeated(lines[index])]
-    behind = [place for place, index in enumerate(part) if any(share > LAG_PERIODS for share in _lags(lines[index]))]
+    part = [index for index in range(phase.first, phase.last + 1) if not records[index].repeated]
+    behind = [place for place, index in enumerate(part) if any(share > LAG_PERIODS for share in _lags(records[index]))]
     if not behind:
         return 0.0
     return at[part[behind[-1] + 1]] - phase.start_s if behind[-1] + 1 < len(part) else None
@@ -165,25 +164,21 @@ def errors_of(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-def _named(lines: Lines, name: str) -> Phase | None:
-    return next((phase for phase in phases(lines) if phase.name == name), None)
+def _named(records: Records, name: str) -> Phase | None:
+    return next((phase for phase in phases(records) if phase.name == name), None)
 
 
-def _is_calm(line: Line) -> bool:
-    plan = (line.get("plan") or {}).get("desired", {})
+def _is_calm(record: Record) -> bool:
+    measured, planned = record.measured.accuracy, record.plan.desired
     near = all(
-        (accuracy := _measured(line, "accuracy").get(query)) is not None and abs(accuracy - plan.get(query, 0)) <= NEAR
-        for query in queries(line)
+        (accuracy := measured.get(query)) is not None and abs(accuracy - planned.get(query, 0)) <= NEAR
+        for query in queries(record)
     )
-    return near and all(share <= LAG_PERIODS for share in _lags(line))
+    return near and all(share <= LAG_PERIODS for share in _lags(record))
 
 
-def _lags(line: Line) -> Iterator[float]:
-    for edge, lag in _measured(line, "lag").items():
-        rate = _measured(line, "input_rate").get(edge)
+def _lags(record: Record) -> Iterator[float]:
+    for edge, lag in record.measured.lag.items():
+        rate = record.measured.input_rate.get(edge)
         if ">" not in edge and rate:
-            yield lag / (period_s(line) * rate)
-
-
-def _measured(line: Line, what: str) -> Mapping[str, Any]:
-    return (line.get("measured") or {}).get(what) or {}
+            yield lag / (record.period_s * rate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import correlation
@@ -12,10 +12,10 @@ from typing import Any
 from benchmarks.evaluation import readings
 from benchmarks.evaluation.applications import TOPICS, points, start_knn, start_taxi_drives, trips
 from benchmarks.evaluation.cluster import Run, running
-from qod_magics.controller import read
+from qod_magics.controller.record import Record, Records
 from qod_magics.kafka.history import OffsetHistory
-from qod_magics.recordings.lines import queries
-from qod_magics.recordings.phases import Lines, is_repeated, period_s
+from qod_magics.recordings.names import queries
+from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict
 
 CALM = 250.0  #: rows/s of both topics together while costs are measured
@@ -61,9 +61,9 @@ def two_priorities(out: Path, scale: float) -> dict[str, Any]:
             run.until_settled(40 * scale)
         run.phase(None)
         load.stop()
-    lines = tuple(read(record))
-    by_phase = {name: readings.mean_accuracy(lines, name) for name in ("rising-1", "rising-2", "rising-3")}
-    return {**_figures(record), "accuracy": by_phase, "gives_way": _order(lines)}
+    records = load(record)
+    by_phase = {name: readings.mean_accuracy(records, name) for name in ("rising-1", "rising-2", "rising-3")}
+    return {**_figures(record), "accuracy": by_phase, "gives_way": _order(records)}
 
 
 def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
@@ -87,12 +87,13 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
         run.phase(None)
         run.wait(10)
         loads = run.injected
-    lines = tuple(line for line in read(record) if not is_repeated(line))
-    changes = [line for line in lines if line.get("phase") == "changing"]
-    measured = [line["measured"] for line in changes]
-    known = [each for each in measured if each["accuracy"].get("KNN") is not None and each["input_rate"].get("KNN")]
-    accuracies = [float(each["accuracy"]["KNN"]) for each in known]
-    coming = [float(each["input_rate"]["KNN"]) for each in known]
+    changes = [each for each in load(record) if each.phase == "changing" and not each.repeated]
+    known = [
+        (accuracy, rate)
+        for each in changes
+        if (accuracy := each.measured.accuracy.get("KNN")) is not None and (rate := each.measured.input_rate.get("KNN"))
+    ]
+    accuracies, coming = [accuracy for accuracy, _ in known], [rate for _, rate in known]
     return {
         **_figures(record),
         "correlation": correlation(accuracies, coming),
@@ -118,75 +119,75 @@ def _taxi_course(run: Run, scale: float, over: float, heavy: float) -> None:
     loads.append(run.inject(trips([[0, 0], [20 * scale, second / 2]], LONG_S, seed=3)))
     run.until_settled(60 * scale)
     run.phase("calm-again")
-    for load in loads:
-        load.stop()
+    for each in loads:
+        each.stop()
     run.until_settled(35 * scale)
     run.phase(None)
 
 
 def _figures(record: Path) -> dict[str, Any]:
     """What is asked of every scenario."""
-    lines = tuple(read(record))
-    criteria = [c for c in verdict(lines) if c.name.startswith(HOLD)]
+    records = load(record)
+    criteria = [c for c in verdict(records) if c.name.startswith(HOLD)]
     return {
         "criteria": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in criteria],
-        "worst_margin": readings.worst_margin(readings.measured_part(lines)),
-        "moves": readings.moves(lines),
-        "homes": readings.homes(lines[-1]),
-        "most_lag_periods": readings.most_lag_periods(readings.measured_part(lines)),
-        "period_s": period_s(lines[-1]),
-        "series": readings.series(lines),
+        "worst_margin": readings.worst_margin(readings.measured_part(records)),
+        "moves": readings.moves(records),
+        "homes": readings.homes(records[-1]),
+        "most_lag_periods": readings.most_lag_periods(readings.measured_part(records)),
+        "period_s": records[-1].period_s,
+        "series": readings.series(records),
     }
 
 
 def _taxi_figures(record: Path) -> dict[str, Any]:
-    lines = tuple(read(record))
-    middle, of_worst = readings.source_error_spread(readings.measured_part(lines))
+    records = load(record)
+    middle, of_worst = readings.source_error_spread(readings.measured_part(records))
     return {
-        "accuracy_error": readings.source_errors(readings.measured_part(lines)),
+        "accuracy_error": readings.source_errors(readings.measured_part(records)),
         "error_median": middle,
         "error_of_worst": of_worst,
-        "reaction_up_s": readings.reaction_s(lines, "overload"),
-        "reaction_down_s": readings.reaction_s(lines, "calm-again"),
+        "reaction_up_s": readings.reaction_s(records, "overload"),
+        "reaction_down_s": readings.reaction_s(records, "calm-again"),
         "accuracy": {
-            name: readings.mean_accuracy(lines, name)
+            name: readings.mean_accuracy(records, name)
             for name in ("overload", "second-task-manager", "heavier", "calm-again")
         },
-        "homes_heavier": readings.homes([line for line in lines if line.get("phase") == "heavier"][-1]),
+        "homes_heavier": readings.homes([each for each in records if each.phase == "heavier"][-1]),
     }
 
 
-def _order(lines: Lines) -> list[str]:
+def _order(records: Records) -> list[str]:
     """The queries in the order in which the plan first took a tenth of their input, once the load rose."""
     found: list[str] = []
-    for line in lines:
-        if str(line.get("phase") or "").startswith("rising"):
-            desired = (line.get("plan") or {}).get("desired", {})
-            given = [q for q in queries(line) if desired.get(q, 1.0) < 0.9 and q not in found]
-            found += sorted(given, key=lambda query: desired[query])
+    for record in records:
+        if record.phase.startswith("rising"):
+            desired = record.plan.desired
+            given = [query for query in queries(record) if desired.get(query, 1.0) < 0.9 and query not in found]
+            found += sorted(given, key=desired.__getitem__)
     return found
 
 
-def rate_estimates(lines: Lines, loads: Sequence[Path], source: str, *topics: str) -> dict[str, Any]:
+def rate_estimates(records: Records, loads: Sequence[Path], source: str, *topics: str) -> dict[str, Any]:
     """The input rate of a source that cycles were decided by, and that of the thesis (consumed rate, and the change of
     the lag), against what the injectors had sent to its topics over the same seconds."""
     sent = [_sent(load) for load in loads]
     ours, theirs = [], []
-    before: Mapping[str, Any] | None = None
-    for line in lines:
-        end = datetime.fromisoformat(line["at"]).timestamp()
-        truth = sum(each.rows(t, end - period_s(line), end) for each in sent for t in topics) / period_s(line)
-        count = line["measured"]["counts"][source]
+    before: Record | None = None
+    for record in records:
+        end = record.at.timestamp()
+        truth = sum(each.rows(t, end - record.period_s, end) for each in sent for t in topics) / record.period_s
+        count = record.measured.counts[source]
         if truth > 0:
-            ours.append((line["measured"]["input_rate"][source], truth))
+            ours.append((record.measured.input_rate[source], truth))
         if before is not None:
-            then = before["measured"]["counts"][source]
-            took_s = end - datetime.fromisoformat(before["at"]).timestamp()
-            consumed = (count["processed"] + count["dropped"] - then["processed"] - then["dropped"]) / took_s
-            growth = (line["measured"]["lag"][source] - before["measured"]["lag"][source]) / took_s
+            then = before.measured.counts[source]
+            took_s = end - before.at.timestamp()
+            consumed = (count.processed + count.dropped - then.processed - then.dropped) / took_s
+            growth = (record.measured.lag[source] - before.measured.lag[source]) / took_s
             if truth > 0:
                 theirs.append((consumed + growth, truth))
-        before = line
+        before = record
     return {"ours": readings.errors_of(ours), "thesis": readings.errors_of(theirs)}
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qod_magics.commands.report import FAILED, PASSED
+from qod_magics.controller.record import Records
 from qod_magics.notebook.arguments import Parser
 from qod_magics.recordings.comparison import Comparison, compare, format_comparison
-from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Lines
+from qod_magics.recordings.phases import DEFAULT_SETTLE_S
 from qod_magics.recordings.reading import load
 
 
@@ -45,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return PASSED if all(criterion.passed for criterion in found.criteria) else FAILED
 
 
-def _write(out: Path, live: Lines, simulated: Lines, found: Comparison) -> None:
-    from qod_widgets.report import comparison_report  # brings Altair and pandas
+def _write(out: Path, live: Records, simulated: Records, found: Comparison) -> None:
+    from qod_magics.reports.page import comparison_report  # brings Altair and pandas
 
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(comparison_report(live, simulated, found, "Live and simulated"), encoding="utf-8")

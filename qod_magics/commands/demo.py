@@ -8,17 +8,22 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from qod_magics.controller.record import Record
+from qod_magics.controller.record_json import record_from_json
+from qod_magics.core.runtime import Event
+from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import QodError, SetupError
+from qod_magics.recordings.names import queries
 from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import format_verdict, verdict
 
 NOTEBOOK = "taxi_drives_overload.ipynb"
 #: Seconds that the notebook takes at full length, for the progress bar.
-LENGTH_S = 440.0
+LENGTH_S = 460.0
 #: Phases shortened to this share still have a settled part.
 SHORT = 0.8
 
@@ -114,7 +119,7 @@ def _show(out: Path, done: threading.Event, length_s: float) -> None:
     bar = progress.add_task("Taxi Drives", total=length_s, full=f"{minutes}:{seconds:02d}")
     begun = time.monotonic()
     tails = [_Tail(out / "run.jsonl"), _Tail(out / "off.jsonl")]
-    last: Mapping[str, Any] | None = None
+    last: Record | None = None
     if console.is_terminal:
         with Live(console=console, refresh_per_second=4) as live:
             while not done.wait(0.25):
@@ -126,18 +131,18 @@ def _show(out: Path, done: threading.Event, length_s: float) -> None:
     print(f"running the notebook, about {minutes}:{seconds:02d}", flush=True)
     while not done.wait(0.5):
         for tail in tails:
-            for line in tail:
-                print(_one_line(line, time.monotonic() - begun, length_s), flush=True)
+            for record in tail:
+                print(_one_line(record, time.monotonic() - begun, length_s), flush=True)
 
 
 class _Tail:
-    """The lines that were added to a recording since the last look."""
+    """The records that were added to a recording since the last look."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offset = 0
 
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+    def __iter__(self) -> Iterator[Record]:
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -146,64 +151,62 @@ class _Tail:
                 if not raw.endswith(b"\n"):
                     return
                 self.offset += len(raw)
-                yield json.loads(raw)
+                yield record_from_json(json.loads(raw))
 
 
-def _phase(line: Mapping[str, Any] | None) -> str:
-    if line is None:
+def _phase(record: Record | None) -> str:
+    if record is None:
         return "starting Kafka and Spark"
-    return str(line.get("phase") or "starting") + ("" if line["applied"] else " (controller off)")
+    return (record.phase or "starting") + ("" if record.applied else " (controller off)")
 
 
-def _table(line: Mapping[str, Any]) -> Any:
+def _table(record: Record) -> Any:
     from rich.table import Table
 
-    snapshot, measured, plan = line["snapshot"], line["measured"], line["plan"]
+    snapshot, measured = record.snapshot, record.measured
     table = Table(title=_machines(snapshot), title_justify="left", expand=False)
     for name in ("task", "on", "rows/s in", "CPU %", "accuracy", "planned", "minimum", "lag, rows", "dropped, rows"):
         table.add_column(name, justify="left" if name in ("task", "on") else "right")
-    for task in snapshot["tasks"]:
-        own = [i for i in snapshot["instances"] if i["task"] == task["id"]]
-        feeds = [f"{u}>{task['id']}" for u in task["upstream"]] or [task["id"]]
+    for task in snapshot.tasks:
+        own = [instance for instance in snapshot.instances if instance.task == task.id]
+        feeds = [f"{upstream}>{task.id}" for upstream in task.upstream] or [task.id]
         table.add_row(
-            task["id"],
-            " ".join(i["task_manager"] + ("*" if i["warming_up"] else "") for i in own),
-            f"{sum(i['in_rate'] for i in own):,.0f}",
-            f"{sum(i['cpu'] for i in own):.1f}",
-            _fraction(measured["accuracy"].get(task["id"])),
-            _fraction(plan["desired"].get(task["id"])),
-            _fraction(task["min_accuracy"]),
-            f"{sum(measured['lag'].get(f, 0) for f in feeds):,}",
-            f"{sum(measured['dropped'].get(f, 0) for f in feeds):,}",
+            task.id,
+            " ".join(instance.task_manager + ("*" if instance.warming_up else "") for instance in own),
+            f"{sum(instance.in_rate for instance in own):,.0f}",
+            f"{sum(instance.cpu for instance in own):.1f}",
+            _fraction(measured.accuracy.get(task.id)),
+            _fraction(record.plan.desired.get(task.id)),
+            _fraction(task.min_accuracy),
+            f"{sum(measured.lag.get(feed, 0) for feed in feeds):,}",
+            f"{sum(measured.dropped.get(feed, 0) for feed in feeds):,}",
         )
-    news = [_words(event) for event in line["events"]]
+    news = [_words(event) for event in record.events]
     table.caption = "; ".join(news) if news else None
     return table
 
 
-def _one_line(line: Mapping[str, Any], elapsed_s: float, length_s: float) -> str:
-    snapshot, measured = line["snapshot"], line["measured"]
-    queries = [task for task in snapshot["tasks"] if task["min_accuracy"] is not None]
+def _one_line(record: Record, elapsed_s: float, length_s: float) -> str:
+    measured = record.measured
     shares = "  ".join(
-        f"{task['id']} {_fraction(measured['accuracy'].get(task['id']))} (min {task['min_accuracy']:g})"
-        for task in queries
+        f"{name} {_fraction(measured.accuracy.get(name))} (min {query.min_accuracy:g})"
+        for name, query in queries(record).items()
     )
-    lag = sum(measured["lag"].values())
-    arriving = sum(rate for name, rate in measured["input_rate"].items() if ">" not in name)
-    news = "".join(f"\n      {_words(event)}" for event in line["events"])
+    lag = sum(measured.lag.values())
+    arriving = sum(rate for name, rate in measured.input_rate.items() if ">" not in name)
+    news = "".join(f"\n      {_words(event)}" for event in record.events)
     return (
-        f"[{100 * min(elapsed_s / length_s, 1):3.0f} %] {_phase(line):<22} {_machines(snapshot)}  "
+        f"[{100 * min(elapsed_s / length_s, 1):3.0f} %] {_phase(record):<22} {_machines(record.snapshot)}  "
         f"in {arriving:,.0f}/s  {shares}  lag {lag:,}{news}"
     )
 
 
-def _machines(snapshot: Mapping[str, Any]) -> str:
-    return "  ".join(f"{tm['id']} {tm['cpu']:.0f} % of {100 * tm['cores']:.0f} %" for tm in snapshot["task_managers"])
+def _machines(snapshot: Snapshot) -> str:
+    return "  ".join(f"{tm.id} {tm.cpu:.0f} % of {100 * tm.cores:.0f} %" for tm in snapshot.task_managers)
 
 
-def _words(event: Mapping[str, Any]) -> str:
-    detail = ", ".join(f"{key} {value}" for key, value in event.items() if key != "kind")
-    return f"{event['kind']}: {detail}"
+def _words(event: Event) -> str:
+    return f"{event.kind}: {', '.join(f'{key} {value}' for key, value in event.detail.items())}"
 
 
 def _fraction(value: float | None) -> str:
@@ -211,7 +214,7 @@ def _fraction(value: float | None) -> str:
 
 
 def _judge(out: Path) -> int:
-    from qod_widgets.report import write_report
+    from qod_magics.reports.page import write_report
 
     run = load(out / "run.jsonl")
     off = load(out / "off.jsonl") if (out / "off.jsonl").exists() else None

@@ -34,9 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     out: Path = words.out or words.run.with_suffix(".scenario.json")
     if out.exists():
         raise UsageProblem(f"{out} is there already: name another file, or remove it")
-    lines = load(words.run)
+    records = load(words.run)
     try:
-        found = fit(lines, words.policy)
+        found = fit(records, words.policy)
     except ValueError as problem:
         raise UsageProblem(f"{words.run}: {problem}") from None
     out.write_text(json.dumps(found.simulation.to_json(), indent=1) + "\n", encoding="utf-8")

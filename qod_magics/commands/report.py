@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from qod_magics.controller.record import Records
 from qod_magics.errors import QodError
 from qod_magics.notebook.arguments import Parser
-from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Lines
+from qod_magics.recordings.phases import DEFAULT_SETTLE_S
 from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import format_verdict, verdict
 
@@ -37,8 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return PASSED if all(criterion.passed for criterion in criteria) else FAILED
 
 
-def _write(out: Path, run: Lines, off: Lines | None, criteria: Sequence[Any], title: str) -> None:
-    from qod_widgets.report import write_report  # brings Altair and pandas: seconds that bad input need not wait for
+def _write(out: Path, run: Records, off: Records | None, criteria: Sequence[Any], title: str) -> None:
+    from qod_magics.reports.page import (
+        write_report,  # brings Altair and pandas: seconds that bad input need not wait for
+    )
 
     out.parent.mkdir(parents=True, exist_ok=True)
     write_report(out, run, off, criteria, title)

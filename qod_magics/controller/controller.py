@@ -12,12 +12,13 @@ from qod_magics.controller import warm_up
 from qod_magics.controller.backlog import Drains, Limits, backlogs
 from qod_magics.controller.bounded_call import BoundedCall
 from qod_magics.controller.clock import Clock, SystemClock
-from qod_magics.controller.cycle import RESERVED, Cycle, Decision
+from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.dials import dials, hold, opened, overridden
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan, refusals
 from qod_magics.controller.reaction import CHECKS, RateCheck, planned_rates
+from qod_magics.controller.record_json import RESERVED
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.accuracy import current_accuracy

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from qod_magics.controller.entry import Entry
 from qod_magics.core.actions import Refusal
 from qod_magics.core.plan import Plan
-from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Snapshot, nothing
-from qod_magics.core.snapshot_json import snapshot_to_json
-
-#: keys of a recording's line that annotations can't take
-RESERVED = frozenset(
-    {
-        "at",
-        "snapshot",
-        "plan",
-        "applied",
-        "measured",
-        "events",
-        "cycle",
-        "period_s",
-        "policy",
-        "policy_ms",
-        "dials",
-        "repeated",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,32 +67,3 @@ class Cycle:
     def measured(self) -> Measured | None:
         """What was measured beside the snapshot; None when the cycle was skipped."""
         return None if self.decision is None else self.decision.measured
-
-
-def line(cycle: Cycle, decision: Decision, events: Sequence[Event]) -> dict[str, Any]:
-    """The recording's line of `cycle`: the keys of the format first, then what this controller adds."""
-    return {
-        "at": instant(cycle.at),
-        "snapshot": snapshot_to_json(decision.snapshot),
-        "plan": plan_to_json(decision.plan, decision.current_accuracy),
-        "applied": cycle.applied,
-        "measured": decision.measured.to_json(),
-        "events": [event.to_json() for event in events],
-        "cycle": cycle.number,
-        "period_s": cycle.period_s,
-        "policy": decision.policy,
-        "policy_ms": decision.policy_ms,
-        "dials": dials_to_json(decision.dials),
-        **cycle.annotations,
-    }
-
-
-def dials_to_json(dials: Dials) -> dict[str, Any]:
-    """The JSON form of dials: `keep` as a list of {"from", "to", "d"} like a plan's `non_drop`, `accept` by task."""
-    keep = [{"from": source, "to": target, "d": d} for (source, target), d in dials.keep.items()]
-    return {"keep": keep, "accept": dict(dials.accept)}
-
-
-def instant(at: datetime) -> str:
-    """ISO 8601 in UTC to the millisecond: 2026-11-21T02:00:05.000Z."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

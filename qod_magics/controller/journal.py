@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from qod_magics.controller.clock import Clock
-from qod_magics.controller.cycle import Cycle, Decision, line
+from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.entry import Entry
 from qod_magics.controller.faults import Faults
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.narration import Said, narrate, narrate_event
+from qod_magics.controller.record import Record, record_of
+from qod_magics.controller.record_json import record_to_json
 from qod_magics.controller.recording import Recording
 from qod_magics.core.actions import Action, Refusal
 from qod_magics.core.runtime import Event, refused
@@ -98,7 +100,7 @@ class Journal:
             return
         self._recorded = (cycle, cycle.decision)
         events = (*self._waiting, *cycle.events)
-        if self._append(line(cycle, cycle.decision, events)):
+        if self._append(record_of(cycle, cycle.decision, events)):
             self._waiting.clear()
         else:
             self._waiting.extend(cycle.events)
@@ -111,15 +113,15 @@ class Journal:
         self._happened.clear()
         if self._waiting and self._recorded is not None:
             cycle, decision = self._recorded
-            repeated = replace(cycle, at=self._clock.wall(), applied=applied)
-            if self._append(line(repeated, decision, tuple(self._waiting)) | {"repeated": True}):
+            again = replace(cycle, at=self._clock.wall(), applied=applied)
+            if self._append(record_of(again, decision, tuple(self._waiting), repeated=True)):
                 self._waiting.clear()
         self.recording.close()
 
-    def _append(self, record: Mapping[str, Any]) -> bool:
+    def _append(self, record: Record) -> bool:
         assert self.recording is not None
         try:
-            self.recording.append(record)
+            self.recording.append(record_to_json(record))
         except Exception as error:
             self.fault("recording-failed", f"cycles can't be recorded in {self.recording.path}: {describe(error)}")
             return False

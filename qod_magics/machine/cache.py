@@ -10,20 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from platformdirs import user_cache_dir
+
 from qod_magics.errors import SetupError
 
 
 def cache_dir() -> Path:
     """Where downloads are kept: `$QOD_CACHE`, else `qod_magics` in the user's cache directory. May not exist yet."""
-    if own := os.environ.get("QOD_CACHE"):
-        return Path(own).expanduser()
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg).expanduser() / "qod_magics"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "qod_magics"
-    if os.name == "nt" and (local := os.environ.get("LOCALAPPDATA")):
-        return Path(local) / "qod_magics"
-    return Path.home() / ".cache" / "qod_magics"
+    return Path(os.environ.get("QOD_CACHE") or user_cache_dir("qod_magics", appauthor=False)).expanduser()
 
 
 @contextmanager

@@ -6,19 +6,18 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.controller.log import DecisionLog
+from qod_magics.controller.record import Record
 from qod_magics.controller.status import cycle_text
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies import PAPER_POLICY, policy
 from qod_magics.recordings.cycles import cycle_of, narrated
-from qod_magics.recordings.phases import Line, seconds
+from qod_magics.recordings.phases import seconds
 from qod_magics.recordings.reading import load
 
 if TYPE_CHECKING:
@@ -35,20 +34,19 @@ class Replay:
 
     def __init__(self, path: str | os.PathLike[str], speed: float = DEFAULT_SPEED) -> None:
         """Read the recording, whole. Raises RecordingError for what is none, UsageProblem for a speed of 0 or less."""
-        from qod_widgets.state import frame
+        from qod_magics.recordings.frame import frame
 
         if not speed > 0:
             raise UsageProblem(f"a speed of {speed!r} plays nothing: take a number above 0")
         self.path, self.speed = Path(path), speed
-        self.lines = load(self.path)
-        self.at = seconds(self.lines)
+        self.records = load(self.path)
+        self.at = seconds(self.records)
         self.log = DecisionLog()
-        began = datetime.fromisoformat(self.lines[0]["at"])
         self.frames: list[Frame] = []
-        for line, entries in narrated(self.lines, self.log):
+        for record, entries in narrated(self.records, self.log):
             said = [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in entries]
-            self.frames.append(frame(line, began, said))
-        self.position = len(self.lines) - 1  #: index of the line that is shown
+            self.frames.append(frame(record, self.records[0].at, said))
+        self.position = len(self.records) - 1  #: index of the record that is shown
         self._dashboard: Dashboard | None = None
         self._playing = threading.Event()
         self._ended = threading.Event()
@@ -56,14 +54,14 @@ class Replay:
         self._moved: list[Callable[[int], object]] = []
 
     @property
-    def line(self) -> Line:
-        """The recording's line at the present position."""
-        return self.lines[self.position]
+    def record(self) -> Record:
+        """The cycle at the present position."""
+        return self.records[self.position]
 
     @property
     def snapshot(self) -> Snapshot:
         """The snapshot at the present position."""
-        return snapshot_from_json(self.line["snapshot"])
+        return self.record.snapshot
 
     def seek(self, second: float) -> None:
         """Go to the last cycle that began by `second`, counted from the recording's start."""
@@ -73,7 +71,7 @@ class Replay:
         """Go on from here, or from second `start`; from the beginning when the end is reached."""
         if start is not None:
             self.seek(start)
-        elif self.position == len(self.lines) - 1:
+        elif self.position == len(self.records) - 1:
             self._go(0)
         self._playing.set()
         if self._thread is None or not self._thread.is_alive():
@@ -100,7 +98,7 @@ class Replay:
 
     def status(self) -> str:
         """Task managers, tasks with their accuracies, lag and drops, and the decision at the present position."""
-        return cycle_text(cycle_of(self.line, self.position + 1))
+        return cycle_text(cycle_of(self.record))
 
     def what_if(
         self,
@@ -119,7 +117,7 @@ class Replay:
             UsageProblem: there is no such query or policy, or the accuracy is out of range.
 
         """
-        name_of = policy_name or str(self.line.get("policy") or PAPER_POLICY)
+        name_of = policy_name or self.record.policy or PAPER_POLICY
         return policy(name_of).decide(restricted(self.snapshot, name, priority, min_accuracy), None)[0]
 
     def dashboard(self) -> Dashboard:
@@ -135,10 +133,10 @@ class Replay:
         self._moved.append(callback)
 
     def __repr__(self) -> str:
-        managers = {manager["id"] for line in self.lines for manager in line["snapshot"]["task_managers"]}
-        tasks = {task["id"] for line in self.lines for task in line["snapshot"]["tasks"]}
+        managers = {manager.id for record in self.records for manager in record.snapshot.task_managers}
+        tasks = {task.id for record in self.records for task in record.snapshot.tasks}
         return (
-            f"recording {self.path.name}: {len(self.lines)} cycles over {self.at[-1]:.0f} s, {len(tasks)} tasks, "
+            f"recording {self.path.name}: {len(self.records)} cycles over {self.at[-1]:.0f} s, {len(tasks)} tasks, "
             f"{len(managers)} task managers; at {self.at[self.position]:.0f} s"
         )
 
@@ -165,7 +163,7 @@ class Replay:
     def _run(self) -> None:
         while self._playing.wait() and not self._ended.is_set():
             here = self.position
-            if here == len(self.lines) - 1:
+            if here == len(self.records) - 1:
                 self._playing.clear()
                 continue
             if self._ended.wait((self.at[here + 1] - self.at[here]) / self.speed):

@@ -1,43 +1,41 @@
-"""The accuracies that came in a recorded run, beside those that were planned for that time. Pure."""
+"""Measured accuracies of a recorded run beside those planned for the same time. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
-from qod_magics.recordings.lines import sources
-from qod_magics.recordings.phases import Line, Lines, is_repeated
+from qod_magics.controller.record import Record, Records
+from qod_magics.core.freshness import window_of
+from qod_magics.recordings.names import sources
 
 
-def accuracy_errors(lines: Lines) -> list[tuple[int, str, float]]:
-    """(index of the line, source, |curAc - ac|): the accuracy that came, and the one that was planned for that time.
+def accuracy_errors(records: Records) -> list[tuple[int, str, float]]:
+    """(index of the record, source, |curAc - ac|): of the measured accuracy from the planned one.
 
     A current accuracy is measured over the `window` that its instances name (seconds since the epoch); planned for it
     is the mean, over that window, of the plans in force; where a recording names no windows, the last applied plan.
     """
     errors: list[tuple[int, str, float]] = []
     in_force: list[tuple[float, Mapping[str, float]]] = []  #: (since, desired accuracies), in order
-    for index, line in enumerate(lines):
-        plan = line.get("plan") or {}
-        current = plan.get("current_accuracy", {})
-        if is_repeated(line):
+    for index, record in enumerate(records):
+        if record.repeated:
             continue
-        for source in sources(line):
-            planned = _planned(source, in_force, _window(line, source))
-            if source in current and planned is not None:
-                errors.append((index, source, abs(current[source] - planned)))
-        if line.get("applied"):
-            in_force.append((datetime.fromisoformat(line["at"]).timestamp(), plan.get("desired", {})))
+        for source in sources(record):
+            planned = _planned(source, in_force, _window(record, source))
+            if source in record.current_accuracy and planned is not None:
+                errors.append((index, source, abs(record.current_accuracy[source] - planned)))
+        if record.applied:
+            in_force.append((record.at.timestamp(), record.plan.desired))
     return errors
 
 
-def _window(line: Line, task: str) -> tuple[float, float] | None:
-    """When the instances of a task were measured, seconds since the epoch; None where the line does not say."""
-    windows = [i.get("window") for i in line["snapshot"]["instances"] if i["task"] == task]
-    known = [window for window in windows if window]
+def _window(record: Record, task: str) -> tuple[float, float] | None:
+    """When the instances of a task were measured, seconds since the epoch; None where the record does not say."""
+    windows = [window_of(instance) for instance in record.snapshot.instances if instance.task == task]
+    known = [window for window in windows if window is not None]
     if not known or len(known) < len(windows):
         return None
-    return min(window[0] for window in known), max(window[1] for window in known)
+    return min(begin for begin, _ in known), max(end for _, end in known)
 
 
 def _planned(

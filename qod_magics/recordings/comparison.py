@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
-from qod_magics.recordings.lines import queries
-from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Lines, is_repeated, period_s, phases, seconds, settled
+from qod_magics.controller.record import Records
+from qod_magics.recordings.names import queries
+from qod_magics.recordings.phases import DEFAULT_SETTLE_S, phases, seconds, settled
 from qod_magics.recordings.verdict import Criterion
 
 ACCURACY_TARGET = 0.05  #: mean absolute difference of accuracy
@@ -38,21 +38,21 @@ class Comparison:
 class Aligned:
     """The part of a recording that is compared, with times from the common start."""
 
-    lines: Lines
+    records: Records
     at: tuple[float, ...]  #: seconds from the start of the first phase
 
 
-def aligned(lines: Lines) -> Aligned:
-    """The lines from the first phase to the end of the last; all of them without phases."""
-    named = [part for part in phases(lines) if part.name]
-    first, last = (named[0].first, named[-1].last) if named else (0, len(lines) - 1)
-    at = seconds(lines)
-    start = at[first] - period_s(lines[first])
-    kept = [i for i in range(first, last + 1) if not is_repeated(lines[i])]
-    return Aligned([lines[i] for i in kept], tuple(at[i] - start for i in kept))
+def aligned(records: Records) -> Aligned:
+    """The records from the first phase to the end of the last; all of them without phases."""
+    named = [part for part in phases(records) if part.name]
+    first, last = (named[0].first, named[-1].last) if named else (0, len(records) - 1)
+    at = seconds(records)
+    start = at[first] - records[first].period_s
+    kept = [i for i in range(first, last + 1) if not records[i].repeated]
+    return Aligned([records[i] for i in kept], tuple(at[i] - start for i in kept))
 
 
-def compare(live: Lines, simulated: Lines, settle_s: float = DEFAULT_SETTLE_S) -> Comparison:
+def compare(live: Records, simulated: Records, settle_s: float = DEFAULT_SETTLE_S) -> Comparison:
     """Compare two recordings. Raises ValueError when one has no lines."""
     if not live or not simulated:
         raise ValueError("a recording has no lines: nothing to compare")
@@ -60,7 +60,7 @@ def compare(live: Lines, simulated: Lines, settle_s: float = DEFAULT_SETTLE_S) -
     names = [name for name in _queries(one) if name in _queries(other)]
     differences = {name: differing(accuracies(one, name), accuracies(other, name)) for name in names}
     every = [value for values in differences.values() for value in values]
-    managers = dict.fromkeys(m["id"] for line in one.lines for m in line["snapshot"]["task_managers"])
+    managers = dict.fromkeys(m.id for record in one.records for m in record.snapshot.task_managers)
     cpu = {name: values for name in managers if (values := differing(loads(one, name), loads(other, name)))}
     found = Comparison(
         accuracy={name: fmean(values) for name, values in differences.items() if values},
@@ -78,23 +78,23 @@ Series = Sequence[tuple[float, float]]  #: (seconds, value)
 
 def accuracies(run: Aligned, query: str) -> Series:
     """Measured accuracy of a query over time."""
-    values = ((t, _measured(line, "accuracy").get(query)) for t, line in zip(run.at, run.lines, strict=True))
+    values = ((t, record.measured.accuracy.get(query)) for t, record in zip(run.at, run.records, strict=True))
     return [(t, float(value)) for t, value in values if value is not None]
 
 
 def loads(run: Aligned, manager: str) -> Series:
     """CPU of a task manager over time, % of one core."""
     return [
-        (t, float(row["cpu"]))
-        for t, line in zip(run.at, run.lines, strict=True)
-        for row in line["snapshot"]["task_managers"]
-        if row["id"] == manager
+        (t, float(each.cpu))
+        for t, record in zip(run.at, run.records, strict=True)
+        for each in record.snapshot.task_managers
+        if each.id == manager
     ]
 
 
 def lags(run: Aligned, edge: str) -> Series:
     """Rows of a source or stream that wait to be read, over time."""
-    values = ((t, _measured(line, "lag").get(edge)) for t, line in zip(run.at, run.lines, strict=True))
+    values = ((t, record.measured.lag.get(edge)) for t, record in zip(run.at, run.records, strict=True))
     return [(t, float(value)) for t, value in values if value is not None]
 
 
@@ -113,18 +113,18 @@ def differing(one: Series, other: Series) -> list[float]:
     return found
 
 
-def moves(lines: Lines) -> tuple[str, ...]:
+def moves(records: Records) -> tuple[str, ...]:
     """The moves that began within phases, as "phase: instance from > to"; their events come when they are over."""
-    parts = {index: part.name for part in phases(lines) for index in range(part.first, part.last + 1)}
+    parts = {index: part.name for part in phases(records) for index in range(part.first, part.last + 1)}
     named = any(parts.values())
     where: dict[str, str] = {}
     found = []
-    for index, line in enumerate(lines):
-        for row in line["snapshot"]["instances"]:
-            before, now = where.get(row["id"]), row["task_manager"]
-            where[row["id"]] = now
+    for index, record in enumerate(records):
+        for instance in record.snapshot.instances:
+            before, now = where.get(instance.id), instance.task_manager
+            where[instance.id] = now
             if before not in (None, now) and (parts[index] or not named):
-                found.append(f"{parts[index] or 'run'}: {row['id']} {before} > {now}")
+                found.append(f"{parts[index] or 'run'}: {instance.id} {before} > {now}")
     return tuple(found)
 
 
@@ -172,25 +172,21 @@ def _counted(moves_by_phase: Mapping[str, int]) -> str:
     return ", ".join(f"{count} in {phase}" for phase, count in moves_by_phase.items()) or "none"
 
 
-def _lags(live: Lines, simulated: Lines, settle_s: float) -> dict[str, tuple[float, float]]:
+def _lags(live: Records, simulated: Records, settle_s: float) -> dict[str, tuple[float, float]]:
     """Mean lag in the settled part of each phase that settled in both."""
     one, other = _mean_lags(live, settle_s), _mean_lags(simulated, settle_s)
     return {phase: (value, other[phase]) for phase, value in one.items() if phase in other}
 
 
-def _mean_lags(lines: Lines, settle_s: float) -> dict[str, float]:
+def _mean_lags(records: Records, settle_s: float) -> dict[str, float]:
     found = {}
-    parts = phases(lines)
+    parts = phases(records)
     for part in [part for part in parts if part.name] or parts:
-        rows = [sum(_measured(lines[i], "lag").values()) for i in settled(lines, part, settle_s)]
+        rows = [sum(records[i].measured.lag.values()) for i in settled(records, part, settle_s)]
         if rows:
             found[part.name] = fmean(rows)
     return found
 
 
 def _queries(run: Aligned) -> list[str]:
-    return list(dict.fromkeys(name for line in run.lines for name in queries(line)))
-
-
-def _measured(line: Mapping[str, Any], what: str) -> Mapping[str, Any]:
-    return (line.get("measured") or {}).get(what) or {}
+    return list(dict.fromkeys(name for record in run.records for name in queries(record)))

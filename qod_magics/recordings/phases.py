@@ -1,21 +1,16 @@
 """Time in a recording: seconds since its start, its phases, and the settled part of a phase. Pure.
 
-A recording is a sequence of lines, one a controller cycle (JSON objects with `at`, `snapshot`, `plan`, `applied`,
-`measured`, `events`). A run that follows a script adds `phase`, the name of the part that it is in, and `period_s`.
+A recording is a sequence of records, one a controller cycle. A run that follows a script annotates them with `phase`,
+the name of the part that it is in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import groupby
-from typing import Any
 
-Line = Mapping[str, Any]  #: one controller cycle of a recording, as JSON
-Lines = Sequence[Line]
+from qod_magics.controller.record import Record, Records
 
-DEFAULT_PERIOD_S = 5.0
 DEFAULT_SETTLE_S = 20.0
 
 #: after one of these the cluster needs time to settle again
@@ -24,57 +19,43 @@ DISTURBANCES = frozenset({"move", "task-manager-up", "task-manager-lost", "query
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Consecutive lines with the same `phase`. A name that comes back later is another phase."""
+    """Consecutive records with the same `phase`. A name that comes back later is another phase."""
 
-    name: str  #: "" for lines that name no phase
-    first: int  #: index of its first line
-    last: int  #: index of its last line
-    start_s: float  #: of its first line, seconds since the start of the recording
-
-
-def seconds(lines: Lines) -> tuple[float, ...]:
-    """The instant of each line in seconds since the first one.
-
-    Raises KeyError or ValueError when a line has no `at` in ISO 8601.
-    """
-    instants = [datetime.fromisoformat(line["at"]) for line in lines]
-    return tuple((instant - instants[0]).total_seconds() for instant in instants)
+    name: str  #: "" for records that name no phase
+    first: int  #: index of its first record
+    last: int  #: index of its last record
+    start_s: float  #: of its first record, seconds since the start of the recording
 
 
-def period_s(line: Line) -> float:
-    """Length of the controller's cycle, seconds; 5 where the line does not say."""
-    return float(line.get("period_s") or DEFAULT_PERIOD_S)
+def seconds(records: Records) -> tuple[float, ...]:
+    """The instant of each record in seconds since the first one."""
+    return tuple((record.at - records[0].at).total_seconds() for record in records)
 
 
-def phases(lines: Lines) -> tuple[Phase, ...]:
+def phases(records: Records) -> tuple[Phase, ...]:
     """The phases in order; one without a name when the recording names none; () for an empty recording."""
-    at = seconds(lines)
+    at = seconds(records)
     found = []
-    for name, group in groupby(range(len(lines)), key=lambda index: str(lines[index].get("phase") or "")):
+    for name, group in groupby(range(len(records)), key=lambda index: records[index].phase):
         indices = list(group)
         found.append(Phase(name, indices[0], indices[-1], at[indices[0]]))
     return tuple(found)
 
 
-def is_repeated(line: Line) -> bool:
-    """Whether the line only carries late events, its snapshot, plan and measures being those of the line before."""
-    return bool(line.get("repeated"))
+def is_warming_up(record: Record) -> bool:
+    """Whether an instance of the record's snapshot is warming up."""
+    return any(instance.warming_up for instance in record.snapshot.instances)
 
 
-def is_warming_up(line: Line) -> bool:
-    """Whether an instance of the line's snapshot is warming up."""
-    return any(instance.get("warming_up") for instance in line["snapshot"]["instances"])
+def settled(records: Records, phase: Phase, settle_s: float = DEFAULT_SETTLE_S) -> tuple[int, ...]:
+    """Indices of the records in the settled part of `phase`; () when it never settled.
 
-
-def settled(lines: Lines, phase: Phase, settle_s: float = DEFAULT_SETTLE_S) -> tuple[int, ...]:
-    """Indices of the lines in the settled part of `phase`; () when it never settled.
-
-    Those are the lines at least `settle_s` seconds after the start of the phase and after the last disturbance in it
+    Those are the records at least `settle_s` seconds after the start of the phase and after the last disturbance in it
     (a move, a task manager that joined or was lost, a query that restarted), with no instance warming up. A repeated
-    line says nothing new and is none of them.
+    record says nothing new and is none of them.
     """
-    at = seconds(lines)
+    at = seconds(records)
     indices = range(phase.first, phase.last + 1)
-    disturbed = [at[i] for i in indices if any(e.get("kind") in DISTURBANCES for e in lines[i].get("events") or ())]
+    disturbed = [at[i] for i in indices if any(event.kind in DISTURBANCES for event in records[i].events)]
     from_s = max([phase.start_s, *disturbed]) + settle_s
-    return tuple(i for i in indices if at[i] >= from_s and not is_warming_up(lines[i]) and not is_repeated(lines[i]))
+    return tuple(i for i in indices if at[i] >= from_s and not is_warming_up(records[i]) and not records[i].repeated)

@@ -12,23 +12,13 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
+from qod_magics.controller.record import Record, Records
 from qod_magics.core.plan_json import plan_to_json
-from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.policies import policy as policy_named
 from qod_magics.recordings.accuracy_errors import accuracy_errors
-from qod_magics.recordings.lines import events, measured, queries, sources, streams
-from qod_magics.recordings.phases import (
-    DEFAULT_SETTLE_S,
-    Line,
-    Lines,
-    Phase,
-    is_repeated,
-    period_s,
-    phases,
-    seconds,
-    settled,
-)
+from qod_magics.recordings.names import Query, events, queries, sources, streams
+from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Phase, phases, seconds, settled
 from qod_magics.recordings.plan_difference import plan_difference
 
 OVERLOAD = "overload"  #: name of the phase that asks for more than the first task manager has
@@ -56,16 +46,16 @@ class Criterion:
 class _Run:
     """A recording with what every criterion asks of it."""
 
-    lines: Lines
+    records: Records
     at: tuple[float, ...]
     phases: tuple[Phase, ...]
     settled: Mapping[Phase, tuple[int, ...]]
 
     @property
-    def settled_lines(self) -> Iterator[tuple[Phase, int, Line]]:
+    def settled_records(self) -> Iterator[tuple[Phase, int, Record]]:
         for phase, indices in self.settled.items():
             for index in indices:
-                yield phase, index, self.lines[index]
+                yield phase, index, self.records[index]
 
     @property
     def unsettled(self) -> tuple[Phase, ...]:
@@ -76,24 +66,23 @@ class _Run:
 
 
 def verdict(
-    run_lines: Lines,
-    off_lines: Lines | None = None,
+    recorded: Records,
+    off: Records | None = None,
     policy: str | None = None,
     settle_s: float = DEFAULT_SETTLE_S,
 ) -> tuple[Criterion, ...]:
     """Judge a controlled run, and compare it with the run of the same load with the controller off.
 
-    `run_lines` is the recording; `off_lines` has a phase "overload" with the same load, and without it that comparison
-    is left out. `policy` names the policy that must have made the plans (None: the one that each line names).
-    `settle_s` is how long after a phase's start or a disturbance (seconds) the cluster must have settled. Raises
-    SnapshotError for a snapshot that breaks the format, UsageProblem for an unknown policy, ValueError for a recording
-    without lines.
+    `off` has a phase "overload" with the same load, and without it that comparison is left out. `policy` names the
+    policy that must have made the plans (None: the one that each record names). `settle_s` is how long after a phase's
+    start or a disturbance (seconds) the cluster must have settled. Raises UsageProblem for an unknown policy,
+    ValueError for a recording without records.
     """
-    if not run_lines:
+    if not recorded:
         raise ValueError("the recording has no lines: nothing to judge")
-    every = phases(run_lines)
+    every = phases(recorded)
     parts = tuple(phase for phase in every if phase.name) or every  # before the first phase a run is only starting
-    run = _Run(run_lines, seconds(run_lines), parts, {p: settled(run_lines, p, settle_s) for p in parts})
+    run = _Run(recorded, seconds(recorded), parts, {p: settled(recorded, p, settle_s) for p in parts})
     judges: tuple[Callable[[_Run], Criterion], ...] = (
         lambda run: _plans(run, policy),
         _minima,
@@ -105,7 +94,7 @@ def verdict(
         _sheds,
     )
     criteria = tuple(judge(run) for judge in judges)
-    return criteria if off_lines is None else (*criteria, _comparison(run, off_lines))
+    return criteria if off is None else (*criteria, _comparison(run, off))
 
 
 def format_verdict(criteria: Iterable[Criterion]) -> str:
@@ -132,13 +121,12 @@ def _plans(run: _Run, policy: str | None) -> Criterion:
     name = "every plan is what the policy gives for its snapshot"
     states: dict[str, Any] = {}
     worst, wrong, first = 0.0, 0, ""
-    replayed = [(index, line) for index, line in enumerate(run.lines) if not is_repeated(line)]
-    for index, line in replayed:
-        made_by = policy or str(line.get("policy") or PAPER_POLICY)
-        plan, states[made_by] = policy_named(made_by).decide(snapshot_from_json(line["snapshot"]), states.get(made_by))
-        recorded = line.get("plan") or {}
-        measured = recorded.get("current_accuracy") or {}  # no part of a decision
-        difference, key = plan_difference(plan_to_json(plan, measured), recorded)
+    replayed = [(index, record) for index, record in enumerate(run.records) if not record.repeated]
+    for index, record in replayed:
+        made_by = policy or record.policy or PAPER_POLICY
+        plan, states[made_by] = policy_named(made_by).decide(record.snapshot, states.get(made_by))
+        current = record.current_accuracy  # no part of a decision
+        difference, key = plan_difference(plan_to_json(plan, current), plan_to_json(record.plan, current))
         if difference > PLAN_TOLERANCE:
             wrong += 1
             first = first or f", first at {run.at[index]:.0f} s in {key}"
@@ -157,16 +145,16 @@ def _minima(run: _Run) -> Criterion:
     """The restriction of every query: at least its minimum accuracy."""
     name = "every query keeps its minimum accuracy once settled"
     margins = [
-        (accuracy - task["min_accuracy"], accuracy, task, run.where(phase, index))
-        for phase, index, line in run.settled_lines
-        for query, task in queries(line).items()
-        if (accuracy := measured(line, "accuracy").get(query)) is not None
+        (accuracy - query.min_accuracy, accuracy, query, run.where(phase, index))
+        for phase, index, record in run.settled_records
+        for name, query in queries(record).items()
+        if (accuracy := record.measured.accuracy.get(name)) is not None
     ]
     gaps = _never_settled(run.unsettled)
     if not margins:
         return Criterion(name, False, f"no measured accuracy in a settled cycle{gaps}")
-    margin, accuracy, task, where = min(margins, key=lambda found: found[0])
-    detail = f"worst {task['id']} {accuracy:.3f} of at least {task['min_accuracy']:.3f} {where}; {len(margins)} values"
+    margin, accuracy, query, where = min(margins, key=lambda found: found[0])
+    detail = f"worst {query.id} {accuracy:.3f} of at least {query.min_accuracy:.3f} {where}; {len(margins)} values"
     return Criterion(name, margin >= -ACCURACY_TOLERANCE and not gaps, detail + gaps)
 
 
@@ -175,13 +163,13 @@ def _lag(run: _Run) -> Criterion:
     name = "lag stays within 2 periods of input once settled"
     found: list[tuple[float, str]] = []
     unknown: set[str] = set()
-    for phase, index, line in run.settled_lines:
-        rates = measured(line, "input_rate")
-        for edge, lag in measured(line, "lag").items():
-            if rates.get(edge) is None:
+    for phase, index, record in run.settled_records:
+        rates = record.measured.input_rate
+        for edge, lag in record.measured.lag.items():
+            if edge not in rates:
                 unknown.add(edge)
                 continue
-            per_period = period_s(line) * rates[edge]
+            per_period = record.period_s * rates[edge]
             share = lag / per_period if per_period > 0 else (0.0 if lag == 0 else float("inf"))
             found.append((share, f"{edge} {lag:,} rows at {rates[edge]:,.0f} rows/s {run.where(phase, index)}"))
     gaps = _never_settled(run.unsettled)
@@ -198,7 +186,7 @@ def _estimate(run: _Run) -> Criterion:
     """Mean |curAc - ac| over the sources."""
     name = "sources run at the accuracy that was planned"
     settled_indices = {index for indices in run.settled.values() for index in indices}
-    errors = accuracy_errors(run.lines)
+    errors = accuracy_errors(run.records)
     inside = [error for index, _, error in errors if index in settled_indices]
     gaps = _never_settled(run.unsettled)
     if not inside:
@@ -215,7 +203,7 @@ def _estimate(run: _Run) -> Criterion:
 def _moves(run: _Run) -> Criterion:
     """Fast re-scheduling: tasks moved, each back at work within 10 s."""
     name = "tasks move and are back at work within 10 s"
-    moves = [event for _, event in events(run.lines, "move")]
+    moves = [event.detail for _, event in events(run.records, "move")]
     if not moves:
         return Criterion(name, False, "no move in the run")
     untimed = [event for event in moves if event.get("took_s") is None]
@@ -234,30 +222,27 @@ def _books(run: _Run) -> Criterion:
     name = "every row is accounted for"
     lost, checked, rows = False, 0, 0
     named: set[str] = set()
-    for index, line in enumerate(run.lines):
-        lost = lost or any(event.get("kind") == "task-manager-lost" for event in line.get("events") or ())
-        for edge, count in measured(line, "counts").items():
+    for index, record in enumerate(run.records):
+        lost = lost or any(event.kind == "task-manager-lost" for event in record.events)
+        for edge, count in record.measured.counts.items():
             checked += 1
             named.add(edge)
-            unreported = count.get("unreported", 0)
-            missing = count["arrived"] - count["processed"] - count["dropped"] - count["waiting"] - unreported
+            missing = count.arrived - count.processed - count.dropped - count.waiting - count.unreported
             where = f"{edge} at {run.at[index]:.0f} s"
             if missing:
-                return Criterion(
-                    name, False, f"{where}: {count['arrived']:,} rows arrived, {missing:,} not accounted for"
-                )
-            if min(count["processed"], count["dropped"], count["waiting"], unreported) < 0:
+                return Criterion(name, False, f"{where}: {count.arrived:,} rows arrived, {missing:,} not accounted for")
+            if min(count.processed, count.dropped, count.waiting, count.unreported) < 0:
                 return Criterion(name, False, f"{where}: a negative count")
-            if unreported and not lost:
+            if count.unreported and not lost:
                 return Criterion(
-                    name, False, f"{where}: {unreported:,} rows unreported, though no task manager was lost"
+                    name, False, f"{where}: {count.unreported:,} rows unreported, though no task manager was lost"
                 )
-    last = run.lines[-1]
+    last = run.records[-1]
     absent = [edge for edge in (*sources(last), *streams(last)) if edge not in named]
     if absent:
         return Criterion(name, False, f"no counts of {', '.join(absent)}")
-    counts = next(found for line in reversed(run.lines) if (found := measured(line, "counts")))
-    rows = sum(counts[source]["arrived"] for source in sources(last) if source in counts)
+    counts = next(found for record in reversed(run.records) if (found := record.measured.counts))
+    rows = sum(counts[source].arrived for source in sources(last) if source in counts)
     detail = f"{checked:,} balances exact, over {len(named)} sources and streams; {rows:,} rows arrived at the sources"
     return Criterion(name, True, detail)
 
@@ -269,8 +254,8 @@ def _full_again(run: _Run) -> Criterion:
     indices = run.settled[phase]
     if not indices:
         return Criterion(name, False, _never_settled([phase]).removeprefix("; "))
-    line = run.lines[indices[-1]]
-    accuracies = {query: measured(line, "accuracy").get(query) for query in queries(line)}
+    record = run.records[indices[-1]]
+    accuracies = {query: record.measured.accuracy.get(query) for query in queries(record)}
     detail = ", ".join(f"{query} {_shown(value)}" for query, value in accuracies.items())
     passed = all(value is not None and value >= FULL_ACCURACY for value in accuracies.values())
     return Criterion(name, passed and bool(accuracies), f"{detail} {run.where(phase, indices[-1])}")
@@ -290,35 +275,34 @@ def _sheds(run: _Run) -> Criterion:
     phase = next((part for part in run.phases if part.name == OVERLOAD), None)
     if phase is None:
         return Criterion(name, False, f"the recording has no phase {OVERLOAD!r}")
-    lines = [run.lines[index] for index in run.settled[phase]]
-    if not lines:
+    records = [run.records[index] for index in run.settled[phase]]
+    if not records:
         return Criterion(name, False, _never_settled([phase]).removeprefix("; "))
-    tasks = queries(lines[-1])
+    asked = queries(records[-1])
     means: dict[str, float] = {}
-    for query in tasks:
-        values = [v for line in lines if (v := measured(line, "accuracy").get(query)) is not None]
+    for query in asked:
+        values = [v for record in records if (v := record.measured.accuracy.get(query)) is not None]
         if not values:
             return Criterion(name, False, f"no measured accuracy of {query} in the settled part")
         means[query] = fmean(values)
-    dropped = sum(measured(run.lines[phase.last], "dropped").values()) - sum(
-        measured(run.lines[phase.first], "dropped").values()
-    )
-    upside_down = _upside_down(tasks, means) if all(len(x["snapshot"]["task_managers"]) == 1 for x in lines) else ""
-    detail = ", ".join(f"{query} (priority {tasks[query]['priority']}) {mean:.3f}" for query, mean in means.items())
+    first, last = (sum(run.records[index].measured.dropped.values()) for index in (phase.first, phase.last))
+    dropped = last - first
+    upside_down = _upside_down(asked, means) if all(len(r.snapshot.task_managers) == 1 for r in records) else ""
+    detail = ", ".join(f"{query} (priority {asked[query].priority}) {mean:.3f}" for query, mean in means.items())
     passed = all(mean < FULL_ACCURACY for mean in means.values()) and dropped > 0 and not upside_down
     return Criterion(name, passed, f"mean accuracy {detail}; {dropped:,} rows dropped in the phase{upside_down}")
 
 
-def _upside_down(tasks: Mapping[str, Mapping[str, Any]], means: Mapping[str, float]) -> str:
+def _upside_down(asked: Mapping[str, Query], means: Mapping[str, float]) -> str:
     """The first pair of queries of which the lower priority has more of its need, as a sentence; or nothing."""
     share = {
-        query: (means[query] - task["min_accuracy"]) / (1 - task["min_accuracy"])
-        for query, task in tasks.items()
-        if task["min_accuracy"] < 1
+        name: (means[name] - query.min_accuracy) / (1 - query.min_accuracy)
+        for name, query in asked.items()
+        if query.min_accuracy < 1
     }
     for one, other in combinations(share, 2):
-        low, high = sorted((one, other), key=lambda query: tasks[query]["priority"])
-        if tasks[low]["priority"] < tasks[high]["priority"] and share[low] > share[high] + PRIORITY_TOLERANCE:
+        low, high = sorted((one, other), key=lambda name: asked[name].priority)
+        if asked[low].priority < asked[high].priority and share[low] > share[high] + PRIORITY_TOLERANCE:
             return (
                 f"; {low} has {share[low]:.0%} of its need met, {high} with the higher priority only {share[high]:.0%}"
             )
@@ -328,29 +312,29 @@ def _upside_down(tasks: Mapping[str, Mapping[str, Any]], means: Mapping[str, flo
 # -- with and without --------------------------------------------------------------------------------------------------
 
 
-def overload_lag(lines: Lines) -> tuple[tuple[float, int], ...]:
+def overload_lag(records: Records) -> tuple[tuple[float, int], ...]:
     """(seconds since the start of the first phase "overload", lag of all sources and streams in rows), a pair a cycle.
 
     () when the recording has no such phase.
     """
-    phase = next((part for part in phases(lines) if part.name == OVERLOAD), None) if lines else None
+    phase = next((part for part in phases(records) if part.name == OVERLOAD), None)
     if phase is None:
         return ()
-    at = seconds(lines)
+    at = seconds(records)
     return tuple(
-        (at[index] - phase.start_s, sum(measured(lines[index], "lag").values()))
+        (at[index] - phase.start_s, sum(records[index].measured.lag.values()))
         for index in range(phase.first, phase.last + 1)
     )
 
 
-def _comparison(run: _Run, off_lines: Lines) -> Criterion:
+def _comparison(run: _Run, off_records: Records) -> Criterion:
     """The engine alone falls behind, further and further; the controlled run does not. Same time since the start."""
     name = "with the controller off the lag of the same overload grows"
-    on, off = overload_lag(run.lines), overload_lag(off_lines)
+    on, off = overload_lag(run.records), overload_lag(off_records)
     if not on or not off:
         which = "recording" if not on else "recording with the controller off"
         return Criterion(name, False, f"the {which} has no phase {OVERLOAD!r}")
-    until = min(on[-1][0], off[-1][0]) + 0.5 * period_s(run.lines[0])
+    until = min(on[-1][0], off[-1][0]) + 0.5 * run.records[0].period_s
     on_lag = [lag for since, lag in on if since <= until]
     off_lag = [lag for since, lag in off if since <= until]
     third = len(off_lag) // 3

@@ -6,14 +6,15 @@ import html
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.controller.cycle import Cycle, line
+from qod_magics.controller.cycle import Cycle
 from qod_magics.controller.log import DecisionLog
+from qod_magics.controller.record import record_of
 from qod_magics.errors import QodError
 from qod_magics.recordings.cycles import narrated
+from qod_magics.recordings.frame import Frame, frame
 from qod_magics.recordings.reading import load
 from qod_widgets.controls import Commands, Panel
 from qod_widgets.dashboard import MOST_FRAMES, Dashboard
-from qod_widgets.state import Frame, frame
 
 if TYPE_CHECKING:
     from qod_magics.session.interface import SessionInterface
@@ -92,28 +93,28 @@ class View:
 
     def _picture(self) -> Picture:
         """Accuracies and CPU of the recording so far, as SVG."""
-        from qod_widgets.charts import accuracy_chart, cpu_chart, svg
+        from qod_magics.reports.charts import accuracy_chart, cpu_chart, svg
 
         try:
-            lines = load(self._session.recording_path)[-MOST_FRAMES:]
-            drawn = "".join(svg(chart(lines)) for chart in (accuracy_chart, cpu_chart))
+            records = load(self._session.recording_path)[-MOST_FRAMES:]
+            drawn = "".join(svg(chart(records)) for chart in (accuracy_chart, cpu_chart))
         except (OSError, QodError, ValueError) as error:
             return Picture(f"<p>no picture: {html.escape(str(error))}</p>", f"no picture: {error}")
-        words = f"accuracies and CPU in the last {len(lines)} cycles of qod session {self._session.id}, as a picture"
+        words = f"accuracies and CPU in the last {len(records)} cycles of qod session {self._session.id}, as a picture"
         return Picture(f'<div style="background: white; max-width: 1000px">{drawn}</div>', words)
 
     def _recorded(self) -> list[Frame]:
         """What happened before somebody looked, from the recording."""
         try:
-            lines = load(self._session.recording_path)
+            records = load(self._session.recording_path)
         except (OSError, QodError):  # nothing is recorded yet, or elsewhere
             return []
         return [
             frame(each, self._began, [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in entries])
-            for each, entries in narrated(lines[-MOST_FRAMES:], DecisionLog())
+            for each, entries in narrated(records[-MOST_FRAMES:], DecisionLog())
         ]
 
     def _frame(self, cycle: Cycle) -> Frame:
         assert cycle.decision is not None
         log = [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in cycle.entries]
-        return frame(line(cycle, cycle.decision, cycle.events), self._began, log)
+        return frame(record_of(cycle, cycle.decision, cycle.events), self._began, log)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qod_magics.controller.recording import read
 from qod_magics.errors import UsageProblem
+from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict
 
 
@@ -14,13 +14,13 @@ def report_so_far(recording: Path, out: Path) -> Path:
 
     Raises UsageProblem while nothing is recorded, and when the page can't be written.
     """
-    from qod_widgets.report import write_report
+    from qod_magics.reports.page import write_report
 
-    lines = tuple(read(recording))
-    if not lines:
+    if not recording.is_file() or not recording.stat().st_size:
         raise UsageProblem("nothing is recorded yet: wait for the first cycle")
+    records = load(recording)
     try:
-        write_report(out, lines, None, verdict(lines))
+        write_report(out, records, None, verdict(records))
     except OSError as error:
         raise UsageProblem(f"{out} can't be written ({error.strerror}): name another file") from None
     return out

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 
+from qod_magics.controller.record import Record, Records
+from qod_magics.core.snapshot import Task
 from qod_magics.data.spec import data_from_json
 from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.kafka.scenario import Feed, Phase, Scenario, ScenarioEvent
 from qod_magics.policies import PAPER_POLICY
-from qod_magics.recordings.phases import Line, Lines, is_repeated, period_s, phases, settled
+from qod_magics.recordings.phases import phases, settled
 from qod_magics.simulator.cost_fit import (
     STEADY_S,
     Costs,
@@ -59,39 +61,39 @@ class Fit:
     findings: tuple[Finding, ...]
 
 
-def fit(lines: Lines, policy: str | None = None) -> Fit:
-    """The simulation like the recording `lines`. Raises ValueError for a recording without lines or tasks."""
-    if not lines or not any(line["snapshot"]["tasks"] for line in lines):
+def fit(records: Records, policy: str | None = None) -> Fit:
+    """The simulation like the recording. Raises ValueError for one without records or tasks."""
+    if not any(record.snapshot.tasks for record in records):
         raise ValueError("the recording has no line with a task: nothing to fit")
-    return _Fitting(lines).result(policy)
+    return _Fitting(records).result(policy)
 
 
 class _Fitting:
     """The parts of a fit; each looks at the recording by itself."""
 
-    def __init__(self, lines: Lines) -> None:
-        self.lines = [line for line in lines if not is_repeated(line)]
-        self.at = times(self.lines)
-        self.period_s = period_s(self.lines[0])
-        self.readings = tuple(readings(lines))
-        self.loads = tuple(loads(lines))
+    def __init__(self, records: Records) -> None:
+        self.records = [record for record in records if not record.repeated]
+        self.at = times(self.records)
+        self.period_s = self.records[0].period_s
+        self.readings = tuple(readings(records))
+        self.loads = tuple(loads(records))
         self.found: list[Finding] = []
-        named = [part for part in phases(self.lines) if part.name]
-        self.last = named[-1].last if named else len(self.lines) - 1
+        named = [part for part in phases(self.records) if part.name]
+        self.last = named[-1].last if named else len(self.records) - 1
         self.duration_s = self.at[self.last]
-        parts = named or list(phases(self.lines))
-        self.settled = [i for part in parts for i in settled(self.lines, part)]
+        parts = named or list(phases(self.records))
+        self.settled = [i for part in parts for i in settled(self.records, part)]
 
     def result(self, policy: str | None) -> Fit:
-        rows = self._task_rows()
+        recorded = self._tasks()
         costs, factors = all_costs(self.readings)
         self._say_costs(costs, factors)
-        applications = self._applications(rows)
+        applications = self._applications(recorded)
         beside = overhead(self._settled_loads())
         self._say("overhead", f"{beside.cores:.4f} +- {beside.error:.4f} cores an instance", beside.note)
         tasks = tuple(
-            self._task(name, row, costs.get(name) or task_costs(()), applications, beside.cores)
-            for name, row in rows.items()
+            self._task(task, costs.get(name) or task_costs(()), applications, beside.cores)
+            for name, task in recorded.items()
         )
         backgrounds, start_s = self._backgrounds(beside.cores)
         streams = [task.latency_s for task in tasks if task.upstream]
@@ -105,8 +107,8 @@ class _Fitting:
             faults=tuple(self._faults()),
             period_s=self.period_s,
             step_s=SHORT_STEP_S if streams and min(streams) < STEP_S else STEP_S,
-            policy=policy or str(self.lines[0].get("policy") or PAPER_POLICY),
-            controlled=any(line.get("applied") for line in self.lines),
+            policy=policy or self.records[0].policy or PAPER_POLICY,
+            controlled=any(record.applied for record in self.records),
         )
         return Fit(Simulation.from_json(simulation.to_json()), tuple(self.found))
 
@@ -115,18 +117,18 @@ class _Fitting:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def _task_rows(self) -> dict[str, Line]:
+    def _tasks(self) -> dict[str, Task]:
         """The last form of each task, in order of appearance."""
-        rows: dict[str, Line] = {}
-        for line in self.lines[: self.last + 1]:
-            for row in line["snapshot"]["tasks"]:
-                before = rows.get(row["id"])
-                if before is not None and before["priority"] is not None:
-                    now = (row["priority"], row["min_accuracy"])
-                    if now != (before["priority"], before["min_accuracy"]):
-                        self._say(row["id"], f"priority {now[0]}, minimum {now[1]}", "changed: the last ones hold")
-                rows[row["id"]] = row
-        return rows
+        found: dict[str, Task] = {}
+        for record in self.records[: self.last + 1]:
+            for task in record.snapshot.tasks:
+                before = found.get(task.id)
+                if before is not None and before.priority is not None:
+                    now = (task.priority, task.min_accuracy)
+                    if now != (before.priority, before.min_accuracy):
+                        self._say(task.id, f"priority {now[0]}, minimum {now[1]}", "changed: the last ones hold")
+                found[task.id] = task
+        return found
 
     def _say_costs(self, costs: Mapping[str, Costs], factors: Mapping[str, float]) -> None:
         for name, each in costs.items():
@@ -143,14 +145,12 @@ class _Fitting:
             if factor != 1.0:
                 self._say(name, f"a task costs {factor:.2f} times what it costs elsewhere")
 
-    def _task(
-        self, name: str, row: Line, costs: Costs, applications: dict[str, tuple[int, int]], beside: float
-    ) -> SimulatedTask:
-        rows = [i for line in self.lines for i in line["snapshot"]["instances"] if i["task"] == name]
-        instances = sorted({i["id"] for i in rows}, key=_number)
-        source = not row["upstream"]
+    def _task(self, task: Task, costs: Costs, applications: dict[str, tuple[int, int]], beside: float) -> SimulatedTask:
+        name, source = task.id, not task.upstream
+        seen = [each for record in self.records for each in record.snapshot.instances if each.task == name]
+        instances = sorted({each.id for each in seen}, key=_number)
         mine = [reading for reading in self.readings if reading.task == name]
-        modes = [i["mode"] for i in rows if i.get("mode")]
+        modes = [str(mode) for each in seen if (mode := each.extra.get("mode"))]
         latency_s = self._latency_s(name)
         selectivity = self._selectivity(name)
         split = shares(mine, instances)
@@ -161,10 +161,10 @@ class _Fitting:
         )
         return SimulatedTask(
             id=name,
-            upstream=tuple(row["upstream"]),
+            upstream=task.upstream,
             topic=name if source else None,
-            priority=row["priority"],
-            min_accuracy=row["min_accuracy"],
+            priority=task.priority,
+            min_accuracy=task.min_accuracy,
             parallelism=max(len(instances), 1),
             shares=split,
             application=next((a for a in applications if name in a.split("+")), None),
@@ -179,9 +179,9 @@ class _Fitting:
 
     def _selectivity(self, name: str) -> float:
         ratios = []
-        for line in self.lines:
-            took = sum(i["in_rate"] for i in line["snapshot"]["instances"] if i["task"] == name)
-            gave = [stream["out_rate"] for stream in line["snapshot"]["streams"] if stream["from"] == name]
+        for record in self.records:
+            took = sum(each.in_rate for each in record.snapshot.instances if each.task == name)
+            gave = [stream.out_rate for stream in record.snapshot.streams if stream.source == name]
             if gave and took > 0:
                 ratios.append(gave[0] / took)
         return round(median(ratios), 6) if ratios else 1.0
@@ -190,9 +190,9 @@ class _Fitting:
         """Rows that wait though nothing is behind, by the rate at which they come."""
         waiting = coming = 0.0
         for i in self.settled:
-            measured = self.lines[i].get("measured") or {}
-            for edge, lag in (measured.get("lag") or {}).items():
-                rate = (measured.get("input_rate") or {}).get(edge)
+            measured = self.records[i].measured
+            for edge, lag in measured.lag.items():
+                rate = measured.input_rate.get(edge)
                 if edge.rpartition(">")[2] == name and rate and lag <= BACKLOG_PERIODS * self.period_s * rate:
                     waiting += lag
                     coming += rate
@@ -200,17 +200,17 @@ class _Fitting:
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def _applications(self, rows: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """The tasks that came later or went earlier, by when: "a+b" -> first and last line."""
-        there = {name: [i for i, line in enumerate(self.lines) if _has(line, name)] for name in rows}
+    def _applications(self, tasks: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """The tasks that came later or went earlier, by when: "a+b" -> first and last record."""
+        there = {name: [i for i, record in enumerate(self.records) if _has(record, name)] for name in tasks}
         groups: dict[tuple[int, int], list[str]] = {}
         for name, indices in there.items():
             groups.setdefault((indices[0], indices[-1]), []).append(name)
-        whole = (0, len(self.lines) - 1)
+        whole = (0, len(self.records) - 1)
         return {"+".join(names): span for span, names in groups.items() if span != whole}
 
     def _between(self, index: int) -> float:
-        """An instant between a line and the one before it."""
+        """An instant between a record and the one before it."""
         return round(max(self.at[index] - self.period_s / 2, 0.0), 3)
 
     def _scenario(self, sources: Sequence[SimulatedTask], applications: dict[str, tuple[int, int]]) -> Scenario:
@@ -237,7 +237,7 @@ class _Fitting:
 
     def _phases(self) -> Iterable[Phase]:
         seen: dict[str, int] = {}
-        for part in phases(self.lines):
+        for part in phases(self.records):
             if part.name:
                 seen[part.name] = seen.get(part.name, 0) + 1
                 name = part.name if seen[part.name] == 1 else f"{part.name} ({seen[part.name]})"
@@ -246,8 +246,8 @@ class _Fitting:
     def _rate(self, source: str) -> PiecewiseLinear:
         points = [
             (at, float(rate))
-            for at, line in zip(self.at, self.lines, strict=True)
-            if (rate := ((line.get("measured") or {}).get("input_rate") or {}).get(source)) is not None
+            for at, record in zip(self.at, self.records, strict=True)
+            if (rate := record.measured.input_rate.get(source)) is not None
         ]
         curve = rate_curve([at for at, _ in points], [rate for _, rate in points])
         worst = [
@@ -261,11 +261,11 @@ class _Fitting:
     # -- task managers -------------------------------------------------------------------------------------------------
 
     def _managers(self) -> dict[str, list[int]]:
-        """Lines at which each is there."""
+        """Records in which each is there."""
         there: dict[str, list[int]] = {}
-        for i, line in enumerate(self.lines[: self.last + 1]):
-            for manager in line["snapshot"]["task_managers"]:
-                there.setdefault(manager["id"], []).append(i)
+        for i, record in enumerate(self.records[: self.last + 1]):
+            for manager in record.snapshot.task_managers:
+                there.setdefault(manager.id, []).append(i)
         return there
 
     def _settled_loads(self) -> list[Load]:
@@ -275,7 +275,7 @@ class _Fitting:
     @property
     def others_periods(self) -> int:
         """Over how many periods the recording's runtime averaged the CPU of all but the tasks."""
-        told = (m.get("others_periods") for line in self.lines for m in line["snapshot"]["task_managers"])
+        told = (m.extra.get("others_periods") for record in self.records for m in record.snapshot.task_managers)
         return next((int(periods) for periods in told if periods), UNTOLD_PERIODS)
 
     def _backgrounds(self, beside: float) -> tuple[dict[str, list[tuple[float, float]]], float]:
@@ -295,10 +295,10 @@ class _Fitting:
     def _machine(self, name: str, points: Sequence[tuple[float, float]], cost: float) -> Machine:
         mine = [load for load in self.loads if load.manager == name]
         planned = next(
-            float(manager["cores"])
-            for line in reversed(self.lines)
-            for manager in line["snapshot"]["task_managers"]
-            if manager["id"] == name
+            float(manager.cores)
+            for record in reversed(self.records)
+            for manager in record.snapshot.task_managers
+            if manager.id == name
         )
         most = max(load.cpu for load in mine)
         full = [load for load in mine if load.cpu >= 0.999 * most]
@@ -322,7 +322,7 @@ class _Fitting:
         delay_s = max(delays[len(delays) // 50], 0.0) if delays else Metrics().delay_s
         known = [each.line.relative for each in costs if each.line.count]
         noise = median(known) if known else 0.0
-        lost = float(lost_cpu(self.lines))
+        lost = float(lost_cpu(self.records))
         if lost:
             self._say("reports", "the CPU of an instance that moved reads 0 until it reports again")
         self._say("reports", f"every {report_s:.2f} s, seen after {delay_s:.2f} s, CPU noise {100 * noise:.1f} %")
@@ -336,7 +336,7 @@ class _Fitting:
         )
 
     def _moves(self, costs: Mapping[str, Costs], factors: Mapping[str, float], report_s: float) -> Moves:
-        usual, moved = Moves(), move_times(self.lines, self.readings)
+        usual, moved = Moves(), move_times(self.records, self.readings)
         down_s, spread, wait_s = usual.down_s, usual.spread, usual.wait_s
         if moved is not None:
             down_s, wait_s = moved.down_s, report_s if moved.waits else 0.0
@@ -365,16 +365,16 @@ class _Fitting:
         )
 
     def _faults(self) -> Iterable[Fault]:
-        for i, line in enumerate(self.lines[: self.last + 1]):
-            for event in line.get("events") or ():
-                if event.get("kind") == "task-manager-lost":
-                    yield Fault(self._between(i), "task-manager-lost", str(event["task_manager"]))
-                elif event.get("kind") == "query-failed" and event.get("instance"):
-                    yield Fault(self._between(i), "query-failure", str(event["instance"]))
+        for i, record in enumerate(self.records[: self.last + 1]):
+            for event in record.events:
+                if event.kind == "task-manager-lost":
+                    yield Fault(self._between(i), "task-manager-lost", str(event.detail["task_manager"]))
+                elif event.kind == "query-failed" and event.detail.get("instance"):
+                    yield Fault(self._between(i), "query-failure", str(event.detail["instance"]))
 
 
-def _has(line: Line, task: str) -> bool:
-    return any(row["id"] == task for row in line["snapshot"]["tasks"])
+def _has(record: Record, task: str) -> bool:
+    return any(each.id == task for each in record.snapshot.tasks)
 
 
 def _number(instance: str) -> tuple[str, int]:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from qod_magics.recordings.phases import Line, Lines, is_repeated
+from qod_magics.controller.record import Records
+from qod_magics.core.freshness import Freshness, window_of
+from qod_magics.core.snapshot import Instance
 from qod_magics.simulator.readings import RecordedReading, epoch, times
 
 #: An instance that works on for longer than this after the plan waits for the end of its batch, seconds.
@@ -23,19 +25,19 @@ class MoveTimes:
     waits: bool  #: whether instances go on until their batch ends
 
 
-def move_times(lines: Lines, readings: Sequence[RecordedReading]) -> MoveTimes | None:
+def move_times(records: Records, readings: Sequence[RecordedReading]) -> MoveTimes | None:
     """From the windows of reports where these tell, else from what moves say of themselves; None without a move.
 
     Where the last report of a run is of its end, the time from there to the first window of the next run is the whole
     of the time without work; `took_s` of a move is only what stopping and starting took.
     """
     told = [
-        float(event["took_s"])
-        for line in lines
-        for event in line.get("events") or ()
-        if event.get("kind") == "move" and event.get("took_s") is not None
+        float(event.detail["took_s"])
+        for record in records
+        for event in record.events
+        if event.kind == "move" and event.detail.get("took_s") is not None
     ]
-    seen = list(_seen(lines, readings))
+    seen = list(_seen(records, readings))
     down = [gap for gap, _ in seen] or told
     if not down:
         return None
@@ -44,33 +46,34 @@ def move_times(lines: Lines, readings: Sequence[RecordedReading]) -> MoveTimes |
     return MoveTimes(len(told) or len(seen), mean, spread, bool(seen) and fmean(w for _, w in seen) > WAITS_S)
 
 
-def lost_cpu(lines: Lines) -> bool:
+def lost_cpu(records: Records) -> bool:
     """Whether the CPU of instances that moved is mostly unknown until they report again."""
-    rows = [row for line in lines for row in line["snapshot"]["instances"] if _held(row)]
-    return bool(rows) and 2 * sum("cpu" in (row.get("missing") or ()) for row in rows) > len(rows)
+    held = [each for record in records for each in record.snapshot.instances if _held(each)]
+    return bool(held) and 2 * sum("cpu" in Freshness.of(each).missing for each in held) > len(held)
 
 
-def _seen(lines: Lines, readings: Sequence[RecordedReading]) -> Iterator[tuple[float, float]]:
+def _seen(records: Records, readings: Sequence[RecordedReading]) -> Iterator[tuple[float, float]]:
     """(seconds without work, seconds from the plan to the stop) of each move whose end is in a report."""
-    first = times(lines)[0] - epoch(lines[0])
-    for at, line in zip(times(lines), lines, strict=True):
-        plan = line.get("plan") or {}
-        if not line.get("applied") or is_repeated(line):
+    first = times(records)[0] - epoch(records[0])
+    for at, record in zip(times(records), records, strict=True):
+        if not record.applied or record.repeated:
             continue
-        for name in plan.get("fail") or ():
-            target = (plan.get("place") or {}).get(name)
+        for move in record.plan.moves:
+            name, target = move.instance, move.to
             after = next((r for r in readings if r.instance == name and r.manager == target and r.seen_s > at), None)
             ends = [
-                row["window"][1] + first
-                for later, other in zip(times(lines), lines, strict=True)
+                window[1] + first
+                for later, other in zip(times(records), records, strict=True)
                 if after is not None and at < later < after.seen_s
-                for row in other["snapshot"]["instances"]
-                if row["id"] == name and row["task_manager"] == target and _held(row)
+                for each in other.snapshot.instances
+                if each.id == name and each.task_manager == target and _held(each)
+                if (window := window_of(each)) is not None
             ]
             if after is not None and ends and after.started_s >= ends[-1]:
                 yield after.started_s - ends[-1], ends[-1] - at
 
 
-def _held(row: Line) -> bool:
-    """Whether a row of a snapshot shows the last report of a run that is over."""
-    return bool(row.get("stale") and row.get("warming_up") and row.get("window"))
+def _held(instance: Instance) -> bool:
+    """Whether an instance is shown by the last report of a run that is over."""
+    freshness = Freshness.of(instance)
+    return freshness.stale and instance.warming_up and freshness.window is not None

@@ -1,6 +1,6 @@
 """What a recording says of each instance and task manager, one row a report: the data of a fit. Pure.
 
-Times are seconds since the start of the simulation that is to be like the recording: its first line ends the first
+Times are seconds since the start of the simulation that is to be like the recording: its first record ends the first
 controller period.
 """
 
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
-from qod_magics.recordings.phases import Line, Lines, is_repeated, period_s
+from qod_magics.controller.record import Record, Records
+from qod_magics.core.freshness import Freshness
 
 RESTARTS = frozenset({"move", "query-restarted"})
 
@@ -44,7 +43,7 @@ class RecordedReading:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One task manager at one line."""
+    """One task manager in one cycle."""
 
     manager: str
     at_s: float
@@ -53,57 +52,58 @@ class Load:
     cpu: float  #: % of one core: all of it
 
 
-def times(lines: Lines) -> tuple[float, ...]:
-    """The instant of each line, seconds since one period before the first."""
-    first = epoch(lines[0]) - period_s(lines[0])
-    return tuple(epoch(line) - first for line in lines)
+def times(records: Records) -> tuple[float, ...]:
+    """The instant of each record, seconds since one period before the first."""
+    first = epoch(records[0]) - records[0].period_s
+    return tuple(epoch(record) - first for record in records)
 
 
-def readings(lines: Lines) -> Iterator[RecordedReading]:
-    """Every report once, in order of the lines that show it first; those without a measured rate or CPU are none."""
-    first = epoch(lines[0]) - period_s(lines[0])
-    last: dict[str, tuple[Any, ...]] = {}
+def readings(records: Records) -> Iterator[RecordedReading]:
+    """Every report once, in order of the records that show it first; those without a measured rate or CPU are none."""
+    first = epoch(records[0]) - records[0].period_s
+    last: dict[str, tuple[float, float]] = {}
     where: dict[str, str] = {}
     started: dict[str, float] = {}
     restarted: set[str] = set()
     passing = _Passing()
-    for at, line in zip(times(lines), lines, strict=True):
-        share = passing.of(line)
-        restarted |= {str(e.get("instance")) for e in line.get("events") or () if e.get("kind") in RESTARTS}
-        if is_repeated(line):
+    for at, record in zip(times(records), records, strict=True):
+        share = passing.of(record)
+        restarted |= {str(event.detail.get("instance")) for event in record.events if event.kind in RESTARTS}
+        if record.repeated:
             continue
-        for row in line["snapshot"]["instances"]:
-            name, manager = row["id"], row["task_manager"]
+        for instance in record.snapshot.instances:
+            name, manager = instance.id, instance.task_manager
             if where.get(name) != manager:
                 restarted.add(name)
             where[name] = manager
-            if row.get("stale") or row.get("missing"):
+            freshness = Freshness.of(instance)
+            if not freshness.is_fresh:
                 continue
-            window = row.get("window")
-            since, until = (window[0] - first, window[1] - first) if window else (at - period_s(line), at)
-            key = (since, until) if window else (row["in_rate"], row["cpu"])
+            window = freshness.window
+            since, until = (window[0] - first, window[1] - first) if window else (at - record.period_s, at)
+            key = (since, until) if window else (instance.in_rate, instance.cpu)
             if last.get(name) == key or until <= since:
                 continue
             last[name] = key
             if name in restarted or name not in started:
                 started[name] = since
                 restarted.discard(name)
-            kept = float(row["in_rate"])
-            read = kept / max(share.get(row["task"], 1.0), 1e-3)
+            kept = float(instance.in_rate)
+            read = kept / max(share.get(instance.task, 1.0), 1e-3)
             yield RecordedReading(
-                name, row["task"], manager, since, until, at, started[name], kept, read, float(row["cpu"])
+                name, instance.task, manager, since, until, at, started[name], kept, read, float(instance.cpu)
             )
 
 
-def loads(lines: Lines) -> Iterator[Load]:
-    """The task managers at each line."""
-    for at, line in zip(times(lines), lines, strict=True):
-        if is_repeated(line):
+def loads(records: Records) -> Iterator[Load]:
+    """The task managers in each cycle."""
+    for at, record in zip(times(records), records, strict=True):
+        if record.repeated:
             continue
-        for manager in line["snapshot"]["task_managers"]:
-            mine = [row for row in line["snapshot"]["instances"] if row["task_manager"] == manager["id"]]
-            used = sum(row["cpu"] for row in mine if not (row.get("stale") and row.get("warming_up")))
-            yield Load(manager["id"], at, len(mine), max(manager["cpu"] - used, 0.0), float(manager["cpu"]))
+        for manager in record.snapshot.task_managers:
+            mine = [each for each in record.snapshot.instances if each.task_manager == manager.id]
+            used = sum(each.cpu for each in mine if not (Freshness.of(each).stale and each.warming_up))
+            yield Load(manager.id, at, len(mine), max(manager.cpu - used, 0.0), float(manager.cpu))
 
 
 class _Passing:
@@ -113,13 +113,13 @@ class _Passing:
         self._before: dict[str, tuple[int, int]] = {}
         self._share: dict[str, float] = {}
 
-    def of(self, line: Line) -> Mapping[str, float]:
-        """By task: over the rows that were reported since the line before; held while there were none."""
+    def of(self, record: Record) -> Mapping[str, float]:
+        """By task: over the rows that were reported since the record before; held while there were none."""
         kept: dict[str, int] = {}
         read: dict[str, int] = {}
-        for edge, count in ((line.get("measured") or {}).get("counts") or {}).items():
+        for edge, count in record.measured.counts.items():
             task = edge.rpartition(">")[2]
-            now = (int(count["processed"]), int(count["processed"] + count["dropped"]))
+            now = (count.processed, count.processed + count.dropped)
             before = self._before.get(edge, (0, 0))
             self._before[edge] = now
             kept[task] = kept.get(task, 0) + now[0] - before[0]
@@ -128,6 +128,6 @@ class _Passing:
         return self._share
 
 
-def epoch(line: Line) -> float:
-    """The instant of a line, seconds since 1970."""
-    return datetime.fromisoformat(line["at"]).timestamp()
+def epoch(record: Record) -> float:
+    """The instant of a record, seconds since 1970."""
+    return record.at.timestamp()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from copy import deepcopy
 from io import StringIO
 from pathlib import Path
@@ -15,10 +14,16 @@ from rich.console import Console
 
 from qod_magics.__main__ import main as run_module
 from qod_magics.commands import demo
+from qod_magics.controller.record import Record
+from qod_magics.controller.record_json import record_from_json
 from qod_magics.controller.recording import Recording
-from tests.widgets.recordings import taxi_drives
+from tests.recordings.taxi_drives import taxi_drives
 
 Line = dict[str, Any]
+
+
+def read(line: Line) -> Record:
+    return record_from_json(line)
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +42,15 @@ def test_a_tail_gives_each_line_once(tmp_path: Path, lines: list[Line]) -> None:
     tail = demo._Tail(tmp_path / "run.jsonl")
     assert list(tail) == [], "the file is not there yet"
     recording = Recording(tail.path)
-    seen: list[Mapping[str, Any]] = []
+    seen: list[Record] = []
     for first in range(0, 30, 3):
         for line in lines[first : first + 3]:
             recording.append(line)
         fresh = list(tail)
-        assert fresh == lines[first : first + 3]
+        assert fresh == [read(line) for line in lines[first : first + 3]]
         seen += fresh
     recording.close()
-    assert seen == lines[:30]
+    assert seen == [read(line) for line in lines[:30]]
     assert list(tail) == []
 
 
@@ -54,22 +59,22 @@ def test_a_tail_waits_for_the_end_of_a_line(tmp_path: Path, lines: list[Line]) -
     whole, half = text(lines[0]), text(lines[1])
     path.write_bytes(whole + half[:100])
     tail = demo._Tail(path)
-    assert list(tail) == [lines[0]]
+    assert list(tail) == [read(lines[0])]
     assert list(tail) == []
     with path.open("ab") as file:
         file.write(half[100:-1])
     assert list(tail) == []
     with path.open("ab") as file:
         file.write(b"\n" + text(lines[2]))
-    assert list(tail) == [lines[1], lines[2]]
+    assert list(tail) == [read(lines[1]), read(lines[2])]
 
 
 def test_a_tail_that_is_left_early_goes_on_from_there(tmp_path: Path, lines: list[Line]) -> None:
     path = tmp_path / "run.jsonl"
     path.write_bytes(b"".join(map(text, lines[:5])))
     tail = demo._Tail(path)
-    assert next(iter(tail)) == lines[0]
-    assert list(tail) == lines[1:5]
+    assert next(iter(tail)) == read(lines[0])
+    assert list(tail) == [read(line) for line in lines[1:5]]
 
 
 def test_what_is_not_ascii_does_not_shift_a_tail(tmp_path: Path, lines: list[Line]) -> None:
@@ -77,8 +82,8 @@ def test_what_is_not_ascii_does_not_shift_a_tail(tmp_path: Path, lines: list[Lin
     path = tmp_path / "run.jsonl"
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in odd), encoding="utf-8")
     tail = demo._Tail(path)
-    assert next(iter(tail)) == odd[0]
-    assert list(tail) == odd[1:]
+    assert next(iter(tail)).phase == "Überlast → 0"
+    assert [record.phase for record in tail] == [line["phase"] for line in odd[1:]]
 
 
 # -- a line of text for each cycle -------------------------------------------------------------------------------------
@@ -86,15 +91,15 @@ def test_what_is_not_ascii_does_not_shift_a_tail(tmp_path: Path, lines: list[Lin
 
 def test_the_phase_is_the_recordings(lines: list[Line]) -> None:
     assert demo._phase(None) == "starting Kafka and Spark"
-    assert [demo._phase(line) for line in lines] == [line["phase"] for line in lines]
-    assert demo._phase(without(lines[0], "phase")) == "starting"
-    assert demo._phase({**lines[0], "phase": None}) == "starting"
+    assert [demo._phase(read(line)) for line in lines] == [line["phase"] for line in lines]
+    assert demo._phase(read(without(lines[0], "phase"))) == "starting"
+    assert demo._phase(read({**lines[0], "phase": None})) == "starting"
 
 
 def test_the_phase_says_when_the_controller_is_off(lines: list[Line]) -> None:
     off = taxi_drives(False)
-    assert {demo._phase(line) for line in off} == {f"{line['phase']} (controller off)" for line in off}
-    assert demo._phase({**lines[0], "applied": False}) == "calm (controller off)"
+    assert {demo._phase(read(line)) for line in off} == {f"{line['phase']} (controller off)" for line in off}
+    assert demo._phase(read({**lines[0], "applied": False})) == "calm (controller off)"
 
 
 def without(line: Line, key: str) -> Line:
@@ -104,7 +109,7 @@ def without(line: Line, key: str) -> Line:
 def test_each_cycle_is_a_line_with_its_figures(lines: list[Line]) -> None:
     for number, line in enumerate(lines):
         quiet = {**line, "events": []}
-        said = demo._one_line(quiet, elapsed_s=5.0 * number, length_s=5.0 * len(lines))
+        said = demo._one_line(read(quiet), elapsed_s=5.0 * number, length_s=5.0 * len(lines))
         assert "\n" not in said
         assert said.startswith(f"[{100 * number / len(lines):3.0f} %] {line['phase']} ")
         sources = line["measured"]["input_rate"]
@@ -121,7 +126,7 @@ def test_each_cycle_is_a_line_with_its_figures(lines: list[Line]) -> None:
 
 def test_events_follow_on_lines_of_their_own(lines: list[Line]) -> None:
     line = next(line for line in lines if line["events"])
-    first, *news = demo._one_line(line, 10.0, 100.0).split("\n")
+    first, *news = demo._one_line(read(line), 10.0, 100.0).split("\n")
     assert first.startswith("[ 10 %]")
     assert len(news) == len(line["events"])
     for words, event in zip(news, line["events"], strict=True):
@@ -130,19 +135,19 @@ def test_events_follow_on_lines_of_their_own(lines: list[Line]) -> None:
 
 
 def test_more_time_than_was_thought_is_still_a_hundred_percent(lines: list[Line]) -> None:
-    assert demo._one_line(lines[0], 1000.0, 10.0).startswith("[100 %]")
+    assert demo._one_line(read(lines[0]), 1000.0, 10.0).startswith("[100 %]")
 
 
 def test_a_query_without_input_has_no_accuracy_yet(lines: list[Line]) -> None:
     line = deepcopy(lines[0])
     line["measured"]["accuracy"]["TDSnk1"] = None
-    assert "TDSnk1 - (min 0.4)" in demo._one_line(line, 0.0, 1.0)
+    assert "TDSnk1 - (min 0.4)" in demo._one_line(read(line), 0.0, 1.0)
 
 
 def test_the_table_has_a_row_for_each_task(lines: list[Line]) -> None:
     for line in (lines[0], lines[-1], next(line for line in lines if line["events"])):
         console = Console(width=160, file=StringIO())
-        console.print(demo._table(line))
+        console.print(demo._table(read(line)))
         shown = console.file.getvalue()
         for task in line["snapshot"]["tasks"]:
             (row,) = [row for row in shown.splitlines() if re.search(rf"\b{task['id']}\b.*│.*│", row)]
@@ -182,7 +187,9 @@ def test_a_run_is_judged_and_written_up(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_run_that_fails_a_criterion_ends_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lines: list[Line]
 ) -> None:
-    monkeypatch.setattr("qod_widgets.report.write_report", lambda *args, **options: None)  # drawn above; takes seconds
+    monkeypatch.setattr(
+        "qod_magics.reports.page.write_report", lambda *args, **options: None
+    )  # drawn above; takes seconds
     bad = deepcopy(lines)
     bad[30]["measured"]["counts"]["TDSrc1"]["dropped"] += 1
     (tmp_path / "run.jsonl").write_bytes(b"".join(map(text, bad)))

@@ -11,7 +11,7 @@ import pytest
 from qod_magics.__main__ import main as run_module
 from qod_magics.commands.report import main
 from qod_magics.recordings.reading import load
-from tests.widgets.recordings import taxi_drives
+from tests.recordings.taxi_drives import records, taxi_drives
 
 Line = dict[str, Any]
 
@@ -145,4 +145,9 @@ def test_unknown_keys_and_values_that_were_not_measured_are_no_errors(tmp_path: 
     lines[1]["measured"]["more"] = {"heap": [1]}
     lines[1]["dials"] = {"keep": [], "accept": {}}
     del lines[2]["events"]
-    assert load(Path(write(tmp_path / "run.jsonl", lines))) == lines
+    read = load(Path(write(tmp_path / "run.jsonl", lines)))
+    assert read == records(lines)
+    assert [record.phase for record in read] == [line["phase"] for line in lines]
+    assert read[1].measured.accuracy["TDSnk1"] is None
+    assert read[1].measured.extra == {"more": {"heap": [1]}}
+    assert read[2].events == ()

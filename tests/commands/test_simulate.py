@@ -11,8 +11,8 @@ import pytest
 
 from qod_magics.__main__ import main as run
 from qod_magics.commands.simulate import summary
-from qod_magics.controller import read
 from qod_magics.policies import DEFAULT_POLICY
+from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import format_verdict, verdict
 from qod_magics.simulator import Simulation, simulate
 from tests.simulator.scenarios import LEFT, RIGHT, SOURCE, scenario
@@ -57,7 +57,7 @@ def test_a_run_is_summed_up_and_recorded(file: str, tmp_path: Path, capsys: pyte
     assert run(["plan", str(record)]) == 0
     plans = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert plans == [cycle["plan"] for cycle in cycles]
-    said = format_verdict(verdict(tuple(read(record))))  # what `report` prints; the charts are tested with it
+    said = format_verdict(verdict(load(record)))  # what `report` prints; the charts are tested with it
     assert "PASS every plan is what the policy gives for its snapshot: 20 of 20" in said
     assert "PASS every row is accounted for: 60 balances exact" in said
 

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from benchmarks.evaluation import readings
 from benchmarks.evaluation.row import Row
+from qod_magics.controller.record import Record
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Dials, Measured
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
 
 
-def line(
-    second: float, phase: str | None, accuracy: float, planned: float, lag: int = 0, **more: Any
-) -> dict[str, Any]:
+def line(second: float, phase: str, accuracy: float, planned: float, lag: int = 0, warming_up: bool = False) -> Record:
     """A cycle of a source `S` and its query `Q` with minimum 0.4, at 100 rows/s."""
-    return {
-        "at": (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)).isoformat(),
-        "phase": phase,
-        "period_s": 5.0,
-        "snapshot": {
-            "task_managers": [{"id": "tm1", "cores": 1.0, "cpu": 50.0}],
-            "tasks": [
-                {"id": "S", "upstream": [], "priority": None, "min_accuracy": None},
-                {"id": "Q", "upstream": ["S"], "priority": 1, "min_accuracy": 0.4},
-            ],
-            "instances": [{"id": "Q.1", "task": "Q", "task_manager": "tm1", **more.pop("instance", {})}],
-            "streams": [],
-        },
-        "plan": {"desired": {"S": planned, "Q": planned}, "current_accuracy": {"S": accuracy}},
-        "applied": True,
-        "measured": {"accuracy": {"Q": accuracy}, "lag": {"S": lag, "S>Q": 10_000}, "input_rate": {"S": 100.0}},
-        "events": [],
-        **more,
-    }
+    return Record(
+        at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second),
+        snapshot=Snapshot(
+            task_managers=(TaskManager("tm1", 1.0, 50.0),),
+            tasks=(Task("S", (), None, None, None), Task("Q", ("S",), None, 1, 0.4)),
+            streams=(),
+            instances=(Instance("Q.1", "Q", "tm1", 100.0, 50.0, warming_up),),
+        ),
+        plan=Plan({"S": planned, "Q": planned}, {}),
+        measured=Measured({"S": lag, "S>Q": 10_000}, {"S": 100.0}, {"Q": accuracy}),
+        dials=Dials({}, {}),
+        current_accuracy={"S": accuracy},
+        applied=True,
+        annotations={"phase": phase},
+    )
 
 
 STEP = [
@@ -81,9 +79,9 @@ def test_lag_is_in_periods_of_input_and_of_sources() -> None:
 
 
 def test_the_worst_margin_leaves_out_what_warms_up() -> None:
-    cold = line(35, "overload", 0.1, 0.5, instance={"warming_up": True})
+    cold = line(35, "overload", 0.1, 0.5, warming_up=True)
     assert readings.worst_margin([*STEP, cold]) == {"Q": pytest.approx(0.09)}
-    assert readings.worst_margin([*STEP, {**cold, "repeated": True}]) == {"Q": pytest.approx(0.09)}
+    assert readings.worst_margin([*STEP, replace(cold, repeated=True)]) == {"Q": pytest.approx(0.09)}
 
 
 def test_errors_compare_with_the_plan_in_force() -> None:

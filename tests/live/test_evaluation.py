@@ -15,8 +15,7 @@ from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
 from benchmarks.evaluation.row import ALONE, PAPERS, REACTIVE
 from benchmarks.evaluation.scenarios import rate_estimates
-from qod_magics.controller import read
-from qod_magics.recordings.phases import is_repeated
+from qod_magics.recordings.reading import load
 
 POLICIES = (PAPERS, REACTIVE)
 #: Name, times what the task manager carries, seconds.
@@ -67,8 +66,8 @@ def test_the_more_important_query_is_served_better_and_each_its_minimum(compared
 
 
 def test_the_input_rate_is_estimated(compared: dict[str, Any], results: Path) -> None:
-    lines = [line for line in read(results.parent / f"engines-{PAPERS}.jsonl") if not is_repeated(line)]
-    course = [line for line in lines if line.get("phase") is not None]
+    records = load(results.parent / f"engines-{PAPERS}.jsonl")
+    course = [record for record in records if record.phase and not record.repeated]
     loads = sorted(results.parent.glob("engines.load*.jsonl"))
     ours = rate_estimates(course, loads, "TDSnk1", *TOPICS)["ours"]
     print(

@@ -11,7 +11,7 @@ import qod_magics
 from qod_magics.core.plan_json import plan_to_json
 from qod_magics.errors import QodError, UsageProblem
 from qod_magics.notebook.replay import restricted
-from tests.widgets.recordings import taxi_drives
+from tests.recordings.taxi_drives import taxi_drives
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def replayed(path):
 
 
 def test_it_stands_at_the_end_and_says_what_it_is(replayed):
-    assert replayed.position == len(replayed.lines) - 1
+    assert replayed.position == len(replayed.records) - 1
     assert "4 tasks, 2 task managers" in repr(replayed)
     assert "run.jsonl" in repr(replayed)
 
@@ -46,9 +46,9 @@ def test_played_it_comes_to_its_end_cycle_by_cycle(replayed):
     replayed.on_move(seen.append)
     replayed.play()
     deadline = time.monotonic() + 30
-    while replayed.position < len(replayed.lines) - 1 and time.monotonic() < deadline:
+    while replayed.position < len(replayed.records) - 1 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert seen == list(range(len(replayed.lines)))
+    assert seen == list(range(len(replayed.records)))
 
 
 def test_paused_it_stands_still(replayed):
@@ -70,7 +70,7 @@ def test_the_status_is_that_of_the_position(replayed):
     first = replayed.status()
     assert first.splitlines()[0].startswith("tm1: ")
     assert [line.split()[0] for line in first.splitlines() if line.startswith("TD")] == [
-        task["id"] for task in replayed.line["snapshot"]["tasks"]
+        task.id for task in replayed.record.snapshot.tasks
     ]
     replayed.seek(100)
     assert replayed.status() != first
@@ -79,10 +79,10 @@ def test_the_status_is_that_of_the_position(replayed):
 def test_what_was_planned_is_what_the_policy_plans_again(replayed):
     for second in (30, 120, 200):
         replayed.seek(second)
-        line = replayed.line
-        measured = line["plan"]["current_accuracy"]
-        minimum = next(t["min_accuracy"] for t in line["snapshot"]["tasks"] if t["id"] == "TDSnk1")
-        assert plan_to_json(replayed.what_if("TDSnk1", min_accuracy=minimum), measured) == line["plan"]
+        recorded = replayed.record
+        minimum = next(task.min_accuracy for task in recorded.snapshot.tasks if task.id == "TDSnk1")
+        again = replayed.what_if("TDSnk1", min_accuracy=minimum)
+        assert plan_to_json(again, {}) == plan_to_json(recorded.plan, {})
 
 
 def test_a_higher_minimum_is_kept_in_what_if(replayed):

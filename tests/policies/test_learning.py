@@ -133,11 +133,10 @@ def test_a_replay_and_a_verdict_ask_the_policy_that_decided(tmp_path: Path) -> N
         replace(Simulation.read(CLIMB), policy="stream-economics-filled"), record=tmp_path / "run.jsonl", keep=False
     )
     replay = Replay(tmp_path / "run.jsonl")
-    recorded = replay.line["plan"]
-    assert replay.what_if("t2").desired == recorded["desired"]
-    assert replay.what_if("t2", policy_name="stream-economics").desired != recorded["desired"]
-    lines = tuple(replay.lines)
-    (plans, *_), (others, *_) = verdict(lines), verdict(lines, policy="stream-economics")
+    recorded = replay.record.plan
+    assert replay.what_if("t2").desired == recorded.desired
+    assert replay.what_if("t2", policy_name="stream-economics").desired != recorded.desired
+    (plans, *_), (others, *_) = verdict(replay.records), verdict(replay.records, policy="stream-economics")
     assert plans.passed
     assert "plans of stream-economics-filled" in plans.detail
     assert not others.passed

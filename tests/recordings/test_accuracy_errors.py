@@ -1,4 +1,4 @@
-"""Accuracies that came, beside those that were planned for that time."""
+"""Measured accuracies beside those planned for the same time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from qod_magics.recordings.accuracy_errors import _planned, _window
-from tests.widgets.recordings import taxi_drives
+from tests.recordings.taxi_drives import records, taxi_drives
 
 
 def test_the_estimate_compares_over_the_time_that_was_measured() -> None:
@@ -22,4 +22,4 @@ def test_the_estimate_compares_over_the_time_that_was_measured() -> None:
         (desired[17] + desired[18]) / 2
     )
     assert _planned("TDSrc1", in_force[:1], (at[0] - 3.0, at[0] + 1.0)) is None
-    assert _window(lines[5], "TDSrc1") == (at[3], at[4])
+    assert _window(records(lines)[5], "TDSrc1") == (at[3], at[4])

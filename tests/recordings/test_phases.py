@@ -1,31 +1,32 @@
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from qod_magics.recordings.phases import is_warming_up, period_s, phases, seconds, settled
+from qod_magics.controller.record import Record
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Dials, Event, Measured
+from qod_magics.core.snapshot import Instance, Snapshot
+from qod_magics.recordings.phases import is_warming_up, phases, seconds, settled
 
 
-def line(at_s: int, phase: str | None = None, *kinds: str, warming: bool = False, **more: Any) -> dict[str, Any]:
-    instances = [{"id": "T.1", "task": "T", "task_manager": "tm1", "in_rate": 1.0, "cpu": 1.0, "warming_up": warming}]
-    found: dict[str, Any] = {
-        "at": f"2026-11-21T02:{at_s // 60:02}:{at_s % 60:02}.000Z",
-        "snapshot": {"instances": instances},
-        "events": [{"kind": kind} for kind in kinds],
-        **more,
-    }
-    return found if phase is None else {**found, "phase": phase}
+def line(at_s: int, phase: str | None = None, *kinds: str, warming: bool = False, repeated: bool = False) -> Record:
+    return Record(
+        at=datetime(2026, 11, 21, 2, tzinfo=UTC) + timedelta(seconds=at_s),
+        snapshot=Snapshot((), (), (), (Instance("T.1", "T", "tm1", 1.0, 1.0, warming),)),
+        plan=Plan({}, {}),
+        measured=Measured(),
+        dials=Dials({}, {}),
+        events=tuple(Event(kind) for kind in kinds),
+        repeated=repeated,
+        annotations={} if phase is None else {"phase": phase},
+    )
 
 
 def test_seconds_count_from_the_first_line() -> None:
     assert seconds([line(55), line(60), line(70)]) == (0.0, 5.0, 15.0)
     assert seconds([]) == ()
-
-
-def test_the_period_is_five_seconds_where_a_line_does_not_say() -> None:
-    assert period_s({}) == 5.0
-    assert period_s({"period_s": 2.5}) == 2.5
 
 
 def test_consecutive_lines_of_a_name_are_a_phase_and_a_name_may_come_back() -> None:

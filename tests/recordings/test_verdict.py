@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.recordings.lines import events
 from qod_magics.recordings.verdict import Criterion, format_verdict, overload_lag, verdict
-from tests.widgets.recordings import taxi_drives
+from tests.recordings.taxi_drives import records, taxi_drives
 
 Lines = list[dict[str, Any]]
 
@@ -27,28 +26,36 @@ def failing(criteria: tuple[Criterion, ...]) -> dict[str, str]:
     return {criterion.name: criterion.detail for criterion in criteria if not criterion.passed}
 
 
+def judged(lines: Lines, off: Lines | None = None, **options: Any) -> tuple[Criterion, ...]:
+    return verdict(records(lines), None if off is None else records(off), **options)
+
+
+def moves(lines: Lines) -> list[dict[str, Any]]:
+    return [event for line in lines for event in line["events"] if event["kind"] == "move"]
+
+
 def settled_line(lines: Lines, phase: str) -> dict[str, Any]:
     """A line late in the phase, where all has settled."""
     return [line for line in lines if line["phase"] == phase][-2]
 
 
 def test_a_good_run_passes_every_criterion() -> None:
-    criteria = verdict(taxi_drives(), taxi_drives(controlled=False))
+    criteria = judged(taxi_drives(), taxi_drives(controlled=False))
     assert [criterion.name for criterion in criteria] == [PLANS, MINIMA, LAG, ESTIMATE, MOVES, BOOKS, FULL, SHEDS, OFF]
     assert failing(criteria) == {}
 
 
 def test_without_a_run_with_the_controller_off_there_is_nothing_to_compare() -> None:
-    assert OFF not in {criterion.name for criterion in verdict(taxi_drives())}
+    assert OFF not in {criterion.name for criterion in judged(taxi_drives())}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_good_run_passes_whatever_the_noise(seed: int) -> None:
-    assert failing(verdict(taxi_drives(seed=seed), taxi_drives(controlled=False, seed=seed))) == {}
+    assert failing(judged(taxi_drives(seed=seed), taxi_drives(controlled=False, seed=seed))) == {}
 
 
 def test_the_engine_alone_fails_as_a_controlled_run() -> None:
-    failed = failing(verdict(taxi_drives(controlled=False)))
+    failed = failing(judged(taxi_drives(controlled=False)))
     assert {LAG, MOVES, SHEDS} <= failed.keys()
     assert PLANS not in failed
     assert BOOKS not in failed
@@ -76,11 +83,11 @@ def rate_unknown(lines: Lines) -> None:
 
 
 def slow_move(lines: Lines) -> None:
-    next(event for _, event in events(lines, "move"))["took_s"] = 10.4  # type: ignore[index]
+    moves(lines)[0]["took_s"] = 10.4
 
 
 def untimed_move(lines: Lines) -> None:
-    del next(event for _, event in events(lines, "move"))["took_s"]  # type: ignore[attr-defined]
+    del moves(lines)[0]["took_s"]
 
 
 def lost_row(lines: Lines) -> None:
@@ -148,7 +155,7 @@ def test_what_goes_wrong_fails_its_own_criterion_and_no_other(
 ) -> None:
     lines = taxi_drives()
     spoil(lines)
-    failed = failing(verdict(lines, taxi_drives(controlled=False)))
+    failed = failing(judged(lines, taxi_drives(controlled=False)))
     assert list(failed) == [criterion]
     assert said in failed[criterion]
 
@@ -159,7 +166,7 @@ def test_sources_away_from_the_plan_fail_the_estimate() -> None:
         line["plan"]["current_accuracy"] = {
             task: max(accuracy - 0.05, 0) for task, accuracy in line["plan"]["current_accuracy"].items()
         }
-    failed = failing(verdict(lines))
+    failed = failing(judged(lines))
     assert list(failed) == [ESTIMATE]
     assert "mean difference 0.05" in failed[ESTIMATE]
 
@@ -170,7 +177,7 @@ def test_the_estimate_is_held_against_the_last_plan_that_was_applied() -> None:
         line["applied"] = False
     planned = lines[19]["plan"]["desired"]["TDSrc1"]
     assert planned < 0.9
-    failed = failing(verdict(lines))
+    failed = failing(judged(lines))
     assert ESTIMATE in failed  # calm again at 1, the last applied plan being that of the overload
 
 
@@ -181,7 +188,7 @@ def test_rows_unreported_are_accepted_once_a_task_manager_was_lost() -> None:
         count = line["measured"]["counts"]["TDSrc1"]
         count["processed"] -= 7
         count["unreported"] += 7
-    assert BOOKS not in failing(verdict(lines))
+    assert BOOKS not in failing(judged(lines))
 
 
 @pytest.mark.parametrize(("phase", "criteria"), [("overload", {SHEDS}), ("calm-again", {FULL}), ("heavier", set())])
@@ -190,13 +197,13 @@ def test_a_phase_that_never_settles_fails_and_says_so(phase: str, criteria: set[
     for line in lines:
         if line["phase"] == phase:
             line["snapshot"]["instances"][0]["warming_up"] = True
-    failed = failing(verdict(lines))
+    failed = failing(judged(lines))
     assert {MINIMA, LAG, ESTIMATE, *criteria} <= failed.keys()
     assert all(f"no settled cycle in {phase}" in failed[name] for name in (MINIMA, LAG, ESTIMATE, *criteria))
 
 
 def test_how_long_settling_takes_is_a_parameter() -> None:
-    assert failing(verdict(taxi_drives(), settle_s=10_000)).keys() >= {MINIMA, LAG, ESTIMATE, FULL, SHEDS}
+    assert failing(judged(taxi_drives(), settle_s=10_000)).keys() >= {MINIMA, LAG, ESTIMATE, FULL, SHEDS}
 
 
 def test_a_query_without_input_is_not_judged() -> None:
@@ -204,20 +211,20 @@ def test_a_query_without_input_is_not_judged() -> None:
     for line in lines:
         if line["phase"] == "calm":
             line["measured"]["accuracy"]["TDSnk1"] = None
-    assert failing(verdict(lines)) == {}
+    assert failing(judged(lines)) == {}
 
 
 def test_a_repeated_line_at_the_end_changes_nothing() -> None:
     lines = taxi_drives()
     last = {**lines[-1], "at": "2026-11-21T03:00:00.000Z", "repeated": True, "events": [{"kind": "stopped"}]}
-    assert failing(verdict([*lines, last])) == {}
+    assert failing(judged([*lines, last])) == {}
 
 
 def test_an_overload_that_the_engine_can_follow_is_no_comparison() -> None:
     off = taxi_drives(controlled=False)
     for line in off:
         line["measured"]["lag"] = dict.fromkeys(line["measured"]["lag"], 3)
-    failed = failing(verdict(taxi_drives(), off))
+    failed = failing(judged(taxi_drives(), off))
     assert list(failed) == [OFF]
     assert "at the end 18 rows off" in failed[OFF]
 
@@ -227,15 +234,15 @@ def test_less_than_five_times_the_lag_is_not_enough() -> None:
     for line in on:
         if line["phase"] == "overload":
             line["measured"]["lag"]["TDSrc1"] = 90_000
-    assert OFF in failing(verdict(on, taxi_drives(controlled=False)))
+    assert OFF in failing(judged(on, taxi_drives(controlled=False)))
 
 
 def test_phases_of_different_length_are_compared_at_the_same_time() -> None:
     off = taxi_drives(controlled=False)
     short = [line for line in off if line["phase"] == "calm" or line is not off[-1]][:-6]
-    detail = next(c.detail for c in verdict(taxi_drives(), short) if c.name == OFF)
-    assert f"largest {max(lag for _, lag in overload_lag(short)):,} off" in detail
-    assert f"{max(lag for _, lag in overload_lag(off)):,} off" not in detail
+    detail = next(c.detail for c in judged(taxi_drives(), short) if c.name == OFF)
+    assert f"largest {max(lag for _, lag in overload_lag(records(short))):,} off" in detail
+    assert f"{max(lag for _, lag in overload_lag(records(off))):,} off" not in detail
 
 
 @pytest.mark.parametrize("which", ["on", "off"])
@@ -243,7 +250,7 @@ def test_a_recording_without_an_overload_says_so(which: str) -> None:
     on, off = taxi_drives(), taxi_drives(controlled=False)
     for line in on if which == "on" else off:
         line["phase"] = "calm"
-    failed = failing(verdict(on, off))
+    failed = failing(judged(on, off))
     expected = "the recording has no phase 'overload'"
     assert failed[OFF] == (
         expected if which == "on" else "the recording with the controller off has no phase 'overload'"
@@ -255,17 +262,17 @@ def test_a_run_without_a_move_fails() -> None:
     lines = taxi_drives()
     for line in lines:
         line["events"] = []
-    assert failing(verdict(lines))[MOVES] == "no move in the run"
+    assert failing(judged(lines))[MOVES] == "no move in the run"
 
 
 def test_an_empty_recording_and_an_unknown_policy_are_refused() -> None:
     with pytest.raises(ValueError, match="no lines"):
         verdict([])
     with pytest.raises(UsageProblem, match="stream-economics"):
-        verdict(taxi_drives(), policy="stream-economy")
+        judged(taxi_drives(), policy="stream-economy")
 
 
 def test_one_line_a_criterion() -> None:
     text = format_verdict([Criterion("this", True, "1 of 1"), Criterion("that", False, "0 of 1")])
     assert text == "PASS this: 1 of 1\nFAIL that: 0 of 1"
-    assert all(len(criterion.detail.splitlines()) == 1 for criterion in verdict(taxi_drives()))
+    assert all(len(criterion.detail.splitlines()) == 1 for criterion in judged(taxi_drives()))

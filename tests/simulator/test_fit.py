@@ -6,15 +6,15 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qod_magics.__main__ import main as run
-from qod_magics.controller.recording import read
+from qod_magics.controller.record import Records
 from qod_magics.recordings.comparison import Comparison, compare
+from qod_magics.recordings.reading import load
 from qod_magics.simulator import Simulation, simulate
 from qod_magics.simulator.fit import Fit, fit
 from tests.simulator.scenarios import scenario
@@ -23,10 +23,10 @@ LIVE = Path(__file__).parents[1] / "recorded" / "taxi_drives.jsonl"
 SEEDS = range(1, 6)
 
 
-def recorded(simulation: Simulation, path: Path) -> list[dict[str, Any]]:
-    """The lines of a run of `simulation`."""
+def recorded(simulation: Simulation, path: Path) -> Records:
+    """The records of a run of `simulation`."""
     simulate(simulation, record=path, keep=False)
-    return list(read(path))
+    return load(path)
 
 
 def made(**costs: float) -> Simulation:
@@ -121,18 +121,18 @@ def test_nothing_is_fitted_to_nothing() -> None:
 
 
 @cache
-def live() -> tuple[list[dict[str, Any]], Fit]:
-    lines = list(read(LIVE))
-    return lines, fit(lines)
+def live() -> tuple[Records, Fit]:
+    records = load(LIVE)
+    return records, fit(records)
 
 
 @pytest.fixture(scope="module")
 def draws(tmp_path_factory: pytest.TempPathFactory) -> list[Comparison]:
     """The comparison of the live run with its simulation, drawn with several seeds of the readings' noise."""
-    lines, found = live()
+    records, found = live()
     folder, simulation = tmp_path_factory.mktemp("runs"), found.simulation
     seeded = [replace(simulation, scenario=replace(simulation.scenario, seed=seed)) for seed in SEEDS]
-    return [compare(lines, recorded(each, folder / f"{n}.jsonl")) for n, each in enumerate(seeded)]
+    return [compare(records, recorded(each, folder / f"{n}.jsonl")) for n, each in enumerate(seeded)]
 
 
 def test_most_draws_of_the_simulation_move_what_was_moved_live_in_the_same_phase(draws: list[Comparison]) -> None:

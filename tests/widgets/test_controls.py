@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from copy import deepcopy
-from datetime import datetime
 
 import pytest
 
+from qod_magics.recordings.frame import frame
 from qod_widgets.controls import Commands, Panel
-from qod_widgets.state import frame
-from tests.widgets.recordings import taxi_drives
+from tests.recordings.taxi_drives import records, taxi_drives
 
 LINE = taxi_drives()[20]  # in the overload: dials are below 1
 
@@ -47,7 +46,7 @@ class Shown(Panel):
             time.sleep(0.01)
 
     def show(self, line=LINE, period_s=5.0, paused=False, by_hand=None):
-        self.update(frame(line, datetime.fromisoformat(line["at"])), period_s, paused, by_hand)
+        self.update(shown(line), period_s, paused, by_hand)
 
     def tab(self, title):
         return self._tabs.children[self.TABS.index(title)].children
@@ -59,6 +58,12 @@ def panel():
     made.show()
     yield made
     made.commands.close()
+
+
+def shown(line):
+    """The frame of a line."""
+    (record,) = records([line])
+    return frame(record, record.at)
 
 
 def restricted(**values):
@@ -116,7 +121,7 @@ def test_a_choice_stays_on_show_until_something_else_holds(panel):
 
 
 def test_a_shedder_is_held_where_the_plan_has_it_then_where_the_slider_is_and_let_go(panel):
-    edge = next(e for e in frame(LINE, datetime.fromisoformat(LINE["at"]))["edges"])
+    edge = next(e for e in shown(LINE)["edges"])
     slider, by_hand = panel.tab("Shedders")[0].children
     assert slider.disabled
     assert slider.value == pytest.approx(edge["d"], abs=0.005)
@@ -184,6 +189,7 @@ def test_a_query_that_is_its_own_source_has_its_minimum_too(panel):
     line["snapshot"]["tasks"].append(
         {"id": "alone", "upstream": [], "external_rate": 1.0, "priority": 3, "min_accuracy": 0.25}
     )
+    line["snapshot"]["instances"].append({**line["snapshot"]["instances"][0], "id": "alone.1", "task": "alone"})
     panel.show(line)
     assert [row.children[0].description for row in panel.tab("Queries")][-1] == "alone: at least"
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 
 import pytest
 
+from qod_magics.recordings.frame import frame
 from qod_widgets.dashboard import HISTORY_S, Dashboard, bundle
 from qod_widgets.live_charts import specs
-from qod_widgets.state import frame
-from tests.widgets.recordings import taxi_drives
+from tests.recordings.taxi_drives import records, taxi_drives
 
-LINES = taxi_drives()
-BEGAN = datetime.fromisoformat(LINES[0]["at"])
-FRAMES = [frame(line, BEGAN) for line in LINES]
+RECORDS = records(taxi_drives())
+FRAMES = [frame(record, RECORDS[0].at) for record in RECORDS]
 
 
 class Watched(Dashboard):

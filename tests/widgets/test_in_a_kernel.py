@@ -20,19 +20,17 @@ from jupyter_client import KernelManager
 ROOT = Path(__file__).parents[2]
 FED = """
 import threading, time
-from datetime import datetime
 from qod_widgets.dashboard import Dashboard
-from qod_widgets.state import frame
-from tests.widgets.recordings import taxi_drives
+from qod_magics.recordings.frame import frame
+from tests.recordings.taxi_drives import records, taxi_drives
 
-lines = taxi_drives()
-began = datetime.fromisoformat(lines[0]["at"])
+run = records(taxi_drives())
 dashboard = Dashboard("fed")
 ended = threading.Event()
 
 def feed():
-    for line in lines:
-        dashboard.feed(frame(line, began))
+    for record in run:
+        dashboard.feed(frame(record, run[0].at))
         if ended.wait(0.1):
             return
 
@@ -42,19 +40,18 @@ feeder.start()
 #: A panel of controls whose session keeps what it is told, and by which thread.
 PANEL = """
 import threading, time
-from datetime import datetime
 from qod_widgets.controls import Commands, Panel
-from qod_widgets.state import frame
-from tests.widgets.recordings import taxi_drives
+from qod_magics.recordings.frame import frame
+from tests.recordings.taxi_drives import records, taxi_drives
 
 class Session:
     told = []
     def set(self, name, **restrictions):
         self.told.append((name, restrictions, threading.current_thread().name))
 
-line = taxi_drives()[0]
+(record,) = records(taxi_drives()[:1])
 panel = Panel(Session(), Commands())
-panel.update(frame(line, datetime.fromisoformat(line["at"])), 5.0, False)
+panel.update(frame(record, record.at), 5.0, False)
 print(panel._queries["TDSnk1"][0].control.comm.comm_id)
 """
 TOLD = [("TDSnk1", {"min_accuracy": 0.5}, "qod-commands")]

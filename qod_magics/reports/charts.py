@@ -1,4 +1,4 @@
-"""Static charts of a recording (the thesis' figure 5.2, and what it left out): lines of a recording -> Altair charts.
+"""Static charts of a recording (the thesis' figure 5.2, and what it left out): records of a run -> Altair charts.
 
 All charts share the time axis, the colour of each task, a strip on top that names phases and events, and 1,000 px of
 width. `svg` and `png` render them on this machine, without a browser or a network.
@@ -13,10 +13,11 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from qod_magics.recordings.phases import Lines
-from qod_widgets import frames
+from qod_magics.controller.record import Records
+from qod_magics.recordings.frame import OTHER
+from qod_magics.reports import tables
+from qod_magics.reports.timeline import Panel, Timeline
 from qod_widgets.colours import ALARM, GREY, INK, MUTED, edge_colours, task_colours
-from qod_widgets.timeline import Panel, Timeline
 
 Series = Sequence[tuple[float, float]]  #: (second, value)
 
@@ -46,11 +47,11 @@ THEME = alt.Config(
 DASHES = {"solid": [1, 0], "dashed": [6, 3], "dotted": [2, 2]}
 
 
-def cpu_chart(lines: Lines) -> alt.VConcatChart:
+def cpu_chart(records: Records) -> alt.VConcatChart:
     """(a) CPU of each task manager over time, stacked by task, with its capacity."""
-    timeline, names = Timeline(lines, WIDTH), frames.tasks(lines)
-    used, capacity = timeline.scaled(frames.cpu(lines)), timeline.scaled(frames.capacity(lines))
-    colours = {**task_colours(names), frames.OTHER: GREY}
+    timeline, names = Timeline(records, WIDTH), tables.tasks(records)
+    used, capacity = timeline.scaled(tables.cpu(records)), timeline.scaled(tables.capacity(records))
+    colours = {**task_colours(names), OTHER: GREY}
     panels = []
     for manager in dict.fromkeys(capacity["task_manager"]):
         stack, limit = used[used["task_manager"] == manager], capacity[capacity["task_manager"] == manager]
@@ -76,32 +77,32 @@ def cpu_chart(lines: Lines) -> alt.VConcatChart:
     return _stack(timeline, panels)
 
 
-def accuracy_chart(lines: Lines) -> alt.VConcatChart:
+def accuracy_chart(records: Records) -> alt.VConcatChart:
     """(b) Accuracy of each query: measured, planned and at least."""
-    timeline = Timeline(lines, WIDTH)
-    values, colours = timeline.scaled(frames.accuracy(lines)), task_colours(frames.tasks(lines))
-    kinds = {frames.MEASURED: "solid", frames.PLANNED: "dashed", frames.MINIMUM: "dotted"}
+    timeline = Timeline(records, WIDTH)
+    values, colours = timeline.scaled(tables.accuracy(records)), task_colours(tables.tasks(records))
+    kinds = {tables.MEASURED: "solid", tables.PLANNED: "dashed", tables.MINIMUM: "dotted"}
     panels = []
     for query in dict.fromkeys(values["query"]):
-        paint = {frames.MEASURED: colours[query], frames.PLANNED: INK, frames.MINIMUM: ALARM}
+        paint = {tables.MEASURED: colours[query], tables.PLANNED: INK, tables.MINIMUM: ALARM}
         y = _y("accuracy", "accuracy", domain=[0, 1.05], ticks=6)
-        layers = _kinds(timeline, values[values["query"] == query], y, kinds, paint, steps=(frames.PLANNED,))
+        layers = _kinds(timeline, values[values["query"] == query], y, kinds, paint, steps=(tables.PLANNED,))
         panels.append(_panel(timeline, layers, str(query), 110))
     return _stack(timeline, panels)
 
 
-def throughput_chart(lines: Lines) -> alt.VConcatChart:
+def throughput_chart(records: Records) -> alt.VConcatChart:
     """(c) Rows arriving at, read from and processed by each source; what is read and not processed was dropped."""
-    timeline = Timeline(lines, WIDTH)
-    values, colours = timeline.scaled(frames.throughput(lines)), task_colours(frames.tasks(lines))
-    kinds = {frames.ARRIVING: "dashed", frames.READ: "dotted", frames.PROCESSED: "solid"}
+    timeline = Timeline(records, WIDTH)
+    values, colours = timeline.scaled(tables.throughput(records)), task_colours(tables.tasks(records))
+    kinds = {tables.ARRIVING: "dashed", tables.READ: "dotted", tables.PROCESSED: "solid"}
     panels = []
     for source in dict.fromkeys(values["source"]):
         mine = values[values["source"] == source]
-        paint = {frames.ARRIVING: INK, frames.READ: MUTED, frames.PROCESSED: colours[source]}
+        paint = {tables.ARRIVING: INK, tables.READ: MUTED, tables.PROCESSED: colours[source]}
         y = _y("rate", "rows/s", domain=[0, max(float(mine["rate"].max()) * 1.08, 1.0)])
         area = (
-            alt.Chart(mine[mine["kind"] == frames.PROCESSED])
+            alt.Chart(mine[mine["kind"] == tables.PROCESSED])
             .mark_area(color=colours[source], opacity=0.25)
             .encode(x=timeline.x(), y=y)
         )
@@ -109,11 +110,11 @@ def throughput_chart(lines: Lines) -> alt.VConcatChart:
     return _stack(timeline, panels)
 
 
-def lag_chart(lines: Lines) -> alt.VConcatChart:
+def lag_chart(records: Records) -> alt.VConcatChart:
     """(d) Rows not yet read of each source and stream, with the bound of 2 periods of its input."""
-    timeline = Timeline(lines, WIDTH)
-    names, values = frames.edges(lines), timeline.scaled(frames.lag(lines))
-    colours = edge_colours(names, frames.tasks(lines))
+    timeline = Timeline(records, WIDTH)
+    names, values = tables.edges(records), timeline.scaled(tables.lag(records))
+    colours = edge_colours(names, tables.tasks(records))
     bound = "2 periods of input"
     panels = []
     for edge in names:
@@ -130,11 +131,11 @@ def lag_chart(lines: Lines) -> alt.VConcatChart:
     return _stack(timeline, panels)
 
 
-def dropped_chart(lines: Lines) -> alt.VConcatChart:
+def dropped_chart(records: Records) -> alt.VConcatChart:
     """(e) Rows dropped since the start, stacked by source and stream."""
-    timeline, names = Timeline(lines, WIDTH), frames.edges(lines)
-    values = timeline.scaled(frames.dropped(lines))
-    colours = {arrow(edge): colour for edge, colour in edge_colours(names, frames.tasks(lines)).items()}
+    timeline, names = Timeline(records, WIDTH), tables.edges(records)
+    values = timeline.scaled(tables.dropped(records))
+    colours = {arrow(edge): colour for edge, colour in edge_colours(names, tables.tasks(records)).items()}
     values = values.assign(edge=[arrow(edge) for edge in values["edge"]])
     values = values.assign(order=[list(colours).index(edge) for edge in values["edge"]])
     area = (
@@ -150,9 +151,9 @@ def dropped_chart(lines: Lines) -> alt.VConcatChart:
     return _stack(timeline, [_panel(timeline, [area], "", 200)])
 
 
-def comparison_chart(run: Lines, off: Lines) -> alt.LayerChart:
+def comparison_chart(run: Records, off: Records) -> alt.LayerChart:
     """Lag of the same overload with the controller on and off, on the same axes."""
-    values = frames.comparison(run, off)
+    values = tables.comparison(run, off)
     ends = values.sort_values("t").groupby("controller", as_index=False).tail(1)
     paint = alt.Scale(domain=["off", "on"], range=[ALARM, task_colours(["on"])["on"]])
     x = alt.X("t:Q", title="time since the overload began (s)", axis=alt.Axis(grid=False), scale=alt.Scale(nice=False))
@@ -168,11 +169,11 @@ def comparison_chart(run: Lines, off: Lines) -> alt.LayerChart:
 
 
 def overlay_chart(
-    lines: Lines, panels: Mapping[str, Mapping[str, Series]], title: str, top: float | None = None
+    records: Records, panels: Mapping[str, Mapping[str, Series]], title: str, top: float | None = None
 ) -> alt.VConcatChart:
     """Two runs over each other. By panel and kind of line ("live", "simulated", ...) the (second, value) pairs, with
-    seconds since the first of `lines`, whose phases and events are shown. `top` ends the y axis."""
-    timeline = Timeline(lines, WIDTH)
+    seconds since the first of `records`, whose phases and events are shown. `top` ends the y axis."""
+    timeline = Timeline(records, WIDTH)
     shown = []
     for name, kinds in panels.items():
         rows = [(t, kind, value) for kind, series in kinds.items() for t, value in series]

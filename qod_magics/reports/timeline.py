@@ -9,8 +9,9 @@ from typing import Literal
 import altair as alt
 import pandas as pd
 
-from qod_magics.recordings.phases import Lines, seconds
-from qod_widgets import frames
+from qod_magics.controller.record import Records
+from qod_magics.recordings.phases import seconds
+from qod_magics.reports import tables
 from qod_widgets.colours import ALARM, BAND, INK, MUTED
 
 CHARACTER = 6.0  #: mean width of a character of 11 px, px
@@ -24,13 +25,13 @@ Panel = alt.LayerChart | alt.FacetChart  #: what `alt.layer` makes; ours are alw
 class Timeline:
     """Scales seconds to the unit of the axis and draws what every panel has in common."""
 
-    def __init__(self, lines: Lines, width: int) -> None:
-        end = max(seconds(lines)[-1], 1.0)
+    def __init__(self, records: Records, width: int) -> None:
+        end = max(seconds(records)[-1], 1.0)
         self.width = width
         self.unit, self.factor = ("s", 1.0) if end <= IN_SECONDS else ("min", 1 / 60)
         self.end = end * self.factor
-        self._bands = self.scaled(frames.phase_bands(lines), "start", "end")
-        self._events = self.scaled(frames.events(lines))
+        self._bands = self.scaled(tables.phase_bands(records), "start", "end")
+        self._events = self.scaled(tables.events(records))
 
     def __repr__(self) -> str:
         return f"time axis of {self.end:.1f} {self.unit}"
@@ -113,7 +114,7 @@ class Timeline:
             left, length = t * per_unit, (len(label) + 1) * CHARACTER
             aligned.append("left" if left + length <= self.width else "right")
             spans.append((left, left + length) if aligned[-1] == "left" else (left - length, left))
-        bad = self._events["kind"].isin(frames.ALARMING)
+        bad = self._events["kind"].isin(tables.ALARMING)
         first = 1 if len(self._bands) else 0
         rows = [first + lane for lane in lanes(spans)]
         return self._events.assign(row=rows, align=aligned, bad=bad)

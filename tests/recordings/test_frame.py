@@ -8,15 +8,16 @@ from datetime import datetime
 
 import pytest
 
-from qod_widgets.state import OTHER, STATES, frame
-from tests.widgets.recordings import taxi_drives
+from qod_magics.recordings.frame import OTHER, STATES, frame
+from qod_widgets import live_charts
+from tests.recordings.taxi_drives import records, taxi_drives
 
 LINES = taxi_drives()
 BEGAN = datetime.fromisoformat(LINES[0]["at"])
 
 
 def shown(line):
-    return frame(line, BEGAN)
+    return frame(*records([line]), BEGAN)
 
 
 def task(line, id):
@@ -95,3 +96,7 @@ def test_tasks_of_a_starved_task_manager_say_so():
     line["measured"]["accuracy"]["TDSnk1"] = 0.5
     found = task(line, "TDSnk1")
     assert (found["state"], found["attention"]) == ("starved", 3)
+
+
+def test_the_charts_know_other_processes_by_their_name_in_a_frame():
+    assert live_charts.OTHER == OTHER

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core.snapshot_json import snapshot_from_json
-from tests.widgets.recordings import fair_shares, taxi_drives
+from tests.recordings.taxi_drives import fair_shares, taxi_drives
 
 
 @pytest.mark.parametrize("controlled", [True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -12,13 +13,13 @@ from typing import Any
 import altair as alt
 import pytest
 
-from qod_magics.recordings.phases import Lines
-from qod_widgets import charts, frames
+from qod_magics.controller.record import Records
+from qod_magics.reports import charts, tables
 from qod_widgets.colours import GREY, task_colours
-from tests.widgets.recordings import taxi_drives
+from tests.recordings.taxi_drives import records, taxi_drives
 
 COLOURS = task_colours(["TDSrc1", "TDSrc2", "TDSnk1", "TDSnk2"])
-CHARTS: dict[str, Callable[[Lines], alt.VConcatChart]] = {
+CHARTS: dict[str, Callable[[Records], alt.VConcatChart]] = {
     "cpu": charts.cpu_chart,
     "accuracy": charts.accuracy_chart,
     "throughput": charts.throughput_chart,
@@ -29,7 +30,7 @@ CHARTS: dict[str, Callable[[Lines], alt.VConcatChart]] = {
 
 @cache
 def drawn(name: str) -> ET.Element:
-    return ET.fromstring(charts.svg(CHARTS[name](taxi_drives())))
+    return ET.fromstring(charts.svg(CHARTS[name](records(taxi_drives()))))
 
 
 def texts(picture: ET.Element) -> list[str]:
@@ -87,7 +88,7 @@ def test_dropped_rows_name_each_source_and_stream() -> None:
 
 def test_the_comparison_shows_both_on_the_same_axes() -> None:
     on, off = taxi_drives(), taxi_drives(controlled=False)
-    picture = ET.fromstring(charts.svg(charts.comparison_chart(on, off)))
+    picture = ET.fromstring(charts.svg(charts.comparison_chart(records(on), records(off))))
     words = texts(picture)
     last = sum(off[-1]["measured"]["lag"].values())
     assert {"on", "off", f"{last:,} rows", "time since the overload began (s)"} <= set(words)
@@ -99,7 +100,7 @@ def test_a_recording_with_nothing_but_snapshots_is_drawn(name: str) -> None:
     lines: list[dict[str, Any]] = [{**line, "measured": {}, "events": []} for line in taxi_drives()[:3]]
     for line in lines:
         del line["phase"]
-    assert charts.svg(CHARTS[name](lines)).startswith("<svg")
+    assert charts.svg(CHARTS[name](records(lines))).startswith("<svg")
 
 
 def test_names_are_text_and_never_markup() -> None:
@@ -109,7 +110,7 @@ def test_names_are_text_and_never_markup() -> None:
             manager["id"] = "<script>alert(1)</script>&"
         for instance in line["snapshot"]["instances"]:
             instance["task_manager"] = "<script>alert(1)</script>&"
-    picture = ET.fromstring(charts.svg(charts.cpu_chart(lines)))
+    picture = ET.fromstring(charts.svg(charts.cpu_chart(records(lines))))
     assert "<script>alert(1)</script>&" in texts(picture)
     assert not [node for node in picture.iter() if node.tag.endswith("script")]
 
@@ -117,18 +118,18 @@ def test_names_are_text_and_never_markup() -> None:
 def test_more_rows_than_altair_s_limit_are_drawn_and_the_limit_stays() -> None:
     start = datetime(2026, 11, 21, tzinfo=UTC)
     many = [
-        {**line, "at": (start + timedelta(seconds=5 * (60 * hour + n))).isoformat()}
+        replace(record, at=start + timedelta(seconds=5 * (60 * hour + n)))
         for hour in range(18)
-        for n, line in enumerate(taxi_drives()[:60])
+        for n, record in enumerate(records(taxi_drives()[:60]))
     ]
-    assert len(frames.cpu(many).query("task_manager == 'tm1'")) > 5_000
+    assert len(tables.cpu(many).query("task_manager == 'tm1'")) > 5_000
     assert charts.svg(charts.cpu_chart(many)).startswith("<svg")
     with pytest.raises(alt.MaxRowsError):
         charts.cpu_chart(many).to_dict()
 
 
 def test_a_png_has_the_size_that_was_asked_for() -> None:
-    chart = charts.dropped_chart(taxi_drives())
+    chart = charts.dropped_chart(records(taxi_drives()))
     one, two = (struct.unpack(">II", charts.png(chart, scale)[16:24]) for scale in (1, 2))
     assert two[0] == pytest.approx(2 * one[0], abs=2)
     assert two[1] == pytest.approx(2 * one[1], abs=2)

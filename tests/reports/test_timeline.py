@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_widgets.timeline import CHARACTER, Timeline, fitted, lanes
-from tests.widgets.recordings import taxi_drives
+from qod_magics.reports.timeline import CHARACTER, Timeline, fitted, lanes
+from tests.recordings.taxi_drives import records, taxi_drives
 
 spans = st.lists(st.tuples(st.floats(0, 900), st.floats(1, 200)).map(lambda s: (s[0], s[0] + s[1])), max_size=20)
 
@@ -31,9 +31,9 @@ def test_a_fitted_name_fits(text: str, room: float) -> None:
 
 def test_a_long_recording_counts_minutes() -> None:
     lines = taxi_drives()
-    assert Timeline(lines, 900).unit == "s"
+    assert Timeline(records(lines), 900).unit == "s"
     lines[-1]["at"] = "2026-11-21T03:00:00.000Z"
-    timeline = Timeline(lines, 900)
+    timeline = Timeline(records(lines), 900)
     assert (timeline.unit, timeline.end) == ("min", 60.0)
 
 
@@ -41,5 +41,5 @@ def test_there_is_no_strip_without_phases_and_events() -> None:
     lines = taxi_drives()[:5]
     for line in lines:
         del line["phase"]
-    assert Timeline(lines, 900).strip() is None
-    assert Timeline(taxi_drives(), 900).strip() is not None
+    assert Timeline(records(lines), 900).strip() is None
+    assert Timeline(records(taxi_drives()), 900).strip() is not None

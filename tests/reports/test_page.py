@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 import pytest
 
 from qod_magics.recordings.verdict import Criterion, verdict
-from qod_widgets.report import report, write_report
-from tests.widgets.recordings import taxi_drives
+from qod_magics.reports.page import report, write_report
+from tests.recordings.taxi_drives import records, taxi_drives
 
 VOID = {"meta", "br", "link", "img", "hr"}
 
@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 @cache
 def full() -> str:
-    run, off = taxi_drives(), taxi_drives(controlled=False)
+    run, off = records(taxi_drives()), records(taxi_drives(controlled=False))
     return report(run, off, verdict(run, off), "Taxi Drives")
 
 
@@ -81,7 +81,7 @@ def test_the_verdict_comes_first() -> None:
 def written(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What is in the file of a short run, of which nothing was recorded with the controller off."""
     out = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(out, taxi_drives()[:3], None, [Criterion("a → b", True, "…"), Criterion("b", False, "2")])
+    write_report(out, records(taxi_drives()[:3]), None, [Criterion("a → b", True, "…"), Criterion("b", False, "2")])
     return out.read_text(encoding="utf-8")
 
 
@@ -116,7 +116,7 @@ def test_without_moves_counts_and_comparison_it_says_so_or_says_nothing() -> Non
     lines = taxi_drives()[:4]
     for line in lines:
         line["measured"]["counts"] = {}
-    text = report(lines, taxi_drives(controlled=False), [])
+    text = report(records(lines), records(taxi_drives(controlled=False)), [])
     assert "No task instance was moved." in text
     assert "Rows in, rows out" not in text
     assert "one of the recordings has no phase “overload”" in text
@@ -131,11 +131,13 @@ def test_what_users_and_clusters_wrote_is_text() -> None:
             event["why"] = event["instance"] = evil
         for instance in line["snapshot"]["instances"]:
             instance["task"] = instance["task"].replace("TDSnk1", evil)
+        for stream in line["snapshot"]["streams"]:
+            stream["to"] = stream["to"].replace("TDSnk1", evil)
         for task in line["snapshot"]["tasks"]:
             task["id"] = task["id"].replace("TDSnk1", evil)
         for what in ("lag", "dropped", "counts", "accuracy", "input_rate"):
             line["measured"][what] = {k.replace("TDSnk1", evil): v for k, v in line["measured"][what].items()}
-    text = report(lines, None, [Criterion(evil, False, evil)], evil)
+    text = report(records(lines), None, [Criterion(evil, False, evil)], evil)
     page = Page(text)
     assert page.open == []
     assert "img" not in {tag for tag, _ in page.tags}

@@ -13,22 +13,24 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import pandas as pd
 
+from qod_magics.controller.record import Records
+from qod_magics.controller.record_json import instant
 from qod_magics.recordings.comparison import Aligned, accuracies, aligned, lags, loads
-from qod_magics.recordings.phases import Lines, seconds
-from qod_widgets import charts, frames
+from qod_magics.recordings.phases import seconds
+from qod_magics.reports import charts, tables
 
 if TYPE_CHECKING:
     from qod_magics.recordings.comparison import Comparison
     from qod_magics.recordings.verdict import Criterion
 
-STYLE = Path(__file__).with_name("report.css")
+STYLE = Path(__file__).with_name("page.css")
 
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
     title: str
     text: str  #: how to read it
-    draw: Callable[[Lines], alt.TopLevelMixin]
+    draw: Callable[[Records], alt.TopLevelMixin]
 
 
 FIGURES = (
@@ -65,7 +67,11 @@ FIGURES = (
 
 
 def write_report(
-    path: str | os.PathLike[str], run: Lines, off: Lines | None, verdict: Iterable[Criterion], title: str = "Run report"
+    path: str | os.PathLike[str],
+    run: Records,
+    off: Records | None,
+    verdict: Iterable[Criterion],
+    title: str = "Run report",
 ) -> None:
     """Write the report of the recording `run` to `path`; `off` is the same load with the controller off, if recorded.
 
@@ -75,7 +81,7 @@ def write_report(
     Path(path).write_text(report(run, off, verdict, title), encoding="utf-8")
 
 
-def report(run: Lines, off: Lines | None, verdict: Iterable[Criterion], title: str = "Run report") -> str:
+def report(run: Records, off: Records | None, verdict: Iterable[Criterion], title: str = "Run report") -> str:
     """The HTML text of the report."""
     if not run:
         raise ValueError("the recording has no lines: nothing to report")
@@ -93,7 +99,7 @@ def report(run: Lines, off: Lines | None, verdict: Iterable[Criterion], title: s
     return _page(title, "\n".join(body))
 
 
-def comparison_report(live: Lines, simulated: Lines, found: Comparison, title: str) -> str:
+def comparison_report(live: Records, simulated: Records, found: Comparison, title: str) -> str:
     """The HTML text of the comparison of a live run with a simulated one, which
     `qod_magics.recordings.comparison.compare` made."""
     one, other = aligned(live), aligned(simulated)
@@ -106,7 +112,7 @@ def comparison_report(live: Lines, simulated: Lines, found: Comparison, title: s
     drawn = (
         ("Accuracy of the queries", "accuracy", accuracies, tuple(found.accuracy), 1.05),
         ("CPU of the task managers", "% of one core", loads, tuple(found.cpu), None),
-        ("Lag of the sources and streams", "rows", lags, frames.edges(one.lines), None),
+        ("Lag of the sources and streams", "rows", lags, tables.edges(one.records), None),
     )
     figures = [
         _figure(
@@ -114,7 +120,7 @@ def comparison_report(live: Lines, simulated: Lines, found: Comparison, title: s
             name,
             "The live run as it was recorded, and the simulated one, from the start of the first phase. "
             "Events are those of the live run.",
-            charts.overlay_chart(one.lines, {each: both(series, each) for each in names}, unit, top),
+            charts.overlay_chart(one.records, {each: both(series, each) for each in names}, unit, top),
         )
         for number, (name, unit, series, names, top) in enumerate(drawn, 1)
         if names
@@ -136,10 +142,10 @@ def _page(title: str, body: str) -> str:
     )
 
 
-def _summary(run: Lines) -> str:
-    length, bands = seconds(run)[-1], frames.phase_bands(run)
-    managers = dict.fromkeys(manager["id"] for line in run for manager in line["snapshot"]["task_managers"])
-    text = f"{len(run):,} cycles in {length:,.0f} s from {run[0]['at']}, on {', '.join(map(str, managers))}"
+def _summary(run: Records) -> str:
+    length, bands = seconds(run)[-1], tables.phase_bands(run)
+    managers = dict.fromkeys(manager.id for record in run for manager in record.snapshot.task_managers)
+    text = f"{len(run):,} cycles in {length:,.0f} s from {instant(run[0].at)}, on {', '.join(map(str, managers))}"
     if len(bands):
         text += f"; phases: {', '.join(bands['phase'])}"
     return escape(text + ".")
@@ -166,9 +172,9 @@ def _figure(number: int, title: str, text: str, chart: alt.TopLevelMixin) -> str
     )
 
 
-def _comparison(number: int, run: Lines, off: Lines) -> str:
+def _comparison(number: int, run: Records, off: Records) -> str:
     title = "With and without the controller"
-    if frames.comparison(run, off)["controller"].nunique() < 2:
+    if tables.comparison(run, off)["controller"].nunique() < 2:
         text = "Nothing to compare: one of the recordings has no phase “overload”."
         return f"<section>\n<h2>{title}</h2>\n<p>{text}</p>\n</section>"
     text = (
@@ -178,8 +184,8 @@ def _comparison(number: int, run: Lines, off: Lines) -> str:
     return _figure(number, title, text, charts.comparison_chart(run, off))
 
 
-def _moves(run: Lines) -> str:
-    moves = frames.moves(run)
+def _moves(run: Records) -> str:
+    moves = tables.moves(run)
     if moves.empty:
         return "<section>\n<h2>Moves</h2>\n<p>No task instance was moved.</p>\n</section>"
     shown = pd.DataFrame(
@@ -197,8 +203,8 @@ def _moves(run: Lines) -> str:
     )
 
 
-def _books(run: Lines) -> str:
-    books = frames.books(run)
+def _books(run: Records) -> str:
+    books = tables.books(run)
     if books.empty:
         return ""
     text = (

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
+from qod_magics.controller.record import Record
+from qod_magics.controller.record_json import record_from_json
 from qod_magics.core.accuracy import current_accuracy
 from qod_magics.core.plan import Plan
 from qod_magics.core.plan_json import plan_to_json
@@ -254,6 +256,11 @@ def _query(name: str) -> dict[str, Any]:
 def _move(instance: str, source: str, target: str, took_s: float) -> dict[str, Any]:
     why = f"{source} needs more than it has at minimum accuracies"
     return {"kind": "move", "instance": instance, "from": source, "to": target, "took_s": took_s, "why": why}
+
+
+def records(lines: Sequence[Mapping[str, Any]]) -> list[Record]:
+    """What a reader makes of these lines."""
+    return [record_from_json(line, number) for number, line in enumerate(lines, 1)]
 
 
 def taxi_drives(controlled: bool = True, seed: int = 7, policy_name: str = "stream-economics") -> list[dict[str, Any]]:

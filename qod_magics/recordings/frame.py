@@ -1,0 +1,149 @@
+"""One controller cycle as the dashboard shows it: a record -> one small JSON object. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from qod_magics.controller.record import Record
+from qod_magics.controller.record_json import instant
+from qod_magics.core.freshness import Freshness
+from qod_magics.core.plan import Edge, Plan
+from qod_magics.core.runtime import Measured
+from qod_magics.core.snapshot import Instance, Task, TaskManager
+from qod_magics.recordings.phases import is_warming_up
+from qod_magics.recordings.verdict import ACCURACY_TOLERANCE, FULL_ACCURACY
+
+OTHER = "other processes"
+
+#: state -> how much it asks for attention: 0 all is well, 1 something is given up, 2 all that may be is, 3 trouble
+STATES = {
+    "full accuracy": 0,
+    "idle": 0,
+    "shedding": 1,
+    "warming up": 1,
+    "starting": 1,
+    "moving": 1,
+    "at minimum": 2,
+    "no metrics": 2,
+    "waiting": 2,
+    "backing off": 3,
+    "below minimum": 3,
+    "starved": 3,
+    "given up": 3,
+}
+
+Frame = dict[str, Any]
+
+
+def frame(record: Record, began: datetime, log: Iterable[Mapping[str, Any]] = ()) -> Frame:
+    """What happened in a cycle, `t` seconds after `began`; `log` are the entries of the decision log (at, kind, words).
+
+    Rates are rows/s, CPU is % of one core, accuracies are fractions of 1, lag and dropped are rows.
+    """
+    snapshot, plan, measured = record.snapshot, record.plan, record.measured
+    by_task: dict[str, list[Instance]] = {task.id: [] for task in snapshot.tasks}
+    for instance in snapshot.instances:
+        by_task[instance.task].append(instance)
+    readers = {stream.source for stream in snapshot.streams}
+    out_rate = {stream.source: stream.out_rate for stream in snapshot.streams}
+    names: list[Edge] = [(None, task.id) for task in snapshot.tasks if not task.upstream]
+    names += [(stream.source, stream.target) for stream in snapshot.streams]
+    keep = record.dials.keep or plan.non_drop
+    return {
+        "t": round((record.at - began).total_seconds(), 3),
+        "at": instant(record.at),
+        "cycle": record.number,
+        "period_s": record.period_s,
+        "phase": record.phase or None,
+        "applied": record.applied,
+        "warming_up": is_warming_up(record),
+        "managers": [_manager(manager, snapshot.instances, plan) for manager in snapshot.task_managers],
+        "tasks": [
+            _task(task, by_task[task.id], plan, measured, out_rate, task.id in readers) for task in snapshot.tasks
+        ],
+        "edges": [_edge(edge, keep, measured, out_rate) for edge in names],
+        "log": [dict(entry) for entry in log],
+    }
+
+
+def _manager(manager: TaskManager, instances: Iterable[Instance], plan: Plan) -> Frame:
+    used: dict[str, float] = {}
+    for instance in instances:
+        if instance.task_manager == manager.id:
+            used[instance.task] = used.get(instance.task, 0.0) + instance.cpu
+    used[OTHER] = max(manager.cpu - sum(used.values()), 0.0)
+    return {
+        "id": manager.id,
+        "capacity": 100.0 * manager.cores,
+        "cpu": manager.cpu,
+        "tasks": {task: round(cpu, 2) for task, cpu in used.items()},
+        "starved": manager.id in plan.starved,
+    }
+
+
+def _task(
+    task: Task,
+    instances: Sequence[Instance],
+    plan: Plan,
+    measured: Measured,
+    out_rate: Mapping[str, float],
+    has_readers: bool,
+) -> Frame:
+    id = task.id
+    feeds = [f"{upstream}>{id}" for upstream in task.upstream] or [id]
+    shown = {
+        "id": id,
+        "kind": "source" if not task.upstream else ("task" if has_readers else "query"),
+        "accuracy": measured.accuracy.get(id),
+        "planned": plan.desired.get(id),
+        "minimum": task.min_accuracy,
+        "priority": task.priority,
+        "in_rate": sum(instance.in_rate for instance in instances),
+        "out_rate": out_rate.get(id),
+        "arriving": measured.input_rate.get(id) if not task.upstream else None,
+        "cpu": sum(instance.cpu for instance in instances),
+        "lag": sum(measured.lag.get(feed, 0) for feed in feeds),
+        "dropped": sum(measured.dropped.get(feed, 0) for feed in feeds),
+        "modes": sorted({str(mode) for instance in instances if (mode := instance.extra.get("mode"))}),
+        "where": sorted({instance.task_manager for instance in instances}),
+        "instances": {instance.id: instance.task_manager for instance in instances},
+    }
+    state = _state(shown, instances, plan)
+    return {**shown, "state": state, "attention": STATES[state]}
+
+
+def _state(task: Frame, instances: Sequence[Instance], plan: Plan) -> str:
+    """One word for how a task does: the first that is true of what a user would want to know first."""
+    lives = {str(instance.extra.get("state")) for instance in instances}
+    for life in ("given up", "backing off", "waiting", "moving", "starting"):
+        if life in lives:
+            return life
+    if any(instance.warming_up for instance in instances):
+        return "warming up"
+    if not all(Freshness.of(instance).is_fresh for instance in instances):
+        return "no metrics"
+    accuracy, minimum, planned = task["accuracy"], task["minimum"], task["planned"]
+    if minimum is not None and accuracy is not None and accuracy < minimum - ACCURACY_TOLERANCE:
+        return "below minimum"
+    if set(task["where"]) & set(plan.starved):
+        return "starved"
+    if planned is not None and planned < FULL_ACCURACY:
+        return "at minimum" if minimum is not None and planned <= minimum + ACCURACY_TOLERANCE / 2 else "shedding"
+    return "idle" if accuracy is None else "full accuracy"
+
+
+def _edge(edge: Edge, keep: Mapping[Edge, float], measured: Measured, out_rate: Mapping[str, float]) -> Frame:
+    source, target = edge
+    name = target if source is None else f"{source}>{target}"
+    rate = measured.input_rate.get(name)
+    return {
+        "name": name,
+        "from": source,
+        "to": target,
+        "d": keep.get(edge),
+        "rate": rate if rate is not None else (out_rate.get(source) if source is not None else None),
+        "lag": measured.lag.get(name),
+        "dropped": measured.dropped.get(name, 0),
+    }

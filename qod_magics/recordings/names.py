@@ -1,0 +1,45 @@
+"""What a record names: its queries, sources and streams, and what happened. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qod_magics.controller.record import Record, Records
+from qod_magics.core.runtime import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A task without downstream, and what its user asked for."""
+
+    id: str
+    priority: int  #: higher wins
+    min_accuracy: float  #: 0..1
+
+
+def queries(record: Record) -> dict[str, Query]:
+    """The queries of a record's snapshot, by id."""
+    return {
+        task.id: Query(task.id, task.priority, task.min_accuracy)
+        for task in record.snapshot.tasks
+        if task.priority is not None and task.min_accuracy is not None
+    }
+
+
+def sources(record: Record) -> tuple[str, ...]:
+    """The tasks of a record's snapshot that read from the outside."""
+    return tuple(task.id for task in record.snapshot.tasks if not task.upstream)
+
+
+def streams(record: Record) -> tuple[str, ...]:
+    """The streams of a record's snapshot, as "from>to"."""
+    return tuple(f"{stream.source}>{stream.target}" for stream in record.snapshot.streams)
+
+
+def events(records: Records, *kinds: str) -> Iterator[tuple[int, Event]]:
+    """(index of the record, event) for the events of these kinds, of all kinds when none is named."""
+    for index, record in enumerate(records):
+        for event in record.events:
+            if not kinds or event.kind in kinds:
+                yield index, event
