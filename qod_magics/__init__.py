@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`qod_magics.replay`, imported when it is asked for."""
+    """`qod_magics.replay`, imported on first use."""
     if name == "replay":
         from qod_magics.notebook.replay import replay
 
@@ -29,14 +29,14 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """What `%load_ext qod_magics` calls: registers the magics in `shell`."""
+    """Called by `%load_ext qod_magics`: registers the magics in `shell`."""
     from qod_magics.notebook import magics
 
     magics.load_ipython_extension(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """What `%unload_ext qod_magics` calls, and `%reload_ext` first: stops all that was started, removes the magics."""
+    """Called by `%unload_ext qod_magics` and first by `%reload_ext`: stops what runs, removes the magics."""
     from qod_magics.notebook import magics
 
     magics.unload_ipython_extension(shell)

@@ -1,4 +1,4 @@
-"""`python -m qod_magics COMMAND ...`: finds the command, imports it alone, and keeps every failure to one line."""
+"""`python -m qod_magics COMMAND ...`: imports and runs the command; a failure prints one line."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ COMMANDS = {
     "doctor": Command("qod_magics.commands.doctor:main", "check that this machine has what a cluster needs"),
     "inject": Command("qod_magics.commands.inject:main", "write rows to a Kafka topic at the rates of a scenario"),
     "simulate": Command("qod_magics.commands.simulate:main", "run a cluster and the controller in virtual time"),
-    "fit": Command("qod_magics.commands.fit:main", "make the simulation that is like a recording"),
-    "compare": Command("qod_magics.commands.compare:main", "lay a live and a simulated recording over each other"),
-    "report": Command("qod_magics.commands.report:main", "sum up a recording"),
+    "fit": Command("qod_magics.commands.fit:main", "calibrate a simulation to a recording"),
+    "compare": Command("qod_magics.commands.compare:main", "compare a live recording with a simulated one"),
+    "report": Command("qod_magics.commands.report:main", "summarize a recording"),
     "demo": Command("qod_magics.commands.demo:main", "run the demonstration: overload, shedding by priority, a move"),
 }
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command that `argv` names; the exit status is its own, 2 for wrong words or input, 130 if interrupted."""
+    """Run the command named by `argv`; returns its exit status, 2 for wrong arguments or input, 130 if interrupted."""
     words = sys.argv[1:] if argv is None else argv
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help(), file=sys.stdout if words else sys.stderr)
@@ -54,9 +54,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"qod_magics {name}: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
     except OSError as error:
-        with suppress(OSError, AttributeError):  # what is still buffered must not fail again at exit
+        with suppress(OSError, AttributeError):  # flushing the buffer must not fail again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
+        if isinstance(error, BrokenPipeError):  # the reader closed the pipe, as `head` does
             return 0
         print(f"qod_magics {name}: {error}", file=sys.stderr)
         return 1

@@ -4,11 +4,11 @@
     ├── SnapshotError      a snapshot that breaks the format
     ├── ApplicationError   a stream that can't be declared (unknown input, cycle, name clash ...)
     ├── ScenarioError      an injector scenario that can't be read
-    ├── UsageProblem       a magic or a command called with wrong words
-    ├── SetupError         something the machine lacks (Java, a jar, a port)
-    ├── KafkaError         the broker can't be started, reached or asked
-    └── TaskManagerError   a task manager can't be started, reached or asked
-        └── LostError      it was there and is gone
+    ├── UsageProblem       a magic or a command called with wrong arguments
+    ├── SetupError         something missing on the machine (Java, a jar, a port)
+    ├── KafkaError         the broker can't be started, reached or queried
+    └── TaskManagerError   a task manager can't be started, reached or queried
+        └── LostError      it was reachable and is gone
 
 In a notebook each of them prints as one line (`_render_traceback_`).
 """
@@ -40,26 +40,26 @@ class ScenarioError(QodError, ValueError):
 
 
 class UsageProblem(QodError):
-    """A magic or a command called with wrong words."""
+    """A magic or a command called with wrong arguments."""
 
 
 class SetupError(QodError, RuntimeError):
-    """Something that the machine lacks."""
+    """Something missing on the machine."""
 
 
 class KafkaError(QodError, RuntimeError):
-    """The broker can't be started, reached or asked."""
+    """The broker can't be started, reached or queried."""
 
 
 class TaskManagerError(QodError, RuntimeError):
-    """A task manager can't be started, reached or asked."""
+    """A task manager can't be started, reached or queried."""
 
 
 class LostError(TaskManagerError):
-    """A task manager that was there and is gone."""
+    """A task manager that was reachable and is gone."""
 
 
-#: As many names a message lists before it only counts.
+#: The most names that a message lists.
 MOST_NAMES = 8
 
 

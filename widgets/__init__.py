@@ -1,4 +1,4 @@
-"""The dashboard and its controls. They show plain JSON and know nothing of the package that makes it.
+"""The dashboard and its controls. They show plain JSON and do not depend on the package that makes it.
 
-Importing the package is cheap: what draws is loaded with the module that needs it.
+Importing the package is cheap: drawing libraries are loaded by the modules that need them.
 """

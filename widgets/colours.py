@@ -1,10 +1,10 @@
-"""One colour a task, the same in every chart of a run. Pure."""
+"""One colour per task, the same in every chart of a run. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Told apart by readers with any colour vision, and dark enough for lines on white (after Okabe and Ito).
+#: Distinguishable with any colour vision, and dark enough for lines on white (after Okabe and Ito).
 PALETTE = ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#b08d00", "#6a51a3", "#8c564b", "#17becf", "#7f7f00")
 GREY = "#b8bdc4"  #: other processes
 INK = "#30343b"  #: text, and lines that are not a task's
@@ -14,7 +14,7 @@ BAND = "#1f2a44"  #: every other phase, at a low opacity so that the grid shows
 
 
 def task_colours(tasks: Sequence[str]) -> dict[str, str]:
-    """A colour for each task by its position; beyond ten tasks they come again, lighter."""
+    """A colour for each task by its position; beyond ten tasks they repeat, lighter."""
     return {
         task: tint(PALETTE[index % len(PALETTE)], min(0.35 * (index // len(PALETTE)), 0.7))
         for index, task in enumerate(tasks)

@@ -1,4 +1,4 @@
-"""Controls: standard widgets, each of which puts one command on a queue and says what became of it."""
+"""Controls: standard widgets, each of which puts one command on a queue and shows its outcome."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import ipywidgets as ipw
 
 PENDING, DONE, REFUSED = "pending", "done", "refused"
 
-#: A row of controls: in line, and on to the next line where the page is narrow.
+#: A row of controls, which wraps where the page is narrow.
 ROW = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "2px 12px"}
 SLIDER_PX = 290  #: a slider and its number, beside its label
 FEWEST_LETTERS, MOST_LETTERS = 8, 44
 
 
 def labelled(words: str, column: Iterable[str] = (), width_px: int = SLIDER_PX) -> dict[str, Any]:
-    """Description, style and layout of a control that stands in a column with others, of which none is cut."""
+    """Description, style and layout of a control in a column of others, wide enough for the longest label."""
     letters = min(max(map(len, (words, *column))) + 1, MOST_LETTERS)
     letters = max(letters, FEWEST_LETTERS)
     return {
@@ -36,7 +36,7 @@ def row(*controls: ipw.Widget) -> ipw.HBox:
 
 
 class Commands:
-    """One queue and one thread, so that no handler of a widget ever waits and commands keep their order."""
+    """One queue and one thread, so that widget handlers never block and commands keep their order."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[Callable[[], object], Callable[[str, str], object]] | None] = (
@@ -45,10 +45,10 @@ class Commands:
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
-        return f"commands of a panel: {self._queue.qsize()} wait"
+        return f"commands of a panel: {self._queue.qsize()} queued"
 
     def give(self, command: Callable[[], object], told: Callable[[str, str], object]) -> None:
-        """Have `command` carried out; `told` hears "pending" now, then "done" or "refused" with the reason."""
+        """Queue `command`; `told` is called with "pending" now, then with "done" or "refused" and the reason."""
         told(PENDING, "")
         self._queue.put((command, told))
         if self._thread is None or not self._thread.is_alive():
@@ -56,7 +56,7 @@ class Commands:
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread after what was given so far."""
+        """End the thread after the queued commands."""
         self._queue.put(None)
 
     def _run(self) -> None:
@@ -71,22 +71,22 @@ class Commands:
 
 
 class Controlled(Protocol):
-    """What the controls steer: a session, as far as they need it."""
+    """The interface of a session that the controls need."""
 
     def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
-        """Restrict a query otherwise."""
+        """Change a query's restrictions."""
         ...
 
     def override(self, name: str, d: float | None) -> None:
-        """Hold a non-drop probability; None gives it back to the controller."""
+        """Hold a non-drop probability; None returns it to the controller."""
         ...
 
     def set_period(self, seconds: float) -> None:
-        """Decide so often."""
+        """Change the controller's period."""
         ...
 
     def pause(self) -> None:
-        """Recommend only."""
+        """Make plans without applying them."""
         ...
 
     def resume(self) -> None:
@@ -94,11 +94,11 @@ class Controlled(Protocol):
         ...
 
     def add_task_manager(self) -> str:
-        """Start one; its id."""
+        """Start one; returns its id."""
         ...
 
     def remove_task_manager(self, id: str) -> None:
-        """Empty one and end it."""
+        """Move its instances to the others, then end it."""
         ...
 
     def move(self, instance: str, task_manager: str) -> None:
@@ -107,26 +107,26 @@ class Controlled(Protocol):
 
 
 class Followed:
-    """A control whose value follows what holds, of which no command is made; what a user chose is given as one.
+    """A control that follows the session's value; only what a user chooses becomes a command.
 
-    What was chosen stays on show until something else holds, so that it does not jump back while it is pending.
+    A choice stays visible until the session's value changes, so that it does not jump back while it is pending.
     """
 
     def __init__(self, control: ipw.ValueWidget, give: Callable[[Any, Callable[[], object]], object]) -> None:
-        """`give` is told what a user chose, and what to call if that is refused."""
+        """`give` is called with the user's choice and a function that undoes it if it is refused."""
         self.control, self.holds = control, control.value
         self._give = give
         self._following = threading.local()
         control.observe(self._chosen, "value")
 
     def follow(self, holds: Any) -> None:
-        """Show what holds now, if it is something else than before."""
+        """Show the session's value `holds`, if it has changed."""
         if holds != self.holds:
             self.holds = holds
             self.back()
 
     def back(self) -> None:
-        """Show what holds."""
+        """Show the session's value again."""
         self._following.on = True
         try:
             self.control.value = self.holds
@@ -139,7 +139,7 @@ class Followed:
 
 
 class Shedder:
-    """Controls of one shedder: held by hand at a probability, or left to the plan, whose probability it shows then."""
+    """Controls of one shedder: its probability is held by hand, or follows the plan."""
 
     def __init__(self, name: str, column: Iterable[str], panel: Panel) -> None:
         shown = _arrow(name)
@@ -152,7 +152,7 @@ class Shedder:
         self.view = row(slider, manual)
 
     def follow(self, planned: float | None, held: float | None) -> None:
-        """Show where it is held by hand, or else where the plan has it."""
+        """Show the probability held by hand, or else the planned one."""
         self.by_hand.follow(held is not None)
         d = held if self.by_hand.control.value else planned
         if d is not None:
@@ -182,7 +182,7 @@ class Panel:
         self._queries: dict[str, tuple[Followed, Followed]] = {}
         self._shedders: dict[str, Shedder] = {}
         self._cluster: tuple[tuple[str, ...], ...] | None = None
-        self._lists: tuple[ipw.Dropdown, ...] = ()  #: to remove; to move, and where to
+        self._lists: tuple[ipw.Dropdown, ...] = ()  #: task manager to remove; instance to move, its target
         self._loop: tuple[Followed, Followed] | None = None
         self._tabs = ipw.Tab([ipw.VBox() for _ in self.TABS], titles=self.TABS)
         self.said = ipw.HTML()
@@ -196,7 +196,7 @@ class Panel:
     def update(
         self, frame: Mapping[str, Any], period_s: float, paused: bool, by_hand: Mapping[str, float] | None = None
     ) -> None:
-        """Show what holds; build those controls anew whose tasks, streams or task managers are others.
+        """Show the session's values; rebuild controls whose tasks, streams or task managers have changed.
 
         `by_hand` are the non-drop probabilities that are held by hand, by source or stream.
         """
@@ -216,12 +216,12 @@ class Panel:
             self.body.children = [self._tabs]
 
     def end(self) -> None:
-        """The session is over: nothing can be steered any more."""
+        """Remove the controls: the session has ended."""
         self.body.children = []
         self.said.value = '<span role="status">The session has ended.</span>'
 
     def give(self, what: str, command: Callable[[], object], back: Callable[[], object] = lambda: None) -> None:
-        """Have a command carried out, and say what becomes of it; `back` is called if it is refused."""
+        """Queue a command and show its outcome; `back` is called if it is refused."""
 
         def told(state: str, reason: str) -> None:
             self._tell(what, state, reason)
@@ -235,7 +235,7 @@ class Panel:
         self.said.value = f'<span role="status">{words if not what else html.escape(words)}</span>'
 
     def _fill(self, tab: int, controls: Iterable[ipw.Widget]) -> None:
-        """Put controls into a tab; those that were there are gone for good."""
+        """Replace the controls of a tab, and close the old ones."""
         before = self._tabs.children[tab].children
         self._tabs.children[tab].children = tuple(controls)
         for each in before:
@@ -339,8 +339,8 @@ def _at_least(query: str) -> str:
 
 
 def _kept(options: Sequence[str], default: int, before: ipw.Dropdown | None) -> str | None:
-    """What a list of these options begins with, which takes the place of another: what was shown there, if it is still
-    to be had and there was a choice. Somebody may be about to act on it."""
+    """Initial value of a list that replaces `before`: the value shown there, if it is still an option and there was a
+    choice, since the user may be about to act on it."""
     if before is not None and before.value in options and (default == 0 or len(before.options) > 1):
         return str(before.value)
     return options[default] if options else None
@@ -359,7 +359,7 @@ def _share(value: float, look: Mapping[str, Any], **more: Any) -> ipw.FloatSlide
 
 
 def replay_controls(replay: Any) -> ipw.VBox:
-    """The dashboard of a recording, a slider through its time, and what the policy would have done instead."""
+    """The dashboard of a recording, a slider through its time, and the what-if controls."""
     length = len(replay.records) - 1
     slider = ipw.IntSlider(replay.position, min=0, max=max(length, 1), **labelled("cycle", width_px=460))
     play = ipw.ToggleButton(
@@ -394,7 +394,7 @@ def replay_controls(replay: Any) -> ipw.VBox:
 
 
 def what_if(replay: Any) -> ipw.VBox:
-    """Other restrictions for a query, and the plan that the policy would have made with them at this position."""
+    """Controls for other restrictions of a query, and the plan that the policy would have made with them here."""
     queries = {task["id"]: task for task in replay.frames[-1]["tasks"] if task["minimum"] is not None}
     if not queries:
         return ipw.VBox()
@@ -429,8 +429,8 @@ def what_if(replay: Any) -> ipw.VBox:
 def plan_table(
     before: Mapping[str, float], now: Mapping[str, float], moves: Iterable[tuple[str, str]], starved: Iterable[str]
 ) -> str:
-    """HTML: by task the accuracies that were planned and those of another plan, with its moves (instance, target) and
-    the task managers that it starves; what differs is marked."""
+    """HTML: the planned accuracies by task in two plans, with the moves (instance, target) and starved task managers of
+    the second; differences are marked."""
     rows = "".join(_plan_row(task, before.get(task), accuracy) for task, accuracy in now.items())
     shown = ", ".join(f"{name} to {where}" for name, where in moves) or "none"
     short = ", ".join(starved) or "none"

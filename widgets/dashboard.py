@@ -1,7 +1,7 @@
-"""The live view: one small widget that draws the cluster in the browser from what each cycle was like.
+"""The live view: one small widget that draws the cluster in the browser from one frame per cycle.
 
-Cycles come in on the controller's thread; one writer thread sends them, at most four times a second and only while
-somebody looks. Everything that the browser needs is in its code: nothing is loaded from elsewhere.
+Frames arrive on the controller's thread; one writer thread sends them, at most four times a second and only while a
+view is open. The widget's code is self-contained: the browser loads nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from platformdirs import user_cache_dir
 from qod_widgets.live_charts import specs
 
 STATIC = Path(__file__).parent / "static"
-HISTORY_S = 600.0  #: that the charts reach back
+HISTORY_S = 600.0  #: how far back the charts reach
 MOST_FRAMES = 3000
 LEAST_PAUSE_S = 0.25  #: between two messages
 LOG_LENGTH = 60
@@ -50,7 +50,7 @@ def bundle() -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(made, "utf-8")
-    except OSError:  # a cache that can't be written is no cache
+    except OSError:  # works without a cache
         pass
     return made
 
@@ -73,7 +73,7 @@ class Dashboard(anywidget.AnyWidget):
         self.on_msg(self._heard)
 
     def __repr__(self) -> str:
-        return f"dashboard {self.title!r}: {len(self._frames)} cycles, {'ended' if self.ended else 'goes on'}"
+        return f"dashboard {self.title!r}: {len(self._frames)} cycles, {'ended' if self.ended else 'running'}"
 
     @property
     def watched(self) -> bool:
@@ -81,13 +81,13 @@ class Dashboard(anywidget.AnyWidget):
         return bool(self._views)
 
     def feed(self, frame: Frame) -> None:
-        """Take a frame, from any thread; never waits."""
+        """Add a frame, from any thread; never blocks."""
         self._frames.append(frame)
         if self._views:
             self._news.put(frame)
 
     def rewind(self, frames: Iterable[Frame]) -> None:
-        """Show these frames instead of all that came before."""
+        """Replace all frames by these."""
         self._frames = deque(frames, MOST_FRAMES)
         self._sent_for = None
         if self._views:
@@ -99,7 +99,7 @@ class Dashboard(anywidget.AnyWidget):
         self._news.put(None)
 
     def close(self) -> None:
-        """End, and take the widget away."""
+        """End the thread, and remove the widget."""
         self._news.put(None)
         super().close()
 
@@ -120,7 +120,7 @@ class Dashboard(anywidget.AnyWidget):
             self._thread.start()
 
     def _write(self) -> None:
-        """Send new frames, several in one message where they come faster than they are shown."""
+        """Send new frames, batched into one message where they arrive faster than they may be sent."""
         while (item := self._news.get()) is not None:
             items: list[Frame | str | None] = [item]
             if item != "history":

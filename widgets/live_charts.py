@@ -12,7 +12,7 @@ from qod_widgets.colours import edge_colours, task_colours
 
 WIDTH = 400  #: of a plotting area, px; the browser sets the width that fits
 OTHER = "other processes"  #: their name in the frames
-OTHERS = "rgba(140, 148, 158, 0.5)"  #: other processes: there, on any ground, and not in front
+OTHERS = "rgba(140, 148, 158, 0.5)"  #: other processes: visible on any background, but subdued
 LIMIT = "#d1373b"
 ACCURACIES = {"measured": [1, 0], "planned": [6, 3], "minimum": [2, 2]}
 RATES = {"arriving": [6, 3], "processed": [1, 0]}

@@ -14,9 +14,9 @@ from qod_magics.errors import ApplicationError, nearest
 
 @dataclass(frozen=True)
 class Application:
-    """The declared streams in the order of their first declaration. One that exists is valid: see `validation`.
+    """The declared streams in the order of their first declaration. Validated on creation: see `validation`.
 
-    `declare`, `remove` and `restrict` give another Application or raise ApplicationError, one line, and change nothing.
+    `declare`, `remove` and `restrict` return a new Application or raise ApplicationError, one line.
     """
 
     streams: tuple[StreamDeclaration, ...] = ()
@@ -25,13 +25,13 @@ class Application:
         check_application(self.streams)
 
     def declare(self, declaration: StreamDeclaration) -> Application:
-        """With this stream, in place of an earlier one of its name. Raises ApplicationError."""
+        """Add this stream, or replace the one of its name. Raises ApplicationError."""
         if declaration.name not in self:
             return Application((*self.streams, declaration))
         return Application(tuple(declaration if s.name == declaration.name else s for s in self.streams))
 
     def remove(self, name: str) -> Application:
-        """Without this stream. Raises ApplicationError for an unknown name, and while others read it."""
+        """Remove this stream. Raises ApplicationError for an unknown name, and while others read it."""
         self[name]
         if self.consumers[name]:
             readers = ", ".join(repr(reader) for reader in self.consumers[name])
@@ -41,7 +41,7 @@ class Application:
         return Application(tuple(stream for stream in self.streams if stream.name != name))
 
     def restrict(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> Application:
-        """With other restrictions on a query; None leaves one as it is. Raises ApplicationError."""
+        """Change the restrictions of a query; None leaves one as it is. Raises ApplicationError."""
         stream = self[name]
         if priority is None and min_accuracy is None:
             raise ApplicationError(f"say what to change of {name!r}: a priority or a minimum accuracy")
@@ -74,7 +74,7 @@ class Application:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of all streams, in order."""
+        """The names of all streams, in order."""
         return tuple(stream.name for stream in self.streams)
 
     @cached_property
@@ -94,19 +94,19 @@ class Application:
 
     @cached_property
     def live(self) -> tuple[str, ...]:
-        """Streams that run: queries and all that feeds them, inputs first."""
+        """Streams that run: queries and everything upstream of them, inputs first."""
         needed = graph.ancestors(self.upstreams, self.queries)
         return tuple(name for name in graph.ordered(self.upstreams) if name in needed)
 
     @cached_property
     def waiting(self) -> tuple[str, ...]:
-        """Streams that wait until a query reads them."""
+        """Streams that do not run until a query reads them."""
         live = frozenset(self.live)
         return tuple(name for name in self.names if name not in live)
 
     def awaited(self, name: str) -> Application:
-        """What would run for the sake of a waiting stream: it, those that wait to read it, the last of them as queries,
-        and all that feeds them. Empty for a stream that does not wait."""
+        """What would run to serve a waiting stream: the stream, its waiting readers (the last ones as queries), and
+        everything upstream of them. Empty for a stream that does not wait."""
         if name not in self.waiting:
             return Application()
         last = {w for w in self.waiting if not self.consumers[w] and name in graph.ancestors(self.upstreams, [w])}

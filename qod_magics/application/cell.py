@@ -18,14 +18,14 @@ from qod_magics.errors import ApplicationError, nearest
 def declaration_of(
     options: StreamOptions, body: str, namespace: Mapping[str, Any], application: Application
 ) -> StreamDeclaration:
-    """What a cell declares: its recipe, and its inputs from the options or by the names that the body reads.
+    """The declaration of a cell: its recipe, and its inputs from the options or by the names that the body reads.
 
-    `namespace` is the notebook's; what the body reads of it is taken now. Raises ApplicationError, one line.
+    `namespace` is the notebook's; the values that the body reads are captured now. Raises ApplicationError, one line.
     """
     if options.sql:
         return declared(options, SqlRecipe(body.strip()), application)
     declaration = declared(options, PythonRecipe(body, namespace), application)
-    # what the notebook binds to the names of inputs is not part of the recipe
+    # notebook values under the names of inputs are not part of the recipe
     others = {name: value for name, value in namespace.items() if name not in declaration.input_names}
     return replace(declaration, recipe=PythonRecipe(body, others))
 
@@ -67,7 +67,7 @@ def find_inputs(
 ) -> TopicInput | tuple[str, ...]:
     """The inputs of a stream: its topic, the stated streams, or the declared streams that its recipe names.
 
-    Case does not count in SQL. Raises ApplicationError when the recipe reads streams that are not among the inputs,
+    SQL names ignore case. Raises ApplicationError when the recipe reads streams that are not among the inputs,
     and for SQL that reads no stream at all.
     """
     if topic is not None:
@@ -95,7 +95,7 @@ def find_inputs(
 
 
 def _streams_read(recipe: Recipe, application: Application, lenient: bool = False) -> tuple[str, ...]:
-    """Declared streams that the recipe names; `lenient`: none when its text can't be read."""
+    """Declared streams that the recipe names; `lenient`: none when its text can't be parsed."""
     try:
         read = recipe.names or frozenset()
     except ApplicationError:

@@ -1,4 +1,4 @@
-"""The DataFrame of a task: its streams' recipes, one over the other."""
+"""The DataFrame of a task: its streams' recipes, composed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def opened_chain(
 ) -> Iterator[DataFrame]:
     """The DataFrame of the chain, while the context is open; start the query inside it.
 
-    `inputs` holds the upstream streams by name, or the topics by the names of the heads that read them; `weigh` gives
-    rows between two recipes a `_weight` where the first let go of it. Views that SQL recipes need stand until the
-    context closes; meanwhile no other thread builds SQL on this session. Raises ApplicationError, one line that names
-    the stream, when a recipe fails; errors of the connection pass as they are.
+    `inputs` holds the upstream streams by name, or the topics by the names of the heads that read them; `weigh` adds
+    the `_weight` between two recipes where the first dropped it. The views of SQL recipes exist until the context
+    closes; meanwhile no other thread builds SQL on this session. Raises ApplicationError, one line that names the
+    stream, when a recipe fails; connection errors pass through.
     """
     with ExitStack() as open_recipes, analysis_errors_unprinted():
         made = dict(inputs)
@@ -38,7 +38,7 @@ def opened_chain(
             except ApplicationError as error:
                 raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
             if weigh is not None and stream is not spec.tail:
-                frame = weigh(frame)  # every input of a recipe has a weight, also when they are not fused
+                frame = weigh(frame)  # every input of a recipe has a weight, as without fusion
             made[stream.name] = frame
         same = twice(frame)
         if same is not None:

@@ -1,4 +1,4 @@
-"""What a change of the application means for the tasks that run."""
+"""What a change of the application means for the running tasks."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from qod_magics.application.tasks import TaskSpec
 class Difference:
     """Ids of tasks, each in one group only; all but `stop` in the order of the new tasks.
 
-    `restart` and `rebuild` may go on from their checkpoints, `rebuild` only if the schema of its inputs is as before.
+    `restart` and `rebuild` may resume from their checkpoints, `rebuild` only if its input schema is unchanged.
     """
 
-    unchanged: tuple[str, ...]  #: goes on running; its priority or minimum accuracy may have changed
+    unchanged: tuple[str, ...]  #: keeps running; its priority or minimum accuracy may have changed
     start: tuple[str, ...]  #: new
     stop: tuple[str, ...]  #: gone
-    restart: tuple[str, ...]  #: same recipe and inputs; other edges to write, or another trigger
-    rebuild: tuple[str, ...]  #: itself the same, but something upstream was replaced: its input may look different
+    restart: tuple[str, ...]  #: same recipe and inputs; other output edges, trigger or latency
+    rebuild: tuple[str, ...]  #: itself unchanged, but a stream upstream was replaced: its input schema may differ
     replace: tuple[str, ...]  #: another recipe, other inputs, members or settings: starts afresh
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything goes on running as it is."""
+        """Whether every task keeps running unchanged."""
         return not (self.start or self.stop or self.restart or self.rebuild or self.replace)
 
 
 def difference(old: Iterable[TaskSpec], new: Iterable[TaskSpec]) -> Difference:
-    """How to come from the old tasks to the new ones. Pure; neither list is changed."""
+    """The changes from the old tasks to the new ones. Pure; neither list is modified."""
     before = {spec.id: spec for spec in old}
     after = {spec.id: spec for spec in new}
     fresh = {id_ for id_, spec in after.items() if id_ not in before or _work(spec) != _work(before[id_])}
@@ -55,12 +55,12 @@ def difference(old: Iterable[TaskSpec], new: Iterable[TaskSpec]) -> Difference:
 
 
 def _timing(spec: TaskSpec) -> object:
-    """How often it is to give results, and how soon."""
+    """Its trigger and its maximum latency."""
     return spec.trigger_s, spec.max_latency_s
 
 
 def _work(spec: TaskSpec) -> object:
-    """All that its rows depend on: equal for tasks that may share a checkpoint."""
+    """Everything that its rows depend on: equal for tasks that may share a checkpoint."""
     return spec.sink, tuple(_unrestricted(stream) for stream in spec.streams)
 
 
@@ -70,7 +70,7 @@ def _unrestricted(stream: StreamDeclaration) -> StreamDeclaration:
 
 
 def _edges(specs: Mapping[str, TaskSpec]) -> dict[str, frozenset[tuple[str, int, str | None]]]:
-    """For each task the edges that it writes: consumer, its instances, its key."""
+    """For each task the edges that it writes: consumer, its parallelism, its key."""
     edges: dict[str, set[tuple[str, int, str | None]]] = {id_: set() for id_ in specs}
     for spec in specs.values():
         for upstream in spec.upstream:

@@ -1,4 +1,4 @@
-"""What follows from who reads whom: consumers, order, cycles, life. Pure functions of name -> names of its inputs."""
+"""The stream DAG: consumers, ancestors, cycles, order. Pure functions of name -> names of its inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def consumers(upstreams: Upstreams) -> dict[str, tuple[str, ...]]:
 
 
 def ancestors(upstreams: Upstreams, names: Iterable[str]) -> frozenset[str]:
-    """The names and all from which they are reached."""
+    """The names and everything upstream of them."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -50,7 +50,7 @@ def cycle(upstreams: Upstreams) -> tuple[str, ...]:
 
 
 def ordered(upstreams: Upstreams) -> tuple[str, ...]:
-    """All names, inputs before their readers, else in the order given. They must form a DAG."""
+    """All names in topological order, inputs first, else as given. They must form a DAG."""
     placed: dict[str, None] = {}
     waiting = list(upstreams)[::-1]
     while waiting:

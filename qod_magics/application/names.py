@@ -1,4 +1,4 @@
-"""What a stream and a topic may be called, and the name under which a recipe sees its topic."""
+"""Valid names of streams and topics, and the names of a topic inside a recipe."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import re
 
 from qod_magics.errors import ApplicationError
 
-#: under this name a recipe always finds the DataFrame of its topic
+#: name of the topic's DataFrame in every recipe
 SOURCE = "source"
-#: names that recipes and notebooks already have a use for, and what it is
+#: names already in use in recipes and notebooks, and for what
 RESERVED: dict[str, str] = {
     SOURCE: "the topic inside a recipe",
     "spark": "the Spark session inside a recipe",
@@ -26,7 +26,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def check_stream_name(name: str) -> str:
-    """The name itself, if a stream may bear it: it becomes a Python variable, an SQL view and a query's name.
+    """The name itself, if valid for a stream: it becomes a Python variable, an SQL view and a query's name.
 
     Raises ApplicationError for a name that is no identifier, a keyword, reserved, a Python builtin, or private.
     """

@@ -1,4 +1,4 @@
-"""The line of `%%qod_stream`: which words it knows, what they mean, and what is wrong with the others."""
+"""The line of `%%qod_stream`: its options, their help, and errors for anything else."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from qod_magics.errors import ApplicationError, UsageProblem, nearest
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What the line of one `%%qod_stream` cell says."""
+    """The options of one `%%qod_stream` cell."""
 
     name: str
     topic: str | None = None
     schema: str | None = None  #: DDL
-    upstream: tuple[str, ...] = ()  #: what `--from` names; (): to be found in the body
+    upstream: tuple[str, ...] = ()  #: from `--from`; (): to be found in the body
     priority: int | None = None
     min_accuracy: float | None = None  #: fraction of 1
     parallelism: int = 1
@@ -37,7 +37,7 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of the line: what the parser, the help and the completer know of it."""
+    """One option of the line, for the parser, the help and the completer."""
 
     flag: str
     field: str  #: of StreamOptions
@@ -124,7 +124,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--starting",
         "starting",
-        "where a first run begins to read the topic; latest if not given",
+        "starting offsets of a first run; latest if not given",
         metavar="|".join(STARTING),
         convert=_choice(STARTING),
         choices=STARTING,
@@ -140,7 +140,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--min-accuracy",
         "min_accuracy",
-        "least share of the application's input that must reach the result, a "
+        "minimum share of the application's input that must reach the result, a "
         "fraction between 0 and 1; a query without one has 1.0: it loses no row",
         "-a",
         "F",
@@ -155,7 +155,7 @@ OPTIONS: tuple[Option, ...] = (
         "N",
         _instances,
     ),
-    Option("--key", "key", "column by which rows of other streams are spread over the instances", metavar="COL"),
+    Option("--key", "key", "column that partitions rows of other streams over the instances", metavar="COL"),
     Option(
         "--sink",
         "sink",
@@ -167,7 +167,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--mode",
         "mode",
-        "Spark's real-time mode or micro-batches; auto: micro-batches for what keeps state, else real-time mode",
+        "Spark's real-time mode or micro-batches; auto: micro-batches for stateful queries, else real-time mode",
         metavar="|".join(MODES),
         convert=_choice(MODES),
         choices=MODES,
@@ -182,7 +182,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--max-latency",
         "max_latency_s",
-        "seconds that a row may take to its result; below 1, what keeps state runs in real-time mode, too",
+        "maximum seconds from a row to its result; below 1, stateful queries run in real-time mode, too",
         metavar="S",
         convert=_seconds,
     ),
@@ -192,7 +192,7 @@ OPTIONS: tuple[Option, ...] = (
         "keep it in a Spark query of its own, apart from its neighbours and its readers",
     ),
     Option("--sql", "sql", "the body is a Spark SQL query, not Python"),
-    Option("--dry-run", "dry_run", "check and show what would run, and run nothing"),
+    Option("--dry-run", "dry_run", "check and show what would run, without running it"),
 )
 _SWITCHED_ON: Mapping[str, bool] = {"fuse": False, "sql": True, "dry_run": True}
 _BY_FLAG = {flag: option for option in OPTIONS for flag in (option.flag, option.short) if flag is not None}
@@ -294,7 +294,7 @@ def _known(word: str) -> Option:
 
 
 def _taken(option: Option, waiting: Iterator[str]) -> tuple[tuple[str, ...], str | None]:
-    """The option's words, and the word after them."""
+    """The option's values, and the word after them."""
     taken: list[str] = []
     word = next(waiting, None)
     while word is not None and not (_is_option(word) and (option.several or word in _BY_FLAG)):

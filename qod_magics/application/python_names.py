@@ -1,4 +1,4 @@
-"""The names that a piece of Python reads without having set them: how a recipe's inputs are found."""
+"""The free names of a piece of Python: how a recipe's inputs are found."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 
 
 def names_read(tree: ast.AST) -> frozenset[str]:
-    """The free names of a module in the order of evaluation, builtins included.
+    """The free names of a module, by its order of evaluation, builtins included.
 
-    `trips = trips.filter(...)` reads `trips`; a name set before it is read does not count. The bodies of functions are
-    taken to run after everything else. A name set in one branch only counts as set.
+    `trips = trips.filter(...)` reads `trips`; a name assigned before it is read does not count. Function bodies are
+    assumed to run after everything else. A name assigned in one branch only counts as assigned.
     """
     reader = _Reader()
     reader.visit(tree)
@@ -25,7 +25,7 @@ def names_read(tree: ast.AST) -> frozenset[str]:
 class _Reader(ast.NodeVisitor):
     def __init__(self) -> None:
         self.read: set[str] = set()
-        self._scopes: list[set[str]] = [set()]  #: names set so far, innermost last
+        self._scopes: list[set[str]] = [set()]  #: names assigned so far, innermost last
         self._comprehensions = 0  #: how many of the innermost scopes belong to comprehensions
         self._later: list[tuple[_Function, list[set[str]]]] = []
 
@@ -164,7 +164,7 @@ def _defaults(arguments: ast.arguments) -> list[ast.expr]:
 
 
 def _stored(body: Iterable[ast.AST]) -> set[str]:
-    """Names that a function's body sets, so that they are its own everywhere in it; `global` ones are not."""
+    """Names that a function's body assigns, so that they are local in all of it; not `global` ones."""
     stored: set[str] = set()
     outer: set[str] = set()
     waiting = list(body)

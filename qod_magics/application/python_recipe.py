@@ -26,11 +26,11 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 class PythonRecipe:
     """Python source whose last expression is the stream; an empty one passes its only input through.
 
-    Compiled once. It runs in a name space of its own: those names of `namespace` that it reads, as they were when the
-    recipe was made (lists, dicts and sets of plain values are copied, all else is held), then `spark`, its inputs by
-    name, and `F` for pyspark.sql.functions unless the name space has another `F`.
+    Compiled once. It runs in a name space of its own: the names of `namespace` that it reads, captured when the recipe
+    was created (collections of plain values are copied, all else is referenced), then `spark`, its inputs by name, and
+    `F` for pyspark.sql.functions unless the name space has another `F`.
 
-    Two recipes are equal when their text is and the names they took are: plain values by value, all else by identity.
+    Two recipes are equal when their texts and captured names are: plain values by value, all else by identity.
     Raises ApplicationError, with the line, for source that does not compile or does not end with an expression.
     """
 
@@ -94,7 +94,7 @@ class PythonRecipe:
     def _scope(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> dict[str, Any]:
         used = {name: value for name, value in self.captured.items() if name not in inputs}
         _check_sessions(used, spark)
-        # functions of __main__ travel to Python workers by value
+        # functions of __main__ are pickled by value for Python workers
         scope: dict[str, Any] = {"__name__": "__main__", **used, "spark": spark, **inputs}
         if "F" in self.names and "F" not in scope:
             from pyspark.sql import functions
@@ -130,14 +130,14 @@ def _parse(source: str) -> ast.Module:
 
 
 def _compile(tree: ast.Module, source: str) -> tuple[CodeType, CodeType | None]:
-    """The statements, and the last expression; None for that of an empty source."""
+    """The statements, and the last expression; None if the source is empty."""
     if not tree.body:
         return compile(tree, _FILE, "exec"), None
     *statements, last = tree.body
     body = compile(ast.Module(statements, type_ignores=[]), _FILE, "exec")
     if not isinstance(last, ast.Expr):
         place = _line(source, last.lineno)
-        raise ApplicationError(f"{place}: the last line must be an expression, the DataFrame that the stream is")
+        raise ApplicationError(f"{place}: the last line must be an expression: the DataFrame of the stream")
     return body, compile(ast.Expression(last.value), _FILE, "eval")
 
 

@@ -1,4 +1,4 @@
-"""Keeps pyspark from printing what is said in one line anyway."""
+"""Keeps pyspark from printing errors that are shown in one line anyway."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: pyspark logs errors of analysis here, each with the whole stack of the JVM, on standard error: in the user's cell
+#: pyspark logs analysis errors here, with the whole JVM stack trace, on standard error: in the user's cell
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 class _Hush(threading.local, logging.Filter):
-    """Lets no record pass from a thread that is inside `analysis_errors_unprinted`."""
+    """Drops the records of threads inside `analysis_errors_unprinted`."""
 
     depth = 0
 
@@ -25,11 +25,11 @@ _hush = _Hush()
 
 @contextmanager
 def analysis_errors_unprinted() -> Iterator[None]:
-    """While open, pyspark raises errors of analysis in this thread without printing them too."""
+    """While open, pyspark raises analysis errors in this thread without printing them."""
     from pyspark.logger import PySparkLogger
 
     for name in _LOGGERS:
-        PySparkLogger.getLogger(name).addFilter(_hush)  # a filter that is there is not added again
+        PySparkLogger.getLogger(name).addFilter(_hush)  # an existing filter is not added again
     _hush.depth += 1
     try:
         yield

@@ -1,7 +1,7 @@
-"""Recipes: from a Spark session and input DataFrames to a streaming DataFrame, again on any task manager.
+"""Recipes: from a Spark session and input DataFrames to a streaming DataFrame, on any task manager.
 
-Every recipe offers `opened(spark, inputs)`, a context manager: what is built inside it must also be *started* inside
-it, since Spark Connect looks names up only when a plan is used. `build` is for recipes and sessions without that need.
+Every recipe offers `opened(spark, inputs)`, a context manager: a query built inside it must also be *started* inside
+it, since Spark Connect resolves names only when a plan is used. `build` is for recipes and sessions without that need.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 class Recipe(Protocol):
-    """How a stream is made of its inputs. Recipes that are equal make the same stream."""
+    """How a stream is derived from its inputs. Equal recipes derive the same stream."""
 
     @property
     def names(self) -> frozenset[str] | None:
-        """Names that it reads and does not define, the candidates for inputs; None: it takes whatever comes."""
+        """Names that it reads and does not define, the candidates for inputs; None: it takes any inputs."""
         ...
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of its inputs that it certainly never reads."""
+        """The inputs that it certainly never reads."""
         ...
 
     def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> AbstractContextManager[DataFrame]:
         """The DataFrame, while the context is open; start the query inside.
 
         `inputs` holds DataFrames by name. Raises ApplicationError, one line, when the recipe fails or its result is
-        no streaming DataFrame; an error of the connection to Spark passes as it is.
+        no streaming DataFrame; an error of the connection to Spark passes through.
         """
         ...
 
@@ -50,13 +50,13 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True)
 class SqlRecipe:
-    """A Spark SQL query, kept as written; it finds its inputs as temporary views of their names."""
+    """A Spark SQL query, kept as written; its inputs are temporary views of their names."""
 
     sql: str
 
     @cached_property
     def names(self) -> frozenset[str] | None:
-        """Tables that the text reads. Raises ApplicationError for text that can't be read."""
+        """Tables that the text reads. Raises ApplicationError for text that can't be parsed."""
         return frozenset(tables_read(self.sql))
 
     @cached_property
@@ -65,7 +65,7 @@ class SqlRecipe:
         return aggregates(self.sql)
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
-        """Inputs that no FROM or JOIN names; none when the text can't be read, which is then Spark's to judge."""
+        """Inputs that no FROM or JOIN names; none when the text can't be parsed: Spark decides then."""
         try:
             read = {name.casefold() for name in self.names or ()}
         except ApplicationError:
@@ -74,7 +74,7 @@ class SqlRecipe:
 
     @contextmanager
     def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
-        """The query's DataFrame; its views stand until the context closes."""
+        """The query's DataFrame; its views exist until the context closes."""
         with temporary_views(inputs):
             try:
                 with analysis_errors_unprinted():
@@ -87,14 +87,14 @@ class SqlRecipe:
             yield built
 
     def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
-        """On a classic session the whole; on Spark Connect only good for looking at its type: use `opened`."""
+        """The DataFrame on a classic session; on Spark Connect only its type is usable: use `opened`."""
         with self.opened(spark, inputs) as built:
             return built
 
 
 @dataclass(frozen=True)
 class FunctionRecipe:
-    """A Python function: parameters named `spark` or as an input get just that; a lone other one gets the lone input.
+    """A Python function: parameters are bound by name to `spark` and inputs; a lone other one gets the lone input.
 
     `lambda trips: ...`, `def counts(spark, trips, zones)`, `lambda df: ...`, `def any(spark, **inputs)` all work.
     """
@@ -103,14 +103,14 @@ class FunctionRecipe:
 
     @cached_property
     def names(self) -> frozenset[str] | None:
-        """Its parameters but `spark`; None when it takes any."""
+        """Its parameters except `spark`; None when it takes any."""
         parameters = self._parameters()
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             return None
         return frozenset(parameter.name for parameter in parameters) - {"spark"}
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
-        """Never known beforehand: see `opened`."""
+        """Empty: never known beforehand."""
         return ()
 
     @contextmanager
@@ -177,18 +177,18 @@ def streaming(result: object, whose: str) -> DataFrame:
     if not isinstance(is_streaming, bool):  # a Column answers any attribute with another Column
         raise ApplicationError(f"{whose} gives {_a(type(result).__name__)}, not a DataFrame: end with a DataFrame")
     if not is_streaming:
-        raise ApplicationError(f"{whose} gives a DataFrame that does not stream: make it of the inputs or readStream")
+        raise ApplicationError(f"{whose} gives a DataFrame that does not stream: build it on the inputs or readStream")
     return cast("DataFrame", result)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message that says something."""
+    """The first non-empty line of an error's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def raise_unless_connection(error: Exception) -> None:
-    """Raise the error again if Spark could not be reached: that is no fault of the recipe, and not for its author."""
+    """Raise the error again if Spark could not be reached: that is not the recipe's fault."""
     names = {kind.__name__ for kind in type(error).__mro__}
     lost = {"ConnectionError", "Py4JNetworkError", "RpcError", "RetriesExceeded"} & names
     if lost or type(error).__name__ == "SparkConnectGrpcException":

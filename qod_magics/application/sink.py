@@ -1,4 +1,4 @@
-"""Where the rows of a query go. How each is written is the runtime's business."""
+"""Where the rows of a query go. The runtime implements how each is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A table in the memory of the task manager, named as the query; for looking at, so keep it small."""
+    """A table in the memory of the task manager, named as the query; for inspection, so keep it small."""
 
     kind: ClassVar[str] = "memory"
     realtime: ClassVar[bool] = True  #: whether Spark's real-time mode can write it
@@ -41,8 +41,8 @@ class KafkaTopic:
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """Parquet files under a directory that the task managers reach, in a directory `run=...` for each instance; whoever
-    reads the whole gets that as a column."""
+    """Parquet files under a directory that the task managers reach, partitioned by instance: `run=...` is a column for
+    readers of the whole."""
 
     path: str
     kind: ClassVar[str] = "parquet"
@@ -84,7 +84,7 @@ SINK_FORMS = ("memory", "kafka:TOPIC", "parquet:PATH", "console")
 
 
 def as_sink(given: Sink | str | Callable[[DataFrame, int], Any] | None) -> Sink | None:
-    """A sink, the words that name one, or a function for foreachBatch. Raises ApplicationError for other words."""
+    """A sink, its text form, or a function for foreachBatch. Raises ApplicationError for other text."""
     if isinstance(given, str):
         return parse_sink(given)
     return given if given is None or isinstance(given, Sink) else ForEachBatch(given)

@@ -26,9 +26,9 @@ def tables_read(sql: str) -> tuple[str, ...]:
     in order of appearance.
 
     Left out: names that a WITH of the same text defines (where it is visible: `WITH a AS (SELECT * FROM a) ...` reads
-    the outer `a`), local aliases, table-valued functions, and names with a database before them.
+    the outer `a`), local aliases, table-valued functions, and names qualified by a database.
 
-    Raises ApplicationError, with line and column, for text that is not one query that can be read.
+    Raises ApplicationError, with line and column, for text that does not parse as one query.
     """
     read = [table for table in _parse(sql).find_all(exp.Table) if _is_read(table)]
     found: dict[str, str] = {}
@@ -38,8 +38,8 @@ def tables_read(sql: str) -> tuple[str, ...]:
 
 
 def aggregates(sql: str) -> bool:
-    """Whether a Spark SQL query groups, aggregates or removes duplicates: as a stream it keeps state. False for text
-    that can't be read, which is Spark's to judge."""
+    """Whether a Spark SQL query groups, aggregates or removes duplicates: as a stream it is stateful. False for text
+    that can't be parsed: Spark decides then."""
     try:
         return _parse(sql).find(exp.Group, exp.Distinct, exp.AggFunc) is not None
     except ApplicationError:
@@ -47,7 +47,7 @@ def aggregates(sql: str) -> bool:
 
 
 def _is_read(table: exp.Table) -> bool:
-    """Not for functions, qualified names, names inside hints, and what a WITH of the text defines."""
+    """False for functions, qualified names, names inside hints, and names that a WITH defines."""
     if not isinstance(table.this, exp.Identifier) or table.args.get("db") is not None:
         return False
     return table.find_ancestor(exp.Hint, exp.JoinHint) is None and not _defined_by_with(table, table.name)
@@ -112,7 +112,7 @@ def _place(token: Token) -> str:
 
 
 def _readable(tokens: Sequence[Token]) -> Iterator[Token]:
-    """The tokens without what Spark has and the parser has not: window(...), FROM STREAM a, WATERMARK ... DELAY OF."""
+    """The tokens without Spark syntax unknown to the parser: window(...), FROM STREAM a, WATERMARK ... DELAY OF."""
     index = 0
     while index < len(tokens):
         token = tokens[index]
@@ -145,7 +145,7 @@ def _readable(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _after_watermark(tokens: Sequence[Token], start: int) -> int | None:
-    """Index behind `WATERMARK expression DELAY OF INTERVAL 5 SECONDS` that begins at `start`; None if none does."""
+    """Index after the `WATERMARK expression DELAY OF INTERVAL 5 SECONDS` at `start`; None if there is none."""
     words = [token.text.upper() for token in tokens]
     for index in range(start + 2, len(tokens) - 3):
         if words[index : index + 3] == ["DELAY", "OF", "INTERVAL"]:

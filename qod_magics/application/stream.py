@@ -17,11 +17,11 @@ Mode = Literal["auto", "realtime", "microbatch"]
 Starting = Literal["latest", "earliest"]
 MODES: tuple[str, ...] = get_args(Mode)
 STARTING: tuple[str, ...] = get_args(Starting)
-#: Spark's least duration of a real-time batch, in seconds
+#: Spark's minimum duration of a real-time batch, in seconds
 LEAST_REALTIME_TRIGGER_S = 5.0
-#: what a query that states no restriction of its own gets: the lowest ordinary priority ...
+#: the defaults of a query without restrictions: the lowest ordinary priority ...
 DEFAULT_PRIORITY = 0
-#: ... and every row: who did not say that rows may be lost loses none
+#: ... and no shedding, unless the user allows it
 DEFAULT_MIN_ACCURACY = 1.0
 
 
@@ -30,8 +30,8 @@ class TopicInput:
     """A Kafka topic that feeds a stream."""
 
     topic: str
-    schema: str | None = None  #: DDL of the JSON rows, "id INT, fare DOUBLE"; None: the record as Kafka holds it
-    starting: Starting = "latest"  #: where a first run begins to read
+    schema: str | None = None  #: DDL of the JSON rows, "id INT, fare DOUBLE"; None: the raw Kafka record
+    starting: Starting = "latest"  #: starting offsets of a first run
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
@@ -49,11 +49,11 @@ class TopicInput:
 
 @dataclass(frozen=True, slots=True)
 class StreamDeclaration:
-    """A stream: a recipe over inputs, and what the user demands of it. Valid by itself once it exists.
+    """A stream: a recipe over inputs, and the user's requirements. Validated by itself on creation.
 
     Restrictions (`priority`, `min_accuracy`) belong to *queries*: streams that nobody reads and that state a sink or a
-    restriction. A query that leaves one out runs at priority 0 and minimum accuracy 1.0, and writes to memory:
-    who did not say that rows may be lost loses none. A stream that states neither waits until somebody reads it.
+    restriction. The defaults are priority 0, minimum accuracy 1.0 (no shedding unless the user allows it) and
+    the memory sink. A stream that states neither waits until somebody reads it.
 
     Raises ApplicationError for values out of range and for options that contradict one another.
     """
@@ -62,13 +62,13 @@ class StreamDeclaration:
     recipe: Recipe
     inputs: TopicInput | tuple[str, ...] = ()  #: a topic, or streams; (): the recipe reads a source of its own
     priority: int | None = None  #: higher wins
-    min_accuracy: float | None = None  #: fraction of 1: least share of the input that must reach the result
+    min_accuracy: float | None = None  #: fraction of 1: minimum share of the input that must reach the result
     parallelism: int = 1  #: instances
-    key: str | None = None  #: column by which the inputs' rows are spread over the instances
+    key: str | None = None  #: column that partitions the inputs' rows over the instances
     sink: Sink | None = None
     mode: Mode = "auto"
     trigger_s: float | None = None  #: seconds between batches; None: the runtime's choice
-    max_latency_s: float | None = None  #: how old a row may be when it is in the result, seconds; None: not stated
+    max_latency_s: float | None = None  #: maximum age of a row in the result, seconds; None: not stated
     fuse: bool = True  #: may share a Spark query with its neighbour
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class StreamDeclaration:
         if self.trigger_s is not None and not (math.isfinite(self.trigger_s) and self.trigger_s > 0):
             raise ApplicationError(f"trigger is in seconds and above 0, not {self.trigger_s!r}")
         if self.max_latency_s is not None and not (math.isfinite(self.max_latency_s) and self.max_latency_s > 0):
-            raise ApplicationError(f"the greatest latency is in seconds and above 0, not {self.max_latency_s!r}")
+            raise ApplicationError(f"the maximum latency is in seconds and above 0, not {self.max_latency_s!r}")
 
     def _check_inputs(self) -> None:
         if not isinstance(self.inputs, TopicInput) and len(set(self.inputs)) < len(self.inputs):
@@ -136,8 +136,8 @@ class StreamDeclaration:
             raise ApplicationError(f"the key of {self.name!r} is empty: name a column of its inputs")
         if self.key is not None and self.topic is not None:
             raise ApplicationError(
-                f"{self.name!r} reads the topic {self.topic.topic!r}, whose own partitions spread its rows: take --key "
-                "away, or put it on a stream that reads this one"
+                f"{self.name!r} reads the topic {self.topic.topic!r}, whose own partitions spread its rows: remove "
+                "--key, or put it on a stream that reads this one"
             )
         if not self.input_names:
             if self.parallelism > 1:

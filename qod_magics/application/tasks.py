@@ -1,4 +1,4 @@
-"""From streams to the tasks of the model: which streams run in one Spark query, as an engine chains operators."""
+"""From streams to the tasks of the model: which streams run in one Spark query, as in operator chaining."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from qod_magics.application.stream import Mode, StreamDeclaration, TopicInput
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One task of the model: streams that run as one Spark query for each instance.
+    """One task of the model: streams that run as one Spark query per instance.
 
-    They are a chain, or a chain whose first stream makes all its inputs itself, from their topics. Rows come in at the
-    heads only and go out at the tail only, so a shedder at each head is enough: a task's desired accuracy is the
+    They are a chain, or a chain whose first stream computes all its inputs itself, from their topics. Rows enter at the
+    heads only and leave at the tail only, so a shedder at each head is enough: a task's desired accuracy is the
     largest of its consumers', and inside a task each stream has one reader, so the non-drop probability
     desired(t') / desired(t) is 1 on every inner edge.
 
@@ -49,7 +49,7 @@ class TaskSpec:
 
     @property
     def path(self) -> str:
-        """Its streams, for people: "a -> b", or "(a + b) -> c" where c makes both its inputs itself."""
+        """Its streams, for display: "a -> b", or "(a + b) -> c" where c computes both its inputs itself."""
         drawn: dict[str, str] = {}
         for stream in self.streams:
             inner = [drawn[name] for name in stream.upstream if name in drawn]
@@ -59,18 +59,18 @@ class TaskSpec:
 
     @property
     def upstream(self) -> tuple[str, ...]:
-        """Ids of the tasks that feed it: a stream that another task reads is the tail of its own."""
+        """Ids of the tasks that feed it: a stream that another task reads is its task's tail."""
         return tuple(name for head in self.heads for name in head.upstream)
 
     @property
     def topics(self) -> Mapping[str, TopicInput]:
-        """The topics that feed it, by the names of its heads; none for tasks fed by tasks, and for recipes with a
+        """The topics that feed it, by the names of its heads; empty for tasks fed by tasks, and for recipes with a
         source of their own."""
         return {head.name: head.topic for head in self.heads if head.topic is not None}
 
     @property
     def is_source(self) -> bool:
-        """Whether the outside world feeds it."""
+        """Whether no other task feeds it."""
         return not self.upstream
 
     @property
@@ -105,21 +105,21 @@ class TaskSpec:
 
     @property
     def trigger_s(self) -> float | None:
-        """Seconds between batches, as the streams that state it agree; None if none does."""
+        """Seconds between batches, the same for all streams that state it; None if none does."""
         return next((stream.trigger_s for stream in self.streams if stream.trigger_s is not None), None)
 
     @property
     def aggregates(self) -> bool:
-        """Whether the text of one of its SQL recipes does; of Python recipes only a plan tells."""
+        """Whether one of its SQL recipes aggregates; for Python recipes only the plan tells."""
         return any(isinstance(s.recipe, SqlRecipe) and s.recipe.aggregates for s in self.streams)
 
     @property
     def max_latency_s(self) -> float | None:
-        """The least that one of its streams states, seconds; None if none does."""
+        """The smallest that its streams state, seconds; None if none does."""
         return min((s.max_latency_s for s in self.streams if s.max_latency_s is not None), default=None)
 
 
-#: Pairs of a stream and another that reads it.
+#: Pairs of a stream and one of its readers.
 Edges = Collection[tuple[str, str]]
 
 
@@ -130,15 +130,15 @@ def tasks(
 ) -> tuple[TaskSpec, ...]:
     """The live streams as tasks, inputs before their readers; the others wait (`Application.waiting`).
 
-    `apart`: pairs of a stream and a reader that are not fused, because rows are on their way between them already:
-    taking that edge away would lose what waits on it.
-    `inlinable`: streams whose rows every reader may make for itself from their topics, with the number of instances
-    (or a divisor of it) among which these topics' partitions can be dealt out evenly.
+    `apart`: pairs of a stream and a reader that are not fused, because their edge is in use: removing it would lose its
+    backlog.
+    `inlinable`: streams whose rows every reader may compute itself from their topics, with the number of instances
+    (or a divisor of it) over which these topics' partitions can be split evenly.
 
-    A stream makes all its inputs itself when all are inlinable and nothing keeps any of them apart from it; an input
-    that another stream reads runs within that one too, or as a task of its own. Otherwise a stream joins the chain of
-    its only input when it is that stream's only live reader and has the same parallelism. In both cases modes and
-    triggers agree, nobody says --no-fuse, and no --key asks for rows to be spread anew over several instances.
+    A stream computes all its inputs itself when all are inlinable and none is `apart` from it; an input with another
+    reader runs within that one too, or as a task of its own. Otherwise a stream joins the chain of its only input when
+    it is that stream's only live reader and has the same parallelism. In both cases modes and triggers agree, no
+    stream states --no-fuse, and no --key repartitions rows over several instances.
     """
     inlined = {
         name: made
@@ -151,7 +151,7 @@ def tasks(
     for name, inputs in upstreams.items():
         stream = application[name]
         chain = chains.get(inputs[0]) if len(inputs) == 1 else None
-        if chain is not None and len(readers[chain[-1].name]) == 1 and _chains(chain, stream, apart):
+        if chain is not None and len(readers[chain[-1].name]) == 1 and _can_join(chain, stream, apart):
             del chains[chain[-1].name]
             chains[name] = (*chain, stream)
         else:
@@ -160,8 +160,8 @@ def tasks(
 
 
 def sources_of(application: Application, name: str) -> tuple[StreamDeclaration, ...]:
-    """A stream and all from which it comes, inputs first, where topics alone feed them and no two ways lead from one to
-    another; else none."""
+    """A stream and everything upstream of it, inputs first, if only topics feed them and each is reached by one path;
+    else none."""
     found: dict[str, StreamDeclaration] = {}
 
     def enter(name: str) -> bool:
@@ -177,8 +177,7 @@ def sources_of(application: Application, name: str) -> tuple[StreamDeclaration, 
 def _without_inlined(
     application: Application, inlined: Mapping[str, tuple[StreamDeclaration, ...]]
 ) -> dict[str, tuple[str, ...]]:
-    """The live streams, each with those that it reads, without what no one needs any more where readers make their
-    inputs themselves."""
+    """The live streams, each with its inputs, without streams that only inlining readers need."""
     live = application.live
     read = {upstream for name in live for upstream in application.upstreams[name]}
     needed = {name for name in live if name not in read}
@@ -194,9 +193,9 @@ def _inlined(
     apart: Edges,
     inlinable: Mapping[str, int],
 ) -> tuple[StreamDeclaration, ...]:
-    """The streams that a reader runs itself, all from which it comes; none if it reads its inputs from others."""
-    dealt = [inlinable.get(name, 0) for name in reader.upstream]
-    if not all(dealt) or any(count % reader.parallelism for count in dealt):
+    """The streams that a reader runs itself, all upstream of it; none if other tasks feed it."""
+    splits = [inlinable.get(name, 0) for name in reader.upstream]
+    if not all(splits) or any(count % reader.parallelism for count in splits):
         return ()
     streams = sources_of(application, reader.name)[:-1]
     topics = [stream.topic.topic for stream in streams if stream.topic is not None]
@@ -206,19 +205,19 @@ def _inlined(
         return ()
     everything = (*streams, reader)
     edges = {(name, stream.name) for stream in everything for name in stream.upstream}
-    fits = _together(everything) and edges.isdisjoint(apart)
+    fits = _can_fuse(everything) and edges.isdisjoint(apart)
     return streams if fits and all(stream.parallelism in (1, reader.parallelism) for stream in streams) else ()
 
 
-def _chains(chain: tuple[StreamDeclaration, ...], stream: StreamDeclaration, apart: Edges) -> bool:
+def _can_join(chain: tuple[StreamDeclaration, ...], stream: StreamDeclaration, apart: Edges) -> bool:
     last = chain[-1]
     return (
-        last.parallelism == stream.parallelism and _together((*chain, stream)) and (last.name, stream.name) not in apart
+        last.parallelism == stream.parallelism and _can_fuse((*chain, stream)) and (last.name, stream.name) not in apart
     )
 
 
-def _together(streams: tuple[StreamDeclaration, ...]) -> bool:
-    """Whether the settings of streams, the last one of which reads the others, let them run as one query."""
+def _can_fuse(streams: tuple[StreamDeclaration, ...]) -> bool:
+    """Whether the settings of these streams, the last of which reads the others, allow one query."""
     reader = streams[-1]
     triggers = {stream.trigger_s for stream in streams if stream.trigger_s is not None}
     return (

@@ -1,4 +1,4 @@
-"""What the streams of an application may not be to one another. Every rule raises ApplicationError, one line."""
+"""Rules across the streams of an application. Every rule raises ApplicationError, one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _check_distinct_names(streams: Streams) -> None:
         other = seen.setdefault(stream.name.casefold(), stream.name)
         if other != stream.name:
             raise ApplicationError(
-                f"{stream.name!r} and {other!r} differ only in case, which SQL does not see: take another name"
+                f"{stream.name!r} and {other!r} differ only in case, which SQL ignores: take another name"
             )
     names = [stream.name for stream in streams]
     if len(set(names)) < len(names):
@@ -102,7 +102,7 @@ def _check_sinks(streams: Streams) -> None:
         if isinstance(stream.sink, KafkaTopic) and stream.sink.topic in readers:
             topic, reader = stream.sink.topic, readers[stream.sink.topic]
             raise ApplicationError(
-                f"{stream.name!r} writes the topic {topic!r}, which {reader!r} reads: rows would come round unseen. "
+                f"{stream.name!r} writes the topic {topic!r}, which {reader!r} reads: rows would loop through Kafka. "
                 f"Let {reader!r} read a stream with --from, or take another topic"
             )
         if isinstance(stream.sink, Parquet):

@@ -1,4 +1,4 @@
-"""Temporary views that stand for as long as a query is being built and started."""
+"""Temporary views that exist while a query is being built and started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _NameSpace:
     """The temporary views of one session."""
 
     lock: RLock = field(default_factory=RLock)
-    ours: set[str] = field(default_factory=set)  #: made here; may outlive its context when the session was out of reach
+    ours: set[str] = field(default_factory=set)  #: created here; may outlive its context if the session was unreachable
 
 
 _name_spaces: WeakKeyDictionary[SparkSession, _NameSpace] = WeakKeyDictionary()
@@ -32,8 +32,8 @@ def temporary_views(frames: Mapping[str, DataFrame]) -> Iterator[None]:
     """Register DataFrames of one session under their names while the context is open; other threads wait meanwhile.
 
     A session has one name space: `source` of one query must not be taken for `source` of another that starts at the
-    same time. Raises ApplicationError when the session has a temporary view of such a name that is not ours (the user's
-    own session, attached): it would be lost.
+    same time. Raises ApplicationError if the session (the user's own, attached) has a temporary view of such a name
+    that is not ours: it would be lost.
     """
     if not frames:
         yield
@@ -54,7 +54,7 @@ def temporary_views(frames: Mapping[str, DataFrame]) -> Iterator[None]:
             yield
         finally:
             for name in made:
-                with suppress(Exception):  # what went wrong inside matters more; the next builder replaces the view
+                with suppress(Exception):  # an error inside matters more; the next builder replaces the view
                     spark.catalog.dropTempView(name)
                     space.ours.discard(name)
 

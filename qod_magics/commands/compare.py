@@ -16,7 +16,7 @@ from qod_magics.recordings.reading import load
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m qod_magics compare",
-        description="Lay two recordings of the same scenario over each other, aligned at the start of the first phase, "
+        description="Compare two recordings of the same scenario, aligned at the start of the first phase, "
         "and print how far apart they are.",
         allow_abbrev=False,
     )
@@ -34,8 +34,8 @@ def _parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with the words after `compare`. Exit status 0 when the runs are alike, 1 when they are not;
-    wrong words or input raise QodError."""
+    """Run the command with the arguments after `compare`. Exit status 0 when the runs are alike, 1 when they are not;
+    invalid arguments or input raise QodError."""
     words = _parser().parse_args(argv)
     live, simulated = load(words.live), load(words.simulated)
     found = compare(live, simulated, words.settle)
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write(out: Path, live: Records, simulated: Records, found: Comparison) -> None:
-    from qod_magics.reports.page import comparison_report  # brings Altair and pandas
+    from qod_magics.reports.page import comparison_report  # imports Altair and pandas
 
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(comparison_report(live, simulated, found, "Live and simulated"), encoding="utf-8")

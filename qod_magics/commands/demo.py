@@ -1,4 +1,4 @@
-"""`python -m qod_magics demo`: the overload notebook from end to end, watched as text, judged, and written up."""
+"""`python -m qod_magics demo`: run the overload notebook end to end, with live text, a verdict and a report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qod_magics.recordings.verdict import format_verdict, verdict
 NOTEBOOK = "taxi_drives_overload.ipynb"
 #: Seconds that the notebook takes at full length, for the progress bar.
 LENGTH_S = 460.0
-#: Phases shortened to this share still have a settled part.
+#: Scale of `--short`: phases this short still have a settled part.
 SHORT = 0.8
 
 
@@ -62,7 +62,7 @@ def _find() -> Path:
 
 
 def _play(notebook: Path, out: Path, scale: float) -> str | None:
-    """Execute the notebook in a kernel of its own while the recording is shown; None, or what went wrong."""
+    """Execute the notebook in its own kernel while showing the recording. Returns None, or the error as text."""
     import nbformat
     from jupyter_core.utils import ensure_async
     from nbclient import NotebookClient
@@ -102,7 +102,7 @@ def _play(notebook: Path, out: Path, scale: float) -> str | None:
 
 
 def _show(out: Path, done: threading.Event, length_s: float) -> None:
-    """The live view: redrawn in a terminal, a line a cycle elsewhere."""
+    """The live view: redrawn in a terminal, one line per cycle elsewhere."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -136,7 +136,7 @@ def _show(out: Path, done: threading.Event, length_s: float) -> None:
 
 
 class _Tail:
-    """The records that were added to a recording since the last look."""
+    """Iterates over the records added to a recording since the last iteration."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""`python -m qod_magics doctor`: what this machine has of what is needed, and what to do about the rest."""
+"""`python -m qod_magics doctor`: check the requirements on this machine, and say how to meet missing ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from qod_magics.jvm.java import find_java
 from qod_magics.machine.quota import cpu_quota
 
 GIGABYTE = 1e9
-#: Memory of a task manager and of the embedded broker, as seen on a small machine, in bytes.
+#: Memory of a task manager and of the embedded broker, as measured on a small machine, in bytes.
 TASK_MANAGER_BYTES, BROKER_BYTES = 0.6 * GIGABYTE, 0.4 * GIGABYTE
 DISK_BYTES = 2 * GIGABYTE
 FETCH = "python -m qod_magics doctor --fetch"
@@ -38,7 +38,7 @@ FETCH = "python -m qod_magics doctor --fetch"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `ok`: True it is there, False it is needed and missing, None it would be good to have."""
+    """One line of the report. `ok`: True: met, False: required but missing, None: recommended but missing."""
 
     what: str
     ok: bool | None
@@ -52,7 +52,7 @@ class Finding:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the report; 0 if all that is needed is there, else 1."""
+    """Print the report. Returns 0 if every requirement is met, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m qod_magics doctor", description="Look for all that qod_magics needs and say what is missing."
     )
@@ -73,8 +73,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def fetch() -> None:
-    """Resolve the jars that are not in the cache yet, and make the archives of their classes; what fails is told and
-    shows in the report."""
+    """Download the jars missing from the cache, and archive their classes; failures are printed, and show in the
+    report."""
     for jars in (connector_set, broker_set):
         try:
             resolve(jars())
@@ -91,7 +91,7 @@ def fetch() -> None:
 
 
 def findings() -> Iterator[Finding]:
-    """All findings, each made when it is asked for."""
+    """All findings, each checked lazily."""
     checks: tuple[Callable[[], Finding], ...] = (
         _python,
         _java,
@@ -219,11 +219,11 @@ def _cores() -> Finding:
         return Finding(
             "Cores",
             None,
-            f"{os.cpu_count()}; this system can't keep processes on them: task managers run on any, and their CPU is "
+            f"{os.cpu_count()}; this system can't pin processes to them: task managers run on any, and their CPU is "
             "measured by process",
         )
     mine = sorted(os.sched_getaffinity(0))
-    found = f"{len(mine)} of {os.cpu_count()}, processes can be kept on {', '.join(map(str, mine))}"
+    found = f"{len(mine)} of {os.cpu_count()}, processes can be pinned to {', '.join(map(str, mine))}"
     if (quota := cpu_quota()) is not None:
         found += f"; a quota of this container allows {quota:g} of them at a time"
     if len(mine) < 2:

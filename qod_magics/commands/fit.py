@@ -1,4 +1,4 @@
-"""`python -m qod_magics fit RUN.jsonl`: make the simulation that is like a recording, and say what was estimated."""
+"""`python -m qod_magics fit RUN.jsonl`: fit a simulation to a recording, and print the estimates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qod_magics.simulator.fit import Fit, fit
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m qod_magics fit",
-        description="Estimate from a recording all that a simulation needs, print it with what could not be told, and "
+        description="Fit a simulation to a recording, print the estimates and what could not be estimated, and "
         "write the scenario that `simulate` runs.",
         allow_abbrev=False,
     )
@@ -27,7 +27,7 @@ def _parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with the words after `fit`. Exit status 0; wrong words or input raise QodError."""
+    """Run the command with the arguments after `fit`. Exit status 0; invalid arguments or input raise QodError."""
     words = _parser().parse_args(argv)
     if words.policy is not None and words.policy not in policy_names():
         raise UsageProblem(f"there is no policy {words.policy!r}: name one of {', '.join(policy_names())}")
@@ -46,5 +46,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def format_fit(found: Fit) -> str:
-    """A line for each estimate."""
+    """One line per estimate."""
     return "\n".join(f"{each.what}: {each.value}{f' ({each.note})' if each.note else ''}" for each in found.findings)

@@ -19,7 +19,7 @@ from qod_magics.kafka.scenario import Scenario
 from qod_magics.kafka.scenario import __doc__ as scenario_format
 from qod_magics.notebook.arguments import Parser
 
-FAILED, MISUSED = 1, 2  #: exit codes, beside those that `Injector` knows
+FAILED, MISUSED = 1, 2  #: exit codes, in addition to those of `Injector`
 
 _FORMAT = (scenario_format or "").partition("\n\n")[2]
 _EXIT_CODES = """exit codes:
@@ -32,7 +32,7 @@ _EXIT_CODES = """exit codes:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m qod_magics inject",
-        description="Send the rows of a scenario to Kafka, each when it is due, whatever the readers do.",
+        description="Send the rows of a scenario to Kafka, each when it is due, however far its consumers lag.",
         epilog=f"{_EXIT_CODES}\n\nSCENARIO.json, with seconds since the start and rates in rows/s:\n\n{_FORMAT}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -85,7 +85,7 @@ def _config(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _send(scenario: Scenario, config: dict[str, Any], speed: float, path: Path | None) -> int:
-    # numpy and pyarrow: not for a wrong argument
+    # imports numpy and pyarrow: wrong arguments need not wait for them
     from qod_magics.kafka.external import ExternalKafka
     from qod_magics.kafka.sender import Record, Sender
     from qod_magics.kafka.topics import create_topics
@@ -109,7 +109,7 @@ def _send(scenario: Scenario, config: dict[str, Any], speed: float, path: Path |
 
         for number in (signal.SIGINT, signal.SIGTERM):
             stack.callback(signal.signal, number, signal.signal(number, stop))
-        gc.freeze()  # the rows stay: no need to look through them again and again
+        gc.freeze()  # the rows stay alive: spare the collector from scanning them
         stack.callback(gc.unfreeze)
         totals = sender.run()
     for topic, one in totals.items():

@@ -19,11 +19,11 @@ from qod_magics.errors import QodError, SnapshotError, UsageProblem
 from qod_magics.notebook.arguments import Parser
 from qod_magics.policies import PAPER_POLICY, policy, policy_names
 
-INVALID = 2  #: exit status for input or words that can't be used
+INVALID = 2  #: exit status for unusable input or arguments
 
 
 def main(argv: list[str]) -> int:
-    """Print one plan a line for FILE, or for standard input if it is `-`; the exit status, 2 for unusable input."""
+    """Print one plan per line for FILE (`-`: standard input). Returns the exit status, 2 for unusable input."""
     try:
         words = _parser().parse_args(argv)
         if words.policy is not None:
@@ -47,7 +47,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--policy",
         metavar="NAME",
-        help=f"one of: {', '.join(policy_names())} (default: for a line of a recording the one that decided then; "
+        help=f"one of: {', '.join(policy_names())} (default: for a line of a recording the one that it names; "
         f"else {PAPER_POLICY})",
     )
     parser.add_argument("--timing", action="store_true", help="add policy_ms, the time of the decision, to each plan")
@@ -94,7 +94,7 @@ def _opened(path: str, name: str) -> Iterator[TextIO]:
 
 
 def _documents(stream: TextIO, name: str, *, lines: bool, single: bool) -> Iterator[tuple[str, Any]]:
-    """(where it stood, the decoded JSON) for each document: one a line, or one in all. Says which if neither is set."""
+    """(location, decoded JSON) for each document: one per line, or a single one; detected if neither is set."""
     text = _read(stream, name, single)
     if single:
         yield name, _decode("".join(text), name)
@@ -155,7 +155,7 @@ def _snapshot_of(obj: Any) -> Any:
 
 
 def _policy_of(name: str, where: str) -> Policy:
-    """The policy of this name. Raises UsageProblem, which tells where it was named."""
+    """The policy of this name. Raises UsageProblem with the location of the name."""
     try:
         return policy(name)
     except UsageProblem as problem:

@@ -18,7 +18,7 @@ PASSED, FAILED, BAD_INPUT = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with the words after `report` (None: those of the process).
+    """Run the command with the arguments after `report` (None: those of the process).
 
     Exit status: 0 every criterion passes, 1 one fails (the report is written all the same), 2 bad input or a file
     that can't be read or written (one line on standard error).
@@ -39,9 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write(out: Path, run: Records, off: Records | None, criteria: Sequence[Any], title: str) -> None:
-    from qod_magics.reports.page import (
-        write_report,  # brings Altair and pandas: seconds that bad input need not wait for
-    )
+    from qod_magics.reports.page import write_report  # Altair and pandas: slow imports, not for bad input
 
     out.parent.mkdir(parents=True, exist_ok=True)
     write_report(out, run, off, criteria, title)
@@ -56,8 +54,8 @@ def _parser() -> Parser:
     parser.add_argument("run", type=Path, metavar="RUN.jsonl", help="recording of the controlled run")
     parser.add_argument("--off", type=Path, metavar="OFF.jsonl", help="the same load with the controller off")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the report (default: RUN.html)")
-    parser.add_argument("--policy", metavar="NAME", help="that must have made the plans (default: as recorded)")
-    parser.add_argument("--title", help="of the report")
+    parser.add_argument("--policy", metavar="NAME", help="policy that must have made the plans (default: as recorded)")
+    parser.add_argument("--title", help="title of the report")
     parser.add_argument(
         "--settle",
         type=float,

@@ -32,7 +32,7 @@ def _parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with the words after `simulate`. Exit status 0; wrong words or input raise QodError."""
+    """Run the command with the arguments after `simulate`. Exit status 0; invalid arguments or input raise QodError."""
     words = _parser().parse_args(argv)
     simulation = Simulation.read(words.scenario)
     chosen = None if words.policy is None else policy(words.policy)
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def summary(run: Run) -> str:
-    """The result of a run: a line for the run and one for each query."""
+    """The result of a run: one line for the run and one per query."""
     cluster, simulation = run.cluster, run.cluster.simulation
     speed = simulation.scenario.duration_s / max(run.cpu_s, 1e-9)
     rows = int(cluster.engine.came[: cluster.wiring.sources].sum())

@@ -1,4 +1,4 @@
-"""Rows that wait, and how long their draining may still take. Pure."""
+"""Backlogs, and how long draining them may still take. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
 
-#: periods of input that ordinarily wait between two reads: not drained
+#: ordinary backlog between two reads, in periods of input: not drained
 ALLOWANCE_PERIODS = 0.2
 
-#: periods of input at which a drain begins: above the noise of a steady state; begun, it goes on
-#: down to the allowance
+#: backlog at which a drain begins, in periods of input: above the noise of a steady state; with hysteresis, it ends at
+#: the allowance
 TRIGGER_PERIODS = 0.5
 
 
@@ -27,31 +27,31 @@ TRIGGER_PERIODS = 0.5
 class Limits:
     """Which backlogs are drained, in seconds of input."""
 
-    rest_s: float  #: the ordinary rest between two reads: drains end here
-    trigger_s: float  #: a drain begins when more than this waits
+    rest_s: float  #: the ordinary backlog between two reads: drains end here
+    trigger_s: float  #: a drain begins above this backlog
 
     @classmethod
     def usual(cls, period_s: float) -> Limits:
-        """Those of a policy that asks for none."""
+        """The limits under a policy that asks for none."""
         return cls(ALLOWANCE_PERIODS * period_s, TRIGGER_PERIODS * period_s)
 
     @classmethod
     def of(cls, plan: Plan, period_s: float) -> Limits:
-        """Those that a plan asks for, or the usual ones."""
+        """The limits that a plan asks for, or the usual ones."""
         asked = plan.extra.get(BACKLOG.name)
         return cls.usual(period_s) if asked is None else cls(*asked)
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits before one task: in its topic if it is a source, else on its input streams together."""
+    """The backlog of one task: in its topic if it is a source, else on all of its input streams."""
 
     rows: float  #: beyond the allowance
     rate: float | None  #: rows/s that arrive there; None: unknown
 
 
 def backlogs(snapshot: Snapshot, measured: Measured, limits: Limits) -> Mapping[str, Backlog]:
-    """The backlog before each task before which more waits than the ordinary rest.
+    """The backlog of each task that has more than the ordinary one.
 
     Lags and rates are those of `measured`; a source without a measured rate counts with its `external_rate`.
     """
@@ -76,7 +76,7 @@ class Draining:
     """A backlog that is being drained."""
 
     until: float  #: monotonic seconds
-    rows: float  #: when last looked at
+    rows: float  #: in the last cycle
 
 
 @dataclass(frozen=True, slots=True)

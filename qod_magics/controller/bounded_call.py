@@ -1,4 +1,4 @@
-"""A call to the runtime that is waited for within bounds, and never made twice at a time."""
+"""A call to the runtime with a timeout, never made twice at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 class BoundedCall(Generic[T]):
     """One kind of call (observe, apply) on a worker of its own.
 
-    At any given time at most one call is under way. One that was given up waiting for goes on; what it comes back with
-    is handed out once, by `late`.
+    At any given time at most one call is under way. One that timed out goes on; its outcome is handed out once, by
+    `late`.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -23,7 +23,7 @@ class BoundedCall(Generic[T]):
 
     @property
     def under_way(self) -> bool:
-        """Whether a call was given up waiting for and its outcome not yet taken."""
+        """Whether a call timed out and its outcome is not yet taken."""
         return self._under_way is not None
 
     def call(self, function: Callable[[], T], timeout_s: float) -> Outcome[T] | None:
@@ -40,7 +40,7 @@ class BoundedCall(Generic[T]):
         return outcome
 
     def late(self) -> Outcome[T] | None:
-        """The outcome of the call that was given up waiting for, once it is there; does not wait."""
+        """The outcome of the call that timed out, once it has ended; does not wait."""
         if self._under_way is None:
             return None
         outcome = self._under_way.wait(0.0)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the controller knows of time."""
+    """The controller's source of time."""
 
     def monotonic(self) -> float:
         """Seconds since some fixed instant; never goes back."""
@@ -20,7 +20,7 @@ class Clock(Protocol):
         ...
 
     def wait(self, seconds: float, wake: threading.Event) -> bool:
-        """Let `seconds` pass, or fewer when `wake` is set before. Whether it was set."""
+        """Wait for `seconds`, or until `wake` is set. Returns whether it was set."""
         ...
 
 
@@ -36,7 +36,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def wait(self, seconds: float, wake: threading.Event) -> bool:
-        """Sleep for `seconds`, or until `wake` is set. Whether it was set."""
+        """Sleep for `seconds`, or until `wake` is set. Returns whether it was set."""
         return wake.wait(max(seconds, 0.0))
 
 
@@ -68,7 +68,7 @@ class ManualClock:
             self._elapsed += seconds
 
     def wait(self, seconds: float, wake: threading.Event) -> bool:
-        """Advance by `seconds` at once; not at all when `wake` is set already. Whether it was set."""
+        """Advance by `seconds` at once; not at all when `wake` is set already. Returns whether it was set."""
         if wake.is_set():
             return True
         self.advance(max(seconds, 0.0))

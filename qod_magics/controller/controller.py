@@ -1,4 +1,4 @@
-"""The loop's one turn: observe, mark warm-ups, decide, set dials, apply, log, record, publish."""
+"""One turn of the loop: observe, mark warm-ups, decide, set dials, apply, log, record, publish."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ Subscriber = Callable[[Cycle], object]
 class Controller:
     """Decides for one runtime with one policy. `step` makes one cycle; nothing happens by itself.
 
-    Nothing that the runtime, the policy, the recording or a subscriber does ends the loop: what goes wrong is said
-    once in the log and as an event, when it begins and when it is over, and the dials stay as they were.
+    No failure of the runtime, the policy, the recording or a subscriber ends the loop: a fault is reported once in the
+    log and as an event, when it begins and when it is over, and the dials stay as they were.
 
-    `step` and `close` belong to one thread at a time (`ControllerThread`). The rest is safe from any. The runtime is
-    called on workers of the controller's: `observe` never twice at a time, `apply` never twice at a time, but `observe`
-    may run while a slow `apply` goes on.
+    `step` and `close` belong to one thread at a time (`ControllerThread`); the rest is safe from any. The runtime is
+    called on the controller's own workers: at most one `observe` and one `apply` at a time, but `observe` may run
+    during a slow `apply`.
 
-    - `period_s`: length of a cycle in seconds; the loop's, and the measure of the backlogs that are drained
+    - `period_s`: length of a cycle in seconds; also the unit of the limits on backlogs
     - `warm_up_timeout_s`: seconds after which a warm-up ends at the latest
-    - `drain_periods`: periods within which a backlog is to be gone
+    - `drain_periods`: periods within which to drain a backlog
     - `observe_timeout_s`, `apply_timeout_s`: how long a cycle waits for the runtime (None: 2 periods, 1 period)
     - `worker`: makes the worker for calls to the runtime, given its name
     """
@@ -83,7 +83,7 @@ class Controller:
         self._checking: BoundedCall[Mapping[str, float]] = BoundedCall(worker("qod-input-rates"))
         self._being_applied: tuple[int, Plan, Dials] | None = None
         self._in_force: Dials | None = None
-        self._passed: Snapshot | None = None  #: the last one that was valid
+        self._passed: Snapshot | None = None  #: the last valid one
         self._rate_check = RateCheck()
         self._warm = warm_up.WarmUp()
         self._drains = Drains()
@@ -146,12 +146,12 @@ class Controller:
 
     @property
     def last(self) -> Cycle | None:
-        """The last cycle that is finished."""
+        """The last finished cycle."""
         return self._last
 
     @property
     def dials(self) -> Dials | None:
-        """The settings known to be in force; None before the first were applied."""
+        """The settings known to be in force; None before any were applied."""
         return self._in_force
 
     @property
@@ -172,7 +172,7 @@ class Controller:
             self.note("resumed", "plans are applied from now on")
 
     def open_shedders(self) -> None:
-        """Have the runtime keep every row until a plan is applied: the engine alone. Call it between cycles."""
+        """Have the runtime keep every row until a plan is applied: no shedding. Call it between cycles."""
         if self._last is not None and self._last.plan is not None:
             self.runtime.apply(*opened(self._last.plan))
 
@@ -184,8 +184,8 @@ class Controller:
     def override(self, edge: Edge, d: float | None) -> None:
         """Hold a shedder's non-drop probability from the next cycle on; None gives it back to the plan.
 
-        Plans are made as before and say what the policy wants; the recording's dials say what is. Raises UsageProblem
-        for a probability outside 0..1.
+        Plans still say what the policy wants; the recording's dials say what is in force. Raises UsageProblem for a
+        probability outside 0..1.
         """
         if d is not None and not 0 <= d <= 1:
             raise UsageProblem(f"a non-drop probability lies between 0 and 1, not at {d!r}")
@@ -206,9 +206,9 @@ class Controller:
         self._annotations = {key: value for key, value in merged.items() if value is not None}
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Have `callback` called with each finished cycle, on the controller's thread. Returns what ends that.
+        """Call `callback` with each finished cycle, on the controller's thread. Returns a function to unsubscribe.
 
-        What it raises goes into the log. It should be quick: the loop waits for it.
+        Its errors go into the log. It should be quick: the loop waits for it.
         """
         self._subscribers = (*self._subscribers, callback)
 
@@ -218,7 +218,7 @@ class Controller:
         return unsubscribe
 
     def note(self, kind: str, words: str, **detail: Any) -> None:
-        """Put something that happened beside the cluster into the next cycle's events, the log and the recording."""
+        """Put something that happened outside the cluster into the next cycle's events, the log and the recording."""
         self._journal.note(kind, words, **detail)
 
     def why(self, name: str) -> str:
@@ -226,7 +226,7 @@ class Controller:
         return self.log.why(name)
 
     def interrupt(self) -> None:
-        """End the wait for the runtime, so that the cycle under way ends soon; until `close` none waits any more."""
+        """Stop waiting for the runtime, so that the cycle under way ends soon; until `close` no cycle waits for it."""
         self._interrupted = True
         self._observing.interrupt()
         self._applying.interrupt()
@@ -248,9 +248,9 @@ class Controller:
         return self.period_s / CHECKS if isinstance(self.runtime, InputRateRuntime) else None
 
     def exceeded_rates(self) -> Mapping[str, float]:
-        """The input rates now, rows/s by source, if they exceed those of the last plan by so much that the next cycle
-        should not wait: give them to `step`. Else none, as when the runtime has not answered by the next check. Raises
-        nothing that the runtime raises."""
+        """The current input rates, rows/s by source, if they exceed the planned rates by enough to replan early: pass
+        them to `step`. Else empty, as when the runtime has not answered by the next check. The runtime's errors are not
+        raised."""
         last, check_s = self._last, self.check_s
         if check_s is None or last is None or last.plan is None or last.snapshot is None:
             return {}
@@ -272,19 +272,18 @@ class Controller:
         return rates if self._rate_check.stepped else {}
 
     def step(self, rates: Mapping[str, float] | None = None) -> Cycle:
-        """Make one cycle and return it. Raises nothing that the runtime, the policy or a subscriber raised.
+        """Make one cycle and return it. Errors of the runtime, the policy and subscribers are not raised.
 
-        `rates`: rows/s by source that the plan is to be made for, in place of means over a period. What a step
-        leads to is seen before it is over.
+        `rates`: rows/s by source to plan for, in place of the means over a period, which lag behind a step of the load.
         """
         self._rate_check = RateCheck()
         journal = self._journal
         journal.cycle += 1
         cycle = Cycle(journal.cycle, self.clock.wall(), self.period_s, annotations=self._annotations)
-        self._look_at_late_apply()
+        self._collect_late_apply()
         seen = self._observe()
         if rates and not isinstance(seen, str):
-            seen = _expecting(seen, rates)
+            seen = _with_rates(seen, rates)
             self._journal.note("reaction", "input rate exceeds the planned rate: replanned early", rates=dict(rates))
         found = seen if isinstance(seen, str) else self._decide(seen)
         if isinstance(found, str):
@@ -300,11 +299,11 @@ class Controller:
         return cycle
 
     def _observe(self) -> Observation | str:
-        """What the runtime sees, or why there is nothing to decide on."""
+        """The runtime's observation, or why there is none to decide on."""
         timeout_s = self._observe_timeout_s
         late = self._observing.late()
         if late is not None:
-            if late.value is not None:  # too old to decide on, but what happened has happened
+            if late.value is not None:  # too old to decide on, but its events count
                 self._journal.happened(*late.value.events)
             self._journal.recovered("observe-slow", f"observe() came back after {late.took_s:.1f} s")
         slow = f"observe() takes longer than {timeout_s:g} s; cycles are skipped until it comes back"
@@ -383,7 +382,7 @@ class Controller:
             self._journal.fault("apply-slow", words)
         return False
 
-    def _look_at_late_apply(self) -> None:
+    def _collect_late_apply(self) -> None:
         late = self._applying.late()
         if late is None or self._being_applied is None:
             return
@@ -412,8 +411,8 @@ class Controller:
         return words
 
 
-def _expecting(seen: Observation, rates: Mapping[str, float]) -> Observation:
-    """The observation with these rates of sources, rows/s, in place of those that were measured."""
+def _with_rates(seen: Observation, rates: Mapping[str, float]) -> Observation:
+    """The observation with these rates of sources, rows/s, in place of the measured ones."""
     rates = {task.id: rates[task.id] for task in seen.snapshot.tasks if not task.upstream and task.id in rates}
     tasks = tuple(
         replace(task, external_rate=rates[task.id]) if task.id in rates else task for task in seen.snapshot.tasks

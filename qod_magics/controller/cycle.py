@@ -1,4 +1,4 @@
-"""What one turn of the loop came to: the thing that is logged, recorded and published."""
+"""The result of one turn of the loop, which is logged, recorded and published."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from qod_magics.core.snapshot import Snapshot, nothing
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was seen and decided in a cycle."""
+    """What a cycle observed and decided."""
 
     snapshot: Snapshot  #: as the policy saw it, with the warm-ups marked
     measured: Measured
     plan: Plan
-    dials: Dials  #: what carries the plan out
+    dials: Dials  #: the settings that carry out the plan
     policy: str  #: the name of the policy
-    policy_ms: float  #: how long it took to decide, milliseconds
+    policy_ms: float  #: time to decide, milliseconds
     current_accuracy: Mapping[str, float]  #: by task, as measured (`core.accuracy`)
-    reasons: Reasons  #: why the plan is as it is, by the policy
+    reasons: Reasons  #: the policy's, for the plan
     refused: tuple[Refusal, ...] = ()  #: actions of the plan that are not carried out
 
     @property
@@ -51,7 +51,7 @@ class Cycle:
     events: tuple[Event, ...] = ()  #: of the cluster and of the controller, since the cycle before
     skipped: str | None = None  #: why there is no decision
     annotations: Mapping[str, Any] = field(default_factory=nothing)  #: more keys for the recording, `phase` for one
-    entries: tuple[Entry, ...] = ()  #: what the decision log says of it
+    entries: tuple[Entry, ...] = ()  #: its entries in the decision log
 
     @property
     def snapshot(self) -> Snapshot | None:

@@ -1,4 +1,4 @@
-"""From a plan to the settings of the shedders: the plan's own probabilities, less while a backlog is drained. Pure."""
+"""From a plan to the settings of the shedders: the plan's own probabilities, lower during a drain. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 #: a dial that would move by less stays where it is
 DEAD_BAND = 0.005
 
-#: what rounding may cost
+#: tolerance for rounding
 EPSILON = 1e-12
 
 #: moves to and from these are always made
@@ -27,10 +27,10 @@ NO_BACKLOG = Backlog(0.0, None)
 
 
 def thinned(desired: float, minimum: float, backlog: float, rate: float | None, drain_s: float) -> float:
-    """The accuracy at which `backlog` rows and the input of the next `drain_s` seconds are done in `drain_s` seconds.
+    """The accuracy that lets `drain_s` seconds suffice for `backlog` rows and the input of that time.
 
     The plan says that the CPU suffices for `desired * rate` rows/s. In `drain_s` seconds, `rate * drain_s + backlog`
-    rows have to be gone; `desired * rate * drain_s` of them can be processed:
+    rows must be consumed; `desired * rate * drain_s` of them can be processed:
 
         max(min(minimum, desired), desired * rate * drain_s / (rate * drain_s + backlog))
 
@@ -59,13 +59,13 @@ def dials(
     Without a backlog, `keep` is `plan.non_drop` and `accept` is `plan.desired`.
 
     - A source with a backlog keeps `thinned(...)` of its rows: source shedders hash the row's place in the topic, so
-      rows that wait are thinned at once.
+      the backlog is thinned at once.
     - A task whose input streams hold a backlog accepts `thinned(...)`, over the sums of their lags and input rates.
-    - Behind a task that is thinned, streams open by as much, up to 1: a query that wants less than its neighbours
-      gets it from the thinner input too. So no row reaches a query with less than the query's minimum while a source
-      is drained for another's sake; and `accept` sees to it that none gets more than the plan gives it.
+    - Downstream of a thinned task, streams open by as much, up to 1: a query with a lower desired accuracy than its
+      neighbours still gets it from the thinner input. So no query falls below its minimum while a source is drained
+      for another's sake; and `accept` keeps each query within its plan.
 
-    A backlog (see `backlog.backlogs`: rows beyond the ordinary rest of 0.2 periods) has `left_s[task]` seconds to
+    A backlog (see `backlog.backlogs`: rows beyond the ordinary 0.2 periods of input) has `left_s[task]` seconds to
     drain; one that `left_s` does not name is not drained. Without `left_s` each has `drain_periods * period_s`.
     `waiting`: the backlogs, where they are known already.
     """
@@ -91,7 +91,7 @@ def dials(
         reaching = []
         for source in upstream:
             opened = given = plan.non_drop[source, task]
-            if actual[source] < planned[source]:  # where nothing comes, the stream is open
+            if actual[source] < planned[source]:  # without input, the stream is open
                 opened = given * planned[source] / actual[source] if actual[source] > 0.0 else 1.0
             keep[edge[source, task]] = kept = min(opened, 1.0)
             reaching.append(actual[source] * kept)
@@ -101,15 +101,15 @@ def dials(
 
 
 def opened(plan: Plan) -> tuple[Plan, Dials]:
-    """A plan and its settings with the same shedders as `plan`, under which none sheds."""
+    """A plan and its settings under which none of the shedders of `plan` sheds."""
     everything, keep = dict.fromkeys(plan.desired, 1.0), dict.fromkeys(plan.non_drop, 1.0)
     return Plan(everything, keep), Dials(keep, everything)
 
 
 def overridden(settings: Dials, by_hand: Mapping[Edge, float], snapshot: Snapshot) -> Dials:
-    """`settings` with the non-drop probabilities that somebody holds by hand.
+    """`settings` with the non-drop probabilities that are held by hand.
 
-    A reader accepts what a stream that is held open brings it, even where the plan wants less.
+    A consumer accepts all rows of a stream that is held open, even where the plan wants fewer.
     """
     keep = {edge: by_hand.get(edge, value) for edge, value in settings.keep.items()}
     accept = dict(settings.accept)
@@ -123,14 +123,14 @@ def overridden(settings: Dials, by_hand: Mapping[Edge, float], snapshot: Snapsho
 def reached(settings: Dials, snapshot: Snapshot) -> Mapping[str, float]:
     """By task, the least probability with which a row of the application's input reaches it under `settings`.
 
-    Where paths join, rows that came another way may be kept with more, but never with more than `accept`.
+    Where paths join, rows of another path may be kept with a higher one, but never with more than `accept`.
     """
     dag = Dag.of(snapshot)
     return {dag.names[t]: value for t, value in _reached(settings, dag, dag.topology.order).items()}
 
 
 def _reached(settings: Dials, dag: Dag, positions: Iterable[int]) -> dict[int, float]:
-    """The same of some tasks by position, given each one after all that it reads from."""
+    """The same for some tasks by position, given in topological order."""
     keep, accept = in_order(settings.keep, dag.edges), in_order(settings.accept, dag.tasks)
     found: dict[int, float] = {}
     for t in positions:
@@ -145,9 +145,9 @@ def _reached(settings: Dials, dag: Dag, positions: Iterable[int]) -> dict[int, f
 def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
     """`new`, but dials that would move by less than `DEAD_BAND` stay as they were in `last`.
 
-    A turn can cost a recompilation where a dial is a literal, so noise does not turn it. Moves to and from exactly 0
-    and 1 are always made. Where a dial that stays behind would take a query below its minimum, only dials that
-    would fall are held.
+    A change can cost a recompilation where a dial is a literal, so noise must not cause one. Moves to and from exactly
+    0 and 1 are always made. Where a dial that stays behind would take a query below its minimum, only dials that would
+    fall are held.
     """
     if last is None:
         return new
@@ -168,7 +168,7 @@ def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
 
 
 class _Turn(Generic[_Key]):
-    """Dials as they are to be and as they were, in the order of the new ones."""
+    """New and previous dials, in the order of the new ones."""
 
     def __init__(self, new: Mapping[_Key, float], last: Mapping[_Key, float]) -> None:
         self._order = new.order if isinstance(new, Keyed) else Keys(new)
@@ -182,7 +182,7 @@ class _Turn(Generic[_Key]):
         self._held = [(i, was) for i, to, was in changes if was is not None and _stays(to, was)]
 
     def merged(self, *, rising: bool) -> Keyed[_Key, float]:
-        """The new ones, but for those that stay as they were."""
+        """The new dials, except those that stay as they were."""
         found = list(self._new)
         for i, was in self._held:
             if rising or found[i] < was:
@@ -190,7 +190,7 @@ class _Turn(Generic[_Key]):
         return Keyed(self._order, found)
 
     def held(self) -> list[_Key]:
-        """Those that stay as they were, if rising ones may."""
+        """The dials that stay as they were, if rising ones may."""
         return [self._order.all[i] for i, _ in self._held]
 
 

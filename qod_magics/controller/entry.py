@@ -11,7 +11,7 @@ from qod_magics.core.snapshot import nothing
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing worth saying."""
+    """A decision, event or fault."""
 
     cycle: int  #: number of the cycle; 0: before the first
     at: datetime  #: UTC

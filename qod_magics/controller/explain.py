@@ -12,7 +12,7 @@ from qod_magics.core.snapshot import Instance, Task
 from qod_magics.core.topology import restrictions
 from qod_magics.core.wording import listed
 
-#: entries that say why an instance or a task manager is where it is
+#: kinds of entries that explain the state of an instance or task manager
 TOLD = (
     *("move", "moved", "starved", "task-manager-lost", "action-refused"),
     *("query-failed", "query-restarted", "query-stalled", "move-waits"),
@@ -57,7 +57,7 @@ def _task(task: Task, cycle: Cycle, decision: Decision, newest: Mapping[str, Ent
         parts.append(f"measured in this cycle: {measured:.2f}")
     if snapshot.downstream[task.id]:
         wanted = [f"{query.id} {plan.desired[query.id]:.2f}" for query in queries_of(snapshot, task.id)]
-        parts.append(f"that is the most that its queries are given ({listed(wanted)})")
+        parts.append(f"that is the highest of its queries ({listed(wanted)})")
     if desired < 1:
         causes = decision.reasons.task(task.id)
         parts += causes or [f"policy {decision.policy} decided so, with no task manager short of CPU"]
@@ -75,7 +75,7 @@ def _drain(task: Task, decision: Decision) -> list[str]:
         waiting = sum(lag.get(f"{source}>{task.id}", 0) for source in task.upstream)
     if kept >= given - 0.005:
         return []
-    return [f"{waiting} rows wait, so it keeps {kept:.2f} for now, until they are gone"]
+    return [f"it has a backlog of {waiting} rows, so it keeps {kept:.2f} until that is drained"]
 
 
 def _instance(instance: Instance, decision: Decision) -> list[str]:

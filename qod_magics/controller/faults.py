@@ -1,4 +1,4 @@
-"""Faults that last: said when they begin, when they change and when they end, not at every cycle between."""
+"""Lasting faults: reported when they begin, change and end, not at every cycle between."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ class Fault:
 
     words: str
     since: int  #: number of the first cycle
-    cycles: int = 1  #: how many cycles it was met in
+    cycles: int = 1  #: in how many cycles it occurred
 
 
 class Faults:
-    """The faults there are, by kind. Pure bookkeeping."""
+    """The open faults, by kind."""
 
     def __init__(self) -> None:
         self._open: dict[str, Fault] = {}
 
     def report(self, kind: str, words: str, cycle: int) -> bool:
-        """Note a fault of this `cycle`; whether it is news: its kind was not open, or was so with other words."""
+        """Note a fault of this `cycle`. Returns whether it is news: its kind was not open, or had other words."""
         known = self._open.get(kind)
         if known is None:
             self._open[kind] = Fault(words, cycle)
@@ -30,9 +30,9 @@ class Faults:
         return known.words != words
 
     def clear(self, kind: str) -> Fault | None:
-        """End the fault of this kind; None when there is none."""
+        """End and return the fault of this kind; None when there is none."""
         return self._open.pop(kind, None)
 
     def open(self) -> dict[str, Fault]:
-        """A copy of the faults there are, by kind."""
+        """A copy of the open faults, by kind."""
         return dict(self._open)

@@ -25,7 +25,7 @@ UNRECORDED = 1000
 
 
 class Journal:
-    """Collects what happens between two cycles and tells it, once, in the log, in the cycle and in the recording.
+    """Collects events between two cycles and reports each once in the log, the cycle and the recording.
 
     At any given time an event is in exactly one of: collected, waiting for a line, recorded.
     """
@@ -52,25 +52,25 @@ class Journal:
         self._happened.append((Event(kind, {"why": words, **detail}), entry))
 
     def fault(self, kind: str, words: str, **detail: Any) -> None:
-        """Something goes wrong; noted when that is news."""
+        """Report a fault; noted when it is news."""
         if self._faults.report(kind, words, self.cycle):
             self.note(kind, words, **detail)
 
     def recovered(self, kind: str, words: str) -> None:
-        """What may have gone wrong goes well; noted when it is news."""
+        """Report success; noted when it ends a fault."""
         fault = self._faults.clear(kind)
         if fault is not None:
             cycles = "1 cycle" if fault.cycles == 1 else f"{fault.cycles} cycles"
             self.note(f"{kind}-over", f"{words} ({cycles} since cycle {fault.since})", cycles=fault.cycles)
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
-        """Actions of a plan that are not carried out: each an event when it was carried out, or not asked for, in the
-        cycle before."""
+        """Collect an event for each refused action of a plan, unless it was refused for the same reason in the cycle
+        before."""
         before, self._refused = self._refused, {(refusal.action, refusal.why) for refusal in refusals}
         self.happened(*(refused(each) for each in refusals if (each.action, each.why) not in before))
 
     def tell(self, cycle: Cycle) -> Cycle:
-        """The cycle with all that was collected, after that and its decision went into the log."""
+        """Log the collected events and the cycle's decision; returns the cycle with the events and entries."""
         events = []
         entries = []
         while self._happened:
@@ -80,7 +80,7 @@ class Journal:
         if cycle.decision is not None:
             try:
                 decided, self._said = narrate(cycle, cycle.decision, self._said)
-            except Exception as error:  # words are not worth a decision
+            except Exception as error:  # its wording must not cost a decision
                 self.fault("log-failed", f"the decision can't be put into words: {describe(error)}")
             else:
                 self.recovered("log-failed", "decisions are put into words again")
@@ -106,7 +106,7 @@ class Journal:
             self._waiting.extend(cycle.events)
 
     def close(self, applied: bool = False) -> None:
-        """Close the recording. Events that wait for a line get one, with the last decision repeated."""
+        """Close the recording. Pending events get a line that repeats the last decision."""
         if self.recording is None:
             return
         self._waiting.extend(event for event, _ in self._happened)
@@ -130,7 +130,7 @@ class Journal:
 
 
 def describe(error: BaseException | None) -> str:
-    """An error on one line: its message, with its type where it is none of ours to word."""
+    """An error on one line: its message, with its type unless it is a QodError."""
     words = " ".join(str(error).split())
     if isinstance(error, QodError) and words:
         return words

@@ -15,7 +15,7 @@ from qod_magics.errors import UsageProblem, nearest
 class DecisionLog:
     """The last `size` entries, and what is needed to say why. Safe to use from several threads.
 
-    At any given time it holds the newest entry of each kind about each name, also when that has left the window.
+    It always holds the newest entry of each kind about each name, even after that has left the window.
     """
 
     def __init__(self, size: int = 2000) -> None:
@@ -39,7 +39,7 @@ class DecisionLog:
                     self._newest[name][entry.kind] = entry
 
     def decided(self, cycle: Cycle) -> None:
-        """Remember the last cycle with a decision: what `why` speaks of. Forget names that are gone."""
+        """Remember the last cycle with a decision, for `why`. Forget names that are gone."""
         snapshot = cycle.snapshot
         if snapshot is None:
             return
@@ -78,7 +78,7 @@ class DecisionLog:
 
 
 def names(cycle: Cycle) -> frozenset[str]:
-    """All that `why` can be asked about after `cycle`: tasks, instances, task managers."""
+    """The names that `why` knows after `cycle`: tasks, instances, task managers."""
     snapshot = cycle.snapshot
     if snapshot is None:
         return frozenset()

@@ -1,4 +1,4 @@
-"""What a cycle gives the decision log to say: only what changed in a way that matters. Pure."""
+"""A cycle's entries for the decision log: only changes that matter. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance
 
-#: a desired accuracy that moved by no more since it was last said is not worth an entry
+#: a desired accuracy that differs by no more from the last one logged is not worth an entry
 WORTH_SAYING = 0.01
 
 #: keys of an event's detail that name what it is about
@@ -23,7 +23,7 @@ SUBJECTS = ("instance", "task", "task_manager", "from", "to", "source", "stream"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the log was last told, so that it is not told again."""
+    """What the log last reported, so that it is not repeated."""
 
     desired: Mapping[str, float] = field(default_factory=dict)  #: by task
     moving: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager
@@ -31,7 +31,7 @@ class Said:
 
 
 def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, ...], Said]:
-    """The entries for a cycle's decision, and what has been said then."""
+    """The entries for a cycle's decision, and what the log has reported with them."""
     plan = decision.plan
     dag = Dag.of(decision.snapshot)
     tasks = dag.tasks
@@ -40,7 +40,7 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     changed = [t for t in differing(desired, wanted) if abs(wanted[t] - desired[t]) > WORTH_SAYING]
     moves = decision.accepted.moves
     rows = {each.id: each for each in decision.snapshot.instances} if moves else {}
-    # a recorded plan may name what is not there: it was refused then
+    # a recorded plan may name missing instances: such moves were refused
     going = [move for move in moves if move.instance in rows and move.to != rows[move.instance].task_manager]
     starved = frozenset(plan.starved)
     entries: list[Entry] = []
@@ -59,7 +59,7 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
 
 
 def _last_said(said: Said, tasks: Keys[str]) -> list[float]:
-    """The desired accuracies that the log knows, of these tasks; 1 where it was told none."""
+    """The desired accuracies of these tasks that the log last reported; 1 where it reported none."""
     known = said.desired
     if isinstance(known, Keyed) and known.order is tasks:
         return list(known.column)

@@ -1,4 +1,4 @@
-"""What a controller doesn't take on trust: a policy's plan (a runtime's snapshot has `core.validation`). Pure."""
+"""Validation of a policy's plan (`core.validation` is for a runtime's snapshot). Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PlanError(QodError, ValueError):
 
 
 def check_plan(plan: Plan, snapshot: Snapshot) -> None:
-    """Hold a policy's plan to what every runtime relies on. Raises PlanError, which names the field.
+    """Check a policy's plan for what every runtime relies on. Raises PlanError, which names the field.
 
     Fractions lie in 0..1; there is a `desired` for every task and a `non_drop` for every source and stream.
     """
@@ -69,8 +69,8 @@ def _check_complete(plan: Plan, snapshot: Snapshot) -> None:
 
 
 def refusals(plan: Plan, snapshot: Snapshot, supports: Collection[type[Action]]) -> tuple[Refusal, ...]:
-    """The actions of a plan that a runtime which `supports` these is not to be given, each with the reason: it does not
-    carry out such ones, or they name what the snapshot does not have."""
+    """The actions of a plan to refuse, each with the reason: the runtime does not support them (`supports`), or they
+    name something that the snapshot does not have."""
     if not plan.actions:
         return ()
     known = {
@@ -83,7 +83,7 @@ def refusals(plan: Plan, snapshot: Snapshot, supports: Collection[type[Action]])
     for action in plan.actions:
         if type(action) not in supports:
             can = ", ".join(sorted(kind.__name__ for kind in supports)) or "nothing"
-            found.append(Refusal(action, f"this cluster does not carry out {type(action).__name__}, but {can}"))
+            found.append(Refusal(action, f"this cluster does not support {type(action).__name__}; it supports {can}"))
             continue
         for kind, name in _named(action):
             if name not in known[kind]:
@@ -93,7 +93,7 @@ def refusals(plan: Plan, snapshot: Snapshot, supports: Collection[type[Action]])
 
 
 def _named(action: Action) -> Iterator[tuple[str, str]]:
-    """What an action is about: what kind of thing, and its name."""
+    """What an action refers to: kind and name of each thing."""
     match action:
         case Move(instance, to):
             yield "instance", instance

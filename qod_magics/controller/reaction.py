@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 from qod_magics.core.snapshot import Snapshot
 
-#: checks of the input rates a period
+#: checks of the input rates per period
 CHECKS = 5
 
-#: checks in a row that make a step of the rate, so that a burst makes no plan
+#: checks in a row that make a step of the rate, so that a burst triggers no replan
 SUSTAINED = 2
 
-#: rows/s more than was planned with, below which nothing is a step
+#: rows/s above the planned rate, below which nothing is a step
 LEAST_STEP = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class RateCheck:
-    """The sources whose input has stepped up, and for how many checks in a row.
+    """The sources whose input exceeds the planned rate, and for how many checks in a row.
 
-    Only rises count: of a fall nothing is lost but some accuracy, for less than a period.
+    Only rises count: a fall costs only some accuracy, for less than a period.
     """
 
     rising: Mapping[str, int] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class RateCheck:
 
     @property
     def stepped(self) -> bool:
-        """Whether some source has for long enough."""
+        """Whether some source exceeds it for long enough."""
         return any(times >= SUSTAINED for times in self.rising.values())
 
 
 def planned_rates(snapshot: Snapshot) -> Mapping[str, float]:
-    """Rows/s of each source that a plan for the snapshot is made for."""
+    """The rows/s of each source that a plan for the snapshot assumes."""
     return {task.id: task.external_rate for task in snapshot.tasks if task.external_rate is not None}

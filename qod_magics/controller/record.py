@@ -23,16 +23,16 @@ class Record:
     snapshot: Snapshot
     plan: Plan
     measured: Measured
-    dials: Dials  #: what carried the plan out
+    dials: Dials  #: the settings that carried out the plan
     current_accuracy: Mapping[str, float] = field(default_factory=nothing)  #: by task, as measured
     events: tuple[Event, ...] = ()  #: of the cluster and of the controller, since the record before
     applied: bool = False  #: whether the plan is known to be in force
     number: int = 0  #: of the cycle; 1 is the first
     period_s: float = DEFAULT_PERIOD_S
     policy: str | None = None  #: the name of the policy; None: the recording does not say
-    policy_ms: float = 0.0  #: how long it took to decide, milliseconds
-    repeated: bool = False  #: carries late events only: all else is that of the record before
-    annotations: Mapping[str, Any] = field(default_factory=nothing)  #: what the run wrote beside it, `phase` for one
+    policy_ms: float = 0.0  #: time to decide, milliseconds
+    repeated: bool = False  #: carries late events only: all else repeats the record before
+    annotations: Mapping[str, Any] = field(default_factory=nothing)  #: further keys of the run, `phase` for one
 
     @property
     def phase(self) -> str:

@@ -13,7 +13,7 @@ from qod_magics.core.plan_json import plan_from_json, plan_to_json
 from qod_magics.core.runtime import Count, Dials, Event, Measured
 from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 
-#: keys of a line that annotations can't take
+#: keys of a line that annotations can't use
 RESERVED = frozenset(
     {
         "at",
@@ -62,7 +62,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
 
 
 def record_from_json(line: Mapping[str, Any], number: int = 1) -> Record:
-    """The record that a line of a recording describes, checked; `number` is its cycle's where it does not say.
+    """The record that a line of a recording describes, checked; `number`: of its cycle, if the line has none.
 
     Raises SnapshotError for a snapshot or a plan that breaks the format, ValueError for the rest of the line; both name
     the field.
@@ -114,7 +114,7 @@ def _plan(line: Mapping[str, Any]) -> Plan:
 
 
 def _dials(line: Any, plan: Plan) -> Dials:
-    """Those of the line; the plan's own where it has none."""
+    """The line's dials; the plan's own where it has none."""
     if not isinstance(line, Mapping):
         return Dials(plan.non_drop, plan.desired)
     accept = _object(line, "accept", "dials.")
@@ -185,7 +185,7 @@ def _list(holder: Mapping[str, Any], key: str, prefix: str = "") -> Sequence[Any
 
 
 def _numbers(values: Mapping[str, Any], field: str, unknown: bool = False) -> None:
-    """ValueError for what is no finite number; null is one where the value may be `unknown`."""
+    """Raise ValueError for a value that is no finite number; null passes if it may be `unknown`."""
     for name, value in values.items():
         number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
         if not number and not (unknown and value is None):

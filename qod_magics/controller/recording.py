@@ -20,8 +20,8 @@ class RecordingError(QodError, ValueError):
 class Recording:
     """Appends to a file; each line is in it, whole, when `append` returns.
 
-    The file and the directories above it are made at the first line. A file that is there is continued; a line that
-    its writer left unfinished gets its end, so that it can't swallow ours.
+    The file and the directories above it are made at the first line. An existing file is continued; an unfinished last
+    line is terminated first, so that it can't swallow ours.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -32,7 +32,7 @@ class Recording:
         return f"recording that is appended to {self.path}"
 
     def append(self, line: Mapping[str, Any]) -> None:
-        """Write one line. Floats keep their full precision; what is not finite becomes null.
+        """Write one line. Floats keep their full precision; NaN and infinities become null.
 
         Raises OSError when it can't be written (no space, no permission); nothing of the line is left in the file
         then, and the next call tries again from the start.
@@ -76,7 +76,7 @@ def dumps(line: Mapping[str, Any]) -> str:
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """The lines of a recording, in order; empty lines are passed over.
+    """The lines of a recording, in order; empty lines are skipped.
 
     Raises RecordingError at the line that is no JSON object, after the ones before it, and OSError when the file
     can't be read.
@@ -88,7 +88,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
             try:
                 found = json.loads(text)
             except ValueError as error:
-                cut = "" if text.endswith("\n") else "; it has no end: its writer was stopped, remove the line"
+                cut = "" if text.endswith("\n") else "; the line is cut off: its writer was stopped, remove it"
                 raise RecordingError(f"{path} line {number}: no JSON ({error}){cut}") from None
             if not isinstance(found, dict):
                 raise RecordingError(f"{path} line {number}: {text.strip()[:40]!r} is no JSON object")
@@ -96,7 +96,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """What `json` doesn't know: mappings, numbers of numpy, sets; anything else by its words."""
+    """What `json` doesn't know: mappings, numbers of numpy, sets; anything else as its `str`."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (set, frozenset)):

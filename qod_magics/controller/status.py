@@ -1,4 +1,4 @@
-"""What a cycle says of each task and task manager, as a table for people. Pure."""
+"""The status of each task and task manager in a cycle, as a text table. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from qod_magics.controller.cycle import Cycle
 from qod_magics.core.snapshot import TaskManager
 
 HEADINGS = ("task", "runs on", "mode", "in /s", "CPU %", "accuracy", "planned", "minimum", "priority", "lag", "dropped")
-#: How many columns, the first ones, are aligned to the left.
+#: This many columns from the left are left-aligned.
 WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """One task's row; "" stands for what is not known. All are texts, as they are shown."""
+    """One task's row, as the texts shown; "" stands for unknown."""
 
     name: str
     where: str = ""  #: the task managers of its instances
@@ -31,7 +31,7 @@ class TaskStatus:
 
 
 def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> TaskStatus:
-    """What a cycle says of a task that reads from `upstream`; its name alone where there was no decision."""
+    """A cycle's row for a task that reads from `upstream`; its name alone if there was no decision."""
     if cycle is None or cycle.decision is None:
         return TaskStatus(task)
     decision = cycle.decision
@@ -55,7 +55,7 @@ def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> Task
 
 
 def table(rows: Sequence[TaskStatus]) -> list[str]:
-    """The rows under their headings, in columns; nothing for none."""
+    """The rows under their headings, in columns; [] without rows."""
     if not rows:
         return []
     cells = [HEADINGS, *(astuple(row) for row in rows)]
@@ -70,7 +70,7 @@ def table(rows: Sequence[TaskStatus]) -> list[str]:
 
 
 def cycle_text(cycle: Cycle) -> str:
-    """A cycle's task managers, tasks, and what it decided: the status as far as a recording knows it."""
+    """A cycle's task managers, tasks and decision: the status as far as a recording has it."""
     if cycle.decision is None:
         return f"cycle {cycle.number} was skipped: {cycle.skipped}"
     snapshot = cycle.decision.snapshot
@@ -84,7 +84,7 @@ def cycle_text(cycle: Cycle) -> str:
 
 
 def cores(manager: TaskManager) -> str:
-    """What of the machine it has: "2 cores"."""
+    """How many cores it has: "2 cores"."""
     return f"{manager.cores:g} core{'' if manager.cores == 1 else 's'}"
 
 

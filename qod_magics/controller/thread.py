@@ -1,4 +1,4 @@
-"""The loop on a thread of its own: a cycle a period, and one queue of commands between cycles."""
+"""The loop on a thread of its own: one cycle per period, and a queue of commands between cycles."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-#: A command that is waited for takes no longer than this itself, seconds.
+#: Time that `ask` allows for the command itself, seconds.
 COMMAND_S = 30.0
 
 
 class StoppedError(QodError, RuntimeError):
-    """A command that comes when no loop will take it."""
+    """A command that no running loop will take."""
 
 
 class BusyError(QodError, RuntimeError):
-    """A command that the loop did not come to in time."""
+    """A command that the loop did not complete in time."""
 
 
 class Command(Protocol[T_co]):
@@ -39,9 +39,9 @@ class Command(Protocol[T_co]):
 
 
 def next_deadline(last: float, now: float, period_s: float) -> tuple[float, int]:
-    """The first instant `last + k * period_s`, k >= 1, that is not past, and how many were skipped because they are.
+    """The first instant `last + k * period_s`, k >= 1, that is not past, and how many past ones were skipped.
 
-    Deadlines stay on the grid of the first one, so periods do not drift; those that were missed are not made up for.
+    Deadlines stay on the grid of the first one, so periods do not drift; missed ones are not made up for.
     """
     periods = max(math.ceil((now - last) / period_s - 1e-9), 1)
     return last + periods * period_s, periods - 1
@@ -50,8 +50,8 @@ def next_deadline(last: float, now: float, period_s: float) -> tuple[float, int]
 class ControllerThread:
     """Runs a controller on a daemon thread.
 
-    At any given time at most one thread steps the controller. All methods are safe from any thread, and none waits
-    for a cycle but `stop(join=True)`. Usable as a context manager.
+    At any given time at most one thread steps the controller. All methods are safe from any thread; only `ask` and
+    `stop(join=True)` wait for a cycle. Usable as a context manager.
     """
 
     def __init__(self, controller: Controller) -> None:
@@ -67,9 +67,9 @@ class ControllerThread:
         return f"{self.controller!r}, on a thread that {'runs' if self.alive else 'does not run'}"
 
     def start(self) -> None:
-        """Begin: the first cycle comes at once. Does nothing while the loop runs.
+        """Start the loop: the first cycle begins at once. Does nothing while it runs.
 
-        Raises StoppedError while a loop that was told to stop has not come to its end.
+        Raises StoppedError while a loop that was told to stop has not ended.
         """
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
@@ -82,7 +82,7 @@ class ControllerThread:
             self._thread.start()
 
     def stop(self, join: bool = True, timeout_s: float | None = None) -> None:
-        """End after the cycle under way, which waits for the runtime no longer. Commands not yet run are refused.
+        """End after the cycle under way, which stops waiting for the runtime. Commands not yet run are refused.
 
         With `join`, wait for the end, for at most `timeout_s` seconds (not when called on the loop's own thread).
         """
@@ -104,7 +104,7 @@ class ControllerThread:
         return thread is not None and thread.is_alive()
 
     def submit(self, command: Callable[[], T] | Command[T]) -> Future[T]:
-        """Have `command` run between two cycles, on the controller's thread; at once when the loop is idle.
+        """Run `command` between two cycles, on the controller's thread; at once when the loop is idle.
 
         A callable is called without arguments; anything with a `run` is given the controller. The future has the
         result or what was raised, or StoppedError when the loop ends or ended before. Commands given before `start`
@@ -122,11 +122,11 @@ class ControllerThread:
         return future
 
     def ask(self, command: Callable[[], T] | Command[T], what: str, timeout_s: float | None = None) -> T:
-        """Have a command run as `submit` does, and wait for its result: while the cycle under way may wait for the
-        runtime and the command may take, or for `timeout_s` seconds.
+        """Run a command as `submit` does, and wait for its result: for `timeout_s` seconds, or by default for a cycle's
+        longest wait and `COMMAND_S`.
 
         Raises what the command raises, StoppedError, and BusyError when it did not end in time: one that had not begun
-        is not run any more. `what` names it: "the recording was not changed".
+        is cancelled. `what` begins that error's message: "the recording was not changed".
         """
         future = self.submit(command)
         patience_s = COMMAND_S + self.controller.longest_wait_s if timeout_s is None else timeout_s
@@ -157,7 +157,7 @@ class ControllerThread:
         self._wake.set()
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Have `callback` called with each finished cycle, on the controller's thread. Returns what ends that."""
+        """Call `callback` with each finished cycle, on the controller's thread. Returns a function to unsubscribe."""
         return self.controller.subscribe(callback)
 
     def __enter__(self) -> ControllerThread:
@@ -179,8 +179,8 @@ class ControllerThread:
     def _loop(self) -> None:
         clock = self.controller.clock
         begun, deadline, period_s = -math.inf, clock.monotonic(), self.controller.period_s
-        rates: Mapping[str, float] = {}  # what the cycle to come is early for
-        early = rates  # what this one was
+        rates: Mapping[str, float] = {}  # input rates that the next cycle is early for
+        early = rates  # those of the last cycle
         while True:
             self._wake.clear()  # before the queue is looked at: whatever is added later wakes the wait
             self._run_commands()
@@ -191,7 +191,7 @@ class ControllerThread:
                 deadline = max(begun + period_s, clock.monotonic())
             rest, check_s = deadline - clock.monotonic(), self.controller.check_s
             if rest > 0:
-                if check_s is None or early:  # one early cycle, then one in time
+                if check_s is None or early:  # one early cycle, then one on time
                     clock.wait(rest, self._wake)
                 elif not clock.wait(min(check_s, rest), self._wake) and (early := self.controller.exceeded_rates()):
                     deadline, rates = clock.monotonic(), early
@@ -222,7 +222,7 @@ class ControllerThread:
                 continue
             try:
                 result = call()
-            except BaseException as error:  # the one who asked gets it
+            except BaseException as error:  # for the caller
                 future.set_exception(error)
             else:
                 future.set_result(result)

@@ -1,7 +1,7 @@
 """Which instances are warming up. Pure.
 
 A warm-up lasts from the (re)placement of an instance until its metrics are fresh and its task reaches its minimum
-accuracy, `curAc(t) >= minAc(t)`, or until a time-out (Stream Economics, section 3).
+accuracy, `curAc(t) >= minAc(t)`, or until a timeout (Stream Economics, section 3).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from qod_magics.core.runtime import Event, Observation
 from qod_magics.core.snapshot import Instance, Snapshot
 from qod_magics.core.table import Table, column
 
-#: events that name an instance which starts again where it is
+#: events that name an instance that restarts where it is
 RESTARTS = frozenset({"query-restarted"})
 
-#: events that name an instance whose move, if it was told to move, has come to nothing
+#: events that name an instance whose pending move, if any, has failed
 FAILURES = frozenset({"query-failed", "query-restarted"})
 
-#: accuracy that counts as reached, of the minimum: a task held at its minimum is measured to scatter around it
+#: share of the minimum accuracy that counts as reached: measurements of a task held at its minimum scatter around it
 REACHED = 0.98
 
 
@@ -31,7 +31,7 @@ class Warming:
 
     since: float  #: monotonic seconds
     why: str
-    #: where it was told to move and has not been seen yet; its warm-up can't end before, except by the time-out
+    #: target of its pending move; until it is seen there, its warm-up can't end, except by the timeout
     bound_for: str | None = None
 
 
@@ -72,11 +72,11 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What has to be remembered from one cycle to the next: where instances were, and which are warming up."""
+    """State from one cycle to the next: where instances were, and which are warming up."""
 
     where: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager, as last seen
     warming: Mapping[str, Warming] = field(default_factory=dict)  #: by instance
-    columns: tuple[Sequence[str], Sequence[str]] = ((), ())  #: `where` as it came: instances, and their task managers
+    columns: tuple[Sequence[str], Sequence[str]] = ((), ())  #: `where` as columns: instances, and their task managers
 
 
 def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
@@ -97,7 +97,7 @@ def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
 
 
 def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, tuple[Begun, ...]]:
-    """Notice the instances that are new, sit on another task manager than before, or were restarted."""
+    """Begin the warm-ups of instances that are new, on another task manager than before, or restarted."""
     restarted = {e.detail.get("instance") for e in observation.events if e.kind in RESTARTS}
     failed = {e.detail.get("instance") for e in observation.events if e.kind in FAILURES}
     warming: dict[str, Warming] = {}
@@ -130,7 +130,7 @@ def settle(
 ) -> tuple[WarmUp, tuple[Over, ...]]:
     """End the warm-ups that are over.
 
-    An instance whose `fresh` is False, or which the runtime itself reports as warming up, goes on until the time-out.
+    An instance whose `fresh` is False, or which the runtime itself reports as warming up, stays so until the timeout.
     `accuracy`: curAc by task, as measured.
     """
     if not state.warming:
@@ -159,14 +159,14 @@ def settle(
 
 
 def told(state: WarmUp, plan: Plan, now: float) -> WarmUp:
-    """After `plan` was applied: the instances that it places elsewhere are warming up at once ([C] of section 3)."""
+    """After `plan` was applied: the instances that it moves are warming up at once ([C] of section 3)."""
     moves = {move.instance: move.to for move in plan.moves if state.where.get(move.instance) not in (None, move.to)}
     if not moves:
         return state
     begun = {
         name: Warming(now, f"it moves to {where}", where)
         for name, where in moves.items()
-        if name not in state.warming or state.warming[name].bound_for != where  # told again: no new time-out
+        if name not in state.warming or state.warming[name].bound_for != where  # the same move again: no new timeout
     }
     return replace(state, warming={**state.warming, **begun})
 

@@ -1,4 +1,4 @@
-"""Calls that may hang, made elsewhere, so that who asks can go on without the answer."""
+"""Calls that may hang, made on a worker, so that the caller can go on without the result."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ class Worker(Protocol):
         ...
 
     def close(self) -> None:
-        """Begin no call any more. One that hangs is left to itself."""
+        """Accept no more calls. A call that hangs is abandoned."""
         ...
 
 
 def attempt(function: Callable[[], T]) -> Outcome[T]:
-    """Make a call here and now, and turn whatever it raises into an outcome."""
+    """Make a call on this thread, and turn whatever it raises into an outcome."""
     started = time.monotonic()
     try:
         value = function()
-    except BaseException as error:  # whoever waits decides, on its own thread
+    except BaseException as error:  # left to the thread that waits
         return Outcome(None, error, time.monotonic() - started)
     return Outcome(value, None, time.monotonic() - started)
 
@@ -102,7 +102,7 @@ class ThreadWorker:
             job.changed.set()
 
     def close(self) -> None:
-        """End the thread; when a call hangs, at the end of that call. A later call starts another one."""
+        """End the thread, after the call under way if there is one. A later call starts another thread."""
         thread, self._thread = self._thread, None
         self._interrupted = False
         if thread is None:

@@ -1,4 +1,4 @@
-"""The accuracy at which tasks run now, measured: a fraction of 1 for each task. Pure."""
+"""The measured current accuracy of tasks, a fraction of 1 each. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from qod_magics.core.topology import Topology
 
 
 def current_accuracy(snapshot: Snapshot) -> Mapping[str, float]:
-    """curAc(t) by task of a valid snapshot: the share of its input that it reads, times that of what it reads from."""
+    """curAc(t) by task of a valid snapshot: the share of its input that it reads, times the lowest curAc upstream."""
     dag = Dag.of(snapshot)
     return Keyed(dag.tasks, current_accuracies(snapshot, dag.topology))
 
 
 def current_accuracies(snapshot: Snapshot, topology: Topology) -> Sequence[float]:
-    """The same by task position, made once a snapshot; do not change it. `topology` is that of its tasks.
+    """The same by task position, computed once per snapshot; do not change it. `topology` is that of its tasks.
 
-    Stream Economics, model items 2 and 3, Eqs. 3.4 and 3.5: of the instances of a task, the one with the least input
-    rate counts.
+    Stream Economics, model items 2 and 3, Eqs. 3.4 and 3.5: the instance with the lowest input rate counts for a task.
     """
     return snapshot.derived("current accuracy", lambda: _measured(snapshot, topology))
 

@@ -1,7 +1,7 @@
-"""What a plan does to a cluster beside shedding: instructions to the runtime, each with its reason.
+"""What a plan does to a cluster besides shedding: instructions to the runtime, each with its reason.
 
-A runtime says which of these it carries out (`Runtime.supports`); another one is reported as an event. Two
-actions that differ only in their reason are equal.
+A runtime lists the kinds it carries out (`Runtime.supports`); the others are refused, with an event. Two actions that
+differ only in their reason are equal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Scale:
 class AddNode:
     """Start a task manager."""
 
-    kind: str  #: which, of those that the cluster can start
+    kind: str  #: one of those that the cluster can start
     why: str = field(default="", compare=False)
 
 
@@ -54,7 +54,7 @@ class ReleaseNode:
 
 @dataclass(frozen=True, slots=True)
 class SetBatch:
-    """Begin a batch of a task this long after the one before."""
+    """Start a task's micro-batches this far apart."""
 
     task: str
     seconds: float
@@ -71,7 +71,7 @@ class Fuse:
 
 @dataclass(frozen=True, slots=True)
 class Unfuse:
-    """Run both ends of a stream as queries of their own."""
+    """Run both ends of a stream as separate queries."""
 
     edge: tuple[str, str]  #: (from, to)
     why: str = field(default="", compare=False)

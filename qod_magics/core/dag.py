@@ -1,4 +1,4 @@
-"""What the controller asks of an application's DAG. Pure."""
+"""An application's DAG: order, ancestors, descendants. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from qod_magics.core.topology import Declared, Topology, declared
 
 @dataclass(frozen=True)
 class Dag:
-    """What follows from the declarations of the tasks alone. Positions are those in the snapshot."""
+    """The DAG as declared, whatever is measured. Positions are those in the snapshot."""
 
     topology: Topology
     tasks: Keys[str]  #: by position
-    edges: Keys[Edge]  #: inputs of sources (from None) and streams: those of each task after those of its inputs
-    reader: Mapping[str, int]  #: who reads what lags and rates are measured of: a source's id, or "from>to"
+    edges: Keys[Edge]  #: inputs of sources (from None) and streams, in topological order
+    reader: Mapping[str, int]  #: consumer, by the names that lags and rates have: a source's id, or "from>to"
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Dag:
-        """That of a valid snapshot: the very object of the last call where the tasks are declared as they were then,
-        which is what they are in cycle after cycle."""
+        """The DAG of a valid snapshot. Cached: while the declarations stay the same, the same object is returned."""
         global _last
         tasks, last = snapshot.tasks, _last
         if last is not None and last[0] is tasks:
@@ -53,7 +52,7 @@ class Dag:
 
     @cached_property
     def upstream_first(self) -> Keys[str]:
-        """The tasks, each one after all that it reads from."""
+        """The tasks in topological order, sources first."""
         return Keys(self.names[t] for t in self.topology.order)
 
     @cached_property
@@ -63,7 +62,7 @@ class Dag:
 
     @cached_property
     def inputs(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """What each task reads, by position: (position of the task that sends it, or -1 outside; place in `edges`)."""
+        """The inputs of each task, by position: (position of the sender, or -1 outside; index in `edges`)."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.names]
         position = self.topology.position
         for e, (source, target) in enumerate(self.edges.all):
@@ -75,7 +74,7 @@ class Dag:
         return {t: rank for rank, t in enumerate(self.topology.order)}
 
     def around(self, positions: Iterable[int]) -> list[int]:
-        """These tasks, all that depend on them, and all that those read from: each one after what it reads from."""
+        """These tasks, their descendants, and all ancestors of those, in topological order."""
         below = reachable(positions, self.topology.downstream)
         found = reachable(below, self.topology.upstream)
         if isinstance(self.topology.order, range):
@@ -87,7 +86,7 @@ _last: tuple[Sequence[Task], Declared, Dag] | None = None
 
 
 def reachable(starts: Iterable[int], neighbours: Sequence[Sequence[int]]) -> set[int]:
-    """`starts` and what can be reached from them."""
+    """`starts` and all that is reachable from them."""
     found = set(starts)
     waiting = list(found)
     while waiting:
@@ -99,7 +98,7 @@ def reachable(starts: Iterable[int], neighbours: Sequence[Sequence[int]]) -> set
 
 
 def upstream_first(snapshot: Snapshot) -> tuple[Task, ...]:
-    """The tasks of a valid snapshot, each one after all that it reads from."""
+    """The tasks of a valid snapshot in topological order, sources first."""
     return tuple(snapshot.tasks[position] for position in Dag.of(snapshot).topology.order)
 
 
@@ -116,6 +115,6 @@ def queries_of(snapshot: Snapshot, task: str) -> tuple[Task, ...]:
 
 
 def above(snapshot: Snapshot, task: str) -> frozenset[str]:
-    """`task` and all that it reads from, directly or not."""
+    """`task` and its ancestors."""
     topology = Dag.of(snapshot).topology
     return frozenset(snapshot.tasks[t].id for t in reachable([topology.position[task]], topology.upstream))

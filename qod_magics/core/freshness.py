@@ -1,8 +1,7 @@
-"""Of which seconds the figures of an instance are, and which of them are missing. Pure.
+"""When an instance's metrics were measured, and which are stale or missing. Pure.
 
 A runtime writes these keys into an instance's row: `window` ([begin, end], seconds since the epoch), `stale` (true: of
-an earlier time, or of the input of then), `missing` (names of the figures that were never measured) and `state`
-("running", "moving" ...).
+an earlier time, or of earlier input), `missing` (names of metrics never measured), `state` ("running", "moving" ...).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Window = tuple[float, float]  #: (begin, end), seconds since the epoch
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How far the figures of an instance can be relied on."""
+    """How far the metrics of an instance can be relied on."""
 
     window: Window | None = None  #: None: the runtime does not say
     stale: bool = False
@@ -27,23 +26,23 @@ class Freshness:
 
     @classmethod
     def of(cls, instance: Instance) -> Freshness:
-        """What the instance's row says. Raises SnapshotError, one line, for a window that is none."""
+        """As the instance's row says. Raises a one-line SnapshotError for an invalid window."""
         extra = instance.extra
         return cls(window_of(instance), bool(extra.get("stale")), tuple(extra.get("missing") or ()))
 
     @property
     def is_fresh(self) -> bool:
-        """Whether all of its figures are of now."""
+        """Whether all metrics are current."""
         return not self.stale and not self.missing
 
 
 def is_moving(instance: Instance) -> bool:
-    """Whether it is on its way to another task manager, and still shown where it was."""
+    """Whether it is moving; until it arrives, it is listed on its old task manager."""
     return instance.extra.get("state") == "moving"
 
 
 def window_of(instance: Instance) -> Window | None:
-    """The seconds that the figures of an instance are of. Raises SnapshotError, one line, for what is no window."""
+    """The time window of an instance's metrics. Raises a one-line SnapshotError for an invalid one."""
     window: Any = instance.extra.get("window")
     if window is None:
         return None

@@ -1,7 +1,7 @@
-"""Mappings whose keys stay the same from cycle to cycle: a list of values beside keys that are shared. Pure.
+"""Mappings whose keys stay the same from cycle to cycle: a list of values with shared keys. Pure.
 
-A plan for 20,000 tasks has a value for each of them, and for each stream. To put them into dicts, every cycle, takes
-longer than to compute them; and who wants all of them wants them in an order of its own.
+A plan for 20,000 tasks has a value for each task and each stream. Building dicts of them every cycle takes longer than
+computing them, and code that reads all of them needs them in its own order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
-#: orders of keys that are remembered
+#: other key orders for which `Keys.places` is cached
 ASKERS = 3
 
 
@@ -24,16 +24,16 @@ class Keys(Generic[_Key]):
 
     def __init__(self, keys: Iterable[_Key]) -> None:
         self.all = tuple(keys)
-        self._places: tuple[tuple[Keys[_Key], list[int] | None], ...] = ()  #: of those asked for last
+        self._places: tuple[tuple[Keys[_Key], list[int] | None], ...] = ()  #: cache, newest first
 
     @cached_property
     def position(self) -> Mapping[_Key, int]:
-        """Where each is."""
+        """Position of each key."""
         return {key: i for i, key in enumerate(self.all)}
 
     def places(self, of: Keys[_Key]) -> list[int] | None:
-        """Where those of `of` are among these; None: they are these, in the same order. Remembered, as those who ask
-        ask again. Raises KeyError for one that is not there."""
+        """Positions of the keys of `of` among these; None: the same keys in the same order. Cached for repeated calls.
+        Raises KeyError for a missing key."""
         for known, places in self._places:
             if known is of:
                 return places
@@ -43,7 +43,7 @@ class Keys(Generic[_Key]):
 
 
 class Keyed(Mapping[_Key, _Value]):
-    """A mapping from `order` to `column`, a value for each key in their order; none of it is ever changed."""
+    """An immutable mapping from the keys in `order` to the values in `column`, one each."""
 
     __slots__ = ("column", "order")
 
@@ -71,11 +71,11 @@ class Keyed(Mapping[_Key, _Value]):
         return super().__eq__(other)
 
     def values(self) -> ValuesView[_Value]:
-        """As of any mapping; quick to walk."""
+        """As for any mapping; fast to iterate."""
         return _Values(self)
 
     def items(self) -> ItemsView[_Key, _Value]:
-        """As of any mapping; quick to walk."""
+        """As for any mapping; fast to iterate."""
         return _Items(self)
 
     def __repr__(self) -> str:
@@ -97,12 +97,12 @@ class _Items(ItemsView[_Key, _Value]):
 
 
 def differing(these: Sequence[object], those: Sequence[object]) -> list[int]:
-    """Where two sequences of one length differ."""
+    """Indices where two sequences of equal length differ."""
     return list(compress(count(), map(ne, these, those)))
 
 
 def in_order(mapping: Mapping[_Key, _Value], order: Keys[_Key]) -> Sequence[_Value]:
-    """The values of these keys, in their order. Raises KeyError for one that `mapping` has not."""
+    """The values of these keys, in their order. Raises KeyError for a missing one."""
     if not isinstance(mapping, Keyed):
         return [mapping[key] for key in order.all]
     column = mapping.column

@@ -1,4 +1,4 @@
-"""The measured load as arrays: instances by position, CPU of tasks, CPU that task managers can give."""
+"""The measured load as arrays: instances by position, CPU of tasks, CPU available on task managers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Load:
 
     task_of: list[int]  #: by instance: position of its task
     manager_of: list[int]  #: by instance: position of its task manager
-    least_in_rate: list[float]  #: by task: the least input rate of its instances
-    cpu: list[float]  #: by task: cpu(t), that of the instance with the least input rate (model item 4)
+    least_in_rate: list[float]  #: by task: the lowest input rate of its instances
+    cpu: list[float]  #: by task: cpu(t), that of the instance with the lowest input rate (model item 4)
     width: list[int]  #: by task: how many instances
     warming: list[bool]  #: by task manager: an instance on it is warming up
     available: list[float]  #: by task manager: aCpu(tm) at the start of the cycle
@@ -56,7 +56,7 @@ class Load:
 
 
 def load_of(snapshot: Snapshot, topology: Topology) -> Load:
-    """The load of a valid snapshot, made once a snapshot; do not change it. `topology` is that of its tasks."""
+    """The load of a valid snapshot, computed once per snapshot; do not change it. `topology` is that of its tasks."""
     return snapshot.derived("load", lambda: Load.of(snapshot, topology))
 
 
@@ -72,12 +72,12 @@ def warming_up(snapshot: Snapshot) -> Mapping[str, list[str]]:
 
 
 def whole_cpu(cores: float) -> float:
-    """100 % for each core; finite, so that differences of CPU stay numbers whatever `cores` a snapshot claims."""
+    """100 % for each core; finite, so that differences of CPU are never NaN, whatever `cores` a snapshot claims."""
     return min(100.0 * cores, sys.float_info.max)
 
 
 def total(loads: list[float]) -> float:
-    """The sum, correctly rounded, or infinity where it is beyond all floats."""
+    """The sum, correctly rounded, or infinity on overflow."""
     try:
         return fsum(loads)
     except OverflowError:

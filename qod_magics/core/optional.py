@@ -1,8 +1,8 @@
-"""The optional fields of snapshots and plans: what a policy beyond Stream Economics may know and ask for.
+"""The optional fields of snapshots and plans: inputs and requests of policies beyond the paper's.
 
 A field is a key of a row's JSON object (its `extra` here), absent where nobody measures it. Each has one owner, the
-policy that it was shaped for, and one meaning, whoever else reads it. A runtime that can measure a field adds it; a
-policy reads it with `Field.of` and goes on without where it is None. Nothing else has to know.
+policy it was designed for, and one meaning for all readers. A runtime that can measure a field adds it; a policy reads
+it with `Field.of` and does without it where it is None. No other code needs to know it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Row(Protocol):
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """What its JSON object has beside the fields of the format."""
+        """Keys of its JSON object beyond the fields of the format."""
         ...
 
 
@@ -32,11 +32,11 @@ class Field:
     table: str  #: of the snapshot
     name: str
     unit: str
-    owner: str  #: the policy that it was shaped for
+    owner: str  #: the policy it was designed for
     meaning: str
 
     def of(self, row: Row) -> float | None:
-        """The row's value, None where it has none. Raises SnapshotError, one line, for what is no such number."""
+        """The row's value, None if absent. Raises a one-line SnapshotError unless it is a number >= 0."""
         value = row.extra.get(self.name)
         if value is None:
             return None
@@ -57,19 +57,19 @@ class PlanKey:
 
 _FITTED, _REACTIVE = "stream-economics-fitted", "stream-economics-reactive"
 
-NODE_COST = Field("task_managers", "cost", "a ratio", _FITTED, "CPU of its tasks by what their costs say, as learned")
-FIXED_CPU = Field("tasks", "fixed_cpu", "% of one core", _FITTED, "CPU of each instance without a row, as learned")
+NODE_COST = Field("task_managers", "cost", "a ratio", _FITTED, "CPU of its tasks / CPU by their cost estimates")
+FIXED_CPU = Field("tasks", "fixed_cpu", "% of one core", _FITTED, "CPU of each idle instance, as learned")
 READ_COST = Field("tasks", "read_us", "microseconds", _FITTED, "CPU for each row read, as learned")
 WORK_COST = Field("tasks", "work_us", "microseconds", _FITTED, "CPU for each row kept beyond reading it, as learned")
 SELECTIVITY = Field("tasks", "selectivity", "a ratio", _FITTED, "rows out for each row kept, as learned")
 BATCH_RATE = Field("instances", "batches_per_s", "batches/s", _FITTED, "micro-batches; absent in real-time mode")
-TRIGGER = Field("instances", "trigger_s", "s", _FITTED, "time between micro-batches that the user asked for")
-ELASTIC_CPU = Field("task_managers", "elastic_cpu", "% of one core", _FITTED, "CPU of batches that could be fewer")
-BATCH_TIME = Field("task_managers", "batch_s", "s", _FITTED, "time between micro-batches that plans count on")
-TRUST = Field("task_managers", "trust", "a ratio", _REACTIVE, "CPU to plan with by the CPU that costs say there is")
-OPEN = Field("task_managers", "open_s", "s", _REACTIVE, "sheds nothing before this much of its input waits")
-PACED = Field("task_managers", "paced_s", "s", _REACTIVE, "its micro-batches begin no sooner after one another")
-RESTS = Field("instances", "rests_s", "s", _REACTIVE, "stays where it is for this long: it has just moved")
+TRIGGER = Field("instances", "trigger_s", "s", _FITTED, "trigger interval that the user asked for")
+ELASTIC_CPU = Field("task_managers", "elastic_cpu", "% of one core", _FITTED, "CPU of micro-batches it can do without")
+BATCH_TIME = Field("task_managers", "batch_s", "s", _FITTED, "micro-batch interval that plans assume")
+TRUST = Field("task_managers", "trust", "a ratio", _REACTIVE, "CPU to plan with / CPU available by costs")
+OPEN = Field("task_managers", "open_s", "s", _REACTIVE, "sheds nothing until its backlog exceeds this")
+PACED = Field("task_managers", "paced_s", "s", _REACTIVE, "minimum interval of its micro-batches")
+RESTS = Field("instances", "rests_s", "s", _REACTIVE, "time left of its cool-down after a start or move")
 
 FIELDS = (
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
@@ -83,12 +83,12 @@ REACT = PlanKey(
 
 BACKLOG = PlanKey(
     *("backlog_s", "[seconds, seconds]", _REACTIVE),
-    "thin a backlog once it is more than the second of these, in seconds of input, down to the first",
+    "thin a backlog that exceeds the second of these, in seconds of input, down to the first",
 )
 
 PACE = PlanKey(
     *("pace_s", "{task manager: seconds}", _REACTIVE),
-    "the micro-batches of each query there begin at least so long after one another",
+    "minimum interval between micro-batches of each query there",
 )
 
 REQUESTS = (REACT, BACKLOG, PACE)

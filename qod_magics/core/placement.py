@@ -1,4 +1,4 @@
-"""Where instances go that have no task manager: a runtime asks, a policy answers."""
+"""Placement of instances without a task manager: a runtime asks, a policy answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Placer = Callable[[Sequence[Unplaced], Sequence[TaskManager], Sequence[Instance]
 def fewest_first(
     unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
 ) -> Mapping[str, str]:
-    """A Placer for policies without one: each goes where the fewest instances run for each core."""
+    """A Placer for policies without one: each goes where the fewest instances run per core."""
     hosted = {manager.id: 0 for manager in managers}
     for instance in running:
         if instance.task_manager in hosted:

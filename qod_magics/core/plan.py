@@ -1,4 +1,4 @@
-"""What a policy asks for."""
+"""A policy's plan."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Edge = tuple[str | None, str]  #: (from, to); from is None for the outside world
 class Plan:
     """A policy's answer to one snapshot. All fractions are of 1.
 
-    What a policy asks for beyond these (`core.optional.REQUESTS`) lies in `extra` under a key of its own.
+    Further requests of a policy (`core.optional.REQUESTS`) are keys of `extra`.
     """
 
     desired: Mapping[str, float]  #: by task, the accuracy to run at from now
     non_drop: Mapping[Edge, float]  #: one for each source (from None) and each stream: probability that a row is kept
     actions: tuple[Action, ...] = ()  #: no instance is named twice
-    starved: tuple[str, ...] = ()  #: task managers whose minimum does not fit and nothing can be moved
+    starved: tuple[str, ...] = ()  #: task managers whose minimums don't fit and which nothing can leave
     extra: Mapping[str, Any] = field(default_factory=nothing)
 
     @property
     def moves(self) -> tuple[Move, ...]:
-        """The instances that go elsewhere."""
+        """The moves among the actions."""
         return tuple(action for action in self.actions if isinstance(action, Move))
 
     @property
     def leaving(self) -> tuple[str, ...]:
-        """The instances that end where they run, be it to start elsewhere."""
+        """The instances that stop where they run, including those that move."""
         return tuple(action.instance for action in self.actions if isinstance(action, Move | Stop))

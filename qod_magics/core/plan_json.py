@@ -1,7 +1,7 @@
 """Plans to and from their JSON form, as recordings hold them.
 
-Moves and stops are written as `fail` (what ends where it runs) and `place` (where it starts again), without their
-reasons: those are in the events of a recording. Other actions are listed under `actions`.
+Moves and stops are written as `fail` (instances that stop) and `place` (where those that move start again), without
+reasons, which are in a recording's events. Other actions are listed under `actions`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Kind = Literal["name", "count", "seconds", "edge"]
 _KEYS = ("current_accuracy", "desired", "non_drop", "fail", "place", "starved")
 _ACTIONS = "actions"
 
-#: By the name that an action has in JSON: its class, and the kinds of its fields.
+#: By an action's JSON name: its class, and the kinds of its fields.
 _KINDS: Mapping[str, tuple[type[Action], Mapping[str, Kind]]] = {
     "scale": (Scale, {"task": "name", "parallelism": "count"}),
     "add-node": (AddNode, {"kind": "name"}),
@@ -45,7 +45,7 @@ _KINDS: Mapping[str, tuple[type[Action], Mapping[str, Kind]]] = {
 
 
 def plan_to_json(plan: Plan, current_accuracy: Mapping[str, float]) -> dict[str, Any]:
-    """The JSON form, `non_drop` as a list of {"from", "to", "d"}; `current_accuracy` by task, as it was measured."""
+    """The JSON form, `non_drop` as a list of {"from", "to", "d"}; `current_accuracy` by task, as measured."""
     ending = [action for action in plan.actions if isinstance(action, Move | Stop)]
     others = [action for action in plan.actions if not isinstance(action, Move | Stop)]
     return {
@@ -61,7 +61,7 @@ def plan_to_json(plan: Plan, current_accuracy: Mapping[str, float]) -> dict[str,
 
 
 def plan_from_json(obj: Any) -> Plan:
-    """The plan that a decoded JSON object describes; keys of other policies go to `extra`.
+    """The plan that a decoded JSON object describes; unknown keys go to `extra`.
 
     Raises SnapshotError with one line that names the field, its value and what to do.
     """
@@ -85,7 +85,7 @@ def plan_from_json(obj: Any) -> Plan:
 
 
 def _moves_and_stops(fail: Any, place: Any) -> list[Action]:
-    """What ends where it runs, then what is only placed: older recordings hold such moves."""
+    """The instances in `fail`, then those in `place` alone: older recordings hold such moves."""
     targets = {
         instance: _name(f"plan.place.{instance}", manager) for instance, manager in _object("plan.place", place).items()
     }

@@ -1,4 +1,4 @@
-"""The protocol that every policy obeys, and those that a policy may obey beside it."""
+"""The protocol of every policy, and the optional ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Policy(Protocol):
     """Decides, purely: the same snapshot and state always give the same plan.
 
     `state` is the policy's own memory between cycles (windows, cooldowns), None at the first cycle.
-    It is opaque to the controller, which hands back what it got.
+    It is opaque to the controller, which passes it back unchanged.
     """
 
     name: str  #: what `--policy` selects
@@ -29,46 +29,46 @@ class Policy(Protocol):
 
 @runtime_checkable
 class LearningPolicy(Policy, Protocol):
-    """A policy that knows more than one snapshot can tell, such as what a row costs.
+    """A policy that learns over many snapshots, such as the CPU cost of a row.
 
-    What it has learned is not in its state but in the snapshot: before each decision the controller has the snapshot
-    completed by `learn`, decides on that, and records it. So a plan is still a function of its snapshot, a recorded
+    What it learned is kept in the snapshot, not in its state: before each decision `learn` completes the snapshot, and
+    the controller decides on the result and records it. So a plan is still a function of its snapshot, a recorded
     snapshot gives the same plan again, and a what-if on it uses what was known then.
     """
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
-        """`snapshot` with what is known now in its optional fields (`core.optional`), and the memory for the next call.
+        """`snapshot` with learned values in its optional fields (`core.optional`), and the memory for the next call.
 
-        Purely: the same snapshot, measurements and memory (None at the first cycle) always give the same.
+        Pure: the same snapshot, measurements and memory (None at the first cycle) always give the same result.
         """
         ...
 
 
 @runtime_checkable
 class PlacingPolicy(Policy, Protocol):
-    """A policy that says where instances start: at first, and after their task manager was lost."""
+    """A policy that places instances: at first, and after their task manager was lost."""
 
     def place(
         self, unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
     ) -> Mapping[str, str]:
-        """Task manager by instance; one without a place waits. Purely."""
+        """Task manager by instance; an instance without one waits. Pure."""
         ...
 
 
 @runtime_checkable
 class ExplainingPolicy(Policy, Protocol):
-    """A policy that says why."""
+    """A policy that gives reasons."""
 
     def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
-        """The reasons of `plan`, which it made of this snapshot. Purely."""
+        """The reasons for `plan`, which it made for this snapshot. Pure."""
         ...
 
 
 def placer_of(policy: Policy) -> Placer:
-    """Who places instances under this policy: itself, or else the task manager with the fewest is next."""
+    """The policy's own placement, or `fewest_first` if it has none."""
     return policy.place if isinstance(policy, PlacingPolicy) else fewest_first
 
 
 def reasons_of(policy: Policy, snapshot: Snapshot, plan: Plan) -> Reasons:
-    """Why the policy made `plan` of this snapshot, as far as it says so."""
+    """The policy's reasons for `plan`; `Unexplained` if it gives none."""
     return policy.explain(snapshot, plan) if isinstance(policy, ExplainingPolicy) else Unexplained(policy.name)

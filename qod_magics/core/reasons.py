@@ -1,4 +1,4 @@
-"""Why a plan is as it is: clauses for the decision log, by the policy that made it."""
+"""A policy's reasons for its plan: clauses for the decision log."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 
 class Reasons(Protocol):
-    """What a policy says of one decision. A clause is without a full stop and stands behind "; " or ": "."""
+    """A policy's reasons for one decision, as clauses: without a full stop, to follow "; " or ": "."""
 
     def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
-        """For each of these tasks, why it gets the accuracy that it gets."""
+        """By task, the reason for its desired accuracy."""
         ...
 
     def task(self, id: str) -> Sequence[str]:
@@ -19,11 +19,11 @@ class Reasons(Protocol):
         ...
 
     def supply(self, id: str) -> str:
-        """What a task manager has and its tasks need; "" if the policy has nothing to say of that."""
+        """CPU that a task manager has and its tasks need; "" if the policy does not model it."""
         ...
 
     def task_manager(self, id: str) -> Sequence[str]:
-        """What else decides what the tasks of a task manager are given."""
+        """What else limits or raises the CPU for a task manager's tasks."""
         ...
 
     def starved(self, id: str) -> str:
@@ -31,7 +31,7 @@ class Reasons(Protocol):
         ...
 
     def numbers(self, id: str) -> Mapping[str, float]:
-        """The figures behind what is said of a task manager, by name."""
+        """The figures behind the clauses on a task manager, by name."""
         ...
 
 

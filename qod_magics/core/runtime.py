@@ -39,19 +39,19 @@ class Count:
     unreported: int = 0  #: read in a batch whose counts were lost with a killed task manager
 
     def __add__(self, other: Count) -> Count:
-        """Of both together: rows of one topic and of another."""
+        """The sum, as over two topics."""
         return Count(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured beside the snapshot; sources are named by task, streams by "from>to"."""
+    """Measurements beyond the snapshot; sources are named by task, streams by "from>to"."""
 
     lag: Mapping[str, int] = field(default_factory=dict)  #: rows not yet read, by source and by stream
     input_rate: Mapping[str, float] = field(default_factory=dict)  #: rows/s reaching the broker, by source and stream
     accuracy: Mapping[str, float | None] = field(default_factory=dict)  #: by task, from row counts; None: no input
     dropped: Mapping[str, int] = field(default_factory=dict)  #: rows dropped since the start, by source and by stream
-    counts: Mapping[str, Count] = field(default_factory=dict)  #: the books, by source and by stream
+    counts: Mapping[str, Count] = field(default_factory=dict)  #: by source and by stream
     latency_s: Mapping[str, float] = field(default_factory=dict)  #: by task
     extra: Mapping[str, Any] = field(default_factory=nothing)
 
@@ -89,11 +89,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Dials:
-    """The settings of all shedders: what `apply` turns. Probabilities in 0..1."""
+    """The settings of all shedders, which `apply` sets. Probabilities in 0..1."""
 
     #: by edge: a source's shedder (from None), and the sending end of each stream
     keep: Mapping[Edge, float]
-    #: by task: the accuracy to which rows that waited are thinned at the reading end of its input streams
+    #: by task: the accuracy to which a backlog is thinned at the reading end of its input streams
     accept: Mapping[str, float]
 
 
@@ -108,15 +108,14 @@ class Runtime(Protocol):
         ...
 
     def apply(self, plan: Plan, dials: Dials) -> None:
-        """Turn the dials and begin the actions. They go on in the background and report themselves as events, with the
-        reason that the plan gives; one that can't be begun is an event "action-refused". May raise QodError; the
-        controller goes on."""
+        """Set the dials and start the actions. Actions run in the background and report events with the plan's reason;
+        one that can't start is an event "action-refused". May raise QodError; the controller goes on."""
         ...
 
 
 @runtime_checkable
 class InputRateRuntime(Runtime, Protocol):
-    """A runtime that knows its input rates between observations."""
+    """A runtime that measures its input rates between observations."""
 
     def input_rates(self, over_s: float) -> Mapping[str, float]:
         """Rows/s that reached each source in the last `over_s` seconds or so, where known. Cheap; changes nothing."""
@@ -125,7 +124,7 @@ class InputRateRuntime(Runtime, Protocol):
 
 @runtime_checkable
 class PlacingRuntime(Runtime, Protocol):
-    """A runtime that asks where instances are to start."""
+    """A runtime that asks where to start instances."""
 
     def place_by(self, placer: Placer) -> None:
         """Ask `placer` from now on."""

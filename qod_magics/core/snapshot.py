@@ -1,4 +1,4 @@
-"""What a policy may know at one instant.
+"""The input of a policy: the cluster at one instant.
 
 Accuracies are fractions of 1, CPU is % of one core (a busy core = 100), rates are rows/s.
 Keys of the JSON form that are not named here are kept in `extra` and ignored by policies that do not know them:
@@ -27,7 +27,7 @@ class TaskManager:
     """A place where task instances run."""
 
     id: str
-    cores: float  #: > 0; may be a fraction: what of the machine the policy may plan with
+    cores: float  #: > 0; may be a fraction: the part of the machine to plan with
     cpu: float  #: CPU of *all* processes on its cores, % of one core
     extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
 
@@ -79,7 +79,7 @@ class Snapshot:
     streams: Sequence[Stream]
     instances: Sequence[Instance]
     extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
-    #: when it was measured, seconds of a clock that never goes back within a recording; None: unknown, as in older ones
+    #: when it was measured, seconds of a clock monotonic within a recording; None: unknown, as in older recordings
     at_s: float | None = field(default=None, compare=False)
 
     @cached_property
@@ -96,7 +96,7 @@ class Snapshot:
         return {}
 
     def derived(self, key: str, make: Callable[[], _Value]) -> _Value:
-        """What follows from this snapshot alone and is wanted in several places: made once. `key` names it."""
+        """A value computed from this snapshot alone, cached under `key`."""
         found = self._derived
         if key not in found:
             found[key] = make()

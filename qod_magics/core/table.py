@@ -1,7 +1,7 @@
-"""The tables of a snapshot: rows, or the columns that rows are made from when somebody looks at one. Pure.
+"""The tables of a snapshot: rows, or columns from which rows are made on first access. Pure.
 
-A cluster of 20,000 tasks has tens of thousands of rows in every snapshot, and those who work with all of them want
-single fields. `column` gives these, of plain rows as of a table.
+A snapshot of 20,000 tasks has tens of thousands of rows, and code that works with all of them needs single fields.
+`column` gives these, from plain rows and from tables.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, overload
 
 _Row = TypeVar("_Row")
 
-Column = tuple[Any, ...] | Callable[[], Sequence[Any]]  #: or how to make it, asked once and only where it is wanted
+Column = tuple[Any, ...] | Callable[[], Sequence[Any]]  #: or a function that makes it, called once, on first use
 
 
 class Table(Sequence[_Row], Generic[_Row]):
@@ -21,7 +21,7 @@ class Table(Sequence[_Row], Generic[_Row]):
     __slots__ = ("_columns", "_kind", "_length", "_rows")
 
     def __init__(self, kind: type[_Row], *columns: Column) -> None:
-        """`columns`: all fields of `kind` in their order, the first one in full."""
+        """`columns`: all fields of `kind` in their order; the first is made at once."""
         names: tuple[str, ...] = kind.__slots__  # type: ignore[attr-defined]
         self._kind = kind
         self._columns: dict[str, Column] = dict(zip(names, columns, strict=True))
@@ -41,7 +41,7 @@ class Table(Sequence[_Row], Generic[_Row]):
         return Table(self._kind, *({**self._columns, name: values}.values()))
 
     def rows(self) -> tuple[_Row, ...]:
-        """All rows: frozen objects are slow to make, so they are made together and once."""
+        """All rows, made together and once: frozen objects are slow to make."""
         if self._rows is None:
             found = [object.__new__(self._kind) for _ in range(self._length)]
             for name in self._columns:
@@ -77,5 +77,5 @@ class Table(Sequence[_Row], Generic[_Row]):
 
 
 def column(rows: Sequence[Any], name: str) -> Sequence[Any]:
-    """The values of one field, row by row: of a table without making a row."""
+    """The values of one field, row by row; makes no rows of a table."""
     return rows.column(name) if isinstance(rows, Table) else list(map(attrgetter(name), rows))

@@ -9,11 +9,11 @@ from typing import Any
 from qod_magics.core.snapshot import Snapshot, Task
 from qod_magics.core.table import column
 
-Declared = list[Sequence[Any]]  #: what a topology follows from
+Declared = list[Sequence[Any]]  #: the columns that determine a topology
 
 
 def declared(tasks: Sequence[Task]) -> Declared:
-    """What the tasks are declared as, whatever is measured of them; quick to compare, where they come in a table."""
+    """The declared fields of the tasks, without measurements; fast to compare if the tasks are a `Table`."""
     return [column(tasks, name) for name in ("id", "upstream", "priority", "min_accuracy")]
 
 
@@ -35,10 +35,10 @@ class Topology:
 
     @classmethod
     def following(cls, found: Declared) -> Topology:
-        """The same from what the tasks are `declared` as."""
+        """The same from the tasks' `declared` fields."""
         ids, upstream_ids, priorities, minimums = found
         position = {name: i for i, name in enumerate(ids)}
-        none: list[int] = []  # shared: a list for each task is work for the garbage collector, above all
+        none: list[int] = []  # shared: a list per task would mostly burden the garbage collector
         upstream = [none] * len(ids)
         downstream = [none] * len(ids)
         sorted_already = True
@@ -78,7 +78,7 @@ def _topological_order(upstream: Sequence[Sequence[int]], downstream: Sequence[S
 
 
 def restrictions(snapshot: Snapshot) -> Mapping[str, tuple[int, float]]:
-    """(p(t), minAc(t)) of every task (model item 1): what its queries ask of it. Warm-up ends at minAc(t)."""
+    """(p(t), minAc(t)) of every task (model item 1), from its queries. Warm-up ends at minAc(t)."""
     topology = Topology.of(snapshot.tasks)
     return {
         task.id: restriction

@@ -21,8 +21,8 @@ class _Named(Protocol):
 def check_snapshot(snapshot: Snapshot, passed: Snapshot | None = None) -> None:
     """Raise SnapshotError, naming the field as in the JSON form, unless `snapshot` obeys every rule of the format.
 
-    A snapshot that passes can be given to any policy. `passed`: one that did before, such as that of the last cycle;
-    what both have in common is not looked at again.
+    A snapshot that passes can be given to any policy. `passed`: one that did before, such as the last cycle's; if only
+    measurements differ, only those are checked.
     """
     if passed is not None and _is_same(snapshot, passed):
         _check_values(snapshot, measured_only=True)
@@ -41,7 +41,7 @@ def check_snapshot(snapshot: Snapshot, passed: Snapshot | None = None) -> None:
     _check_instances(snapshot, position)
 
 
-#: everything but what is measured
+#: the fields that are not measured
 _DECLARED = {
     "task_managers": ("id",),
     "tasks": ("id", "upstream", "priority", "min_accuracy"),
@@ -51,7 +51,7 @@ _DECLARED = {
 
 
 def _is_same(snapshot: Snapshot, passed: Snapshot) -> bool:
-    """Whether the two differ in nothing but what is measured."""
+    """Whether the two differ in measured fields only."""
     pairs = (
         (column(getattr(snapshot, table), name), column(getattr(passed, table), name))
         for table, names in _DECLARED.items()
@@ -71,8 +71,8 @@ def _check_ids(table: str, rows: Sequence[_Named]) -> None:
 
 
 def _are_measures(values: Sequence[float]) -> bool:
-    """Whether all are finite numbers >= 0: the quick answer, where there is nothing to say. False where the sum is too
-    large, too."""
+    """Whether all are finite numbers >= 0: a fast check before the one that words errors. False, too, if the sum
+    overflows."""
     return isfinite(sum(values)) and min(values, default=0.0) >= 0
 
 
@@ -116,7 +116,7 @@ def _check_task_managers(snapshot: Snapshot) -> None:
         _check_measure(f"task_managers[{i}].cpu", manager.cpu, "% of one core")
 
 
-def _check_known(field: str, name: str, kind: str, known: Iterable[str]) -> None:
+def _raise_unknown(field: str, name: str, kind: str, known: Iterable[str]) -> None:
     raise SnapshotError(f"{field}: there is no {kind} {show(name)}; name one that is listed.{hint(name, known)}")
 
 
@@ -126,7 +126,7 @@ def _check_upstream(tasks: Sequence[Task], position: dict[str, int]) -> None:
             continue
         for k, upstream in enumerate(task.upstream):
             if upstream not in position:
-                _check_known(f"tasks[{i}].upstream[{k}]", upstream, "task", position)
+                _raise_unknown(f"tasks[{i}].upstream[{k}]", upstream, "task", position)
         if len(task.upstream) > 1 and len(set(task.upstream)) < len(task.upstream):
             k = next(k for k, name in enumerate(task.upstream) if name in task.upstream[:k])
             raise SnapshotError(
@@ -136,7 +136,7 @@ def _check_upstream(tasks: Sequence[Task], position: dict[str, int]) -> None:
 
 def _check_acyclic(tasks: Sequence[Task], position: dict[str, int]) -> None:
     if not [i for i, task in enumerate(tasks) if task.upstream and max(map(position.__getitem__, task.upstream)) >= i]:
-        return  # each is listed after what it reads from
+        return  # listed in topological order
     waiting = [len(task.upstream) for task in tasks]
     consumers: list[list[int]] = [[] for _ in tasks]
     for i, task in enumerate(tasks):
@@ -190,7 +190,7 @@ def _check_restrictions(snapshot: Snapshot) -> None:
 
 def _check_external_rates(snapshot: Snapshot) -> None:
     rates, upstream = column(snapshot.tasks, "external_rate"), column(snapshot.tasks, "upstream")
-    if not set(compress(rates, upstream)) - {None}:  # the quick answer
+    if not set(compress(rates, upstream)) - {None}:  # the fast check
         return
     each = enumerate(zip(rates, upstream, strict=True))
     for i in [i for i, (rate, sources) in each if sources and rate is not None]:
@@ -208,7 +208,7 @@ def _check_streams(snapshot: Snapshot, position: dict[str, int]) -> None:
     for i, stream in enumerate(snapshot.streams):
         for key, name in (("from", stream.source), ("to", stream.target)):
             if name not in position:
-                _check_known(f"streams[{i}].{key}", name, "task", position)
+                _raise_unknown(f"streams[{i}].{key}", name, "task", position)
         relation = f"{show(stream.source)} -> {show(stream.target)}"
         if stream.source not in snapshot.tasks[position[stream.target]].upstream:
             raise SnapshotError(
@@ -234,9 +234,9 @@ def _check_instances(snapshot: Snapshot, position: dict[str, int]) -> None:
         return
     for i, instance in enumerate(snapshot.instances):
         if instance.task not in position:
-            _check_known(f"instances[{i}].task", instance.task, "task", position)
+            _raise_unknown(f"instances[{i}].task", instance.task, "task", position)
         if instance.task_manager not in managers:
-            _check_known(f"instances[{i}].task_manager", instance.task_manager, "task manager", managers)
+            _raise_unknown(f"instances[{i}].task_manager", instance.task_manager, "task manager", managers)
     for i, task in enumerate(snapshot.tasks):
         if task.id not in seen:
             raise SnapshotError(f"tasks[{i}].id: {show(task.id)} has no instance; add one to instances")

@@ -9,7 +9,7 @@ from typing import Any
 from qod_magics.errors import nearest
 
 LONGEST_VALUE = 80  #: characters of a value that a message shows
-LONGEST_HINT = 200  #: a longer hint (hundreds of names) says nothing and is left out
+LONGEST_HINT = 200  #: a longer hint (hundreds of names) is useless and left out
 LISTED = 5  #: names that a sentence lists before it says how many more there are
 
 

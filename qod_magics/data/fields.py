@@ -10,7 +10,7 @@ from qod_magics.errors import ScenarioError, nearest
 
 
 class Fields:
-    """One JSON object that is being read: each field once, by kind; then `done()`.
+    """Checked access to the fields of one JSON object, by kind.
 
     `where` names the object in messages, for example "topics[0].data". All methods raise ScenarioError.
     """
@@ -28,20 +28,20 @@ class Fields:
         return name in self._value
 
     def refuse(self, name: str, must: str) -> NoReturn:
-        """Say that the field `name` breaks a rule; `must` ends the sentence "... must "."""
+        """Report that the field `name` breaks a rule; `must` ends the sentence "... must "."""
         raise ScenarioError(f"{self.where}.{name} is {_short(self._value.get(name))}: it must {must}")
 
     def any(self, name: str) -> Any:
-        """The field as it is; it must be there."""
+        """The raw value of a required field."""
         if name not in self._value:
             raise ScenarioError(f"{self.where} lacks the field {name!r}: add it")
         return self._value[name]
 
     def text(self, name: str) -> str:
-        """A string that is not empty."""
+        """A non-empty string."""
         value = self.any(name)
         if not isinstance(value, str) or not value:
-            self.refuse(name, "be a text")
+            self.refuse(name, "be a non-empty string")
         return value
 
     def optional_text(self, name: str) -> str | None:
@@ -67,14 +67,14 @@ class Fields:
         return value
 
     def items(self, name: str, of: str) -> list[Any]:
-        """A list; () where the field is absent. `of` says what it holds."""
+        """A list, empty where the field is absent. `of` names its items."""
         value = self._value.get(name, [])
         if not isinstance(value, list | tuple):
             self.refuse(name, f"be a list of {of}")
         return list(value)
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """A list of different texts, at least one; None where the field is absent or null."""
+        """A list of different strings, at least one; None where the field is absent or null."""
         if self._value.get(name) is None:
             return None
         value = self.items(name, "names")
@@ -89,7 +89,7 @@ def is_number(value: Any) -> bool:
         return False
     try:
         return isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer too large for a float
         return False
 
 

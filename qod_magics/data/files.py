@@ -22,11 +22,11 @@ _TYPES = {**TRIP_TYPES, **COORDINATE_TYPES}
 def read_trips(path: str | Path, columns: Sequence[str] = TRIP_STREAM_COLUMNS) -> Iterator[pa.RecordBatch]:
     """The trips of a TLC Parquet file: these columns, in this order, in batches of at most 16,384 rows.
 
-    Only a row group at a time is in memory. Capitals in names differ between the years' files and do not matter.
-    Columns of `TRIP_SCHEMA` come in its types, whatever the year's file has (counts are floats in some); others as
-    they are. Works for any Parquet file of which `columns` are named.
+    Only one row group at a time is in memory. Column names match in any case, which differs between years. Columns of
+    `TRIP_SCHEMA` are cast to its types (counts are floats in some years); others keep theirs. Works for any Parquet
+    file, given its `columns`.
 
-    Raises ScenarioError at the call: the file can't be read or lacks columns. While iterating: a value has no place in
+    Raises ScenarioError at the call: the file can't be read or lacks columns. While iterating: a value does not fit
     the column's type.
     """
     try:
@@ -46,7 +46,7 @@ def read_trips(path: str | Path, columns: Sequence[str] = TRIP_STREAM_COLUMNS) -
 
 
 def read_jsonl(path: str | Path, rows: int) -> list[dict[str, Any]]:
-    """The first `rows` JSON objects of a file with one a line; empty lines do not count.
+    """The first `rows` JSON objects of a file with one per line; empty lines do not count.
 
     Raises ScenarioError: the file can't be read, or a line is no object.
     """
@@ -69,7 +69,7 @@ def read_jsonl(path: str | Path, rows: int) -> list[dict[str, Any]]:
 
 
 def first_rows(batches: Iterator[pa.RecordBatch], rows: int) -> pa.Table | None:
-    """The first `rows` rows of the batches as one table; None where there is no row."""
+    """The first `rows` rows of the batches as one table; None if there is no row."""
     taken, missing = [], rows
     for batch in batches:
         if missing <= 0:
@@ -80,7 +80,7 @@ def first_rows(batches: Iterator[pa.RecordBatch], rows: int) -> pa.Table | None:
 
 
 def _names_in_file(path: str | Path, have: Sequence[str], columns: Sequence[str]) -> Mapping[str, str]:
-    """The file's own name of each wished column."""
+    """Requested column -> its name in the file."""
     by_lower = {name.lower(): name for name in have}
     names = {column: column if column in have else by_lower.get(column.lower()) for column in columns}
     missing = [column for column, name in names.items() if name is None]

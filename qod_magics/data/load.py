@@ -1,4 +1,4 @@
-"""From what a scenario says about data to rows ready to be sent."""
+"""From a scenario's data specification to encoded rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qod_magics.errors import ScenarioError
 
 
 def generate(data: GeneratedData, seed: int) -> pa.Table:
-    """The table of generated data; `seed` counts where the data has none of its own."""
+    """The table of generated data; `seed` applies where the data has none of its own."""
     own = seed if data.seed is None else data.seed
     if data.generator == "points":
         return generate_points(data.rows, own, data.clusters, data.columns)

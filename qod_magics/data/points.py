@@ -1,4 +1,4 @@
-"""3-D points from Gaussian clusters for a k-nearest-neighbours classifier: stream, answers, reference set."""
+"""3-D points from Gaussian clusters for a k-nearest-neighbours classifier: stream, labels, reference set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_POINT = np.datetime64("2024-05-06T00:00:00", "us")
 
 
 def generate_points(rows: int, seed: int, clusters: int = 8, columns: Sequence[str] | None = None) -> pa.Table:
-    """`rows` points to classify: id (0, 1 ...), ts (one a millisecond), x, y, z; the label is kept back.
+    """`rows` points to classify: id (0, 1 ...), ts (one per millisecond), x, y, z; labels are withheld.
 
     The same points for the same rows, seed and clusters. Raises ScenarioError for an unknown column.
     """
@@ -36,7 +36,7 @@ def point_labels(rows: int, seed: int, clusters: int = 8) -> NDArray[np.int64]:
 
 
 def reference_points(rows: int, seed: int, clusters: int = 8) -> pa.Table:
-    """`rows` other points of the same clusters with their label: x, y, z, label. What the classifier compares with."""
+    """The classifier's reference set: `rows` other points of the same clusters, as x, y, z, label."""
     places, labels = _draw(rows, seed, clusters, 2)
     return pa.table({**dict(zip("xyz", np.ascontiguousarray(places.T), strict=True)), "label": labels.astype(np.int32)})
 

@@ -1,8 +1,8 @@
-"""Rows as JSON bytes, encoded once; only their times are filled in when they are sent.
+"""Rows as JSON bytes, encoded once; only their timestamps are filled in when they are sent.
 
-A row is kept as the pieces of its JSON text around its times. To send it at an instant is to join the pieces with the
-instant, and with times that lie as far from it as they did in the data (a trip's pick-up before its drop-off): about a
-microsecond, where encoding anew takes ten.
+A row is kept as the pieces of its JSON text around its timestamps. Sending it joins the pieces with the send time, and
+with timestamps as far from it as they were in the data (a trip's pick-up before its drop-off): about a microsecond,
+where encoding anew takes ten.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from qod_magics.errors import ScenarioError, nearest
 
-#: stands for a time in the JSON text; JSON has no raw control characters, so it can't be part of a row
+#: placeholder of a timestamp; JSON has no raw control characters, so it can't be part of a row
 _GAP = "\x00"
 _SECONDS_KEPT = 50_000
 
 
 class Clockface:
-    """Writes instants as ISO 8601 in UTC to the millisecond, 24 bytes; remembers the seconds that it has written."""
+    """Formats instants as ISO 8601 in UTC, up to the second; caches the results."""
 
     def __init__(self) -> None:
         self._written: dict[int, bytes] = {}
@@ -45,11 +45,11 @@ class Clockface:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """A ring of rows to be sent round and round: row `n` is row `n % len(rows)`."""
+    """A ring of rows, sent cyclically: row `n` is row `n % len(rows)`."""
 
-    #: by row, the bytes before, between and after its times: one more than `ages_s` has
+    #: by row, the bytes before, between and after its timestamps: one more than `ages_s` has
     pieces: tuple[tuple[bytes, ...], ...]
-    #: by row, how many seconds each of its times lies before the event time (whose own is 0); () for rows as they are
+    #: by row, seconds of each timestamp before the event time (0 for that itself); () for rows sent unchanged
     ages_s: tuple[tuple[int, ...], ...]
     keys: tuple[bytes, ...] | None  #: by row, the record's key
     _clock: Clockface = field(default_factory=Clockface, compare=False, repr=False)
@@ -83,17 +83,17 @@ class EncodedRows:
 
 
 def encode_table(table: pa.Table, event_time: str | None, key: str | None = None) -> EncodedRows:
-    """The rows of a table. With an event time, all its timestamps keep their distance to that one, in whole seconds.
+    """Encode a table. With an event time, all its timestamps keep their distance to that one, in whole seconds.
 
-    Nulls and floats that are no numbers become null. Raises ScenarioError: a column of a type that JSON does not know,
-    a wrong event time, a null in it or in the key.
+    Nulls and non-finite floats become null. Raises ScenarioError: a column type without a JSON form, a wrong event
+    time, a null in a timestamp or in the key.
     """
     times = [name for name in table.column_names if pa.types.is_timestamp(table.schema.field(name).type)]
     if event_time is None:
         times = []
     elif event_time not in times:
         raise ScenarioError(f"event_time is {event_time!r}, which is no timestamp.{nearest(event_time, times)}")
-    texts: list[Any] = [pa.repeat("", table.num_rows)]  # so that there is a column, also where all else is times
+    texts: list[Any] = [pa.repeat("", table.num_rows)]  # one column at least, even if all are timestamps
     for name in table.column_names:
         column = table[name]
         texts.append(f"{'{' if name == table.column_names[0] else ','}{json.dumps(name)}:")
@@ -106,7 +106,7 @@ def encode_table(table: pa.Table, event_time: str | None, key: str | None = None
 
 
 def encode_objects(objects: Sequence[Mapping[str, Any]], event_time: str | None, key: str | None = None) -> EncodedRows:
-    """Rows given as JSON objects. With an event time, this field becomes the instant of sending, and comes last.
+    """Encode JSON objects. With an event time, this field becomes the send time, and comes last.
 
     Raises ScenarioError: a row lacks the event time or the key.
     """

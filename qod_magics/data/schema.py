@@ -48,7 +48,7 @@ COORDINATE_TYPES: Mapping[str, str] = MappingProxyType(
 )
 COORDINATE_COLUMNS: tuple[str, ...] = tuple(COORDINATE_TYPES)
 
-#: what is sent unless a scenario names other columns: rows of about 190 bytes of JSON instead of 480
+#: a scenario's default columns: rows of about 190 bytes of JSON instead of 480
 TRIP_STREAM_COLUMNS: tuple[str, ...] = (
     "tpep_pickup_datetime",
     "tpep_dropoff_datetime",
@@ -58,7 +58,7 @@ TRIP_STREAM_COLUMNS: tuple[str, ...] = (
     "total_amount",
 )
 
-#: a trip is known when it ends: this is the event time of its row
+#: a trip is reported when it ends: the event time of its row
 TRIP_EVENT_TIME = "tpep_dropoff_datetime"
 
 #: 3-D points to classify; `id` is the point's number in its set, which gives its hidden label
@@ -70,7 +70,7 @@ POINT_EVENT_TIME = "ts"
 
 
 def ddl(types: Mapping[str, str], columns: Iterable[str] | None = None) -> str:
-    """A schema as Spark reads it ("a INT, b DOUBLE") of these columns, or of all.
+    """A Spark DDL schema ("a INT, b DOUBLE") of these columns, or of all.
 
     Raises ScenarioError for a column that `types` does not have.
     """
@@ -90,6 +90,6 @@ def trip_schema(columns: Iterable[str] | None = None) -> str:
 
 #: all columns of a TLC file: `from_json` gives null for those that were not sent
 TRIP_SCHEMA = trip_schema()
-#: the columns that are sent unless a scenario names others
+#: a scenario's default columns
 TRIP_STREAM_SCHEMA = trip_schema(TRIP_STREAM_COLUMNS)
 POINT_SCHEMA = ddl(POINT_TYPES)

@@ -1,12 +1,12 @@
-"""Where the rows of a topic come from, as a scenario says it. Pure: nothing is generated or opened here.
+"""The data source of a topic, as a scenario specifies it. Pure: nothing is generated or opened here.
 
     {"generator": "taxi-trips", "rows": 50000, "seed": 3, "columns": ["PULocationID", ...], "event_time": "..."}
     {"generator": "points", "rows": 50000, "seed": 3, "clusters": 8}
     {"parquet": "yellow_tripdata_2024-05.parquet", "rows": 50000, "columns": [...], "event_time": "..."}
     {"jsonl": "rows.jsonl", "rows": 50000, "event_time": "ts"}
 
-`rows` is the length of the ring that is encoded once and sent round and round. `event_time` names the column that
-holds the instant of sending; other times of the row keep their distance to it. Null: times are sent as they are.
+`rows` is the length of the ring that is encoded once and sent cyclically. `event_time` names the column that holds the
+send time; other timestamps of the row keep their distance to it. Null: timestamps are sent unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from qod_magics.errors import ScenarioError, nearest
 
 RING_ROWS = 50_000
 
-#: generator -> all columns that it can give
+#: generator -> all columns that it offers
 GENERATORS: Mapping[str, tuple[str, ...]] = {
     "taxi-trips": TRIP_COLUMNS + COORDINATE_COLUMNS,
     "points": POINT_COLUMNS,
@@ -40,7 +40,7 @@ _EVENT_TIMES = {"taxi-trips": TRIP_EVENT_TIME, "points": POINT_EVENT_TIME}
 
 @dataclass(frozen=True, slots=True)
 class GeneratedData:
-    """Rows from a seeded generator. `seed` None: the scenario's own, and the topic's place in it."""
+    """Rows from a seeded generator. `seed` None: the scenario's own plus the topic's index."""
 
     generator: str  #: "taxi-trips" or "points"
     columns: tuple[str, ...]
@@ -78,7 +78,7 @@ class ParquetData:
 
 @dataclass(frozen=True, slots=True)
 class JsonlData:
-    """The first `rows` lines of a file of JSON objects, one a line."""
+    """The first `rows` lines of a file of JSON objects, one per line."""
 
     path: str
     event_time: str | None = None
@@ -121,14 +121,14 @@ def data_columns(data: Data) -> tuple[str, ...] | None:
 
 
 def at_folder(data: Data, folder: Path) -> Data:
-    """The same data, a relative path taken from `folder`."""
+    """The same data, a relative path resolved against `folder`."""
     return data if isinstance(data, GeneratedData) else replace(data, path=str(folder / data.path))
 
 
 def _generated(fields: Fields, rows: int) -> GeneratedData:
     name = fields.text("generator")
     if name not in GENERATORS:
-        raise ScenarioError(f"{fields.where}.generator is {name!r}: there is no such one.{nearest(name, GENERATORS)}")
+        raise ScenarioError(f"{fields.where}.generator is {name!r}: no such generator.{nearest(name, GENERATORS)}")
     if name != "points" and "clusters" in fields:
         fields.refuse("clusters", "go with the generator 'points' only: leave it out")
     columns = fields.names("columns") or _SENT[name]

@@ -1,7 +1,7 @@
-"""Yellow taxi trips made by a seed: the columns of the TLC's files, with believable distributions.
+"""Seeded yellow taxi trips: the columns of the TLC's files, with realistic distributions.
 
-What depends on what: the hour gives the traffic; zones are skewed as in the city, and near ones attract more; the
-way is a noisy taxicab distance; longer ways are faster; the fare follows the TLC's meter (flat to and from JFK);
+Dependencies: the hour sets the traffic; zones are skewed as in the city, and near ones attract more; the distance
+is a noisy taxicab distance; longer trips are faster; the fare follows the TLC's meter (flat to and from JFK);
 surcharges follow the TLC's rules; tips follow the payment. All sums add up to the cent.
 """
 
@@ -46,7 +46,7 @@ _SPEED = np.array(
 
 @dataclass(frozen=True)
 class _Ways:
-    """Where each trip goes, and how long it takes."""
+    """Route and duration of each trip."""
 
     pickup_zone: Ints
     dropoff_zone: Ints
@@ -62,7 +62,7 @@ class _Ways:
 def generate_trips(rows: int, seed: int, columns: Sequence[str] | None = None) -> pa.Table:
     """`rows` trips in order of pick-up, within one week of May 2024; the same ones for the same rows and seed.
 
-    `columns`: any of TRIP_COLUMNS and COORDINATE_COLUMNS, in the order wished; TRIP_COLUMNS when None. Distances are
+    `columns`: any of TRIP_COLUMNS and COORDINATE_COLUMNS, in the order given; TRIP_COLUMNS when None. Distances are
     miles, amounts dollars, times naive local times to the second. Raises ScenarioError for an unknown column.
     """
     chosen = TRIP_COLUMNS if columns is None else tuple(columns)
@@ -106,7 +106,7 @@ def _pickup_seconds(rng: np.random.Generator, rows: int) -> Ints:
 
 
 def _attracted(rng: np.random.Generator, centres: Floats, shares: Floats, origin: Ints) -> Ints:
-    """Where trips from each origin go: 60 % by nearness (exponential, 3 km) and how busy, 40 % by how busy alone."""
+    """Drop-off zones: 60 % drawn by proximity (exponential, 3 km) and popularity, 40 % by popularity alone."""
     difference = (centres[:, None, :] - centres[None, :, :]) * np.array([KM_PER_LONGITUDE, KM_PER_LATITUDE])
     pull = np.sqrt(shares)[None, :] * np.exp(-np.hypot(difference[..., 0], difference[..., 1]) / 3.0)
     pull /= pull.sum(axis=1, keepdims=True)
@@ -185,7 +185,7 @@ def _rate_codes(rng: np.random.Generator, ways: _Ways, in_manhattan: tuple[Mask,
 
 
 def _fares(rng: np.random.Generator, ways: _Ways, rate_code: Ints) -> Floats:
-    """The meter: 3 dollars, and 0.70 for each fifth of a mile or, below 12 miles/h, each minute; flat to JFK."""
+    """The meter: 3 dollars, and 0.70 for each fifth of a mile or, in slow traffic, each minute; flat to JFK."""
     speed = ways.miles / ways.seconds * 3600
     slow = np.clip((14 - speed) / 14, 0.0, 1.0)
     units = 5 * ways.miles * (1 - slow) + ways.seconds / 60 * slow
@@ -208,7 +208,7 @@ def _tolls(rng: np.random.Generator, ways: _Ways) -> Floats:
 
 
 def _tips(rng: np.random.Generator, payment: Ints, before_tip: Floats) -> Floats:
-    """Cards: mostly one of the buttons of 20, 25 and 30 %, some a round sum, some nothing. Cash tips are not known."""
+    """Card tips: mostly a preset of 15 to 30 %, some a round sum, some nothing. Cash tips are not recorded."""
     rows = len(payment)
     button = rng.choice([0.20, 0.25, 0.30, 0.15], rows, p=[0.70, 0.17, 0.08, 0.05]) * before_tip
     round_sum = rng.choice([1.0, 2.0, 3.0, 5.0], rows, p=[0.35, 0.35, 0.2, 0.1])

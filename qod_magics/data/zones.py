@@ -75,7 +75,7 @@ class _Borough:
     start: tuple[float, float]
     end: tuple[float, float]
     half_width: float
-    share: float  #: of all pick-ups, of its zones that are not known
+    share: float  #: of all pick-ups, for its zones not in _KNOWN
 
 
 _BOROUGHS = {

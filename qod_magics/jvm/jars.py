@@ -1,6 +1,6 @@
 """The jars that Spark and the embedded broker need: versions in one place, resolved once, offline ever after.
 
-A set of jars is a directory of the user's cache, made under another name and renamed when it is whole: it is there
+A jar set is a directory in the user's cache, created under a temporary name and renamed when complete: it exists
 complete or not at all.
 """
 
@@ -23,7 +23,7 @@ from qod_magics.machine.cache import cache_dir, locked
 SPARK_VERSION = "4.3.0"
 SPARK_SUPPORTED = ("4.2", "4.4")
 SCALA_VERSION = "2.13"
-#: The newest published connector that was run on SPARK_VERSION, and what it needs beside what Spark has.
+#: The newest published connector tested on SPARK_VERSION, and its dependencies that Spark lacks.
 CONNECTOR_VERSION = "4.2.0"
 TOKEN_PROVIDER_VERSION = "4.0.0"
 CONNECTOR_CLIENTS_VERSION = "3.9.1"
@@ -40,9 +40,9 @@ _TOKEN_PROVIDER = f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA_VERS
 class JarSet:
     """Jars that are used together.
 
-    `choices` are lists of Maven coordinates (group:artifact:version): the first list of which everything is published
-    is taken. `only` keeps these artifact names of what was resolved; empty keeps all. `checksums` are SHA-256 by file
-    name: a jar with another one is refused, and one without is never taken from Maven's own store.
+    `choices` are lists of Maven coordinates (group:artifact:version): the first list that is fully published is used.
+    `only` restricts the resolved artifacts to these names; empty keeps all. `checksums` are SHA-256 by file name: a jar
+    with another one is refused, and one without is never taken from Maven's local repository.
     """
 
     name: str
@@ -57,13 +57,13 @@ class JarSet:
         return cache_dir() / "jars" / f"{self.name}-{digest}"
 
     def cached(self) -> list[Path] | None:
-        """The jars in the cache, sorted, or None while they were not resolved."""
+        """The jars in the cache, sorted, or None before they are resolved."""
         return sorted(self.directory.glob("*.jar")) or None
 
 
 def connector_set(spark_version: str | None = None) -> JarSet:
-    """Spark's Kafka connector for `spark_version` (default: the installed pyspark): its own release where the
-    repository has it, else the one that was run on it."""
+    """Spark's Kafka connector for `spark_version` (default: the installed pyspark): the release of the same
+    version where published, else the tested one."""
     spark = spark_version or installed_spark()
     tested = (
         f"{_CONNECTOR}:{CONNECTOR_VERSION}",
@@ -95,7 +95,7 @@ def broker_jars(*, progress: bool = True) -> list[Path]:
 
 
 def connector_advice(spark_version: str) -> str:
-    """How a Spark session that was started without the Kafka connector is started with it."""
+    """How to start a Spark session with the Kafka connector that it lacks."""
     jars = connector_set(spark_version)
     own, tested = jars.choices
     cached = jars.cached() or []
@@ -106,8 +106,8 @@ def connector_advice(spark_version: str) -> str:
 
 
 def resolve(jars: JarSet, *, progress: bool = True) -> list[Path]:
-    """The files of this set: from the cache, without any look at the network, else resolved and downloaded now with a
-    progress bar. Two processes that resolve at once do it once.
+    """The files of this set: from the cache, without network access, else resolved and downloaded with a progress bar.
+    Concurrent processes resolve it once.
 
     Raises:
         SetupError: an artifact is published nowhere, a repository can't be reached, or the cache can't be written.
@@ -126,7 +126,7 @@ def installed_spark() -> str:
     """The version of the installed pyspark, without importing it.
 
     Raises:
-        SetupError: there is none.
+        SetupError: it is not installed.
 
     """
     try:
@@ -162,7 +162,7 @@ def _first_published(
 
 
 def _remove_stale() -> None:
-    """What a killed process left half-done. The caller holds the lock: no one is at work on it."""
+    """Remove what a killed process left half-done. The caller holds the lock: nobody uses it."""
     for unfinished in (cache_dir() / "jars").glob(".*"):
         shutil.rmtree(unfinished, ignore_errors=True)
     for part in (cache_dir() / "maven").rglob(".part-*"):

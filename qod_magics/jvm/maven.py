@@ -1,6 +1,6 @@
-"""Resolving Maven coordinates with jgo, so that a download is there whole or not at all.
+"""Resolving Maven coordinates with jgo, with atomic downloads.
 
-jgo writes a download straight to its final name and only warns of a wrong checksum. Here a file is written beside it,
+jgo writes a download straight to its final name and only warns of a wrong checksum. Here a temporary file is written,
 checked against the published SHA-1, and renamed.
 """
 
@@ -46,15 +46,14 @@ def download(
     checksums: Mapping[str, str] = MappingProxyType({}),
     progress: bool = True,
 ) -> list[Path]:
-    """The jars of these coordinates (group:artifact:version) and of all that they need at run time.
+    """The jars of these coordinates (group:artifact:version) and of their runtime dependencies.
 
-    Of these, the artifacts named in `only`; an empty set means all. Files that Maven has on this machine already are
-    used where they are whole and have the SHA-256 that `checksums` gives for their name. `name` is what the progress
-    bar says.
+    `only` restricts them to these artifact names; an empty set means all. Intact files in Maven's local repository are
+    reused if their SHA-256 is the one that `checksums` has for their name. `name` labels the progress bar.
 
     Raises:
         NotPublished: a repository answered and none has the artifact.
-        SetupError: a repository can't be reached, or sent something broken or with another SHA-256.
+        SetupError: a repository can't be reached, or sent a broken file or one with another SHA-256.
 
     """
     with _Bar(name, progress) as bar:
@@ -75,12 +74,12 @@ def _download(
     try:
         inputs, others = context.resolver.resolve(asked)
     except (SetupError, requests.RequestException) as error:
-        raise _told(error, remote) from error
+        raise _download_error(error, remote) from error
     except Exception as error:
         if local:  # e.g. a POM cut short by another tool's interrupted download
             raise _Broken(str(error)) from error
         raise SetupError(f"Can't resolve {' + '.join(coordinates)}: {error}") from error
-    named = {(d.groupId, d.artifactId) for d in inputs}  # a coordinate that was named wins over one that comes along
+    named = {(d.groupId, d.artifactId) for d in inputs}  # a requested coordinate wins over a transitive one
     along = [d for d in others if (d.groupId, d.artifactId) not in named and d.scope in ("compile", "runtime")]
     needed = [d.artifact for d in [*inputs, *along] if d.type == "jar" and (not only or d.artifactId in only)]
     bar.total(len(needed))
@@ -89,7 +88,7 @@ def _download(
         try:
             file = artifact.resolve()
         except requests.RequestException as error:
-            raise _told(error, remote) from error
+            raise _download_error(error, remote) from error
         if not zipfile.is_zipfile(file):
             if local:
                 raise _Broken(str(file))
@@ -101,7 +100,7 @@ def _download(
 
 
 class _Broken(Exception):
-    """A file of Maven's own store is not whole, or may be another's."""
+    """A file in Maven's local repository is incomplete, or not the released one."""
 
 
 def _check(file: Path, released: str | None, *, is_local: bool) -> None:
@@ -136,7 +135,7 @@ class _Resolver(PythonResolver):
 
 
 def _fetch(url: str, target: Path, timeout_s: float, received: Callable[[int], None]) -> bool:
-    """Download `url` to `target`; False where it isn't there (404). Broken downloads are tried again."""
+    """Download `url` to `target`; False if it does not exist (404). Broken downloads are retried."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _fetch_once(url, target, timeout_s, received)
@@ -181,11 +180,11 @@ def _published_sha1(url: str, timeout_s: float) -> str | None:
     return words[0].lower() if words else None
 
 
-def _told(error: Exception, remote: dict[str, str]) -> SetupError:
+def _download_error(error: Exception, remote: dict[str, str]) -> SetupError:
     if isinstance(error, SetupError):
         return error
     return SetupError(
-        f"Can't download from the Maven repository ({', '.join(remote)}): {error}. Look at the network and at "
+        f"Can't download from the Maven repository ({', '.join(remote)}): {error}. Check the network and "
         "HTTPS_PROXY, or name a mirror in ~/.m2/settings.xml or QOD_MAVEN_REPOSITORY, then run "
         "`python -m qod_magics doctor --fetch`."
     )

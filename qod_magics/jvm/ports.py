@@ -1,4 +1,4 @@
-"""Ports for the servers that are started here, chosen before the server that will listen there has begun."""
+"""Ports for the servers started here, chosen before the server listens."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import socket
 from pathlib import Path
 
 HOST = "127.0.0.1"
-_FIRST = 15_000  #: below it are most services' own ports
-_EPHEMERAL = 32_768  #: where systems begin that do not tell; the registered range ends at 49151
+_FIRST = 15_000  #: most services' ports lie below
+_EPHEMERAL = 32_768  #: assumed where unknown: Linux's default; others begin at 49152
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 200
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on now, all different, in no order.
+    """Distinct ports of the loopback interface that nobody listens on now, in no order.
 
-    A JVM binds its port seconds after it was told it, and meanwhile the system must not give the port to somebody else:
-    so these lie below the range from which it takes those of outgoing connections and of listeners that do not care.
-    Where that range begins too low, they come from it.
+    A JVM binds its port seconds after learning it, and meanwhile the system must not assign the port to anybody else:
+    so these lie below the ephemeral range, which serves outgoing connections and listeners on port 0. Where that range
+    begins too low, they come from it.
 
     Raises:
         OSError: none is left.
 
     """
-    drawn = random.SystemRandom()  # what seeds the numbers of an experiment must not make its ports those of another
+    drawn = random.SystemRandom()  # equally seeded experiments must not draw the same ports
     beyond = _ephemeral()
     with contextlib.ExitStack() as stack:
         found: list[int] = []
@@ -41,7 +41,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _ephemeral() -> int:
-    """Where the range of ports begins that the system gives out itself."""
+    """The first port of the system's ephemeral range."""
     try:
         return int(_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):

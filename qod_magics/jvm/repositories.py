@@ -1,4 +1,4 @@
-"""Where Maven artifacts come from: whatever the user has configured for jgo or Maven, else Maven Central."""
+"""The Maven repositories: those configured by the user for jgo or Maven, else Maven Central."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ENVIRONMENT = re.compile(r"\$\{env\.([^}]+)\}")
 
 
 def remote_repositories() -> dict[str, str]:
-    """Name -> URL of the repositories to ask, in order.
+    """Name -> URL of the repositories to query, in order.
 
     `$QOD_MAVEN_REPOSITORY` alone where it is set; else the repositories of jgo's settings file before Maven Central,
     each replaced by its mirror where the user's Maven settings name one. Proxies and certificates are taken from the
@@ -28,7 +28,7 @@ def remote_repositories() -> dict[str, str]:
 
 
 def local_repository() -> Path:
-    """Maven's own store of downloads, read and never written here."""
+    """Maven's local repository, read and never written here."""
     from jgo.config import GlobalSettings
 
     return GlobalSettings.load().repo_cache

@@ -1,1 +1,1 @@
-"""Kafka: an embedded broker or the user's own, its topics, its offsets and what arrives there."""
+"""Kafka: an embedded or external cluster, its topics and offsets, input rates, the data injector."""

@@ -1,4 +1,4 @@
-"""Kafka for a session: the user's cluster, or a broker of its own."""
+"""Kafka for a session: the user's cluster or an embedded broker."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.external import ExternalKafka
 from qod_magics.kafka.topics import topic_partitions
 
-#: A Kafka cluster that can be reached answers within this.
+#: Timeout for the first answer of the user's cluster.
 ANSWER_S = 10.0
 
 
 def access(bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[int] | None = None) -> Kafka:
-    """The user's cluster, once it has answered, or a broker of our own, once it is up.
+    """Connect to the user's cluster, or start an embedded broker; return once it answers.
 
     Args:
-        bootstrap: `host:port` of the user's; None starts one.
-        options: of its clients, as librdkafka names them.
-        cpus: cores for the broker that is started, default all.
+        bootstrap: `host:port` of the user's cluster; None starts a broker.
+        options: client options in librdkafka's names.
+        cpus: cores for the embedded broker, default all.
 
     Raises:
-        SetupError, KafkaError: nothing is left behind then.
+        SetupError, KafkaError: nothing is left running.
 
     """
     if bootstrap is None:

@@ -26,32 +26,32 @@ from qod_magics.kafka.cluster import QUIET, Admin
 from qod_magics.kafka.properties import Retention, log4j_properties, server_properties
 from qod_magics.machine.child import Child
 
-_STARTS = 3  #: a port found free can be taken before the broker binds it
+_STARTS = 3  #: attempts: a free port can be taken before the broker binds it
 GARBAGE_COLLECTOR = "-XX:+UseSerialGC"
-#: What archives of its classes, and of those of the tool that formats its data directory, are called.
+#: Names of the class-data archives of the broker and of its storage format tool.
 ARCHIVE, FORMAT_ARCHIVE = "broker", "broker-format"
 FORMAT_HEAP, FORMAT_TIMEOUT_S = "128m", 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a broker is: `ok` when its process runs and it answers."""
+    """Health of a broker: `ok` when its process runs and it answers."""
 
     ok: bool
-    answer_s: float | None  #: how long it took to answer; None: it did not
-    problem: str = ""  #: one line, empty while it is well
+    answer_s: float | None  #: response time; None: no answer
+    problem: str = ""  #: one line, empty while healthy
 
 
 class EmbeddedBroker:
-    """A Kafka broker of our own. Make it, `start()` it, `stop()` it; or use it as a context manager.
+    """An embedded Kafka broker. Create it, `start()` it, `stop()` it; or use it as a context manager.
 
     Args:
-        cpus: cores to keep it on, default all.
+        cpus: cores to pin it to, default all.
         heap: the JVM's heap, as in `-Xmx`.
-        retention: how much it keeps of each partition.
-        full_jit: False compiles with C1 only: soon at its speed and light on small machines. True lets C2 in, which
-            wins on long runs on large ones.
-        archiving: leave archives of its classes, and of the formatting tool's, where there are none that fit.
+        retention: retention of each partition.
+        full_jit: False compiles with C1 only: short warm-up, light on small machines. True enables C2, faster in long
+            runs on large ones.
+        archiving: write class-data archives of the broker and the format tool where none fit.
 
     """
 
@@ -109,7 +109,7 @@ class EmbeddedBroker:
             **QUIET,
             "bootstrap.servers": self.bootstrap,
             "broker.address.family": "v4",
-            "reconnect.backoff.max.ms": 500,  # back soon after a restart
+            "reconnect.backoff.max.ms": 500,  # reconnect soon after a restart
             "socket.timeout.ms": 10_000,
         }
 
@@ -126,8 +126,8 @@ class EmbeddedBroker:
         """Format and run the broker on free ports and wait until it answers. Does nothing while it runs.
 
         Raises:
-            SetupError: there is no Java, or the jars can't be had.
-            KafkaError: it did not come up within `timeout_s` seconds; the message has the end of its log.
+            SetupError: there is no Java, or the jars can't be resolved.
+            KafkaError: it did not come up within `timeout_s` seconds; the message quotes its log.
 
         """
         if self._directory is not None:
@@ -154,7 +154,7 @@ class EmbeddedBroker:
                 raise
 
     def restart(self, timeout_s: float = 60.0) -> None:
-        """Run it anew on the same data and the same ports, whether it runs, was killed or crashed."""
+        """Restart it on the same data and ports, whether it runs, was killed or crashed."""
         if self._directory is None or self._child is None:
             self.start(timeout_s)
             return
@@ -180,7 +180,7 @@ class EmbeddedBroker:
             shutil.rmtree(directory, ignore_errors=True)
 
     def kill(self) -> None:
-        """Kill the broker at once (kill -9), leaving its data: what a crash does. For tests and demonstrations."""
+        """Kill the broker at once (kill -9), leaving its data, as a crash would. For tests and demonstrations."""
         if self._child is not None:
             self._child.kill()
 
@@ -196,11 +196,11 @@ class EmbeddedBroker:
         except KafkaException as error:
             return Health(False, None, f"it does not answer: {error.args[0].str()}")
         if not brokers:
-            return Health(False, None, "it answers, and knows of no broker")
+            return Health(False, None, "it answers, but lists no broker")
         return Health(True, time.monotonic() - asked)
 
     def log(self, lines: int = 40) -> str:
-        """The end of its log: warnings, errors and what it printed."""
+        """The end of its log: warnings, errors and console output."""
         child = self._child
         if child is None or self._directory is None:
             return ""
@@ -210,8 +210,8 @@ class EmbeddedBroker:
             logged = []
         return "\n".join([*logged, *child.tail(lines).splitlines()])
 
-    def _leads(self) -> bool:
-        """Whether all partitions have a leader: after a restart they get theirs a moment after the broker answers."""
+    def _has_leaders(self) -> bool:
+        """Whether all partitions have a leader: after a restart the broker answers before it leads them."""
         try:
             topics = self.admin().list_topics(timeout=1.0).topics
         except KafkaException:
@@ -256,7 +256,7 @@ class EmbeddedBroker:
         ]
 
     def _format(self, java: Java, jars: list[Path]) -> None:
-        """Kafka wants its data directory marked with a cluster id before the first run."""
+        """Format the data directory with a cluster id, as KRaft requires."""
         tool = [*self._java_command(java, jars, FORMAT_HEAP), "kafka.tools.StorageTool", "format"]
         child = self._supervise(FORMAT_ARCHIVE, [*tool, "-t", cluster_id(), "-c", self._properties_file])
         if child.wait(FORMAT_TIMEOUT_S) != 0:
@@ -267,7 +267,7 @@ class EmbeddedBroker:
         self._supervise(ARCHIVE, command, self.cpus)
 
     def _supervise(self, archive: str, command: list[str], cpus: set[int] | None = None) -> Child:
-        """Run it in this broker's directory, which passes from the child before to this one."""
+        """Run it as a child that takes over the broker's directory from the previous one."""
         assert self._directory is not None
         making = class_data.making(archive, command) if self.archiving else None
         if making is not None:
@@ -283,7 +283,7 @@ class EmbeddedBroker:
         assert self._child is not None
         deadline = time.monotonic() + timeout_s
         while True:
-            if _listens(self._port) and self.health(1.0).ok and self._leads():
+            if _listens(self._port) and self.health(1.0).ok and self._has_leaders():
                 return
             if not self._child.alive():
                 raise KafkaError(f"The embedded broker ended while starting: {_cause(self.log())}")
@@ -293,8 +293,7 @@ class EmbeddedBroker:
 
 
 def broker_archives() -> list[Path | None]:
-    """The archives of the broker's classes and of the formatting tool's, there or not; None: it can't be made. Raises
-    SetupError."""
+    """Class-data archives of the broker and the format tool, existing or not; None: impossible. Raises SetupError."""
     command = [str(find_java().path), GARBAGE_COLLECTOR, *_class_path(broker_jars())]
     return [class_data.archive_for(name, command) for name in (ARCHIVE, FORMAT_ARCHIVE)]
 
@@ -304,8 +303,8 @@ def _class_path(jars: list[Path]) -> list[str]:
 
 
 def cluster_id() -> str:
-    """A new id for a cluster: 22 letters of URL-safe base 64, never with a hyphen first, which Kafka's own tool takes
-    for an option."""
+    """A new cluster id: 22 characters of URL-safe base64, without a leading hyphen, which Kafka's tool would take for
+    an option."""
     while True:
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not made.startswith("-"):
@@ -313,14 +312,14 @@ def cluster_id() -> str:
 
 
 def _listens(port: int) -> bool:
-    """Whether someone accepts connections there; asked before librdkafka is, which backs off when refused."""
+    """Whether the port accepts connections; tested first, since librdkafka backs off when refused."""
     with socket.socket() as probe:
         probe.settimeout(0.5)
         return probe.connect_ex((HOST, port)) == 0
 
 
 def _cause(log: str) -> str:
-    """The line of a log that says most: the last one that names an exception or an error, else the last."""
+    """The most telling line of a log: the last one that names an exception or an error, else the last."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     telling = [line for line in lines if "Exception" in line or "ERROR" in line]
     return (telling or lines or ["its log is empty"])[-1]

@@ -1,4 +1,4 @@
-"""What the rest of the package asks of a Kafka cluster, embedded or the user's own."""
+"""The interface of a Kafka cluster, embedded or the user's own."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from confluent_kafka.admin import AdminClient
 
 from qod_magics.kafka.properties import Retention
 
-#: Lost connections and retries are told by what fails for them, not printed into the notebook by librdkafka's threads.
+#: Lost connections surface as failed calls; librdkafka's threads must not print them into the notebook.
 QUIET = {"log_level": 2}
-#: What the admin client still has to say goes here, and nowhere unless a handler is added.
+#: Remaining messages of the admin client, discarded unless a handler is added.
 LOG = logging.getLogger("qod_magics.kafka.client")
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
 
-#: Clients of the process that this one was forked from: to destroy one here would wait for threads that aren't here.
+#: Clients inherited over a fork, kept: destroying one would wait for threads that this process does not have.
 _INHERITED: list[AdminClient] = []
 
 
@@ -30,15 +30,15 @@ class Kafka(Protocol):
         ...
 
     def admin(self) -> AdminClient:
-        """A client for topics and offsets: one per process, made at the first call."""
+        """A client for topics and offsets: one per process, created at the first call."""
         ...
 
     def client_config(self) -> dict[str, Any]:
-        """Options for a `confluent_kafka` Producer or Consumer (librdkafka names): a copy to add to."""
+        """Options for a `confluent_kafka` Producer or Consumer (librdkafka names): a fresh copy."""
         ...
 
     def spark_options(self) -> dict[str, str]:
-        """Options for Spark's Kafka source and sink: Java's names with `kafka.` before, the bootstrap servers too."""
+        """Options for Spark's Kafka source and sink: Java's names prefixed with `kafka.`, bootstrap servers too."""
         ...
 
     @property
@@ -48,22 +48,22 @@ class Kafka(Protocol):
 
 
 class Admin:
-    """The one admin client of a process: a fork gets its own, for librdkafka's threads do not cross it."""
+    """The admin client of a process: a fork gets its own, since librdkafka's threads do not survive it."""
 
     def __init__(self) -> None:
-        self._of: int | None = None
+        self._owner: int | None = None
         self._client: AdminClient | None = None
 
     def get(self, config: dict[str, Any]) -> AdminClient:
-        """The client, made with `config` at the first call."""
-        if self._client is not None and self._of != os.getpid():
+        """The client, created with `config` at the first call."""
+        if self._client is not None and self._owner != os.getpid():
             _INHERITED.append(self._client)
             self._client = None
         if self._client is None:
             self._client = AdminClient(dict(config), logger=LOG)
-            self._of = os.getpid()
+            self._owner = os.getpid()
         return self._client
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Drop the client."""
         self._client = None

@@ -1,4 +1,4 @@
-"""The user's own Kafka cluster, with whatever options it takes to reach it."""
+"""The user's own Kafka cluster, reached with the user's client options."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from qod_magics.kafka.properties import Retention
 
 
 class ExternalKafka:
-    """A cluster that someone else runs.
+    """A cluster that this package does not run.
 
     Args:
         bootstrap: `host:port[,host:port ...]`.
-        options: how to reach it, in librdkafka's names (`security.protocol`, `sasl.username`, `ssl.ca.location` ...) or
-            in Java's with `kafka.` before (these go to Spark only). See `qod_magics.kafka.options` for what is
-            translated.
+        options: client options, in librdkafka's names (`security.protocol`, `sasl.username`, `ssl.ca.location` ...) or
+            in Java's prefixed with `kafka.` (for Spark only). `qod_magics.kafka.options` lists the translation.
 
     Raises:
-        KafkaError: `bootstrap` is not of that form, or an option can't be had in Spark; the message names it.
+        KafkaError: `bootstrap` is not of that form, or Spark does not support an option; the message names it.
 
     """
 
@@ -65,7 +64,7 @@ class ExternalKafka:
         return Retention(bytes=1 << 30, seconds=24 * 3600)
 
     def close(self) -> None:
-        """Let go of the connection; the cluster itself is not touched."""
+        """Close the connection; the cluster itself is not touched."""
         self._admin.close()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Rates of arrival from end offsets seen at different times: pure, no clock."""
+"""Input rates from end offsets sampled over time. Pure: no clock."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class _Samples:
     offsets: list[int] = field(default_factory=list)
 
     def add(self, time: float, offset: int) -> None:
-        if self.offsets and offset < self.offsets[-1]:  # the topic was made anew: what was before is of another one
+        if self.offsets and offset < self.offsets[-1]:  # the topic was recreated: older samples are void
             self.times.clear()
             self.offsets.clear()
         self.times.append(time)
         self.offsets.append(offset)
 
     def forget(self, before: float) -> None:
-        """Drop what is older, but for the last sample that is: times just after `before` are interpolated from it."""
+        """Drop older samples except the last of them: times just after `before` are interpolated from it."""
         keep = bisect_right(self.times, before) - 1
         if keep > 0:
             del self.times[:keep]
@@ -41,11 +41,10 @@ class _Samples:
 
 
 class OffsetHistory:
-    """The end offsets of topics over the last `window_s` seconds, as far as they were asked.
+    """End offsets of topics, sampled over the last `window_s` seconds.
 
-    Times are of one monotonic clock, in seconds, given by the caller. A broker that was away leaves a hole in the
-    samples, and the offsets in it are taken to have grown evenly. A partition whose offset falls (its topic was deleted
-    and made anew) starts anew.
+    Times are of one monotonic clock, in seconds, given by the caller. Gaps in the samples (an unreachable broker) are
+    interpolated linearly. A partition whose end offset falls (its topic was deleted and recreated) starts over.
     """
 
     def __init__(self, window_s: float = 120.0) -> None:
@@ -64,11 +63,11 @@ class OffsetHistory:
         return self._newest
 
     def record(self, time: float, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Add what `end_offsets` answered at `time`. Topics may be missing from it; one that is unseen for the length
-        of the window is forgotten.
+        """Add the answer of `end_offsets` at `time`. Topics may be missing; one not sampled for a whole window is
+        dropped.
 
         Raises:
-            ValueError: `time` is before that of the last record.
+            ValueError: `time` is before the last record.
 
         """
         if self._newest is not None and time < self._newest:
@@ -84,22 +83,22 @@ class OffsetHistory:
         self._forget(time - self.window_s)
 
     def forget(self, topic: str) -> None:
-        """Know nothing of a topic any more: it is made anew."""
+        """Drop the samples of a topic that is being recreated."""
         self._topics.pop(topic, None)
 
     def topics(self) -> list[str]:
-        """The topics that were seen in the window, sorted."""
+        """The topics sampled in the window, sorted."""
         return sorted(self._topics)
 
     def at(self, topic: str, time: float) -> dict[int, float]:
-        """Partition -> end offset at `time`: linear between two samples, the last one after it. Partitions of which
-        nothing was known at that time, or that fell out of the window, are missing."""
+        """Partition -> end offset at `time`: interpolated between samples, constant after the last. Partitions first
+        sampled later, or dropped from the window, are missing."""
         found = {partition: samples.at(time) for partition, samples in self._topics.get(topic, {}).items()}
         return {partition: offset for partition, offset in found.items() if offset is not None}
 
     def rows(self, topic: str, start: float, end: float) -> float:
-        """How many rows arrived from `start` to `end`, over the partitions of which both are known or that appeared
-        between; rows from before the first sample of a partition does not count."""
+        """Rows that arrived from `start` to `end`, over the partitions sampled by `end`; rows from before the first
+        sample of a partition do not count."""
         arrived = 0.0
         for samples in self._topics.get(topic, {}).values():
             high = samples.at(end)
@@ -109,8 +108,8 @@ class OffsetHistory:
         return arrived
 
     def rate(self, topic: str, over_s: float = 5.0) -> float | None:
-        """Rows/s arriving in the topic over the last `over_s` seconds before its newest sample, or over what is known
-        if that is less. None before there are two samples of it.
+        """Input rate of the topic, rows/s, over the last `over_s` seconds before its newest sample, or over its whole
+        history if shorter. None before it has two samples.
 
         Raises:
             ValueError: `over_s` is not above 0.

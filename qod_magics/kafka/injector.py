@@ -1,4 +1,4 @@
-"""The data injector, seen from the notebook: a process of its own that sends a scenario, and dies with its parent."""
+"""The data injector, seen from the notebook: a separate process that sends a scenario and dies with its parent."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.machine.child import Child
 
-#: A scenario, its JSON form, or the path of a file with that.
+#: A scenario, its JSON form, or the path of a JSON file.
 ScenarioForm = Scenario | Mapping[str, Any] | str | PathLike[str]
 
-#: Client settings as JSON, for the process that sends: an environment, unlike arguments, is not shown to other users.
+#: Client settings as JSON for the injector: other users see a process's arguments, but not its environment.
 CONFIG_VARIABLE = "QOD_INJECTOR_CLIENT_CONFIG"
-#: Exit codes of that process: all rows acknowledged, or stopped by a signal; some rows failed or were never sent.
+#: Exit codes of the injector: all rows acknowledged, or stopped by a signal; some rows failed or were never sent.
 COMPLETE, INCOMPLETE = 0, 3
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 _LOOK_S = 0.05
-_END_S = 30.0  #: it waits for acknowledgements for some seconds, and a busy machine makes more of them
+_END_S = 30.0  #: covers its wait for acknowledgements, on a busy machine too
 
 
 class Injector:
-    """Sends a scenario to Kafka from a process of its own: an open loop, which the notebook's load does not slow.
+    """Sends a scenario to Kafka from a separate process: open-loop, not slowed by the notebook's load.
 
-    Missing topics are created. Make it, `start()` it, `stop()` it; or use it as a context manager.
+    Creates missing topics. Create it, `start()` it, `stop()` it; or use it as a context manager.
 
     Args:
         scenario: what to send, or the path of a JSON file with it.
         kafka_bootstrap: `host:port` of the broker.
-        client_config: settings of the producer (librdkafka's names), texts and numbers.
+        client_config: settings of the producer (librdkafka's names), strings and numbers.
         record: the file for the JSON lines that `qod_magics.kafka.sender.Record` describes; None: a temporary one.
         speed: scenario seconds per second.
-        cpus: cores to keep it on, default all.
+        cpus: cores to pin it to, default all.
 
     Raises:
         ScenarioError: the scenario can't be read.
@@ -75,7 +75,7 @@ class Injector:
         record: str | PathLike[str] | None = None,
         cpus: set[int] | None = None,
     ) -> Injector:
-        """One that sends to this cluster, not started yet. Raises ScenarioError: the scenario can't be read."""
+        """An injector into this cluster, not started yet. Raises ScenarioError: the scenario can't be read."""
         made = Scenario.from_json(scenario) if isinstance(scenario, Mapping) else scenario
         return cls(
             made if isinstance(made, Scenario) else Path(made),
@@ -96,7 +96,7 @@ class Injector:
         return self._child.pid if self._child is not None and self._child.alive() else None
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Start the process and wait until its first row is due: its data is made, and the broker has answered.
+        """Start the process and wait until its data is ready, the broker has answered and the first row is due.
 
         Raises:
             KafkaError: it is already started, or ended at once; the message says why.
@@ -120,7 +120,7 @@ class Injector:
             raise
 
     def position(self) -> float:
-        """Where in the scenario it is: scenario seconds since the start; 0 before. Stands still at the end."""
+        """Position in the scenario: scenario seconds since the start; 0 before it, constant after the end."""
         lines = self._lines if self._directory is None else self._read()
         if lines.ended_s is not None:
             return min(lines.ended_s, self.scenario.duration_s)
@@ -129,7 +129,7 @@ class Injector:
         return min((time.monotonic() - lines.started_s) * self.speed, self.scenario.duration_s)
 
     def phase(self) -> str | None:
-        """The name of the scenario's phase that it is in."""
+        """The name of the scenario's current phase."""
         return self.scenario.phase(self.position())
 
     def counts(self) -> dict[str, dict[str, Any]]:
@@ -137,7 +137,7 @@ class Injector:
         return dict((self._lines if self._directory is None else self._read()).counts)
 
     def notes(self) -> tuple[str, ...]:
-        """What the injector had to say so far: late or failed rows, a lost connection."""
+        """Messages of the injector so far: late or failed rows, a lost connection."""
         return tuple((self._lines if self._directory is None else self._read()).notes)
 
     def alive(self) -> bool:
@@ -163,7 +163,7 @@ class Injector:
         return counts
 
     def stop(self) -> dict[str, dict[str, Any]]:
-        """Send no more and end the process; the final counts. Does nothing when it has ended before."""
+        """Stop sending and end the process; returns the final counts. Does nothing if it has ended."""
         if self._child is not None:
             self._child.end(_END_S)
             self._read()
@@ -183,9 +183,9 @@ class Injector:
         try:
             config = json.dumps(self._config)
         except TypeError as problem:
-            raise KafkaError(f"client_config can't go to another process ({problem}): give texts and numbers") from None
+            raise KafkaError(f"client_config can't be serialized ({problem}): give strings and numbers") from None
         self._lines = _Lines(self._record_path or directory / "record.jsonl")
-        self._lines.path.unlink(missing_ok=True)  # that of an earlier run would read as a start
+        self._lines.path.unlink(missing_ok=True)  # an earlier run's record would look like a start
         self._child = Child(
             [
                 *(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(_PACKAGES)!r}); {_RUN}"),
@@ -207,7 +207,7 @@ class Injector:
 
     def _last_words(self) -> str:
         said = self._child.tail(1) if self._child is not None else ""
-        return said.strip() or "it said nothing"
+        return said.strip() or "it printed nothing"
 
     def _close(self) -> None:
         child, directory = self._child, self._directory
@@ -222,7 +222,7 @@ _RUN = "from qod_magics.commands.inject import main; sys.exit(main(sys.argv[1:])
 
 
 class _Lines:
-    """What was read from the record so far."""
+    """The record as read so far."""
 
     def __init__(self, path: Path = Path()) -> None:
         self.path = path
@@ -233,7 +233,7 @@ class _Lines:
         self._offset = 0
 
     def read(self) -> None:
-        """Take in the whole lines that are new."""
+        """Read the complete new lines."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)

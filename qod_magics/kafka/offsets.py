@@ -1,4 +1,4 @@
-"""Where the partitions of a topic begin and end, asked of the broker."""
+"""Beginning and end offsets of a topic's partitions, from the broker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from qod_magics.kafka.topics import readable_partitions, said, topic_partitions,
 #: Topic -> partition -> offset.
 Offsets = dict[str, dict[int, int]]
 Asked = dict[TopicPartition, OffsetSpec]
-#: Topic -> why it has no answer.
+#: Topic -> why its offsets are missing.
 Problems = dict[str, str]
 
-_PASSING = (
+_TRANSIENT = (
     ClientError.NOT_LEADER_FOR_PARTITION,
     ClientError.LEADER_NOT_AVAILABLE,
     ClientError.UNKNOWN_TOPIC_OR_PART,
@@ -28,7 +28,7 @@ _PASSING = (
     ClientError.FENCED_LEADER_EPOCH,
 )
 
-_SILENT = (
+_NO_ANSWER = (
     ClientError._TIMED_OUT,
     ClientError._TRANSPORT,
     ClientError._ALL_BROKERS_DOWN,
@@ -38,7 +38,7 @@ _SILENT = (
 
 
 def end_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = 2.0) -> Offsets:
-    """The offset that the next row of each partition will get, for all partitions of these topics, in one request.
+    """The end offsets (of the next row) of all partitions of these topics, in one request.
 
     Raises:
         KafkaError: a topic isn't there, or the broker does not answer within `timeout_s` seconds.
@@ -48,7 +48,7 @@ def end_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = 2.0) 
 
 
 def known_end_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = 2.0) -> tuple[Offsets, Problems]:
-    """The same for those of the topics that have an answer; for each of the others, why it has none.
+    """The end offsets of these topics; and for each topic whose offsets are missing, why.
 
     Raises:
         KafkaError: the broker does not answer at all within `timeout_s` seconds.
@@ -59,7 +59,7 @@ def known_end_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float =
 
 
 def beginning_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = 2.0) -> Offsets:
-    """The offset of the oldest row that each partition still has; its end offset where it has none.
+    """The offset of the oldest retained row of each partition; its end offset if it is empty.
 
     Raises:
         KafkaError: as `end_offsets`.
@@ -71,7 +71,7 @@ def beginning_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float =
 def _offsets(
     kafka: Kafka, topics: Iterable[str], spec: OffsetSpec, timeout_s: float, problems: Problems | None = None
 ) -> Offsets:
-    """With `problems`, topics without an answer go there instead of raising."""
+    """With `problems`, topics whose offsets are missing go there instead of raising."""
     names = sorted(set(topics))
     if not names:
         return {}
@@ -93,30 +93,30 @@ def _offsets(
 
 
 def _ask(kafka: Kafka, asked: Asked, found: Offsets, deadline: float, problems: Problems | None) -> Asked:
-    """Put the answers into `found`; what must be asked again: a partition that was just made or has just moved answers
-    for a moment that it has no leader, or not yet that one."""
+    """Put the answers into `found`; returns the requests to retry: a partition just created or moved has no leader, or
+    a stale one, for a moment."""
     left_s = max(0.1, deadline - time.monotonic())
     again: Asked = {}
     for partition, answer in kafka.admin().list_offsets(asked, request_timeout=left_s).items():
         try:
             found[partition.topic][partition.partition] = answer.result(left_s + 1.0).offset
         except (KafkaException, TimeoutError) as error:
-            if time.monotonic() < deadline and _passes(error):
+            if time.monotonic() < deadline and _is_transient(error):
                 again[partition] = asked[partition]
                 continue
             why = said(error) if isinstance(error, KafkaException) else "no answer"
             where = f"{partition.topic}-{partition.partition}"
-            if problems is None or _is_silence(error):
-                text = f"Kafka did not tell the offsets of {where} in time: {why}. Is it overloaded?"
+            if problems is None or _no_answer(error):
+                text = f"Kafka did not return the offsets of {where} in time: {why}. Is it overloaded?"
                 raise KafkaError(text) from error
             problems[partition.topic] = f"no offsets of partition {partition.partition}: {why}"
     return again
 
 
-def _is_silence(error: Exception) -> bool:
-    """Whether it is the broker that does not answer, not one topic that has no answer."""
-    return not isinstance(error, KafkaException) or error.args[0].code() in _SILENT
+def _no_answer(error: Exception) -> bool:
+    """Whether the broker does not answer at all, rather than for one topic."""
+    return not isinstance(error, KafkaException) or error.args[0].code() in _NO_ANSWER
 
 
-def _passes(error: Exception) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
+def _is_transient(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _TRANSIENT

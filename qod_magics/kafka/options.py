@@ -1,7 +1,7 @@
-"""Client options in two tongues: librdkafka's (confluent_kafka) and Java's (Spark), where they differ.
+"""Kafka client options: librdkafka's names (confluent_kafka) translated to Java's (Spark).
 
-A user writes librdkafka's names once; Spark's are made from them. An option with `kafka.` before it is Java's own and
-goes to Spark alone. What is made for Spark:
+The user writes librdkafka's names once; Spark's are derived from them. An option prefixed with `kafka.` has a Java name
+and goes to Spark only. The translation for Spark:
 
     security.protocol, ssl.key.password, ssl.keystore.password,
     client.id, client.dns.lookup, client.rack                  the same
@@ -11,15 +11,15 @@ goes to Spark alone. What is made for Spark:
                                                                sasl.jaas.config, sasl.oauthbearer.token.endpoint.url,
                                                                sasl.login.callback.handler.class
     sasl.kerberos.service.name, .principal, .keytab            sasl.kerberos.service.name, sasl.jaas.config
-    ssl.ca.location, ssl.ca.pem                                ssl.truststore.type=PEM with its place or its text
+    ssl.ca.location, ssl.ca.pem                                ssl.truststore.type=PEM with its path or its text
     ssl.certificate.location + ssl.key.location, or .pem       ssl.keystore.type=PEM with their texts
     ssl.keystore.location                                      the same, ssl.keystore.type=PKCS12
     ssl.endpoint.identification.algorithm                      the same; "none" becomes ""
 
-Any other option tunes librdkafka (time-outs, buffers) and stays with it; for Spark, write Java's name with `kafka.`.
-Files are read where the notebook runs, but for ssl.ca.location and ssl.keystore.location: each task manager reads
-them for itself. Java wants the OAuth token URL allowed by the system property
-`org.apache.kafka.sasl.oauthbearer.allowed.urls` of each task manager.
+Any other option tunes librdkafka (timeouts, buffers) and is not translated; for Spark, give Java's name with `kafka.`.
+Files are read on the notebook's machine, except ssl.ca.location and ssl.keystore.location, which each task manager
+reads. Java accepts an OAuth token URL only if the system property `org.apache.kafka.sasl.oauthbearer.allowed.urls` of
+each task manager lists it.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What confluent_kafka gets: all but Java's own options."""
+    """Options for confluent_kafka: all but those prefixed with `kafka.`."""
     return {name: value for name, value in options.items() if not name.startswith(_PREFIX)}
 
 
 def spark_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """What Spark's Kafka source and sink get: the translated options, then Java's own on top, all with `kafka.` before.
+    """Options for Spark's Kafka source and sink, prefixed with `kafka.`: the translated ones, overridden by Java's own.
 
     Raises:
         KafkaError: an option has no counterpart in Java, or a file that it names can't be read.
@@ -64,7 +64,7 @@ def spark_options(options: Mapping[str, Any]) -> dict[str, str]:
     """
     if not _is_true(options.get("enable.ssl.certificate.verification", True)):
         raise KafkaError(
-            "enable.ssl.certificate.verification=false can't be had in Spark: give the certificate as ssl.ca.location."
+            "Spark does not support enable.ssl.certificate.verification=false: give the certificate as ssl.ca.location."
         )
     java = {name: str(options[name]) for name in _SAME if name in options}
     java |= _sasl(options) | _truststore(options) | _keystore(options)

@@ -1,4 +1,4 @@
-"""The configuration of the embedded broker: pure text, from a few numbers."""
+"""The embedded broker's configuration files, as text. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from qod_magics.jvm.ports import HOST
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much the broker keeps of each partition: whatever of the two is reached first ends a segment's life.
+    """Retention per partition: a segment is deleted at the limit reached first, size or age.
 
-    Kafka drops whole segments, the one being written never: a partition takes up to `bytes + segment_bytes` on disk.
+    Kafka deletes whole segments, never the active one: a partition takes up to `bytes + segment_bytes` on disk.
     """
 
     bytes: int = 512 << 20
@@ -21,7 +21,7 @@ class Retention:
 
     @property
     def roll_ms(self) -> int:
-        """After how many ms a segment is closed although it is not full, so that it can grow old."""
+        """Milliseconds after which a segment is rolled although not full, so that it can expire."""
         return max(10_000, self.seconds * 1000 // 4)
 
 
@@ -37,7 +37,7 @@ def server_properties(port: int, controller_port: int, data: Path, retention: Re
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": data.as_posix(),
-        # One partition unless asked for more; no topic by a typo.
+        # One partition by default; no topic created by a typo.
         "num.partitions": 1,
         "auto.create.topics.enable": "false",
         # A single node.
@@ -55,12 +55,12 @@ def server_properties(port: int, controller_port: int, data: Path, retention: Re
         "num.network.threads": 2,
         "num.io.threads": 2,
         "num.recovery.threads.per.data.dir": 1,
-        # After a kill the new process is let in when the session of the old one has run out.
+        # After a kill the new process can register once the old one's session has timed out.
         "broker.heartbeat.interval.ms": 1000,
         "broker.session.timeout.ms": 4000,
         "background.threads": 2,
         "log.cleaner.dedupe.buffer.size": 8 << 20,
-        # Bounded data, dropped soon after its time.
+        # Bounded data, deleted soon after it expires.
         "log.retention.bytes": retention.bytes,
         "log.retention.ms": retention.seconds * 1000,
         "log.segment.bytes": retention.segment_bytes,

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from math import floor, isfinite
 
-#: what the rounding of floats may take from a count before it is one row short
+#: float rounding error, in rows, that must not make a count one row short
 ROUNDING = 1e-6
 
 
@@ -21,7 +21,7 @@ class PiecewiseLinear:
     first it is the first rate, after the last the last one. Two points at the same second are a jump: from that
     second on the later one holds.
 
-    Raises ValueError when the points are none, out of order, negative or not finite, or three at one second.
+    Raises ValueError when there are no points, or they are out of order, negative, not finite, or three at one second.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -62,7 +62,7 @@ class PiecewiseLinear:
         return r0 + (r1 - r0) * ((t - t0) / (t1 - t0))
 
     def rows(self, t0: float, t1: float) -> float:
-        """The integral of the rate from second `t0` to second `t1`: rows, also fractions of one.
+        """The integral of the rate from second `t0` to second `t1`: rows, fractional.
 
         Negative when `t1` lies before `t0`.
         """
@@ -73,7 +73,7 @@ class PiecewiseLinear:
         return floor(self.rows(0.0, t) + ROUNDING) if t > 0 else 0
 
     def peak(self, t0: float, t1: float) -> float:
-        """The highest rate within seconds `t0` to `t1`, both included; before a jump at `t0` is not."""
+        """The highest rate within seconds `t0` to `t1`, inclusive; the rate before a jump at `t0` does not count."""
         inside = (rate for second, rate in self.points if t0 < second <= t1)
         return max(self.rate(t0), self.rate(t1), *inside)
 

@@ -11,14 +11,14 @@
      "events": [{"at_s": 120, "add_task_manager": "tm2"},
                 {"at_s": 60, "start_application": "knn"}]}
 
-- `seed`: of everything random; 0 unless given. `duration_s`: when the sending ends. Seconds count from the start.
-- `phases`: names for stretches of time, each up to the next one; none unless given.
-- `topics`: at least one. `partitions`: 1 unless given. `data`: {"generator": "taxi-trips"}, {"generator": "points"},
-  {"parquet": "PATH"} or {"jsonl": "PATH"}; their options are in `qod_magics.data.spec`. `key`: the column whose text
-  is the record's key, and so chooses its partition; null (unless given): no key, partitions take turns.
+- `seed`: for everything random; default 0. `duration_s`: when sending ends. Seconds count from the start.
+- `phases`: named intervals, each up to the next one; default none.
+- `topics`: at least one. `partitions`: default 1. `data`: {"generator": "taxi-trips"}, {"generator": "points"},
+  {"parquet": "PATH"} or {"jsonl": "PATH"}; their options are in `qod_magics.data.spec`. `key`: the column whose
+  text is the record key, which determines the partition; null (default): no key, partitions in round robin.
   `rate`: rows/s, piecewise linear through [second, rate]; two points at one second are a jump; a number is constant.
-- `events`: what else happens, for whoever plays the scenario; the injector leaves them alone. One of
-  `add_task_manager`, `remove_task_manager`, `start_application`, `stop_application` and the name of the thing.
+- `events`: actions for the code that runs the scenario; the injector ignores them. One of `add_task_manager`,
+  `remove_task_manager`, `start_application`, `stop_application`, with the name of its target.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A named stretch of a scenario, up to the next one."""
+    """A named interval of a scenario, up to the next phase."""
 
     name: str
     from_s: float
@@ -67,12 +67,12 @@ class ScenarioEvent:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What is sent to one topic."""
+    """The rows sent to one topic."""
 
     topic: str
     partitions: int
     data: Data
-    key: str | None  #: column whose text is the record's key
+    key: str | None  #: column whose text is the record key
     rate: PiecewiseLinear  #: rows/s over seconds since the start
 
     def to_json(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All that is sent and all that happens. The class checks nothing: `from_json` and `read` do."""
+    """Feeds and events of a run. Validated by `from_json` and `read`, not by the class."""
 
     seed: int
     duration_s: float

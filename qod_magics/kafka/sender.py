@@ -1,8 +1,8 @@
-"""Sending a scenario: an open loop over a Kafka producer. Runs in the injector's own process.
+"""Sending a scenario: an open-loop Kafka producer. Runs in the injector's own process.
 
-The scenario alone says how many rows are due at an instant. They are sent then, whatever the broker or the readers do.
-When the producer's own queue is full, or the process gets too little CPU, rows are late: they stay due, are counted,
-and are sent as soon as there is room. No row is ever skipped, and each sent one is reported as acknowledged or failed.
+The scenario alone determines when rows are due; they are sent then, whatever the broker or the consumers do. When the
+producer's queue is full, or the process gets too little CPU, rows are late: they stay due, are counted, and are sent as
+soon as there is room. No row is ever skipped, and each sent one is reported as acknowledged or failed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from qod_magics.kafka.topics import said
 TICK_S = 0.01
 REPORT_S = 1.0
 CHUNK_ROWS = 500
-STOP_DRAIN_S = 5.0  #: how long acknowledgements are waited for after a stop
-LATE_S = 1.0  #: a topic that is further behind than this is worth a note
+STOP_DRAIN_S = 5.0  #: timeout for acknowledgements after a stop
+LATE_S = 1.0  #: a topic further behind than this gets a note
 
 PRODUCER_DEFAULTS: Mapping[str, Any] = {
     "acks": "all",
-    "enable.idempotence": True,  # a retry never doubles a row: acknowledged rows are rows in the topic
+    "enable.idempotence": True,  # retries never duplicate a row: acknowledged rows = rows in the topic
     "linger.ms": 5,
     "batch.size": 262_144,
     "queue.buffering.max.messages": 200_000,
@@ -43,12 +43,12 @@ PRODUCER_DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Rows of one topic since the start. Once all is over, `acknowledged + errors = sent`."""
+    """Rows of one topic since the start. At the end, `acknowledged + errors = sent`."""
 
     scheduled: int  #: due by now
     sent: int  #: handed to the producer
-    acknowledged: int  #: in the topic, says the broker
-    errors: int  #: given up by the producer; those that were on their way when the broker died may be in the topic
+    acknowledged: int  #: confirmed by the broker
+    errors: int  #: delivery failed; rows in flight when the broker died may still be in the topic
 
     @property
     def late(self) -> int:
@@ -67,7 +67,7 @@ class Totals:
 
 
 class Lane:
-    """The sending of one topic: its rows, and the counts so far."""
+    """The send state of one topic: its rows, and the counts so far."""
 
     def __init__(self, feed: Feed, rows: EncodedRows) -> None:
         self.feed = feed
@@ -80,9 +80,9 @@ class Lane:
         return Totals(self.scheduled, self.sent, self.acknowledged, self.errors)
 
     def send(self, producer: Producer, epoch_ms: int) -> int:
-        """Hand over up to CHUNK_ROWS of the rows that are due; how many there was room for.
+        """Hand up to CHUNK_ROWS due rows to the producer; returns how many its queue took.
 
-        Rows without a key take partitions in turn: row n goes to partition n % partitions.
+        Rows without a key go round robin: row n to partition n % partitions.
         """
         count = min(self.scheduled - self.sent, CHUNK_ROWS)
         feed, key, first = self.feed, self.rows.key, self.sent
@@ -111,9 +111,9 @@ class Record:
 
     start   scenario seconds per second (`speed`), `monotonic_s` of the start
     counts  once a second and topic: `position_s`, `topic`, `scheduled`, `sent`, `acknowledged`, `errors`, `late`, all
-            since the start; `rate`, rows/s sent since the last such line, where that is not just before
-    note    `text`: what a user should know
-    end     `position_s`, `complete` (all that was due was sent and acknowledged)
+            since the start; `rate`, rows/s sent since the previous such line, unless that is too recent
+    note    `text`: a message for the user
+    end     `position_s`, `complete` (every due row was sent and acknowledged)
     """
 
     def __init__(self, file: IO[str] | None, tell: Callable[[str], None] = lambda text: None) -> None:
@@ -128,7 +128,7 @@ class Record:
             self._file.flush()
 
     def note(self, text: str) -> None:
-        """Add a line for the user, and tell it at once."""
+        """Add a message for the user, and show it at once."""
         self.write("note", text=text)
         self._tell(text)
 
@@ -137,15 +137,15 @@ class Sender:
     """Sends a scenario once. `run` returns when it is over, or soon after `stop`.
 
     Args:
-        scenario: what to send; its topics are there.
+        scenario: what to send; its topics must exist.
         config: settings of the producer, over PRODUCER_DEFAULTS; `bootstrap.servers` is one of them.
-        record: where to write what happens.
+        record: takes the lines of the run.
         speed: scenario seconds per second.
         drain_s: how long to wait, after the end, for late rows and acknowledgements, seconds.
 
     Raises:
         ScenarioError: the data can't be made or read.
-        KafkaError: the settings are refused, or (in `run`) the producer can't go on.
+        KafkaError: the settings are refused, or (in `run`) the producer fails.
 
     """
 
@@ -165,7 +165,7 @@ class Sender:
         self._last_error = ""
 
     def stop(self) -> None:
-        """Send no more; safe in a signal handler. What was sent may still be acknowledged."""
+        """Stop sending; safe in a signal handler. Rows already sent may still be acknowledged."""
         self._stopped = True
 
     def totals(self) -> dict[str, Totals]:
@@ -173,7 +173,7 @@ class Sender:
         return {lane.feed.topic: lane.totals() for lane in self.lanes}
 
     def run(self) -> dict[str, Totals]:
-        """Send everything when it is due; the final counts by topic."""
+        """Send each row when it is due; returns the final counts by topic."""
         start = time.monotonic()
         self._record.write("start", monotonic_s=start, speed=self._speed, duration_s=self._scenario.duration_s)
         reporter = _Reporter(self, start)
@@ -187,7 +187,7 @@ class Sender:
         complete = all(one.acknowledged == one.scheduled for one in totals.values()) and not self._stopped
         self._record.write("end", position_s=reporter.position(time.monotonic()), complete=complete)
         if broken is not None:
-            raise KafkaError(f"The producer can't go on: {said(broken)}. Start the injector again")
+            raise KafkaError(f"The producer failed: {said(broken)}. Start the injector again")
         return totals
 
     def _send_all(self, start: float, reporter: _Reporter) -> None:
@@ -209,7 +209,7 @@ class Sender:
             time.sleep(max(0.0, tick - time.monotonic()))
 
     def _send_due(self, start: float) -> None:
-        """Hand over what is due, the topics in turn, until nothing is or nothing more fits."""
+        """Hand due rows to the producer, topics in turn, until none is left or its queue is full."""
         deadline = time.monotonic() + 10 * TICK_S
         waiting = [lane for lane in self.lanes if lane.sent < lane.scheduled]
         while waiting:
@@ -222,7 +222,7 @@ class Sender:
         self._producer.poll(0)
 
     def _finish(self, reporter: _Reporter) -> None:
-        """Wait for acknowledgements; what is not acknowledged in time is failed, so that the books close."""
+        """Wait for acknowledgements; rows not acknowledged in time count as failed, so that totals add up."""
         if self._stopped:
             for lane in self.lanes:
                 lane.scheduled = lane.sent
@@ -246,7 +246,7 @@ class Sender:
             self._producer.flush(0.2)
 
     def note_lateness(self, lane: Lane, position: float) -> None:
-        """Say once when a topic falls behind by a second's worth of rows, and once when it has caught up."""
+        """Note once when a topic falls behind by a second's worth of rows, and once when it has caught up."""
         late, topic = lane.totals().late, lane.feed.topic
         end = min(position, self._scenario.duration_s)
         a_second = lane.feed.rate.rows(max(0.0, end - LATE_S * self._speed), end)
@@ -258,7 +258,7 @@ class Sender:
             self._record.note(f"{topic}: no row is late any more")
 
     def _note_error(self, error: Any) -> None:
-        """Librdkafka's own troubles (a lost connection ...); it goes on by itself. The same one is noted once."""
+        """Errors of librdkafka (a lost connection ...), which recovers by itself. Repeats are not noted."""
         text = str(error)
         if text != self._last_error:
             self._last_error = text
@@ -279,7 +279,7 @@ class _Reporter:
         return (now - self._start) * self._sender._speed
 
     def report(self, now: float) -> None:
-        """One line a topic."""
+        """One line per topic."""
         passed = now - self._last
         for lane in self._sender.lanes:
             totals, topic = lane.totals(), lane.feed.topic
@@ -295,5 +295,5 @@ class _Reporter:
 
 
 def _loaded(scenario: Scenario) -> Sequence[EncodedRows]:
-    """The rows of each topic. Topics that generate the same data have other rows, unless both name one seed."""
+    """The rows of each topic. Topics with the same generator get different rows, unless both name one seed."""
     return [load(feed.data, feed.key, scenario.seed + index) for index, feed in enumerate(scenario.topics)]

@@ -15,7 +15,7 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.properties import Retention
 
 TIMEOUT_S = 15.0
-#: What a broker says of a topic that can't be read now.
+#: Errors of a topic that is not available now.
 _NOT_THERE = (
     ClientError.UNKNOWN_TOPIC_OR_PART,
     ClientError.LEADER_NOT_AVAILABLE,
@@ -31,15 +31,15 @@ def create_topics(
     replicas: int | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> None:
-    """Make these topics (name -> partitions), and wait until they can be written to. One that is there already, with as
-    many partitions, is left as it is.
+    """Create these topics (name -> partitions), and wait until they are writable. An existing one with as many
+    partitions is left as it is.
 
     Args:
         kafka: the cluster.
         topics: how many partitions each has.
-        retention: how much of each is kept; default the broker's own setting.
-        replicas: copies of each partition; default the broker's own setting.
-        timeout_s: how long all of it may take, seconds.
+        retention: of each partition; default the broker's own setting.
+        replicas: replication factor; default the broker's own setting.
+        timeout_s: for everything together, seconds.
 
     Raises:
         KafkaError: a topic has another number of partitions, or the broker refuses or does not answer.
@@ -64,8 +64,8 @@ def create_topics(
 
 
 def grow_topics(kafka: Kafka, topics: Mapping[str, int], *, timeout_s: float = TIMEOUT_S) -> None:
-    """Give these topics more partitions (name -> how many in all) and wait until they are there. One that has as many or
-    more is left as it is.
+    """Add partitions to these topics (name -> new total) and wait until they exist. A topic that has as many or more is
+    left as it is.
 
     Raises:
         KafkaError: the broker refuses or does not answer.
@@ -85,7 +85,7 @@ def grow_topics(kafka: Kafka, topics: Mapping[str, int], *, timeout_s: float = T
 
 
 def delete_topics(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = TIMEOUT_S) -> None:
-    """Delete these topics with all that is in them and wait until they are gone. One that isn't there is no error.
+    """Delete these topics with their data and wait until they are gone. A missing one is no error.
 
     Raises:
         KafkaError: the broker refuses or does not answer.
@@ -96,11 +96,11 @@ def delete_topics(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = TIM
         return
     asked = kafka.admin().delete_topics(names, operation_timeout=timeout_s, request_timeout=timeout_s)
     _settle(asked, "delete", unless=ClientError.UNKNOWN_TOPIC_OR_PART)
-    _wait(lambda: not set(names) & set(topic_partitions(kafka, timeout_s=timeout_s)), names, "go", timeout_s)
+    _wait(lambda: not set(names) & set(topic_partitions(kafka, timeout_s=timeout_s)), names, "disappear", timeout_s)
 
 
 def topic_partitions(kafka: Kafka, *, timeout_s: float = TIMEOUT_S) -> dict[str, int]:
-    """All topics that can be read now, with their numbers of partitions; Kafka's internal ones (`__...`) left out.
+    """All topics available now, with their partition counts; without Kafka's internal ones (`__...`).
 
     Raises:
         KafkaError: the broker does not answer within `timeout_s` seconds.
@@ -118,8 +118,8 @@ def topic_partitions(kafka: Kafka, *, timeout_s: float = TIMEOUT_S) -> dict[str,
 
 
 def readable_partitions(kafka: Kafka, names: Collection[str], *, timeout_s: float = TIMEOUT_S) -> dict[str, int]:
-    """Those of these topics that can be read now, with their numbers of partitions. Of other topics, of which a shared
-    broker may have thousands, nothing is asked.
+    """Partition counts of the available ones of these topics. Requests no metadata of other topics, of which a shared
+    cluster may have thousands.
 
     Raises:
         KafkaError: the broker does not answer within `timeout_s` seconds.
@@ -156,13 +156,13 @@ def partitions(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> int
 
 
 def unknown(topic: str, there: Iterable[str]) -> str:
-    """The message for a topic that is not there."""
+    """The message for a missing topic."""
     hint = nearest(topic, there) or " There is none yet: start an injector, or create one."
     return f"There is no topic {topic!r}.{hint}"
 
 
 def said(error: KafkaException) -> str:
-    """What librdkafka says, in words."""
+    """The text of librdkafka's error."""
     cause = error.args[0] if error.args else error
     return cause.str() if isinstance(cause, ClientError) else str(cause)
 

@@ -1,1 +1,1 @@
-"""The machine that a kernel runs on: cores, directories and processes that end with it, and the user's cache."""
+"""The kernel's machine: cores, directories and processes that end with the kernel, and the user's cache."""

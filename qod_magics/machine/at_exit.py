@@ -1,4 +1,4 @@
-"""What is still to be done when the interpreter exits, while a notebook kernel can still send."""
+"""Cleanup at interpreter exit, while a notebook kernel can still send."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import suppress
 
 
 def at_exit(end: Callable[[], object]) -> Callable[[], None]:
-    """Have `end` called when the interpreter exits; all that it shows is sent. Returns how to take that back.
+    """Call `end` when the interpreter exits, and send all its output. Returns a function that cancels this.
 
-    Beyond what `atexit.register` does, it comes before pyzmq stops what large messages need: pyzmq asks for that when
-    the first one is sent, which may be later than now. A kernel that can't send a part of a message goes on with the
-    next message, which page and server take for the rest of it.
+    Unlike with `atexit.register`, `end` runs before pyzmq stops the thread that large messages need: pyzmq registers
+    that stop when the first one is sent, maybe after now. A kernel that can't send a part of a message sends the next
+    message, which page and server take for the missing part.
     """
     with suppress(ImportError):  # no kernel without pyzmq
-        import zmq.utils.garbage  # noqa: F401  # asks for it when it is imported
+        import zmq.utils.garbage  # noqa: F401  # registers the stop on import
 
     def last() -> None:
         try:
             end()
         finally:
-            with suppress(AttributeError, OSError, ValueError):  # there is none, or nobody reads it
-                sys.stdout.flush()  # in a kernel: once all that was shown before has been sent
+            with suppress(AttributeError, OSError, ValueError):  # no stdout, or nobody reads it
+                sys.stdout.flush()  # in a kernel: waits until earlier output has been sent
 
     atexit.register(last)
     return lambda: atexit.unregister(last)

@@ -22,7 +22,7 @@ def cache_dir() -> Path:
 
 @contextmanager
 def locked(path: Path, timeout_s: float = 900.0) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path` (made if missing) against other processes and threads.
+    """Hold an exclusive lock on the file `path` (created if missing) against other processes and threads.
 
     The operating system drops the lock when its holder dies, so a killed process leaves none behind.
 

@@ -1,4 +1,4 @@
-"""A supervised process: it ends with the kernel, also when the kernel is killed. See `watchdog` for how."""
+"""A supervised process: it ends with the kernel, even if the kernel is killed. See `watchdog` for how."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import IO, Any
 from qod_magics.errors import SetupError
 
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
-#: What a process may use to end in order after the kernel has gone, before it is killed.
+#: Grace period for an orderly end after the kernel's, before a process is killed, seconds.
 GRACE_S = 1.0
 
 
@@ -33,10 +33,10 @@ class Child:
         command: the program and its arguments.
         env: variables set on top of this process's environment; None unsets one.
         log_path: the file that stdout and stderr are appended to.
-        cpus: the cores to stay on, or None for all. `pinned` tells whether the operating system can do that.
-        remove: directories that are removed once the process and its user are gone.
+        cpus: the cores to pin it to, or None for all. `pinned` tells whether the system could.
+        remove: directories to remove on `stop` or when this Python process ends.
         cwd: the working directory, default this process's.
-        grace_s: how long after the end of this Python process the command may take to end in order.
+        grace_s: time for an orderly end once this Python process has ended, seconds.
 
     Raises:
         SetupError: the command can't be started.
@@ -87,11 +87,11 @@ class Child:
         )
         started = json.loads(self._watchdog.stdout.readline() or '{"error": "its watchdog did not start"}')
         if "error" in started:
-            self._leave()
+            self._end_watchdog()
             raise SetupError(f"Can't start {self.command[0]}: {started['error']}")
         #: Process id of the command itself (not of its watchdog).
         self.pid: int = started["pid"]
-        #: True where the process is kept on `cpus`; False where none were asked for or the system can't pin.
+        #: True if the process is pinned to `cpus`; False if none were given or the system can't pin.
         self.pinned: bool = started["affinity"]
         self._reader = threading.Thread(target=self._listen, name=f"child-{self.pid}", daemon=True)
         self._reader.start()
@@ -117,7 +117,7 @@ class Child:
         """Ask the process to end, kill it and its descendants after `timeout_s` seconds, remove its directories."""
         if self._is_mine():
             self._say(do="stop", timeout_s=timeout_s)
-            self._leave(timeout_s + 5.0)
+            self._end_watchdog(timeout_s + 5.0)
             for path in self._remove:
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -134,10 +134,10 @@ class Child:
             self._ended.wait(10.0)
 
     def release(self) -> None:
-        """Kill the process if it still runs, and leave its directories to someone else."""
+        """Kill the process if it still runs, without removing its directories."""
         if self._is_mine():
             self._say(do="release")
-            self._leave()
+            self._end_watchdog()
 
     def tail(self, lines: int = 20) -> str:
         """The last lines of its log; empty where there is none."""
@@ -168,11 +168,11 @@ class Child:
             self._orders.flush()
 
     def _is_mine(self) -> bool:
-        """False in a process forked from the one that started it: only its owner ends it."""
+        """False in a fork of the process that started it: only its owner ends it."""
         return os.getpid() == self._owner
 
-    def _leave(self, timeout_s: float = 10.0) -> None:
-        """See the watchdog off."""
+    def _end_watchdog(self, timeout_s: float = 10.0) -> None:
+        """Wait for the watchdog's end; kill it after the timeout."""
         with suppress(OSError):
             self._orders.close()
         try:

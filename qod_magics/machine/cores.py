@@ -1,4 +1,4 @@
-"""The machine's cores: which there are, and which of them a task manager gets."""
+"""The machine's cores and their assignment to task managers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qod_magics.machine.quota import cpu_quota
 
 
 def can_pin() -> bool:
-    """Whether this system can keep processes on cores. Linux can."""
+    """Whether this system can pin processes to cores. Linux can."""
     return hasattr(os, "sched_setaffinity")
 
 
@@ -21,13 +21,13 @@ def every_core() -> list[int]:
 
 
 def usable_cores() -> list[int]:
-    """Those of them that a container's quota leaves something for: with 1.5 CPUs, two."""
+    """The cores covered by a container's quota, rounded up: with 1.5 CPUs, two."""
     quota = cpu_quota()
     return every_core() if quota is None else every_core()[: max(ceil(quota), 1)]
 
 
 def planned_cpus(cores: int) -> float:
-    """What processes on this number of cores can use, in cores: less than all of them where a quota says so."""
+    """The CPU capacity of this number of cores, in cores: less than their number under a quota."""
     quota = cpu_quota()
     return float(cores) if quota is None else min(cores * quota / max(ceil(quota), 1), quota)
 
@@ -46,7 +46,7 @@ def core_sets(count: int, cores: int | None) -> list[frozenset[int] | None]:
 
 
 def check_cores(cpus: Collection[int] | None) -> None:
-    """Refuse cores that this machine has not, and none at all."""
+    """Raise UsageProblem for cores that this machine lacks, and for none."""
     every = every_core()
     wrong = sorted(set(cpus or ()) - set(every))
     if wrong or (cpus is not None and not cpus):
@@ -55,7 +55,7 @@ def check_cores(cpus: Collection[int] | None) -> None:
 
 
 def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | None:
-    """`cores` cores for one more task manager: those not `taken` first; None, as many as are free, at least one.
+    """`cores` cores for one more task manager: those not `taken` first; None: all free ones, at least one.
 
     Raises UsageProblem when the machine has fewer cores.
     """
@@ -68,6 +68,6 @@ def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | No
 
 
 def _has(usable: Collection[int]) -> str:
-    """How many cores there are, and how many of them a quota leaves, as a clause."""
+    """The number of cores, and how many of them a quota leaves, as a clause."""
     every = len(every_core())
     return f"this machine has {every}" + (f", and its quota allows {len(usable)}" if len(usable) < every else "")

@@ -1,4 +1,4 @@
-"""A directory that goes when its owner does, also when that is killed."""
+"""A directory removed with its owner, even if the owner is killed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from qod_magics.machine.child import GRACE_S, Child
 class Directory:
     """A new temporary directory.
 
-    A process that only waits stands beside it: its watchdog removes the directory if the kernel is killed, after the
+    An idle janitor process guards it: if the kernel is killed, the janitor's watchdog removes the directory after the
     task managers, which write their checkpoints there, have ended.
 
     Raises:
-        SetupError: that process can't be started; the directory is gone then.
+        SetupError: the janitor can't be started; the directory is removed.
 
     """
 
@@ -37,7 +37,7 @@ class Directory:
             raise
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove it with its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(Exception):
             self._janitor.release()

@@ -7,9 +7,9 @@ from pathlib import Path, PurePosixPath
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """The CPU time that this process and all others of its control groups may use a second; None: as much as there is.
+    """The CPU quota of this process's control groups, CPU seconds per second; None: unlimited.
 
-    The least of all groups that it is in, by cgroup v2 (`cpu.max`) or v1 (`cpu.cfs_quota_us`). `root`: where /proc and
+    The smallest quota of all its groups, by cgroup v2 (`cpu.max`) or v1 (`cpu.cfs_quota_us`). `root`: where /proc and
     /sys are.
     """
     found = [quota for group in _groups(root) if (quota := _of(group)) is not None]
@@ -17,11 +17,11 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """The directories of the groups of this process, and of all those above them."""
+    """The directories of this process's groups and of all their ancestors."""
     mounted = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
@@ -32,7 +32,7 @@ def _groups(root: Path) -> Iterator[Path]:
         else:
             continue
         parts = PurePosixPath(path).parts[1:]
-        for top in tops:  # in a container the path may be the host's, of which only the top is here
+        for top in tops:  # in a container the path may be the host's, with only its top mounted
             yield from (top.joinpath(*parts[:depth]) for depth in range(len(parts) + 1))
 
 
@@ -44,5 +44,5 @@ def _of(group: Path) -> float | None:
             quota = (group / "cpu.cfs_quota_us").read_text(encoding="utf-8")
             period = (group / "cpu.cfs_period_us").read_text(encoding="utf-8")
         return int(quota) / int(period) if int(quota) > 0 and int(period) > 0 else None
-    except (OSError, ValueError):  # there is none, or it is "max"
+    except (OSError, ValueError):  # no quota, or "max"
         return None

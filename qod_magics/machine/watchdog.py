@@ -9,10 +9,10 @@ the package. It reads JSON lines on stdin and writes JSON lines on stdout:
           {"do": "kill"}                 kill the command; stay, to guard the directories
           {"do": "release"}              kill the command if it still runs, leave the directories, exit
           end of file                    the kernel is gone: as stop
-    out   {"pid", "affinity"}  or  {"error"}     what became of the start
+    out   {"pid", "affinity"}  or  {"error"}     result of the start
           {"returncode"}                         the command ended
 
-The kernel's end is seen as end of file on stdin, and also as a change of the parent's process id: a process forked from
+The kernel's end shows as end of file on stdin, and also as a change of the parent's process id: a process forked from
 the kernel may hold the pipe open after it. On Linux the command itself asks to be killed when this process dies.
 """
 
@@ -36,7 +36,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    """Start what the first line says, then obey and watch until the kernel lets go."""
+    """Start the command of the first line, then obey orders until one ends it or the kernel is gone."""
     kernel = os.getppid()
     line = sys.stdin.readline()
     if not line:
@@ -82,7 +82,7 @@ class Guard:
         self.ended = threading.Event()
 
     def start(self) -> dict[str, Any]:
-        """Start the command in a session of its own; what to tell the kernel."""
+        """Start the command in a session of its own; returns the answer to the kernel."""
         pinned = self.pin()
         try:
             with open(self.order["log"], "ab") as log:
@@ -123,18 +123,18 @@ class Guard:
         self.signal_all(signal.SIGTERM)
         self.ended.wait(timeout_s)
         self.kill()
-        self.ended.wait(POLL_S)  # a dying process may still write into what is removed next
+        self.ended.wait(POLL_S)  # a dying process may still write into the directories removed next
 
     def kill(self) -> None:
         """Kill the command and its descendants now."""
         killing = getattr(signal, "SIGKILL", signal.SIGTERM)
         self.signal_all(killing)
-        self.signal_all(killing)  # what was started between the listing and the signal
+        self.signal_all(killing)  # for processes started between the listing and the signal
 
     def signal_all(self, number: int) -> None:
-        """Send a signal to the command's group and to those that are in its session by now, and to none twice.
+        """Send a signal to the command's process group and to other members of its session, to none twice.
 
-        Who is there is listed first: on being asked to end, the command may start a process that cleans up.
+        Members are listed first: when asked to end, the command may start a cleanup process.
         """
         assert self.process is not None
         pid = self.process.pid
@@ -150,7 +150,7 @@ class Guard:
                 os.kill(member, number)
 
     def remove(self) -> None:
-        """Remove the directories; what is still being written there may need a second try."""
+        """Remove the directories; retry while something still writes there."""
         for _ in range(5):
             for path in self.order["remove"]:
                 shutil.rmtree(path, ignore_errors=True)
@@ -160,7 +160,7 @@ class Guard:
 
 
 def read_orders(events: queue.Queue[dict[str, Any]]) -> None:
-    """Pass on what the kernel says; end of file means stop. Runs in a thread."""
+    """Queue the kernel's orders; end of file means stop. Runs in a thread."""
     for line in sys.stdin:
         events.put(json.loads(line))
     events.put({"do": "stop"})
@@ -204,7 +204,7 @@ def every_process() -> list[int]:
 
 
 def die_with_me(watchdog: int) -> Any:
-    """What the command does before it starts: be killed when the watchdog dies (Linux)."""
+    """A hook for the command before it starts: have it killed when the watchdog dies (Linux)."""
     prctl = ctypes.CDLL(None).prctl
 
     def ask() -> None:

@@ -1,1 +1,1 @@
-"""What a notebook sees: the magics, their arguments and completion, and the exercises of the labs."""
+"""The notebook interface: magics, their arguments and completion, replay, and the exercises of the labs."""

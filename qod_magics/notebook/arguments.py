@@ -1,4 +1,4 @@
-"""The words of a command line, in a terminal or after `%qod`: what is wrong with them is one line."""
+"""Parsing of command lines, in a terminal or after `%qod`; every error is one line."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import NoReturn
 
 from qod_magics.errors import UsageProblem, nearest
 
-HELP_WIDTH = 118  #: columns of help texts, whatever the kernel takes its terminal for
-#: As a command's only word: asks which options it has.
+HELP_WIDTH = 118  #: columns of help texts, whatever width the kernel assumes
+#: As a command's only argument: asks for its options.
 FLAGS = "\0flags"
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UsageProblem, which the commands print, in place of leaving the process."""
+    """An argument parser that raises UsageProblem, which the commands print, instead of exiting the process."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong."""
+        """Raise UsageProblem with the message."""
         raise UsageProblem(f"{message}; see --help")
 
 
 class HelpShown(Exception):
-    """Help was asked for, and is printed."""
+    """Help was requested and has been printed."""
 
 
 class FlagsAsked(Exception):
-    """The options of a command were asked for (by `FLAGS` as its only word)."""
+    """The options of a command were requested (by `FLAGS` as its only argument)."""
 
 
 class MagicWords(argparse.ArgumentParser):
-    """The words after `%qod NAME`: what is wrong with them is one line, and the process is never left."""
+    """Parses the arguments of `%qod NAME`: every error is one line, and the process never exits."""
 
     def __init__(self, name: str, description: str) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class MagicWords(argparse.ArgumentParser):
         )
 
     def read(self, words: list[str]) -> argparse.Namespace:
-        """What the words say. Raises UsageProblem, with the nearest option, or HelpShown."""
+        """Parse the arguments. Raises UsageProblem, with the nearest option, HelpShown or FlagsAsked."""
         if words == [FLAGS]:
             raise FlagsAsked([name for name in self._option_string_actions if name.startswith("--")])
         given, left = self.parse_known_args(words)
@@ -54,17 +54,17 @@ class MagicWords(argparse.ArgumentParser):
         return given
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and where to read on."""
+        """Raise UsageProblem with the message and the help command."""
         ended = message if message.endswith((".", "?", ")")) else f"{message}."
         raise UsageProblem(f"{self.prog}: {' '.join(ended.split())} {self.prog} -h explains it.")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """End with HelpShown: what argparse leaves the process for is help."""
+        """Raise HelpShown: argparse exits here only after printing help."""
         raise HelpShown
 
 
 def split(line: str) -> list[str]:
-    """The words of the line after `%qod`, quoted as in a shell. Raises UsageProblem."""
+    """The arguments after `%qod`, quoted as in a shell. Raises UsageProblem."""
     try:
         return shlex.split(line)
     except ValueError as error:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 STREAM, LINE = "%%qod_stream", "%qod"
 
-#: what the words of a command are: names of streams, of instances or of task managers
+#: by command: the kinds of names that its arguments take
 _NAMES = {
     "set": ("streams",),
     "stop": ("streams",),
@@ -49,7 +49,7 @@ class There(Protocol):
 
 
 def suggestions(line: str, there: There, flags: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """What the last word of `line` may become, `line` ending at the cursor; None where the line is not ours.
+    """Completions of the last word of `line`, which ends at the cursor; None where the line is not ours.
 
     `flags` are the options of each command of `%qod`.
     """
@@ -90,7 +90,7 @@ def _of_command(before: Sequence[str], there: There, flags: Mapping[str, Sequenc
     command = before[0]
     kinds = _NAMES.get(command, ())
     given = len([word for word in before[1:] if not word.startswith("-")])
-    if command in ("move",):  # first the instance, then where it goes
+    if command in ("move",):  # first the instance, then its target
         kinds = kinds[given : given + 1]
     elif given:
         kinds = ()
@@ -99,7 +99,7 @@ def _of_command(before: Sequence[str], there: There, flags: Mapping[str, Sequenc
 
 
 class Completion:
-    """A matcher of a shell, in place from `begin` to `end`."""
+    """A completion matcher of a shell, installed from `begin` to `end`."""
 
     def __init__(self, shell: InteractiveShell, there: There, flags: Mapping[str, Sequence[str]]) -> None:
         from IPython.core.completer import SimpleCompletion, context_matcher
@@ -116,11 +116,11 @@ class Completion:
         self._matcher = matcher
 
     def begin(self) -> None:
-        """Put the matcher in place."""
+        """Install the matcher."""
         if self._completer is not None:
             self._completer.custom_matchers.append(self._matcher)
 
     def end(self) -> None:
-        """Take it away; does nothing a second time."""
+        """Remove the matcher; idempotent."""
         if self._completer is not None and self._matcher in self._completer.custom_matchers:
             self._completer.custom_matchers.remove(self._matcher)

@@ -1,4 +1,4 @@
-"""Exercises in the labs: an answer is checked, and a wrong one explained by the mistake that leads to it."""
+"""Exercises of the labs: an answer is checked, and a wrong one explained by the mistake behind it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from qod_magics.errors import UsageProblem
 def check(
     answer: Any, expected: Any, *, tolerance: float = 0.005, mistakes: Mapping[Any, str] | None = None, hint: str = ""
 ) -> bool:
-    """Say whether `answer` is right; whether it is.
+    """Print and return whether `answer` is right.
 
-    Numbers may be off by `tolerance`, in mappings and lists too. `mistakes` maps what a known mistake yields to words
-    about it; `hint` is for all other wrong answers. An answer that is still `...` (Ellipsis) or None is asked for.
+    Numbers may be off by `tolerance`, in mappings and lists too. `mistakes` maps the results of known mistakes to
+    explanations; `hint` is for all other wrong answers. `...` (Ellipsis) and None count as not answered yet.
 
     Raises:
-        UsageProblem: what is expected is none of the kinds that can be compared.
+        UsageProblem: `expected` is of a type that can't be compared.
 
     """
     if not isinstance(expected, int | float | str | list | tuple | set | frozenset | Mapping | bool):
@@ -50,7 +50,7 @@ def same(one: Any, other: Any, tolerance: float) -> bool:
 
 
 def shown(answer: Any) -> str:
-    """An answer as a reader writes it."""
+    """An answer as a reader would write it."""
     if _is_number(answer):
         return f"{float(answer):.4g}"
     if isinstance(answer, Mapping):

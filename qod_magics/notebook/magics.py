@@ -33,11 +33,11 @@ class QodMagics(Magics):
     period = Float(5.0, help="seconds between two decisions of the controller").tag(config=True)
     headroom = Float(0.1, help="part of each task manager's cores that plans leave free, 0..1").tag(config=True)
     policy = Unicode(DEFAULT_POLICY, help="the policy that decides (stream-economics: the paper's)").tag(config=True)
-    jit = Enum(["c1", "full"], "c1", help="how local task managers compile: c1 (soon at speed) or full").tag(
+    jit = Enum(["c1", "full"], "c1", help="JIT compilation of local task managers: c1 (fast warm-up) or full").tag(
         config=True
     )
     checkpoints = Unicode(
-        "", help="where checkpoints lie: any URL that Spark writes; empty: a temporary directory"
+        "", help="where checkpoints go: any URL that Spark writes to; empty: a temporary directory"
     ).tag(config=True)
     quiet = Bool(False, help="say nothing on success").tag(config=True)
 
@@ -45,7 +45,7 @@ class QodMagics(Magics):
         super().__init__(shell, **kwargs)
         self.session: Session | None = None
         self.completion: Completion | None = None
-        self._watching: asyncio.Task[None] | None = None  #: held, since a loop does not hold its tasks
+        self._watching: asyncio.Task[None] | None = None  #: event loops keep only weak references to tasks
 
     # -- magics ----------------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class QodMagics(Magics):
 
     @line_magic
     def qod(self, line: str) -> Any:
-        """`%qod up | attach | down | status | watch | set | why ...`: alone it lists all; each has -h."""
+        """`%qod up | attach | down | status | watch | set | why ...`: `%qod` alone lists all; each has -h."""
         words = split(line)
         commands = self._commands()
         if not words or words[0] in ("-h", "--help", "help"):
@@ -193,9 +193,9 @@ class QodMagics(Magics):
     def _watch(self, words: list[str]) -> None:
         parser = MagicWords(
             "watch",
-            "Show the dashboard here; as text, once a period, in a terminal. `await qod.watch(30)` waits as well.",
+            "Show the dashboard here; in a terminal, the status once a period. `await qod.watch(30)` waits as well.",
         )
-        parser.add_argument("seconds", nargs="?", type=float, help="text for so long, in a notebook too")
+        parser.add_argument("seconds", nargs="?", type=float, help="show the status for this long, in a notebook too")
         given = parser.read(words)
         session = self._session()
         if given.seconds is None and in_kernel():
@@ -210,7 +210,7 @@ class QodMagics(Magics):
             self._watching = loop.create_task(session.watch(seconds, in_place()))
 
     def _stop(self, words: list[str]) -> None:
-        parser = MagicWords("stop", "Stop a stream and forget it.")
+        parser = MagicWords("stop", "Stop and remove a stream.")
         parser.add_argument("name", nargs="?")
         parser.add_argument("--all", action="store_true")
         given = parser.read(words)
@@ -236,7 +236,7 @@ class QodMagics(Magics):
         self._say(f"{given.name} has {told} from the next cycle on")
 
     def _why(self, words: list[str]) -> None:
-        parser = MagicWords("why", "What was last decided about a stream, instance or task manager, and why.")
+        parser = MagicWords("why", "Show the last decision about a stream, instance or task manager, and why.")
         parser.add_argument("name")
         given = parser.read(words)
         print(self._session().why(given.name))
@@ -245,7 +245,7 @@ class QodMagics(Magics):
         parser = MagicWords("add-tm", "Add a task manager: a local one, or the server behind a URL.")
         parser.add_argument("url", nargs="?", metavar="URL")
         parser.add_argument("--cores", type=int)
-        parser.add_argument("--cpus", metavar="N,N", help="the very cores of a local one")
+        parser.add_argument("--cpus", metavar="N,N", help="core numbers of a local one")
         parser.add_argument("--ui", metavar="URL", help="address of its Spark UI, for CPU times")
         parser.add_argument("--slots", type=int, default=32, help="task slots of a local one")
         given = parser.read(words)
@@ -263,7 +263,7 @@ class QodMagics(Magics):
     def _remove_tm(self, words: list[str]) -> None:
         parser = MagicWords("remove-tm", "Move its instances to the others, then end it.")
         parser.add_argument("id")
-        parser.add_argument("--kill", action="store_true", help="end a local one at once: it hangs")
+        parser.add_argument("--kill", action="store_true", help="kill a local one that hangs")
         given = parser.read(words)
         self._session().remove_task_manager(given.id, kill=given.kill)
         self._say(f"{given.id} is gone")
@@ -288,14 +288,14 @@ class QodMagics(Magics):
         self._say("paused: plans are recommended, not applied")
 
     def _period(self, words: list[str]) -> None:
-        parser = MagicWords("period", "Decide so often from now on.")
+        parser = MagicWords("period", "Change the time between decisions.")
         parser.add_argument("seconds", type=float)
         given = parser.read(words)
         self._session().set_period(given.seconds)
         self._say(f"a decision every {given.seconds:g} s")
 
     def _override(self, words: list[str]) -> None:
-        parser = MagicWords("override", "Hold a shedder's non-drop probability by hand, or give it back.")
+        parser = MagicWords("override", "Hold a shedder's non-drop probability by hand, or return it to the plan.")
         parser.add_argument("name", help='a source, or a stream "from>to"')
         parser.add_argument("d", help="a fraction from 0 to 1, or auto")
         given = parser.read(words)
@@ -321,7 +321,7 @@ class QodMagics(Magics):
                 found[name] = answer.args[0]
         return found
 
-    # -- what completion may name ----------------------------------------------------------------------------------
+    # -- names for completion --------------------------------------------------------------------------------------
 
     @property
     def streams(self) -> list[str]:
@@ -330,7 +330,7 @@ class QodMagics(Magics):
 
     @property
     def instances(self) -> list[str]:
-        """Instances that there are."""
+        """Ids of the instances."""
         return list(session.runtime.instances) if (session := self._there) else []
 
     @property
@@ -371,7 +371,7 @@ class QodMagics(Magics):
             print(line, flush=True)
 
     def close(self) -> None:
-        """Stop whatever is up."""
+        """Stop the session, if one is up."""
         session, self.session = self.session, None
         if session is not None:
             session.down()
@@ -388,7 +388,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Stop all that was started, and take the magics away."""
+    """Stop everything that was started, and remove the magics."""
     global _active
     if _active is not None:
         _active.close()

@@ -1,4 +1,4 @@
-"""Recordings, watched again: the views of a live session without Spark, Kafka or Java, and what-if."""
+"""Replay of recordings: the views of a live session without Spark, Kafka or Java, and what-if."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ DEFAULT_SPEED = 30.0
 
 
 class Replay:
-    """A recording that is played at `speed` recorded seconds a second. In a notebook its last expression shows it."""
+    """A recording played at `speed` recorded seconds per second. As the last expression of a cell it is displayed."""
 
     def __init__(self, path: str | os.PathLike[str], speed: float = DEFAULT_SPEED) -> None:
-        """Read the recording, whole. Raises RecordingError for what is none, UsageProblem for a speed of 0 or less."""
+        """Read the whole recording. Raises RecordingError if it is invalid, UsageProblem for a speed of 0 or less."""
         from qod_magics.recordings.frame import frame
 
         if not speed > 0:
@@ -68,7 +68,7 @@ class Replay:
         self._go(max((i for i, t in enumerate(self.at) if t <= second), default=0))
 
     def play(self, start: float | None = None) -> None:
-        """Go on from here, or from second `start`; from the beginning when the end is reached."""
+        """Play from here, or from second `start`; at the end, from the beginning."""
         if start is not None:
             self.seek(start)
         elif self.position == len(self.records) - 1:
@@ -80,7 +80,7 @@ class Replay:
             self._thread.start()
 
     def pause(self) -> None:
-        """Stand still."""
+        """Stop playing; the position stays."""
         self._playing.clear()
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Replay:
             self._dashboard.end()
 
     def why(self, name: str) -> str:
-        """What was last decided about a task, an instance or a task manager by the end of the recording, and why."""
+        """The last decision about a task, an instance or a task manager in the recording, and why."""
         return self.log.why(name)
 
     def status(self) -> str:
@@ -110,8 +110,8 @@ class Replay:
     ) -> Plan:
         """The plan that the policy would have made at the present position, had this query had these restrictions.
 
-        It is the policy that decided there, unless `policy_name` names another. What one learns is known to it only
-        where it was recorded.
+        Made by the policy that decided there, unless `policy_name` names another. A learning policy knows only what
+        was recorded.
 
         Raises:
             UsageProblem: there is no such query or policy, or the accuracy is out of range.
@@ -129,7 +129,7 @@ class Replay:
         return self._dashboard
 
     def on_move(self, callback: Callable[[int], object]) -> None:
-        """Have `callback` called with the position whenever it changes."""
+        """Call `callback` with the position whenever it changes."""
         self._moved.append(callback)
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class Replay:
 
 
 def replay(path: str | os.PathLike[str], speed: float = DEFAULT_SPEED) -> Replay:
-    """A recording to watch, at `speed` recorded seconds a second. See `Replay`."""
+    """A recording to watch, at `speed` recorded seconds per second. See `Replay`."""
     return Replay(path, speed)
 
 

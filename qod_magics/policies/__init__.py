@@ -1,12 +1,12 @@
-"""The policies that a controller can run, by name. Each is a package of its own against `core.policy.Policy`.
+"""The policies that a controller can run, by name. Each implements `core.policy.Policy`.
 
-Other packages add theirs by an entry point of the group `qod_magics.policies`, whose name is the policy's and whose
-object, called without arguments, makes one:
+Other packages register theirs as entry points of the group `qod_magics.policies`: the name is the policy's, the object
+a factory without arguments:
 
     [project.entry-points."qod_magics.policies"]
     my-policy = "my_package.policy:MyPolicy"
 
-It needs a `name` and `decide`; it may `learn`, `place` instances and `explain` itself, too (`core.policy`).
+A policy needs a `name` and `decide`; it may also `learn`, `place` instances and `explain` itself (`core.policy`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from importlib.metadata import entry_points
 from qod_magics.core.policy import Policy
 from qod_magics.errors import UsageProblem, nearest
 
-#: what a session decides with, and a simulation, when nobody names another
+#: of sessions and simulations that name no other
 DEFAULT_POLICY = "stream-economics-reactive"
 
-#: the paper's, literally: of recordings that name none, which are older than that key, and of a snapshot by itself
+#: the paper's, literally: of single snapshots, and of recordings that name none, being older than that key
 PAPER_POLICY = "stream-economics"
 
 #: The group of entry points by which other packages add policies.
 GROUP = "qod_magics.policies"
 
-#: name -> "module:what makes it", imported when asked for
+#: name -> "module:factory", imported on demand
 _POLICIES = {
     "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
     "stream-economics-fitted": "qod_magics.policies.stream_economics.variants:fitted",
@@ -39,7 +39,7 @@ def policy(name: str = DEFAULT_POLICY) -> Policy:
     """A new instance of the policy called `name`.
 
     Raises:
-        UsageProblem: there is none of this name, or the package that has it fails to make it.
+        UsageProblem: there is no policy of this name, or its factory fails.
 
     """
     if name in _POLICIES:
@@ -55,12 +55,12 @@ def policy(name: str = DEFAULT_POLICY) -> Policy:
         why = (str(error) or type(error).__name__).splitlines()[0]
         raise UsageProblem(f"the policy {name!r} ({found.value}) can't be made: {why}") from error
     if not isinstance(made, Policy):
-        raise UsageProblem(f"{found.value} makes no policy: it needs a `name` and `decide(snapshot, state)`")
+        raise UsageProblem(f"{found.value} returns no policy: it needs a `name` and `decide(snapshot, state)`")
     return made
 
 
 def policy_names() -> tuple[str, ...]:
-    """What `policy` knows, sorted."""
+    """The names that `policy` knows, sorted."""
     return tuple(sorted({*_POLICIES, *entry_points(group=GROUP).names}))
 
 

@@ -1,4 +1,4 @@
-"""Measured accuracies of a recorded run beside those planned for the same time. Pure."""
+"""Measured accuracies of a recorded run against those planned for the same time. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from qod_magics.recordings.names import sources
 
 
 def accuracy_errors(records: Records) -> list[tuple[int, str, float]]:
-    """(index of the record, source, |curAc - ac|): of the measured accuracy from the planned one.
+    """(index of the record, source, |curAc - ac|): the absolute errors of measured against planned accuracies.
 
-    A current accuracy is measured over the `window` that its instances name (seconds since the epoch); planned for it
-    is the mean, over that window, of the plans in force; where a recording names no windows, the last applied plan.
+    The current accuracy is measured over the `window` of the instances (seconds since the epoch) and compared with the
+    mean, over that window, of the plans in force; in a recording without windows, with the last applied plan.
     """
     errors: list[tuple[int, str, float]] = []
     in_force: list[tuple[float, Mapping[str, float]]] = []  #: (since, desired accuracies), in order
@@ -30,7 +30,7 @@ def accuracy_errors(records: Records) -> list[tuple[int, str, float]]:
 
 
 def _window(record: Record, task: str) -> tuple[float, float] | None:
-    """When the instances of a task were measured, seconds since the epoch; None where the record does not say."""
+    """The window that the instances of a task were measured over, seconds since the epoch; None if not recorded."""
     windows = [window_of(instance) for instance in record.snapshot.instances if instance.task == task]
     known = [window for window in windows if window is not None]
     if not known or len(known) < len(windows):

@@ -1,4 +1,4 @@
-"""Two recordings of the same scenario laid over each other, one live and one simulated: how far apart they are. Pure.
+"""Comparison of two recordings of the same scenario, one live and one simulated. Pure.
 
 Both are aligned at the start of their first named phase (their first line, where none names one), and compared from
 there to the end of the last phase that both have.
@@ -18,19 +18,19 @@ from qod_magics.recordings.verdict import Criterion
 
 ACCURACY_TARGET = 0.05  #: mean absolute difference of accuracy
 LAG_TARGET = 2.0  #: ratio of mean lags, either way
-#: A mean lag of fewer rows is of rows on their way, and its ratio says nothing.
+#: A mean lag of fewer rows is rows in transit, and its ratio says nothing.
 FEW_ROWS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was found."""
+    """The differences between two runs."""
 
     accuracy: Mapping[str, float]  #: mean absolute difference, by query
     overall: float  #: the same over all queries and instants
     cpu: Mapping[str, float]  #: mean absolute difference, % of one core, by task manager
-    moves: tuple[tuple[str, ...], tuple[str, ...]]  #: "phase: instance from > to" of either run, in order
-    lag: Mapping[str, tuple[float, float]]  #: mean rows of all sources and streams once settled, by phase
+    moves: tuple[tuple[str, ...], tuple[str, ...]]  #: "phase: instance from > to" of each run, in order
+    lag: Mapping[str, tuple[float, float]]  #: mean lag of all sources and streams once settled, rows, by phase
     criteria: tuple[Criterion, ...]
 
 
@@ -43,7 +43,7 @@ class Aligned:
 
 
 def aligned(records: Records) -> Aligned:
-    """The records from the first phase to the end of the last; all of them without phases."""
+    """The records from the first named phase to the end of the last; all records if none is named."""
     named = [part for part in phases(records) if part.name]
     first, last = (named[0].first, named[-1].last) if named else (0, len(records) - 1)
     at = seconds(records)
@@ -93,13 +93,13 @@ def loads(run: Aligned, manager: str) -> Series:
 
 
 def lags(run: Aligned, edge: str) -> Series:
-    """Rows of a source or stream that wait to be read, over time."""
+    """Lag of a source or stream over time, rows."""
     values = ((t, record.measured.lag.get(edge)) for t, record in zip(run.at, run.records, strict=True))
     return [(t, float(value)) for t, value in values if value is not None]
 
 
 def differing(one: Series, other: Series) -> list[float]:
-    """|difference| at each instant of `one` that lies within `other`, which is linear between its own."""
+    """|difference| at each instant of `one` within the span of `other`, which is interpolated linearly."""
     found = []
     index = 0
     for t, value in one:
@@ -114,7 +114,7 @@ def differing(one: Series, other: Series) -> list[float]:
 
 
 def moves(records: Records) -> tuple[str, ...]:
-    """The moves that began within phases, as "phase: instance from > to"; their events come when they are over."""
+    """The moves that began within phases, as "phase: instance from > to". Move events mark only their end."""
     parts = {index: part.name for part in phases(records) for index in range(part.first, part.last + 1)}
     named = any(parts.values())
     where: dict[str, str] = {}
@@ -129,9 +129,9 @@ def moves(records: Records) -> tuple[str, ...]:
 
 
 def format_comparison(found: Comparison) -> str:
-    """The figures, a line each, and what became of the targets."""
-    lines = [f"accuracy of {name}: {value:.3f} apart in the mean" for name, value in found.accuracy.items()]
-    lines += [f"CPU of {name}: {value:.1f} % of a core apart in the mean" for name, value in found.cpu.items()]
+    """The figures, one per line, and whether the targets are met."""
+    lines = [f"accuracy of {name}: {value:.3f} mean difference" for name, value in found.accuracy.items()]
+    lines += [f"CPU of {name}: {value:.1f} % of a core mean difference" for name, value in found.cpu.items()]
     lines += [f"move, live: {move}" for move in found.moves[0]]
     lines += [f"move, simulated: {move}" for move in found.moves[1]]
     for phase, (one, other) in found.lag.items():
@@ -148,7 +148,7 @@ def _judged(found: Comparison) -> list[Criterion]:
         Criterion(
             f"accuracies are at most {ACCURACY_TARGET:g} apart",
             found.overall <= ACCURACY_TARGET,
-            f"{found.overall:.3f} in the mean over queries and time",
+            f"{found.overall:.3f}, the mean over queries and time",
         ),
         Criterion(
             "as many moves in each phase",

@@ -1,4 +1,4 @@
-"""A recording as the cycles that it was made of, so that what explains a live run explains a recorded one. Pure."""
+"""The cycles behind a recording, so that the code that explains a live run explains a recorded one. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qod_magics.policies import policy as policy_named
 
 
 def cycle_of(record: Record) -> Cycle:
-    """The cycle that a record was made of."""
+    """The cycle that a record was made from."""
     policy = record.policy or PAPER_POLICY
     return Cycle(
         number=record.number,
@@ -43,7 +43,7 @@ def cycle_of(record: Record) -> Cycle:
 
 
 def narrated(records: Records, log: DecisionLog) -> Iterator[tuple[Record, tuple[Entry, ...]]]:
-    """Each record with what the decision log says of it; the log takes it in as it goes."""
+    """Each record with its entries for the decision log, which are appended to `log` on the way."""
     said = Said()
     for record in records:
         cycle = cycle_of(record)
@@ -60,7 +60,7 @@ def narrated(records: Records, log: DecisionLog) -> Iterator[tuple[Record, tuple
 
 
 def _reasons(name: str, snapshot: Snapshot, plan: Plan) -> Reasons:
-    """By the policy that decided, if it is installed here."""
+    """The reasons given by the policy that decided; Unexplained if it is not installed here."""
     try:
         return reasons_of(policy_named(name), snapshot, plan)
     except UsageProblem:

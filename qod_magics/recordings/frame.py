@@ -17,7 +17,7 @@ from qod_magics.recordings.verdict import ACCURACY_TOLERANCE, FULL_ACCURACY
 
 OTHER = "other processes"
 
-#: state -> how much it asks for attention: 0 all is well, 1 something is given up, 2 all that may be is, 3 trouble
+#: state -> attention: 0 normal, 1 shedding or changing, 2 at a limit or unknown, 3 trouble
 STATES = {
     "full accuracy": 0,
     "idle": 0,
@@ -38,7 +38,7 @@ Frame = dict[str, Any]
 
 
 def frame(record: Record, began: datetime, log: Iterable[Mapping[str, Any]] = ()) -> Frame:
-    """What happened in a cycle, `t` seconds after `began`; `log` are the entries of the decision log (at, kind, words).
+    """The frame of a cycle, `t` seconds after `began`; `log` are the entries of the decision log (at, kind, words).
 
     Rates are rows/s, CPU is % of one core, accuracies are fractions of 1, lag and dropped are rows.
     """
@@ -115,7 +115,7 @@ def _task(
 
 
 def _state(task: Frame, instances: Sequence[Instance], plan: Plan) -> str:
-    """One word for how a task does: the first that is true of what a user would want to know first."""
+    """The state of a task: the first that applies, most important first."""
     lives = {str(instance.extra.get("state")) for instance in instances}
     for life in ("given up", "backing off", "waiting", "moving", "starting"):
         if life in lives:

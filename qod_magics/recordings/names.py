@@ -1,4 +1,4 @@
-"""What a record names: its queries, sources and streams, and what happened. Pure."""
+"""Queries, sources, streams and events of a record. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qod_magics.core.runtime import Event
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A task without downstream, and what its user asked for."""
+    """A task without downstream tasks, and its restrictions."""
 
     id: str
     priority: int  #: higher wins
@@ -28,7 +28,7 @@ def queries(record: Record) -> dict[str, Query]:
 
 
 def sources(record: Record) -> tuple[str, ...]:
-    """The tasks of a record's snapshot that read from the outside."""
+    """The tasks of a record's snapshot that read external input."""
     return tuple(task.id for task in record.snapshot.tasks if not task.upstream)
 
 

@@ -1,7 +1,7 @@
 """Time in a recording: seconds since its start, its phases, and the settled part of a phase. Pure.
 
-A recording is a sequence of records, one a controller cycle. A run that follows a script annotates them with `phase`,
-the name of the part that it is in.
+A recording is a sequence of records, one per controller cycle. A scripted run annotates them with `phase`, the name of
+its current part.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def seconds(records: Records) -> tuple[float, ...]:
 
 
 def phases(records: Records) -> tuple[Phase, ...]:
-    """The phases in order; one without a name when the recording names none; () for an empty recording."""
+    """The phases in order; one unnamed phase if the recording names none; () for an empty recording."""
     at = seconds(records)
     found = []
     for name, group in groupby(range(len(records)), key=lambda index: records[index].phase):
@@ -51,8 +51,8 @@ def settled(records: Records, phase: Phase, settle_s: float = DEFAULT_SETTLE_S) 
     """Indices of the records in the settled part of `phase`; () when it never settled.
 
     Those are the records at least `settle_s` seconds after the start of the phase and after the last disturbance in it
-    (a move, a task manager that joined or was lost, a query that restarted), with no instance warming up. A repeated
-    record says nothing new and is none of them.
+    (a move, a task manager that joined or was lost, a query that restarted), with no instance warming up. Repeated
+    records are left out.
     """
     at = seconds(records)
     indices = range(phase.first, phase.last + 1)

@@ -1,4 +1,4 @@
-"""How far two plans are apart. Pure."""
+"""The difference between two plans. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def plan_difference(expected: Mapping[str, Any], recorded: Mapping[str, Any]) -> tuple[float, str]:
     """The largest numeric difference and its key; infinite where the plans differ in more than a number.
 
-    Keys that the recording has on top are not the policy's and are ignored.
+    Additional keys of the recording are not the policy's and are ignored.
     """
     worst = (0.0, "")
     for key, value in expected.items():

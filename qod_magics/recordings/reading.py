@@ -1,4 +1,4 @@
-"""Reading a recording whole, with every line checked."""
+"""Reads a whole recording, and checks every line."""
 
 from __future__ import annotations
 

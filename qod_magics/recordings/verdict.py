@@ -1,7 +1,7 @@
 """The verdict on a recorded run: does it show what Stream Economics promises? Pure.
 
 The criteria follow the evaluation of Stream Economics (thesis, section 5.2): restrictions always respected, fast
-reaction to load changes both ways, lag that stays near zero where the engine alone falls behind, and exact books.
+reaction to load changes both ways, lag that stays near zero where plain Spark falls behind, and exact row counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qod_magics.recordings.names import Query, events, queries, sources, streams
 from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Phase, phases, seconds, settled
 from qod_magics.recordings.plan_difference import plan_difference
 
-OVERLOAD = "overload"  #: name of the phase that asks for more than the first task manager has
+OVERLOAD = "overload"  #: name of the phase whose load exceeds the first task manager
 
 PLAN_TOLERANCE = 1e-9
 ACCURACY_TOLERANCE = 0.02  #: fraction of 1: sampling noise of one cycle
@@ -29,13 +29,13 @@ PRIORITY_TOLERANCE = 0.05  #: fraction of a query's need
 LAG_PERIODS = 2.0
 MOVE_LIMIT_S = 10.0
 FULL_ACCURACY = 0.999
-GROWTH = 5.0  #: how much more lag the engine alone must show
+GROWTH = 5.0  #: factor by which lag with the controller off must exceed lag with it on
 END_CYCLES = 4  #: cycles averaged for the lag at the end of a phase
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing that was judged."""
+    """A criterion and its outcome."""
 
     name: str
     passed: bool
@@ -44,7 +44,7 @@ class Criterion:
 
 @dataclass(frozen=True)
 class _Run:
-    """A recording with what every criterion asks of it."""
+    """A recording with the derived data that the criteria share."""
 
     records: Records
     at: tuple[float, ...]
@@ -73,15 +73,15 @@ def verdict(
 ) -> tuple[Criterion, ...]:
     """Judge a controlled run, and compare it with the run of the same load with the controller off.
 
-    `off` has a phase "overload" with the same load, and without it that comparison is left out. `policy` names the
-    policy that must have made the plans (None: the one that each record names). `settle_s` is how long after a phase's
-    start or a disturbance (seconds) the cluster must have settled. Raises UsageProblem for an unknown policy,
-    ValueError for a recording without records.
+    `off` has a phase "overload" with the same load; without `off` that comparison is left out. `policy` names the
+    policy that must have made the plans (None: the one that each record names). `settle_s`: seconds after a phase's
+    start or a disturbance by which the cluster must have settled. Raises UsageProblem for an unknown policy, ValueError
+    for a recording without records.
     """
     if not recorded:
         raise ValueError("the recording has no lines: nothing to judge")
     every = phases(recorded)
-    parts = tuple(phase for phase in every if phase.name) or every  # before the first phase a run is only starting
+    parts = tuple(phase for phase in every if phase.name) or every  # before its first phase a run starts up
     run = _Run(recorded, seconds(recorded), parts, {p: settled(recorded, p, settle_s) for p in parts})
     judges: tuple[Callable[[_Run], Criterion], ...] = (
         lambda run: _plans(run, policy),
@@ -98,7 +98,7 @@ def verdict(
 
 
 def format_verdict(criteria: Iterable[Criterion]) -> str:
-    """One line a criterion: "PASS name: detail" or "FAIL name: detail"."""
+    """One line per criterion: "PASS name: detail" or "FAIL name: detail"."""
     return "\n".join(f"{'PASS' if c.passed else 'FAIL'} {c.name}: {c.detail}" for c in criteria)
 
 
@@ -125,7 +125,7 @@ def _plans(run: _Run, policy: str | None) -> Criterion:
     for index, record in replayed:
         made_by = policy or record.policy or PAPER_POLICY
         plan, states[made_by] = policy_named(made_by).decide(record.snapshot, states.get(made_by))
-        current = record.current_accuracy  # no part of a decision
+        current = record.current_accuracy  # not part of the decision
         difference, key = plan_difference(plan_to_json(plan, current), plan_to_json(record.plan, current))
         if difference > PLAN_TOLERANCE:
             wrong += 1
@@ -248,7 +248,7 @@ def _books(run: _Run) -> Criterion:
 
 
 def _full_again(run: _Run) -> Criterion:
-    """Fast reaction downwards: nothing is shed once the load is gone."""
+    """Fast reaction to falling load: nothing is shed once the load is gone."""
     name = "full accuracy again at the end"
     phase = run.phases[-1]
     indices = run.settled[phase]
@@ -268,7 +268,7 @@ def _shown(accuracy: float | None) -> str:
 def _sheds(run: _Run) -> Criterion:
     """Under overload every query sheds, and on one task manager the share of the need that is met follows priority.
 
-    The share of a query's need is (accuracy - minimum) / (1 - minimum). Sharing is by task manager, so the order is
+    The share of a query's need is (accuracy - minimum) / (1 - minimum). CPU is shared per task manager, so the order is
     judged only while there is one.
     """
     name = "an overload is shed by priority"
@@ -287,14 +287,14 @@ def _sheds(run: _Run) -> Criterion:
         means[query] = fmean(values)
     first, last = (sum(run.records[index].measured.dropped.values()) for index in (phase.first, phase.last))
     dropped = last - first
-    upside_down = _upside_down(asked, means) if all(len(r.snapshot.task_managers) == 1 for r in records) else ""
+    inversion = _priority_inversion(asked, means) if all(len(r.snapshot.task_managers) == 1 for r in records) else ""
     detail = ", ".join(f"{query} (priority {asked[query].priority}) {mean:.3f}" for query, mean in means.items())
-    passed = all(mean < FULL_ACCURACY for mean in means.values()) and dropped > 0 and not upside_down
-    return Criterion(name, passed, f"mean accuracy {detail}; {dropped:,} rows dropped in the phase{upside_down}")
+    passed = all(mean < FULL_ACCURACY for mean in means.values()) and dropped > 0 and not inversion
+    return Criterion(name, passed, f"mean accuracy {detail}; {dropped:,} rows dropped in the phase{inversion}")
 
 
-def _upside_down(asked: Mapping[str, Query], means: Mapping[str, float]) -> str:
-    """The first pair of queries of which the lower priority has more of its need, as a sentence; or nothing."""
+def _priority_inversion(asked: Mapping[str, Query], means: Mapping[str, float]) -> str:
+    """The first pair of queries in which the one of lower priority has more of its need met, as text; else ""."""
     share = {
         name: (means[name] - query.min_accuracy) / (1 - query.min_accuracy)
         for name, query in asked.items()
@@ -313,7 +313,7 @@ def _upside_down(asked: Mapping[str, Query], means: Mapping[str, float]) -> str:
 
 
 def overload_lag(records: Records) -> tuple[tuple[float, int], ...]:
-    """(seconds since the start of the first phase "overload", lag of all sources and streams in rows), a pair a cycle.
+    """(seconds since the start of the first phase "overload", lag of all sources and streams in rows), one per cycle.
 
     () when the recording has no such phase.
     """
@@ -328,7 +328,7 @@ def overload_lag(records: Records) -> tuple[tuple[float, int], ...]:
 
 
 def _comparison(run: _Run, off_records: Records) -> Criterion:
-    """The engine alone falls behind, further and further; the controlled run does not. Same time since the start."""
+    """Plain Spark falls ever further behind; the controlled run does not. At the same time since the overload began."""
     name = "with the controller off the lag of the same overload grows"
     on, off = overload_lag(run.records), overload_lag(off_records)
     if not on or not off:

@@ -24,7 +24,7 @@ Series = Sequence[tuple[float, float]]  #: (second, value)
 WIDTH = 900  #: of the plotting area, px
 AXIS = 52  #: room for the labels and the title of the y axis, px
 FONT = "Helvetica Neue, Helvetica, Arial, Liberation Sans, sans-serif"
-#: What all charts look like. Given when a chart is made: `configure_...` and `properties` copy the whole chart each.
+#: Theme of all charts, passed at construction: `configure_...` and `properties` each copy the whole chart.
 THEME = alt.Config(
     font=FONT,
     background="white",
@@ -78,7 +78,7 @@ def cpu_chart(records: Records) -> alt.VConcatChart:
 
 
 def accuracy_chart(records: Records) -> alt.VConcatChart:
-    """(b) Accuracy of each query: measured, planned and at least."""
+    """(b) Accuracy of each query: measured, planned and minimum."""
     timeline = Timeline(records, WIDTH)
     values, colours = timeline.scaled(tables.accuracy(records)), task_colours(tables.tasks(records))
     kinds = {tables.MEASURED: "solid", tables.PLANNED: "dashed", tables.MINIMUM: "dotted"}
@@ -111,7 +111,7 @@ def throughput_chart(records: Records) -> alt.VConcatChart:
 
 
 def lag_chart(records: Records) -> alt.VConcatChart:
-    """(d) Rows not yet read of each source and stream, with the bound of 2 periods of its input."""
+    """(d) Lag of each source and stream, with the bound of 2 periods of its input."""
     timeline = Timeline(records, WIDTH)
     names, values = tables.edges(records), timeline.scaled(tables.lag(records))
     colours = edge_colours(names, tables.tasks(records))
@@ -171,8 +171,8 @@ def comparison_chart(run: Records, off: Records) -> alt.LayerChart:
 def overlay_chart(
     records: Records, panels: Mapping[str, Mapping[str, Series]], title: str, top: float | None = None
 ) -> alt.VConcatChart:
-    """Two runs over each other. By panel and kind of line ("live", "simulated", ...) the (second, value) pairs, with
-    seconds since the first of `records`, whose phases and events are shown. `top` ends the y axis."""
+    """Two runs overlaid. `panels`: (second, value) pairs by panel and kind of line ("live", "simulated", ...), in
+    seconds since the first of `records`, whose phases and events are shown. `top`: upper end of the y axis."""
     timeline = Timeline(records, WIDTH)
     shown = []
     for name, kinds in panels.items():
@@ -202,12 +202,12 @@ def png(chart: alt.TopLevelMixin, scale: float = 1.0) -> bytes:
 
 
 def arrow(edge: str) -> str:
-    """A source or stream for a reader: "from → to"."""
+    """Display name of a source or stream: "from → to"."""
     return edge.replace(">", " → ")
 
 
 def _all_rows() -> Any:
-    """Altair's limit of 5,000 rows guards notebooks, and an hour of recording has more."""
+    """Lifts Altair's limit of 5,000 rows: an hour of recording has more."""
     return alt.data_transformers.enable("default", max_rows=None)
 
 

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else, neither a network nor a script."""
+"""The report of a run: one self-contained HTML file, without network access or scripts."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ class _Figure:
 FIGURES = (
     _Figure(
         "CPU of the task managers",
-        "What each task manager's cores were busy with, stacked by task; grey is everything else that ran on them. "
-        "The controller plans with what the dashed line leaves after the grey.",
+        "CPU used on each task manager's cores, stacked by task; grey is everything else that ran on them. "
+        "The controller plans with the capacity (dashed) minus the grey.",
         charts.cpu_chart,
     ),
     _Figure(
         "Accuracy of the queries",
         "The share of the application's input that reached each query: as measured from row counts over each cycle, "
-        "as the plan in force wanted it, and the minimum that the user asked for.",
+        "as planned, and the minimum that the user asked for.",
         charts.accuracy_chart,
     ),
     _Figure(
         "Throughput of the sources",
-        "Rows that arrive at the broker, rows that the source read, and rows that it processed. Between read and "
-        "processed lie the rows that were dropped right after the read; read below arriving means a growing lag.",
+        "Rows that arrive at the broker, rows that the source read, and rows that it processed. The difference between "
+        "read and processed was dropped right after the read; read below arriving means a growing lag.",
         charts.throughput_chart,
     ),
     _Figure(
         "Lag of the sources and streams",
-        "Rows that wait to be read. Once a change has settled, the lag should stay below the input of two "
-        "periods of the controller (dashed).",
+        "Rows at the broker that are not yet read. Once a change has settled, the lag should stay below two controller "
+        "periods of input (dashed).",
         charts.lag_chart,
     ),
     _Figure(
@@ -75,7 +75,7 @@ def write_report(
 ) -> None:
     """Write the report of the recording `run` to `path`; `off` is the same load with the controller off, if recorded.
 
-    `verdict` is what `qod_magics.recordings.verdict.verdict` found. Raises OSError when the file can't be written,
+    `verdict` is the result of `qod_magics.recordings.verdict.verdict`. Raises OSError when the file can't be written,
     ValueError for a recording without lines.
     """
     Path(path).write_text(report(run, off, verdict, title), encoding="utf-8")
@@ -129,7 +129,7 @@ def comparison_report(live: Records, simulated: Records, found: Comparison, titl
         [(kind, move) for kind, moves in zip(("live", "simulated"), found.moves, strict=True) for move in moves],
         columns=["run", "phase and move"],
     )
-    table = _table_section("Moves", "Where each began, by run.", moved, "")
+    table = _table_section("Moves", "Each run's moves, by the phase in which they began.", moved, "")
     return _page(title, "\n".join([f"<h1>{escape(title)}</h1>", _verdict(found.criteria), *figures, table]))
 
 
@@ -178,8 +178,8 @@ def _comparison(number: int, run: Records, off: Records) -> str:
         text = "Nothing to compare: one of the recordings has no phase “overload”."
         return f"<section>\n<h2>{title}</h2>\n<p>{text}</p>\n</section>"
     text = (
-        "The same overload, once with the controller and once with the engine alone: the rows that wait in front of "
-        "all sources and streams together. The engine alone drops nothing and falls behind."
+        "The lag of all sources and streams together under the same overload, with the controller on and off. "
+        "Spark alone drops nothing and falls behind."
     )
     return _figure(number, title, text, charts.comparison_chart(run, off))
 
@@ -208,8 +208,8 @@ def _books(run: Records) -> str:
     if books.empty:
         return ""
     text = (
-        "Every row since the start, at each place that it passes: arrived = processed + dropped + waiting + "
-        "unreported. Unreported are rows whose counts were lost with a killed task manager."
+        "Row counts since the start, by source and stream: arrived = processed + dropped + waiting + unreported. "
+        "Unreported are rows whose counts were lost with a killed task manager."
     )
     numbers = ["arrived", "processed", "dropped", "waiting", "unreported"]
     shown = books.assign(balance=books["arrived"] - books[numbers[1:]].sum(axis=1))
@@ -244,7 +244,7 @@ def _cell(value: Any) -> str:
 
 
 def _inline(svg: str, number: int) -> str:
-    """The SVG for use inside of a page with others: its ids made unique, and as wide as there is room."""
+    """The SVG for embedding in a page with others: its ids are made unique."""
     start = svg.index("<svg")
     svg = re.sub(r'\bid="([^"]+)"', rf'id="figure{number}-\1"', svg[start:])
     svg = re.sub(r'url\((["\']?)#', rf"url(\1#figure{number}-", svg)

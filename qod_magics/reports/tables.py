@@ -21,7 +21,7 @@ ARRIVING, READ, PROCESSED = "arriving", "read", "processed"
 
 LAG_PERIODS = 2
 
-#: what a reader of a chart wants to see; warm-ups and the controller's own troubles are in its log
+#: events shown in charts; warm-ups and the controller's own errors are only in its log
 SHOWN = (
     "move",
     "task-manager-up",
@@ -33,7 +33,7 @@ SHOWN = (
     "starved",
     "dial-fallback",
 )
-#: of these, what is wrong rather than news
+#: the ones that report a problem
 ALARMING = frozenset(
     {"task-manager-lost", "query-failed", "query-stalled", "reports-missing", "starved", "dial-fallback"}
 )
@@ -113,10 +113,10 @@ def throughput(records: Records) -> pd.DataFrame:
     """t, source, kind, rate (rows/s).
 
     kind: arriving (at the broker), read (processed + dropped since the cycle before; absent where there are no
-    counts), processed (what the source's instances took in after its shedder).
+    counts), processed (rows that passed the source's shedder).
     """
     rows: list[tuple[float, str, str, float]] = []
-    before: dict[str, tuple[float, int]] = {}  # by source: when its rows were counted last, and how many it had read
+    before: dict[str, tuple[float, int]] = {}  # by source: time and rows read of its last count
     for t, record in zip(seconds(records), records, strict=True):
         for source in sources(record):
             arriving = record.measured.input_rate.get(source)
@@ -135,7 +135,7 @@ def throughput(records: Records) -> pd.DataFrame:
 
 
 def lag(records: Records) -> pd.DataFrame:
-    """t, edge, lag, bound (rows): rows not yet read, and what 2 periods of input would be (missing: rate unknown)."""
+    """t, edge, lag, bound (rows): rows not yet read, and 2 periods of input as their bound (missing: rate unknown)."""
     rows = []
     for t, record in zip(seconds(records), records, strict=True):
         rates = record.measured.input_rate
@@ -163,7 +163,7 @@ def phase_bands(records: Records) -> pd.DataFrame:
 
 
 def events(records: Records) -> pd.DataFrame:
-    """t, kind, label: what happened to the cluster, in order; what only repeats in the next cycle is left out."""
+    """t, kind, label: cluster events in order, without repeats in consecutive cycles."""
     at = seconds(records)
     rows: list[tuple[float, str, str]] = []
     last_seen: dict[str, int] = {}
@@ -176,7 +176,7 @@ def events(records: Records) -> pd.DataFrame:
 
 
 def event_label(event: Event) -> str:
-    """A few words for a chart."""
+    """A short label for charts."""
     detail = event.detail
     named = ("instance", "task_manager", "query", "task", "id")
     what = str(next((detail[key] for key in named if detail.get(key)), ""))
@@ -190,7 +190,7 @@ def event_label(event: Event) -> str:
         case "query-failed" | "query-restarted" as kind:
             return f"{what} {kind.removeprefix('query-')}"
         case "query-stalled":
-            return f"{what} stands still"
+            return f"{what} stalled"
         case "reports-missing":
             return f"{what} not counted"
         case kind:
@@ -198,7 +198,7 @@ def event_label(event: Event) -> str:
 
 
 def moves(records: Records) -> pd.DataFrame:
-    """t, instance, from, to, took_s, why: a row a move."""
+    """t, instance, from, to, took_s, why: one row per move."""
     at = seconds(records)
     rows = [
         (at[index], *(event.detail.get(key) for key in ("instance", "from", "to", "took_s", "why")))

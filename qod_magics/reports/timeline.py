@@ -41,7 +41,7 @@ class Timeline:
         return frame.assign(**{column: frame[column] * self.factor for column in columns or ("t",)})
 
     def x(self, field: str = "t") -> alt.X:
-        """Time in a panel: without labels, those stand once, below all panels."""
+        """Time axis of a panel, unlabelled: the labels appear once, below all panels."""
         axis = alt.Axis(title=None, labels=False, ticks=False, grid=False)
         return alt.X(f"{field}:Q", axis=axis, scale=self._scale())
 
@@ -67,7 +67,7 @@ class Timeline:
         return [rule.encode(x=self.x())]
 
     def strip(self) -> Panel | None:
-        """The names of the phases, and under them what happened when; None when there is nothing to name."""
+        """The names of the phases, with event labels below them; None when there are neither."""
         labels = self._labels()
         if self._bands.empty and labels.empty:
             return None
@@ -107,7 +107,7 @@ class Timeline:
         return pd.DataFrame({"t": middle, "row": 0, "text": text})
 
     def _labels(self) -> pd.DataFrame:
-        """The events with the row of the strip and the side of their rule on which their label stands."""
+        """The events, each with the strip row of its label and the label's side of the rule."""
         per_unit = self.width / self.end
         spans, aligned = [], []
         for t, label in zip(self._events["t"], self._events["label"], strict=True):

@@ -1,1 +1,1 @@
-"""What a notebook holds: streams, the cluster that they run on, and a controller."""
+"""A notebook's session: its streams, the cluster they run on, and the controller."""

@@ -1,4 +1,4 @@
-"""The streams of a session: what is declared is what runs."""
+"""The streams of a session: the declared ones are the deployed ones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """An application and the runtime that runs it. A change that the runtime refuses changes neither.
+    """An application and its runtime. A change that the runtime rejects leaves both unchanged.
 
-    Any thread may change them: one change waits for the other.
+    Thread-safe: changes are serialised.
 
     Attributes:
-        application: the declared streams; its tasks are those that the runtime has.
+        application: the declared streams; its tasks are the deployed ones.
 
     """
 
@@ -37,7 +37,7 @@ class Streams:
         return f"streams of a session: {', '.join(self.application.names) or 'none'}"
 
     def declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> bool:
-        """Run a stream too, or only try its recipe; whether it takes the place of an earlier one of its name.
+        """Declare and start a stream, or only check its recipe (`dry_run`). Returns whether it replaces another.
 
         Raises:
             ApplicationError, KafkaError, TaskManagerError.
@@ -46,7 +46,7 @@ class Streams:
         with self._changing:
             application = self.application.declare(declaration)
             replaced = declaration.name in self.application
-            with suppress(KafkaError, TaskManagerError):  # what waits may be declared before its topic is there
+            with suppress(KafkaError, TaskManagerError):  # a waiting stream may be declared before its topic exists
                 awaited = tasks(application.awaited(declaration.name))
                 if awaited:
                     self._runtime.deployment.check(awaited, self._runtime.workshop())
@@ -57,12 +57,12 @@ class Streams:
             return replaced
 
     def remove(self, name: str) -> None:
-        """Stop a stream and forget it. Raises ApplicationError: there is no such one, or others read it."""
+        """Stop and remove a stream. Raises ApplicationError: there is no such stream, or others read it."""
         with self._changing:
             self._run(self.application.remove(name))
 
     def clear(self) -> None:
-        """Stop all streams and forget them."""
+        """Stop and remove all streams."""
         with self._changing:
             self._run(Application())
 
@@ -74,7 +74,7 @@ class Streams:
             self.application = application
 
     def results(self, name: str) -> DataFrame:
-        """What a query with a memory sink has given. Raises ApplicationError: there is no such query."""
+        """A memory sink's rows so far. Raises ApplicationError: there is no such query."""
         deployment = self._runtime.deployment
         topic = deployment.results.get(name)
         if topic is None:
@@ -88,5 +88,5 @@ class Streams:
         self.application = application
 
     def _tasks(self, application: Application) -> tuple[TaskSpec, ...]:
-        """The application's tasks; streams that run apart stay so, with the rows that wait between them."""
+        """The application's tasks; streams deployed as separate tasks stay separate, to keep their backlog."""
         return tasks(application, self._runtime.deployment.edges, self._runtime.deployer.inlinable(application))

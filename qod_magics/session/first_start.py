@@ -1,4 +1,4 @@
-"""Once for each set-up: run what a session starts, and leave archives of its classes for all later starts."""
+"""First start on a set-up: run a session's JVMs once and archive their classes, to make later starts faster."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ MODES: tuple[Mode, ...] = ("realtime", "microbatch")
 
 
 def missing() -> bool:
-    """Whether an archive is to be made. Raises SetupError: there is no Java, no Spark, or no jars."""
+    """Whether an archive is missing. Raises SetupError: there is no Java, no Spark, or no jars."""
     return any(class_data.is_wanted(archive) for archive in (server_archive(), *broker_archives()))
 
 
 def make_archives(say: Callable[[str], None]) -> None:
-    """Make the archives that are not there: start a broker and a task manager, run a query, and end them in order.
+    """Make missing archives: start a broker and a task manager, run a query, and shut both down in order.
 
-    Processes that come to it at once do it once; starts meanwhile go on without.
+    Concurrent processes do this once, under a lock; sessions started meanwhile run without archives.
 
     Args:
-        say: told in a line that it begins, where it does.
+        say: called with one line if archiving begins.
 
     Raises:
-        SetupError, KafkaError, TaskManagerError: they can't be started, or the JVM wrote no archive.
+        SetupError, KafkaError, TaskManagerError: a process can't be started, or the JVM wrote no archive.
 
     """
     with locked(cache_dir() / "class-data.lock"):
@@ -56,6 +56,6 @@ def make_archives(say: Callable[[str], None]) -> None:
             archive is None or class_data.is_whole(archive) for archive in (server_archive(), *broker_archives())
         ):
             raise SetupError(
-                "Java wrote no archive of its classes: starts take longer, and are right. To try again, remove "
+                "Java wrote no archive of its classes: starts take longer, but work. To try again, remove "
                 f"{class_data.directory()}."
             )

@@ -1,4 +1,4 @@
-"""What a stream's name is bound to in the notebook."""
+"""The handle to which the notebook binds a stream's name."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from qod_magics.session.interface import SessionInterface
 
 
-#: Of a stream that waits for a reader.
+#: State of a stream that no query reads yet.
 DECLARED = (
     "is declared; it starts when a query reads it (--priority, --min-accuracy or --sink would make it a query itself)"
 )
 
 
 class StreamHandle:
-    """What a stream's name is bound to in the notebook."""
+    """The handle to which the notebook binds a stream's name."""
 
     def __init__(self, session: SessionInterface, name: str, replaced: bool = False, dry_run: bool = False) -> None:
         self.session = session
@@ -38,16 +38,16 @@ class StreamHandle:
         return rows
 
     def why(self) -> str:
-        """What was last decided about it, and why."""
+        """The last decision about it, and why."""
         return self.session.why(self.name)
 
     def stop(self) -> None:
-        """Stop it and forget it."""
+        """Stop and remove it."""
         self.session.stop(self.name)
 
     @property
     def said(self) -> str:
-        """What became of its declaration, in one line."""
+        """The outcome of its declaration, in one line."""
         if self.dry_run:
             return f"{self.name} is well-formed (dry run: nothing was started)"
         if self.name in self.session.application.waiting:

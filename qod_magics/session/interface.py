@@ -1,4 +1,4 @@
-"""What the parts of a session use of it."""
+"""The interface that a session offers to its parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SessionInterface(Protocol):
-    """A session, as its handles, texts, views and scenarios know it."""
+    """A session as its handles, status texts, views and scenarios use it."""
 
     id: str
     kafka: Kafka
@@ -27,7 +27,7 @@ class SessionInterface(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it was not ended yet."""
+        """Whether it has not ended."""
         ...
 
     @property
@@ -37,11 +37,11 @@ class SessionInterface(Protocol):
 
     @property
     def last(self) -> Cycle | None:
-        """The last cycle that is finished."""
+        """The last finished cycle."""
         ...
 
     def add_task_manager(self) -> str:
-        """Start one more; its id."""
+        """Start another one; returns its id."""
         ...
 
     def remove_task_manager(self, id: str) -> None:
@@ -61,11 +61,11 @@ class SessionInterface(Protocol):
         ...
 
     def set_period(self, seconds: float) -> None:
-        """Decide this often."""
+        """Change the controller's period."""
         ...
 
     def pause(self) -> None:
-        """Recommend only."""
+        """Make plans without applying them."""
         ...
 
     def resume(self) -> None:
@@ -73,7 +73,7 @@ class SessionInterface(Protocol):
         ...
 
     def stop(self, name: str) -> None:
-        """Stop a stream and forget it."""
+        """Stop and remove a stream."""
         ...
 
     def results(self, name: str) -> DataFrame:
@@ -85,7 +85,7 @@ class SessionInterface(Protocol):
         ...
 
     def why(self, name: str) -> str:
-        """What was last decided about a stream, an instance or a task manager."""
+        """The last decision about a stream, an instance or a task manager."""
         ...
 
     def annotate(self, **annotations: Any) -> None:

@@ -1,4 +1,4 @@
-"""The rich view of a live session: the dashboard, fed cycle by cycle, and the controls, on one command queue."""
+"""The widget view of a live session: a dashboard fed cycle by cycle, and controls on one command queue."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Picture:
-    """What stays in a saved notebook, where the dashboard is not seen: a page's piece of HTML, and words for a text."""
+    """Static output left in a saved notebook, where the live widget is not shown: HTML with a text fallback."""
 
-    def __init__(self, html: str = "", words: str = "the picture of the run comes here when the session ends") -> None:
+    def __init__(self, html: str = "", words: str = "a picture of the run is shown here when the session ends") -> None:
         self._html, self._words = html, words
 
     def __repr__(self) -> str:
@@ -34,7 +34,7 @@ class Picture:
 
 
 class View:
-    """One dashboard and one panel for a session, made when somebody first looks, and the frames from then on."""
+    """The dashboard and control panel of a session, made on first use, and the frames that they show."""
 
     def __init__(self, session: SessionInterface) -> None:
         self._session = session
@@ -58,7 +58,7 @@ class View:
         return ipw.VBox([self.dashboard, self.panel.view])
 
     def show(self) -> None:
-        """Show it in the cell that runs, with room for the picture that is left when the session ends."""
+        """Show it in the running cell, with a placeholder for the picture left when the session ends."""
         from IPython.display import display
 
         display(self._session)
@@ -67,8 +67,8 @@ class View:
             self._pictures.append(handle)
 
     def close(self) -> None:
-        """Take no more cycles; the last state stays on show, and where `show` was called a picture that is seen
-        without a kernel too."""
+        """Stop following cycles. The last state stays visible; each cell that called `show` gets a picture that is
+        visible without a kernel, too."""
         self._unsubscribe()
         if self._pictures:
             picture = self._picture()
@@ -104,10 +104,10 @@ class View:
         return Picture(f'<div style="background: white; max-width: 1000px">{drawn}</div>', words)
 
     def _recorded(self) -> list[Frame]:
-        """What happened before somebody looked, from the recording."""
+        """Frames of the cycles before the view was made, from the recording."""
         try:
             records = load(self._session.recording_path)
-        except (OSError, QodError):  # nothing is recorded yet, or elsewhere
+        except (OSError, QodError):  # nothing is recorded yet, or only in another file
             return []
         return [
             frame(each, self._began, [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in entries])

@@ -1,4 +1,4 @@
-"""How task managers come to a session: started here, reached at an address, or taken from the notebook."""
+"""Provisioning of task managers: started locally, connected by URL, or attached from the notebook."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from qod_magics.spark.warm_up import warm_up
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: One that was still starting when the others were ended is waited for so long, seconds.
+#: How long shutdown waits for a server that is still starting, seconds.
 END_S = 30.0
 
 
 def launch(servers: Sequence[ServerOptions]) -> list[Future[LocalServer]]:
-    """Begin to start these servers, tm1, tm2 and so on, before there is a session that they could join: they take
-    several seconds, and so does its broker. See `Provisioner.assemble` and `abandon`.
+    """Start these servers (tm1, tm2, ...) in the background before the session exists: they take several seconds,
+    and so does its broker. See `Provisioner.assemble` and `abandon`.
 
     Raises TaskManagerError: this kernel has a classic Spark session.
     """
@@ -43,11 +43,11 @@ def abandon(launched: Sequence[Future[LocalServer]]) -> None:
 
 
 class Provisioner:
-    """The task managers of one session, each of which joins the runtime when it is warm. Any thread may add one.
+    """The task managers of one session; each joins the runtime once warmed up. Any thread may add one.
 
     Args:
-        runtime: what they join.
-        headroom: part of each one's cores that plans leave free, fraction of 1.
+        runtime: the runtime that they join.
+        headroom: fraction of each one's cores that plans leave free.
 
     """
 
@@ -56,13 +56,13 @@ class Provisioner:
         self._headroom = headroom
         self._names = count(1)
         self._ended = False
-        self._coming: list[Future[TaskManager]] = []  #: those of `assemble`, while it goes on
+        self._coming: list[Future[TaskManager]] = []  #: pending in `assemble`
         self._servers: list[LocalServer] = []
 
     def assemble(self, launched: Sequence[Future[LocalServer]], urls: Sequence[str]) -> Iterator[TaskManager]:
-        """Take these over and reach those, all at the same time; each is given once it has joined.
+        """Take over the launched servers and connect to the URLs, concurrently; yields each one once it has joined.
 
-        Raises what the first that failed raised (SetupError, TaskManagerError); `end` ends the others.
+        Raises the first failure (SetupError, TaskManagerError); `end` stops the others.
         """
         self._coming += [begin(partial(self._take, self._name(), server), "up") for server in launched]
         self._coming += [begin(partial(self.connect, url), "connect") for url in urls]
@@ -71,7 +71,7 @@ class Provisioner:
         self._coming.clear()
 
     def start(self, options: ServerOptions) -> TaskManager:
-        """Start a local one. Raises SetupError, TaskManagerError; nothing is left behind then."""
+        """Start a local one. Raises SetupError, TaskManagerError, and leaves nothing behind."""
         board = self._runtime.board
         return self._join(start_local(self._name(), options, board, self._headroom, self._begun))
 
@@ -80,15 +80,15 @@ class Provisioner:
         return self._join(start_local(name, server.options, self._runtime.board, self._headroom, self._begun, server))
 
     def connect(self, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
-        """Reach the one behind a URL `sc://host:port`. Raises TaskManagerError."""
+        """Connect to the server at `sc://host:port`. Raises TaskManagerError."""
         return self._join(attach_url(self._name(), url, self._runtime.board, self._headroom, ui, cores))
 
     def attach(self, spark: SparkSession) -> TaskManager:
-        """Take a Spark session that is there. Raises TaskManagerError."""
+        """Attach an existing Spark session. Raises TaskManagerError."""
         return self._join(attach_session("spark", spark, self._runtime.board, self._headroom))
 
     def cores(self, count: int | None, cpus: Collection[int] | None = None) -> frozenset[int] | None:
-        """The machine's cores for one more local one: these `cpus`, or `count` of them, free ones first.
+        """Cores for another local one: these `cpus`, or `count` of the machine's cores, free ones first.
 
         Raises UsageProblem when the machine has fewer cores, or lacks one of these.
         """
@@ -99,7 +99,7 @@ class Provisioner:
         return free_cores(count, {cpu for server in servers for cpu in server.options.cpus or ()})
 
     def end(self) -> None:
-        """End all servers that were started here; one that is only just starting ends as soon as it has begun."""
+        """Stop all servers started here; one still starting is stopped as soon as its process runs."""
         self._ended = True
         for server in list(self._servers):
             with suppress(Exception):

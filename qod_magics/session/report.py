@@ -1,4 +1,4 @@
-"""The page of a recording that goes on."""
+"""The report of a session that is still recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qod_magics.recordings.verdict import verdict
 
 
 def report_so_far(recording: Path, out: Path) -> Path:
-    """Write the page of a recording that goes on, judged by what it has so far.
+    """Write the report of an unfinished recording, judged on its cycles so far.
 
     Raises UsageProblem while nothing is recorded, and when the page can't be written.
     """

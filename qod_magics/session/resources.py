@@ -1,4 +1,4 @@
-"""What a session runs on: a broker, task managers and a place for files, which end together."""
+"""The resources of a session: broker, task managers and temporary files, released together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qod_magics.spark.runtime import SparkRuntime
 
 
 class Resources:
-    """The machinery of one session. Nothing is left behind when it can't be made.
+    """The resources of one session. If one can't be created, all are released.
 
     Args:
         kafka: the broker.
@@ -29,14 +29,14 @@ class Resources:
         kafka: the broker.
         directory: temporary files.
         runtime: the task managers and the queries on them.
-        provisioner: brings task managers to it.
+        provisioner: adds task managers to the runtime.
 
     """
 
     def __init__(self, kafka: Kafka, settings: Settings, *, own_kafka: bool = False) -> None:
         self.id = secrets.token_hex(3)
         self.kafka = kafka
-        self._endings = ExitStack()  #: of all that was begun, the last first
+        self._endings = ExitStack()  #: cleanup callbacks, last in first out
         try:
             if own_kafka and isinstance(kafka, EmbeddedBroker):
                 self._endings.callback(kafka.stop)
@@ -45,7 +45,7 @@ class Resources:
             root = checkpoint_root(settings.checkpoints or self.directory.path / "checkpoints")
             checkpoints = f"{root.rstrip('/')}/{self.id}"
             path = local_path(checkpoints)
-            if path is not None:  # its name is this session's alone: nobody could go on from it
+            if path is not None:  # named after this session: no other resumes from it
                 self._endings.callback(shutil.rmtree, path, ignore_errors=True)
             self.runtime = SparkRuntime(kafka, self.id, checkpoints, settings.period_s)
             self.provisioner = Provisioner(self.runtime, settings.headroom)
@@ -59,6 +59,6 @@ class Resources:
         return f"session {self.id}: Kafka at {self.kafka.bootstrap}; {self.runtime}"
 
     def end(self) -> None:
-        """Stop all queries, all servers of ours and, if it is the session's own, the broker; remove the files."""
-        with suppress(Exception):  # each is ended, whatever becomes of the others
+        """Stop all queries, our servers and the session's own broker, if any; remove the files."""
+        with suppress(Exception):  # all callbacks run, even if one raises
             self._endings.close()

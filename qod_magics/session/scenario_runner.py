@@ -1,4 +1,4 @@
-"""Plays what a scenario says beside the rates: phases, applications and task managers that come and go."""
+"""Plays the events of a scenario: phases, and applications and task managers that start and stop."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from qod_magics.kafka.scenario import ScenarioEvent
 if TYPE_CHECKING:
     from qod_magics.session.interface import SessionInterface
 
-#: An application of a scenario: declares its streams on the session that it is given.
+#: An application of a scenario: declares its streams on the given session.
 Start = Callable[[Any], object]
 
 LOOK_S = 0.1
 
 
 class ScenarioRunner:
-    """Follows an injector on a thread of its own and does to the session what its scenario says, when it says so.
+    """Follows an injector on its own thread and applies the scenario's events to the session when they are due.
 
-    A task manager that the scenario adds gets the session's next id; the scenario's own name for it is only used to
-    take the same one away again. Applications are functions that declare streams; to stop one is to stop the streams
-    that it declared. What goes wrong is noted in the recording, and the scenario goes on.
+    A task manager that the scenario adds gets the session's next id; the scenario's name for it only serves to remove
+    the same one later. Applications are functions that declare streams; stopping one stops the streams it declared.
+    A failed event is noted in the recording, and the scenario continues.
     """
 
     def __init__(self, session: SessionInterface, injector: Injector, applications: Mapping[str, Start]) -> None:
@@ -37,9 +37,9 @@ class ScenarioRunner:
         self.session = session
         self.injector = injector
         self.applications = applications
-        self.done: list[ScenarioEvent] = []  #: what has happened so far
+        self.done: list[ScenarioEvent] = []  #: events applied so far
         self._managers: dict[str, str] = {}  #: id by the scenario's name
-        self._streams: dict[str, tuple[str, ...]] = {}  #: what each application declared
+        self._streams: dict[str, tuple[str, ...]] = {}  #: declared streams, by application
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="qod-scenario-runner", daemon=True)
         self._thread.start()
@@ -48,7 +48,7 @@ class ScenarioRunner:
         return f"runner of a scenario: {len(self.done)} of {len(self.injector.scenario.events)} events are done"
 
     def stop(self) -> None:
-        """Do nothing more of the scenario; the injector goes on."""
+        """Apply no more events; the injector keeps sending."""
         self._ended.set()
         self._thread.join(30.0)
 

@@ -1,4 +1,4 @@
-"""What a notebook holds: an application, a cluster and a controller. Every magic is one of these methods."""
+"""The session of a notebook: application, cluster and controller. Every magic calls one of its methods."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Session:
         id: names its topics, dials and checkpoints.
         kafka: the broker, embedded or the user's.
         runtime: the task managers and the queries on them.
-        controller: decides every period.
-        thread: on which it does.
+        controller: makes a decision every period.
+        thread: runs the controller.
         recording_path: the file that cycles are recorded in.
 
     """
@@ -75,8 +75,8 @@ class Session:
         self._view: View | None = None
         self._owner = os.getpid()
         self._ended = False
-        self._endings = ExitStack()  #: of all that was begun, the last first
-        for end in (resources.end, self._close_view, self.thread.stop):  # the view has the last cycle
+        self._endings = ExitStack()  #: cleanup callbacks, last in first out
+        for end in (resources.end, self._close_view, self.thread.stop):  # last first: the view gets the last cycle
             self._endings.callback(end)
         self._no_exit = at_exit(self.down)
         self.thread.start()
@@ -99,20 +99,20 @@ class Session:
         say: Say = lambda _: None,
         **options: Any,
     ) -> Session:
-        """Start (or reach) Kafka and task managers, local ones and those behind URLs, then the controller.
-        Raises SetupError, KafkaError, TaskManagerError, UsageProblem: nothing is left running then.
+        """Start (or connect to) Kafka and task managers, local ones and remote ones by URL, then the controller.
+        Raises SetupError, KafkaError, TaskManagerError, UsageProblem, and leaves nothing running.
 
         Args:
-            task_managers: local ones to start; 0 where `connect` names others.
-            cores: each local task manager's own cores; default the machine's, divided among them.
+            task_managers: number of local ones to start; may be 0 if `connect` names others.
+            cores: cores of each local task manager; default: the machine's, divided among them.
             connect: URLs `sc://host:port` of Connect servers.
             kafka: `host:port` of the user's broker; None starts one.
             kafka_options: options of that broker's clients, as librdkafka names them.
-            kafka_cpus: cores for the broker that is started; default all. `say` is told where it can't be kept on them.
-            jit: how local task managers compile: "c1" (soon at speed) or "full" (faster in the long run).
+            kafka_cpus: cores of the started broker; default all. `say` reports if it can't be pinned to them.
+            jit: JIT compilation of local task managers: "c1" (fast warm-up) or "full" (faster in the long run).
             memory: their Java heap.
             slots: their task slots: a query in real-time mode holds one for each partition that it reads or shuffles.
-            say: told what is going on, a line at a time.
+            say: receives progress messages, a line at a time.
             options: `policy_name`, `period_s` and the rest of `Settings`.
 
         """
@@ -130,7 +130,7 @@ class Session:
             abandon(launched)
             raise
         try:
-            where = "" if kafka_cpus is None or can_pin() else " on any core (this system can't keep it on some)"
+            where = "" if kafka_cpus is None or can_pin() else " on any core (this system can't pin it)"
             say(f"Kafka at {resources.kafka.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
             for manager in resources.provisioner.assemble(launched, connect):
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
@@ -150,8 +150,8 @@ class Session:
         say: Say = lambda _: None,
         **options: Any,
     ) -> Session:
-        """Take the notebook's own Spark session as the only task manager. It needs the Kafka connector on its class
-        path, and goes on when the Quality-of-Data session ends. Raises KafkaError, TaskManagerError, UsageProblem."""
+        """Use the notebook's own Spark session as the only task manager. It needs the Kafka connector on its class
+        path, and stays up when this session ends. Raises KafkaError, TaskManagerError, UsageProblem."""
         settings = Settings(**options)
         resources = Resources(access(kafka, kafka_options), settings, own_kafka=kafka is None)
         try:
@@ -162,13 +162,13 @@ class Session:
             raise
 
     def down(self) -> None:
-        """Stop the controller, all queries, all servers of ours and the embedded broker. Safe to call twice, and in a
-        fork of its owner, where it does nothing."""
+        """Stop the controller, all queries, our servers and the embedded broker. Idempotent; does nothing in a fork of
+        the owning process."""
         if self._ended or self._owner != os.getpid():
             return
         self._ended = True
         self._no_exit()
-        with suppress(Exception):  # each is ended, whatever becomes of the others
+        with suppress(Exception):  # all callbacks run, even if one raises
             self._endings.close()
 
     def __repr__(self) -> str:
@@ -182,7 +182,7 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether it was not ended yet."""
+        """Whether it has not ended."""
         return not self._ended
 
     # -- task managers ---------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Session:
         memory: str = "1g",
         slots: int = SLOTS,
     ) -> str:
-        """Start one more local task manager, or connect to the server behind `url`; returns its id once it is warm.
+        """Start another local task manager, or connect to the server at `url`; returns its id once it is warmed up.
         Raises SetupError, TaskManagerError, UsageProblem."""
         if url is not None:
             return self._provisioner.connect(url, ui, cores).id
@@ -207,7 +207,7 @@ class Session:
         ).id
 
     def remove_task_manager(self, id: str, *, kill: bool = False) -> None:
-        """Move its instances to the others, then end it; with `kill`, end it at once, and its instances start on the
+        """Move its instances to the others, then stop it; with `kill`, kill it at once: its instances restart on the
         others as after a crash. Raises TaskManagerError."""
         if kill:
             self.runtime.kill_task_manager(id)
@@ -244,28 +244,28 @@ class Session:
         starting: Starting = "latest",
         fuse: bool = True,
     ) -> StreamHandle:
-        """Declare a stream: what a `%%qod_stream` cell does. Raises ApplicationError, KafkaError, TaskManagerError: all
-        goes on as it was.
+        """Declare a stream, as a `%%qod_stream` cell does. Raises ApplicationError, KafkaError, TaskManagerError, and
+        changes nothing then.
 
         Args:
             name: a Python identifier.
-            recipe: a function of its inputs (and of `spark`, if it asks for it), or an SQL text; None passes a lone
-                input through.
+            recipe: a function of its inputs (and of `spark`, if it has that parameter), or an SQL text; None passes a
+                single input through.
             topic: the Kafka topic that it reads.
-            schema: of the topic's JSON rows, as DDL; None: the records as they are.
+            schema: of the topic's JSON rows, as DDL; None: raw Kafka records.
             from_: the streams that it reads; by default those that the recipe names.
             priority: of a query; higher wins.
             min_accuracy: of a query, fraction of 1.
-            parallelism: instances.
-            key: column by which its input's rows are spread over the instances.
+            parallelism: number of instances.
+            key: column by which its input is partitioned over the instances.
             sink: "memory", "kafka:TOPIC", "parquet:PATH", "console", or a function for foreachBatch.
             mode: "auto", "realtime" or "microbatch".
             trigger_s: seconds between batches.
-            max_latency_s: how old a row may be when it is in the result, seconds; below 1, mode "auto" takes real-time
-                mode also for what keeps state.
-            starting: where a topic is read from at first, "latest" or "earliest".
-            fuse: whether it may share a Spark query with its neighbours; a source with several readers is then made by
-                each of them where that is cheaper.
+            max_latency_s: maximum age of a row when it reaches the result, seconds; below 1, mode "auto" runs stateful
+                queries in real-time mode, too.
+            starting: initial offsets of a topic, "latest" or "earliest".
+            fuse: whether it may share a Spark query with its neighbours; a source with several readers is then
+                recomputed by each of them where that is cheaper.
 
         """
         options = StreamOptions(
@@ -287,18 +287,18 @@ class Session:
         return self._declare(declared(options, as_recipe(recipe), self.application))
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> StreamHandle:
-        """Declare what a `%%qod_stream` cell says; with `--dry-run` only check it."""
+        """Declare the stream of a `%%qod_stream` cell; with `--dry-run` only check it."""
         return self._declare(declaration_of(options, body, namespace, self.application), options.dry_run)
 
     def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
         return StreamHandle(self, declaration.name, self._streams.declare(declaration, dry_run), dry_run)
 
     def stop(self, name: str) -> None:
-        """Stop a stream and forget it. Raises ApplicationError: there is none of this name, or others read it."""
+        """Stop and remove a stream. Raises ApplicationError: there is none of this name, or others read it."""
         self._streams.remove(name)
 
     def stop_all(self) -> None:
-        """Stop all streams and forget them."""
+        """Stop and remove all streams."""
         self._streams.clear()
 
     def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
@@ -307,20 +307,20 @@ class Session:
         self._streams.restrict(name, priority=priority, min_accuracy=min_accuracy)
 
     def results(self, name: str) -> DataFrame:
-        """The rows that a query with a memory sink has given so far, as a DataFrame (not a streaming one). Raises
-        ApplicationError: there is no such query, or it has another sink."""
+        """A memory sink's rows so far, as a batch DataFrame. Raises ApplicationError: there is no such query, or it has
+        another sink."""
         return self._streams.results(name)
 
     # -- looking and deciding --------------------------------------------------------------------------------------
 
     def status(self) -> str:
-        """What runs where, how it keeps up, and what was decided last."""
+        """What runs where, how it keeps up, and the last decision."""
         return status_text(self)
 
     def why(self, name: str) -> str:
-        """What was last decided about a stream, an instance or a task manager, and why, with the numbers.
+        """The last decision about a stream, an instance or a task manager, and why, with the numbers.
 
-        Of a stream that runs within tasks of other names, what was decided about these."""
+        For a stream fused into tasks of other names, the decisions about those tasks."""
         deployment = self.runtime.deployment
         within = deployment.specs_with(name) if name not in deployment.specs else []
         told = [f"{name} runs within {spec.path}: {self.controller.why(spec.id)}" for spec in within]
@@ -328,7 +328,7 @@ class Session:
 
     def pause(self, *, open_shedders: bool = False) -> None:
         """Recommend only: plans are made, logged and recorded, not applied. `open_shedders` also sets every non-drop
-        probability to 1, so that the engine runs alone. Raises BusyError when the controller does not come to it."""
+        probability to 1, so that nothing is shed. Raises BusyError when the controller does not respond."""
         self.thread.pause()
         if open_shedders:
             what = "plans are no longer applied, but the shedders are not open"
@@ -339,12 +339,12 @@ class Session:
         self.thread.resume()
 
     def set_period(self, seconds: float) -> None:
-        """Decide so often from now on. Raises UsageProblem unless it is above 0."""
+        """Change the controller's period. Raises UsageProblem unless it is above 0."""
         self.thread.period_s = seconds
         self.runtime.period_s = seconds
 
     def override(self, name: str, d: float | None) -> None:
-        """Hold the non-drop probability of a source or a stream ("from>to") by hand; None gives it back to the plan.
+        """Hold the non-drop probability of a source or a stream ("from>to") by hand; None returns it to the plan.
         Raises UsageProblem: there is no such source or stream, or the probability lies outside 0..1."""
         waiting.known(self.shedders, name)
         source, _, target = name.rpartition(">")
@@ -352,22 +352,22 @@ class Session:
 
     @property
     def shedders(self) -> list[str]:
-        """The names of what sheds: sources, and streams "from>to"."""
+        """The names of the shedders: sources, and streams "from>to"."""
         specs = self.runtime.deployment.specs.values()
         return [n for s in specs for n in ([s.id] if s.is_source else [f"{u}>{s.id}" for u in s.upstream])]
 
     def annotate(self, **annotations: Any) -> None:
-        """Add keys (`phase="overload"`) to the recording's lines from now on; None takes one away."""
+        """Add keys (`phase="overload"`) to the recording's lines from now on; None removes one."""
         self.controller.annotate(**annotations)
 
     @property
     def last(self) -> Cycle | None:
-        """The last cycle that is finished."""
+        """The last finished cycle."""
         return self.controller.last
 
     @property
     def view(self) -> View:
-        """The live view: dashboard and controls. Made when it is first asked for."""
+        """The live view, made on first use: dashboard and controls."""
         if self._view is None:
             from qod_magics.session.live_view import View
 
@@ -386,32 +386,31 @@ class Session:
         return {**data, "text/plain": repr(self)}, metadata
 
     async def watch(self, seconds: float = 30.0, show: Show | None = None) -> None:
-        """Show the status once a period for this many seconds, in place, while the kernel stays free."""
+        """Update the status in place once a period, for this many seconds, without blocking the kernel."""
         await waiting.watch(self, seconds, show)
 
     async def during(self, injector: Injector, phase: str, show: Show | None = None) -> None:
-        """Wait until the injector's scenario comes to `phase`, name the recording's lines after it, and show the
-        status once a period until the phase is over, or the injector has ended. Raises UsageProblem: the scenario has
-        no such phase."""
+        """Wait until the injector's scenario reaches `phase`, annotate the recording with it, and show the status once
+        a period until the phase or the injector ends. Raises UsageProblem: the scenario has no such phase."""
         await waiting.during(self, injector, phase, show)
 
     async def until_settled(
         self, at_least_s: float = 0.0, quiet_s: float = 30.0, at_most_s: float = 300.0, show: Show | None = None
     ) -> bool:
         """Show the status once a period until nothing has disturbed the cluster for `quiet_s` seconds: no move, no
-        task manager that came or went, no query that started again, no instance that warms up.
+        task manager joined or lost, no query restarted, no instance warming up.
 
-        It takes `at_least_s` seconds at least and `at_most_s` at most. Whether the cluster settled.
+        Takes from `at_least_s` to `at_most_s` seconds. Returns whether the cluster settled.
         """
         return await waiting.until_settled(self, at_least_s, quiet_s, at_most_s, show)
 
     def inject(
         self, scenario: ScenarioForm, *, cpus: Cores | None = None, record: str | os.PathLike[str] | None = None
     ) -> Injector:
-        """Send a scenario, given as such, in its JSON form or as the path of a file with that, to the session's broker
-        from a process of its own, on the cores `cpus` (default all; where the system can't pin, all too); it ends with
-        the session. `record`: a file for the achieved rates, a JSON line a second and topic. Raises ScenarioError,
-        KafkaError."""
+        """Send a scenario (an object, its JSON form or a file's path) to the session's broker from a separate process,
+        which ends with the session. It is pinned to the cores `cpus` (default, and where the system can't pin: all).
+        `record`: a file for the achieved rates, one JSON line per second and topic. Raises ScenarioError, KafkaError.
+        """
         injector = Injector.into(self.kafka, scenario, record, cpus)
         injector.start()
         self._endings.callback(injector.stop)
@@ -420,13 +419,13 @@ class Session:
 
     @property
     def injectors(self) -> tuple[Injector, ...]:
-        """Those that `inject` started, the oldest first; some may have ended."""
+        """The injectors started by `inject`, oldest first; some may have ended."""
         return tuple(self._injectors)
 
     def play(self, injector: Injector, applications: Mapping[str, Start] | None = None) -> ScenarioRunner:
-        """Do what the injector's scenario says beside its rates, when it says so: name phases, add and remove task
-        managers, start and stop applications (functions that declare streams on the session they are given). Raises
-        ScenarioError: the scenario starts an application that is not given."""
+        """Play the events of the injector's scenario when they are due: name phases, add and remove task managers,
+        start and stop applications (functions that declare streams on the given session). Raises ScenarioError: the
+        scenario starts an application that is not given."""
         runner = ScenarioRunner(self, injector, applications or {})
         self._endings.callback(runner.stop)
         return runner

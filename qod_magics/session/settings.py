@@ -1,4 +1,4 @@
-"""How a session decides, and where it keeps what it writes."""
+"""The settings of a session: how it decides, and where recording and checkpoints go."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import DEFAULT_POLICY, policy
 
-#: Part of each task manager's cores that plans leave free: what drains a backlog, and what a busy JVM needs.
+#: Fraction of each task manager's cores that plans leave free, to drain backlogs and for the JVM itself.
 HEADROOM = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What `Session.up` and `Session.attach` take beside the cluster. Right once it exists, before anything is started.
+    """Options that `Session.up` and `Session.attach` share, validated before anything is started.
 
     Raises:
         UsageProblem: there is no such policy, or a value is out of range.
@@ -28,7 +28,7 @@ class Settings:
     record: str | os.PathLike[str] | None = None  #: file for the recording; None: a temporary one
     checkpoints: str | None = None  #: URL or path that every task manager reaches; None: a temporary directory
     headroom: float = HEADROOM  #: fraction of 1
-    warm_up_timeout_s: float = 60.0  #: after this many seconds an instance's warm-up ends at the latest
+    warm_up_timeout_s: float = 60.0  #: timeout of an instance's warm-up, seconds
 
     def __post_init__(self) -> None:
         policy(self.policy_name)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def session_text(session: SessionInterface) -> str:
-    """What a session has up, and what its controller does: one line."""
+    """A session's broker, task managers, streams and controller: one line."""
     if not session.alive:
         return f"qod session {session.id}: it has ended"
     controller, cycle = session.controller, session.controller.last
@@ -39,7 +39,7 @@ def status_text(session: SessionInterface) -> str:
         seen = next((m for m in snapshot.task_managers if m.id == manager.id), None) if snapshot else None
         lines.append(f"{manager.describe}{busy(seen)}")
     if not lines:
-        lines.append("no task manager is up: what was declared waits for one (%qod add-tm)")
+        lines.append("no task manager is up: declared streams wait for one (%qod add-tm)")
     lines += table([_task_status(session, cycle, spec) for spec in session.runtime.deployment.specs.values()])
     for instance in session.runtime.instances.values():
         if instance.mode_why:
@@ -47,7 +47,7 @@ def status_text(session: SessionInterface) -> str:
         if instance.failure and instance.state.value in ("backing off", "given up"):
             lines.append(f"{instance.id} is {instance.state.value}: {instance.failure}")
     for topic, why in session.runtime.missing_topics.items():
-        lines.append(f"topic {topic}: {why}; what reads it waits")
+        lines.append(f"topic {topic}: {why}; its readers wait")
     waiting = session.application.waiting
     if waiting:
         lines.append(f"waiting until a query reads them: {', '.join(waiting)}")
@@ -60,7 +60,7 @@ def status_text(session: SessionInterface) -> str:
 
 
 def _task_status(session: SessionInterface, cycle: Cycle | None, spec: TaskSpec) -> TaskStatus:
-    """What the last cycle measured, with what is so by now, which it may not know yet."""
+    """The last cycle's measurements, with the current placement, modes and restrictions, which may be newer."""
     instances = [i for i in session.runtime.instances.values() if i.job.task == spec.id]
     return replace(
         task_status(cycle, spec.id, spec.upstream),
@@ -73,10 +73,10 @@ def _task_status(session: SessionInterface, cycle: Cycle | None, spec: TaskSpec)
 
 
 def stream_text(session: SessionInterface, name: str) -> str:
-    """Where a stream of a task that is deployed runs, and what the last cycle measured of the task: one line."""
+    """Where a deployed stream runs, and what the last cycle measured of its task: one line."""
     specs = session.runtime.deployment.specs_with(name)
     parts = [f"{name} {_whereabouts(instances_with(session, name))}{fused_text(specs)}"]
-    if len(specs) > 1:  # what each of them does is its own
+    if len(specs) > 1:  # each has its own figures
         return parts[0]
     (spec,) = specs
     cycle = session.last
@@ -97,20 +97,20 @@ def instances_with(session: SessionInterface, name: str) -> list[Instance]:
 
 
 def fused_text(specs: Sequence[TaskSpec]) -> str:
-    """The ways on which a stream's rows go within its tasks, to end a sentence; empty where it is a task by itself."""
+    """The fused paths that contain a stream, as the end of a sentence; empty where it is a task by itself."""
     paths = [spec.path for spec in specs if len(spec.members) > 1]
     return f", fused into {' and '.join(paths)}" if paths else ""
 
 
 def where_text(instances: Sequence[Instance]) -> str:
-    """On which task managers instances are, and in which modes."""
+    """The task managers and modes of instances."""
     where = ", ".join(sorted({i.task_manager.id for i in instances if i.task_manager is not None}))
     modes = ", ".join(sorted({i.mode for i in instances if i.mode}))
     return f"on {where} in {modes} mode"
 
 
 def _whereabouts(instances: Sequence[Instance]) -> str:
-    """Where and in which mode they run, or the state of the first one that does not, and why."""
+    """The task managers and modes of instances, or the state of the first that does not run, and why."""
     for instance in instances:
         if instance.state.value != "running":
             why = f" ({instance.failure})" if instance.failure else ""
@@ -119,5 +119,5 @@ def _whereabouts(instances: Sequence[Instance]) -> str:
 
 
 def _counted(names: Sequence[str], noun: str) -> str:
-    """`names`, with how many there are: "2 task managers (tm1, tm2)"."""
+    """Count and names: "2 task managers (tm1, tm2)"."""
     return f"{len(names) or 'no'} {noun}{'' if len(names) == 1 else 's'}" + (f" ({', '.join(names)})" if names else "")

@@ -1,4 +1,4 @@
-"""Waiting in a notebook while the controller works: the status in place, once a period, and the kernel free."""
+"""Waiting in a notebook: the status is updated in place once a period, without blocking the kernel."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def until_settled(
 
 
 def disturbed(cycle: Cycle) -> bool:
-    """Whether the cluster was not at rest in this cycle, or was not seen."""
+    """Whether this cycle had a disturbance, an instance warming up, or no snapshot."""
     return (
         cycle.snapshot is None
         or any(event.kind in DISTURBANCES for event in cycle.events)
@@ -81,7 +81,7 @@ def disturbed(cycle: Cycle) -> bool:
 
 
 def in_place() -> Callable[[str], None]:
-    """Shows texts one over the other: by updating one display in a notebook, by printing elsewhere."""
+    """Shows each text in place of the one before: updates one display in a notebook, prints elsewhere."""
     from IPython.core.getipython import get_ipython
     from IPython.display import Pretty, display
 
@@ -93,7 +93,7 @@ def in_place() -> Callable[[str], None]:
 
 
 def known(names: Sequence[str], name: str) -> str:
-    """`name`, if it is one of `names`; UsageProblem with the nearest otherwise."""
+    """`name`, if it is one of `names`; otherwise raises UsageProblem with the nearest."""
     if name not in names:
         raise UsageProblem(f"there is no {name!r}.{nearest(name, names)}")
     return name

@@ -1,4 +1,4 @@
-"""The other Runtime: the same applications, controller and policies in virtual time, seeded and exact in its books."""
+"""The simulated Runtime: the same applications, controller and policies in virtual time, seeded, exact in rows."""
 
 from __future__ import annotations
 

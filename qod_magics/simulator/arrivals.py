@@ -10,7 +10,7 @@ import numpy as np
 from qod_magics.kafka.rates import ROUNDING, PiecewiseLinear
 
 Array = np.ndarray[Any, np.dtype[Any]]
-AHEAD = 256  #: steps that are computed at once
+AHEAD = 256  #: steps computed at once
 
 
 def due(rate: PiecewiseLinear, times: Array) -> Array:
@@ -30,7 +30,7 @@ def due(rate: PiecewiseLinear, times: Array) -> Array:
 
 
 class Arrivals:
-    """What arrives on each of some topics in each step of `step_s` seconds, until second `end_s`."""
+    """Rows arriving on each topic in each step of `step_s` seconds, until second `end_s`."""
 
     def __init__(self, rates: Sequence[PiecewiseLinear], step_s: float, end_s: float) -> None:
         self._curves = list(dict.fromkeys(rates))
@@ -44,7 +44,7 @@ class Arrivals:
         return f"arrivals on {len(self._of)} topics until {self._end_s:g} s"
 
     def step(self, number: int) -> Array:
-        """Rows by topic in step `number` (0 is the first), to be asked in order."""
+        """Rows by topic in step `number` (0 is the first); call in order."""
         if not self._first <= number < self._first + len(self._table):
             self._first = number
             times = np.minimum(np.arange(number, number + AHEAD + 1) * self._step_s, self._end_s)

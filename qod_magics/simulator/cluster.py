@@ -1,4 +1,4 @@
-"""The simulator as a Runtime: observed and told what to do like a live cluster, in virtual time."""
+"""The simulator as a Runtime: observed and controlled like a live cluster, in virtual time."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import Fault, Simulation
 from qod_magics.simulator.wiring import Wiring
 
-#: Virtual seconds between the restarts of a failing query, as on a live cluster; after the last it stays stopped.
+#: Back-off between restarts of a failing query, virtual seconds, as on a live cluster; after the last it stays stopped.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-#: Why something broke.
+#: The reason that events give for a failure.
 FAULT = "a fault of the scenario"
-#: A query that ran for so long has recovered: its failures are forgotten.
+#: A query that ran this long has recovered: its failure count is reset.
 RECOVERED_AFTER_S = 60.0
 
 
-#: Samples of the arrivals that are kept.
+#: Number of samples of the arrivals that are kept.
 SEEN = 16
 
 
@@ -47,9 +47,9 @@ class _Move:
 
 
 class SimulatedCluster:
-    """A Runtime whose time passes only in `advance`. The same simulation runs the same, bit for bit.
+    """A Runtime whose time passes only in `advance`. Deterministic: the same simulation runs the same, bit for bit.
 
-    Applications without an event of their own are placed at the start, as are task managers. `place` says where.
+    Task managers, and applications, without an event of their own start at second 0. `place` places instances.
     """
 
     supports: frozenset[type[Action]] = frozenset({Move})
@@ -70,16 +70,16 @@ class SimulatedCluster:
         self._accept, self._desired = Column(self._task), Column(self._task)
         self._active = np.zeros(len(simulation.tasks), bool)
         self._events: list[Event] = []
-        self._seen = deque([(0.0, self.engine.came[: self.wiring.sources].copy())], maxlen=SEEN)  #: rows by second
+        self._seen = deque([(0.0, self.engine.came[: self.wiring.sources].copy())], maxlen=SEEN)  #: (second, rows)
         self._agenda: list[tuple[float, int, Any]] = []  #: (second, order, call), a heap
         self._order = count()
         self._failures = np.zeros(len(self.wiring.instances), int)
         self._given_up: set[int] = set()  #: instances that failed too often
         self._moves: dict[int, _Move] = {}  #: by instance
-        self._pauses = 0  #: of the broker, under way
-        self._mutes = np.zeros(len(simulation.machines), int)  #: of task managers' metrics, under way
-        self._until = 0.0  #: the virtual second up to which time was to pass
-        self._run = np.zeros(len(self.wiring.instances), int)  #: numbers the runs: what was meant for one ends with it
+        self._pauses = 0  #: broker pauses under way
+        self._mutes = np.zeros(len(simulation.machines), int)  #: metrics faults under way, by task manager
+        self._until = 0.0  #: virtual second that `advance` was asked to reach
+        self._run = np.zeros(len(self.wiring.instances), int)  #: run number; calls for earlier runs are void
         self._schedule()
 
     def __repr__(self) -> str:
@@ -89,14 +89,14 @@ class SimulatedCluster:
     # -- the protocol --------------------------------------------------------------------------------------------------
 
     def observe(self) -> Observation:
-        """What can be seen now. Raises TaskManagerError while no task manager is up."""
+        """The current observation. Raises TaskManagerError while no task manager is up."""
         if not self.engine.up.any():
             raise TaskManagerError("No task manager is up.")
         events, self._events = self._events, []
         return self._observer.observe(self._active, events)
 
     def apply(self, plan: Plan, dials: Dials) -> None:
-        """Turn the dials, `dial_delay_s` from now, and begin the moves; one that can't be begun is an event."""
+        """Set the dials after `dial_delay_s`, and begin the moves; a refused move becomes an event."""
         self._at(self.now + self.simulation.metrics.dial_delay_s, lambda: self._turn(plan, dials))
         for move in plan.moves:
             try:
@@ -105,11 +105,11 @@ class SimulatedCluster:
                 self._events.append(refused(Refusal(move, str(error))))
 
     def place_by(self, placer: Placer) -> None:
-        """Ask `placer` where instances start from now on."""
+        """Place instances with `placer` from now on."""
         self._place = placer
 
     def input_rates(self, over_s: float) -> Mapping[str, float]:
-        """Rows/s that reached each source in the last `over_s` seconds; as far back as time passed in one go."""
+        """Input rate of each source since the last `advance` that ended at least `over_s` seconds ago, rows/s."""
         then, before = next(
             (seen for seen in reversed(self._seen) if seen[0] <= self.now - over_s + 1e-9), self._seen[0]
         )
@@ -129,7 +129,7 @@ class SimulatedCluster:
         return self.engine.now
 
     def advance(self, seconds: float) -> None:
-        """Let virtual time pass, and with it the clock's. The cluster follows in whole steps."""
+        """Advance virtual time and the clock. The cluster follows in whole steps."""
         self._until += seconds
         for _ in range(round(self._until / self.engine.step_s) - self.engine.steps):
             while self._agenda and self._agenda[0][0] <= self.now + 1e-9:
@@ -139,10 +139,10 @@ class SimulatedCluster:
         self.clock.advance(seconds)
         self._seen.append((self.now, self.engine.came[: self.wiring.sources].copy()))
 
-    # -- what a user does ----------------------------------------------------------------------------------------------
+    # -- user actions --------------------------------------------------------------------------------------------------
 
     def start_tasks(self, names: Iterable[str]) -> None:
-        """Start these tasks: their instances are placed by the scheduler. They read from the newest rows on."""
+        """Start these tasks, placed by the policy. They read from the latest offsets on."""
         tasks = {self._task[name] for name in names}
         self._active[sorted(tasks)] = True
         self._listen()
@@ -151,7 +151,7 @@ class SimulatedCluster:
         self._begin({self._instance[name]: self._machine[target] for name, target in targets.items()})
 
     def stop_tasks(self, names: Iterable[str]) -> None:
-        """Stop these tasks. What waits for them goes on waiting; nothing more is kept for them."""
+        """Stop these tasks. Their backlog stays; rows that arrive from now on are not kept for them."""
         for name in names:
             t = self._task[name]
             self._active[t] = False
@@ -164,8 +164,8 @@ class SimulatedCluster:
         self._listen()
 
     def add_task_manager(self, id: str) -> None:
-        """A task manager joins; instances without one start there. Raises TaskManagerError when it is there, or when
-        the simulation has none of that name."""
+        """A task manager joins; instances without one start there. Raises TaskManagerError when it is up already, or
+        when the simulation has none of that name."""
         machine = self._known(id)
         if self.engine.up[machine]:
             raise TaskManagerError(f"There is a task manager {id!r} already: take another name.")
@@ -174,8 +174,8 @@ class SimulatedCluster:
         self._place_again()
 
     def remove_task_manager(self, id: str) -> None:
-        """A task manager leaves; its instances move to the others. Raises TaskManagerError when it is not there, or is
-        the last and has instances."""
+        """A task manager leaves; its instances move to the others. Raises TaskManagerError when it is not up, or is
+        the last one and has instances."""
         machine = self._up(id)
         mine = [i for i in self._placed() if self.engine.where[i] == machine and i not in self._given_up]
         if mine and self.engine.up.sum() == 1:
@@ -190,10 +190,10 @@ class SimulatedCluster:
         """Begin to move an instance. Raises TaskManagerError when there is no such instance or task manager."""
         self._move(self._there(instance), self._up(target), why)
 
-    # -- what goes wrong ----------------------------------------------------------------------------------------------
+    # -- faults --------------------------------------------------------------------------------------------------------
 
     def lose(self, id: str) -> None:
-        """A task manager is killed; its instances start on the others. Nothing happens when it is not there."""
+        """A task manager is killed; its instances start on the others. Does nothing when it is not up."""
         machine = self._known(id)
         if not self.engine.up[machine]:
             return
@@ -209,7 +209,7 @@ class SimulatedCluster:
                 self._at_run(instance, self.simulation.moves.detect_s)
 
     def fail(self, name: str) -> None:
-        """An instance's query fails. Nothing happens when it does not run."""
+        """An instance's query fails. Does nothing when it does not run."""
         instance = self._instance[name]
         engine = self.engine
         if not engine.running[instance]:
@@ -255,14 +255,14 @@ class SimulatedCluster:
         return self._machine[id]
 
     def _up(self, id: str) -> int:
-        """The number of a task manager that is there."""
+        """The index of a task manager that is up."""
         there = [machine.id for machine, up in zip(self.simulation.machines, self.engine.up, strict=True) if up]
         if id not in there:
             raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, there)}")
         return self._machine[id]
 
     def _there(self, name: str) -> int:
-        """The number of an instance whose task is started."""
+        """The index of an instance whose task is started."""
         instance = self._instance.get(name)
         if instance is None or not self._active[self.wiring.instance_task[instance]]:
             there = [known for known, i in self._instance.items() if self._active[self.wiring.instance_task[i]]]
@@ -279,7 +279,7 @@ class SimulatedCluster:
         self._move_soon(instance, machine, move.why)
 
     def _home(self, instance: int) -> str:
-        """The task manager that an instance is, or was last, on."""
+        """The current or last task manager of an instance."""
         where = int(self.engine.where[instance])
         return "?" if where == NOWHERE else self.simulation.machines[where].id
 
@@ -315,12 +315,12 @@ class SimulatedCluster:
         return found
 
     def _targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
-        """Where these instances go, by the policy."""
+        """The policy's task managers for these instances."""
         unplaced = {self._instance[name]: refused for name, refused in forbidden.items()}
         return self._place(*what_is_placed(self.simulation, self.engine, self.reports, unplaced))
 
     def _begin(self, targets: Mapping[int, int]) -> None:
-        """These instances work from now, each on its task manager."""
+        """These instances begin to work, each on its task manager."""
         for instance, machine in targets.items():
             self.engine.start(instance, machine, fresh=True)
             self._run[instance] += 1
@@ -336,7 +336,7 @@ class SimulatedCluster:
         return float(moves.down_s * self._random.uniform(1.0 - moves.spread, 1.0 + moves.spread))
 
     def _move_soon(self, instance: int, machine: int, why: str) -> None:
-        """Move an instance at the end of its batch, if that is near."""
+        """Move an instance at the end of its batch, but after `wait_s` at the latest."""
         wait_s = min(float(self.reports.next_at[instance]) - self.now, self.simulation.moves.wait_s)
         if wait_s <= 0.0:
             self._move(instance, machine, why)
@@ -357,7 +357,7 @@ class SimulatedCluster:
         self._start_on(instance, machine)
 
     def _start_on(self, instance: int, machine: int) -> None:
-        """An instance works on a task manager after the time that starting takes, unless something comes between."""
+        """Start an instance on a task manager after its downtime, unless it is stopped or started before."""
         self.engine.where[instance] = machine
         self._run[instance] += 1
         run = int(self._run[instance])
@@ -410,13 +410,13 @@ class SimulatedCluster:
                 self._event("metrics-back", task_manager=id, after_s=after_s)
 
     def _kill(self, instance: int) -> None:
-        """It ends in the middle of a batch: what it did since its last commit is done again."""
+        """End an instance in the middle of a batch: its work since the last commit is repeated."""
         if self.engine.running[instance]:
             self.engine.give_back(instance, self.reports.committed)
         self._halt(instance)
 
     def _at_run(self, instance: int, seconds: float) -> None:
-        """Start an instance again after this many seconds, unless it is started or stopped before."""
+        """Restart an instance after this many seconds, unless it is started or stopped before."""
         run = int(self._run[instance])
 
         def again() -> None:
@@ -426,17 +426,17 @@ class SimulatedCluster:
         self._at(self.now + seconds, again)
 
     def _restart(self, instance: int) -> None:
-        """Start an instance from its checkpoint: where it was, or elsewhere if that is gone."""
+        """Restart an instance from its checkpoint: on its task manager, or on another if that is down."""
         machine, name = int(self.engine.where[instance]), self.wiring.instances[instance]
         if machine == NOWHERE or not self.engine.up[machine]:
             target = self._targets({name: ()}).get(name)
             if target is None:
-                return  # until a task manager joins
+                return  # it waits until a task manager joins
             machine = self._machine[target]
         self._start_on(instance, machine)
 
     def _place_again(self) -> None:
-        """Instances of tasks that should run, but have no task manager, start where one is now."""
+        """Restart the instances of started tasks that have no task manager."""
         where = self.engine.where
         unplaced = self._active[self.wiring.instance_task] & ((where == NOWHERE) | ~self.engine.up[where])
         for instance in np.flatnonzero(unplaced).tolist():

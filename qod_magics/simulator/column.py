@@ -1,4 +1,4 @@
-"""Values by name, as an array in an order that stays. Pure."""
+"""Mappings by name as arrays in a fixed order. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _Name = TypeVar("_Name")
 
 
 class Column(Generic[_Name]):
-    """Puts mappings in the order of its names."""
+    """Turns mappings into arrays in the order of its names."""
 
     def __init__(self, names: Iterable[_Name]) -> None:
         self._names = tuple(names)
-        self._order: Keys[_Name] | None = None  #: that of the last mapping
+        self._order: Keys[_Name] | None = None  #: keys of the last mapping
         self._known = self._places = np.zeros(0, int)
 
     def __repr__(self) -> str:
         return f"column of {len(self._names)} names"
 
     def of(self, mapping: Mapping[_Name, float | None], last: Array) -> Array:
-        """The values of a mapping in the order of the names, NaN for None; as in `last` where it has none."""
+        """The values of a mapping in the order of the names, NaN for None; from `last` where a name is missing."""
         if not isinstance(mapping, Keyed):
             pairs = zip(self._names, last.tolist(), strict=True)
             return np.array([mapping.get(name, was) for name, was in pairs], float)

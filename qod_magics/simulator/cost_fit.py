@@ -1,4 +1,4 @@
-"""What instances cost, out of their reports: CPU = fixed + for each row read + for each row processed. Pure."""
+"""Regression of costs on reports of instances: CPU = fixed + cost per row read + cost per row processed. Pure."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ import numpy as np
 from qod_magics.simulator.readings import Load, RecordedReading
 from qod_magics.simulator.regression import Array, Line, fit_line
 
-#: An instance runs as it will go on to so long after its start, seconds.
+#: Time from the start of an instance to its steady state, seconds.
 STEADY_S = 20.0
-#: Reports that are enough to leave out earlier ones, and those without a row.
+#: Minimum number of reports: with fewer in steady state, or fewer with rows, the others count, too.
 ENOUGH = 6
-#: Of a coefficient: a standard error beyond this share says that it is not known well.
+#: Relative standard error above which a coefficient is poorly determined.
 VAGUE = 0.5
-#: Task managers whose costs differ by no more than this share are alike.
+#: Task managers whose costs differ by no more than this share count as alike.
 ALIKE = 0.1
-#: Starts under load that are enough to tell the CPU of a start from a slowdown that fades.
+#: Starts under load that suffice to separate the CPU of a start from a slowdown that fades.
 MANY_STARTS = 3
-#: Time constants of the slowdown after a start that are tried, seconds.
+#: Candidate time constants of the slowdown after a start, seconds.
 TIME_CONSTANTS_S = (3.0, 6.0, 12.0, 24.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of one task."""
+    """The costs of one task."""
 
     fixed: float  #: cores
     read_us: float
     work_us: float
     line: Line
-    note: str  #: what could not be told apart; ""
+    note: str  #: what could not be separated; "" if all could
 
     def by(self, factor: float) -> Costs:
-        """The same on a task manager where a task costs `factor` times less."""
+        """The same costs on a task manager where a task costs `factor` times less."""
         return replace(self, fixed=self.fixed / factor, read_us=self.read_us / factor, work_us=self.work_us / factor)
 
     def cpu_s(self, reading: RecordedReading) -> float:
-        """CPU seconds of a report, as these costs have it."""
+        """CPU seconds that these costs predict for a report."""
         return self.fixed * reading.length_s + self.rows_s(reading)
 
     def rows_s(self, reading: RecordedReading) -> float:
-        """The part of them that is for rows."""
+        """The part of `cpu_s` that is for rows."""
         return (reading.read * self.read_us + reading.kept * self.work_us) * 1e-6 * reading.length_s
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """What a start costs."""
+    """The cost of a start."""
 
     start_cpu_s: float
     slowdown: float
@@ -62,7 +62,7 @@ class Starts:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """CPU of a task manager for each instance beside it."""
+    """CPU of a task manager per instance, outside the instance."""
 
     cores: float
     error: float
@@ -70,12 +70,12 @@ class Overhead:
 
 
 def task_costs(readings: Sequence[RecordedReading]) -> Costs:
-    """The costs of the task that all these reports are of."""
+    """The costs of a task, from its reports."""
     chosen = [reading for reading in readings if reading.age_s >= STEADY_S]
     if len(chosen) < ENOUGH:
         chosen = list(readings)
     with_rows = [reading for reading in chosen if reading.read > 0]
-    if len(with_rows) >= ENOUGH:  # without rows it idles, and costs less than the line through the others says
+    if len(with_rows) >= ENOUGH:  # an idle instance uses less than the regression predicts
         chosen = with_rows
     kept = np.array([reading.kept for reading in chosen]) * 1e-6
     read = np.array([reading.read for reading in chosen]) * 1e-6
@@ -88,20 +88,20 @@ def _note(line: Line, rows: bool) -> str:
     work, fixed, read = line.errors
     notes = []
     if not rows:
-        notes.append("it read no rows: nothing is known of their cost")
+        notes.append("it read no rows: their cost is unknown")
     elif not np.isfinite(fixed):
-        notes.append("its rate hardly changed: fixed CPU can't be told apart from that for rows")
+        notes.append("its rate hardly changed: fixed CPU can't be separated from that of rows")
     elif not np.isfinite(read):
         notes.append("read and processed rows went together: work_us is for both")
     elif read > VAGUE * max(line.coefficients[2], 1e-9) or work > VAGUE * max(line.coefficients[0], 1e-9):
-        notes.append("read_us and work_us can hardly be told apart")
+        notes.append("read_us and work_us can hardly be separated")
     return "; ".join(notes)
 
 
 def all_costs(readings: Sequence[RecordedReading]) -> tuple[dict[str, Costs], dict[str, float]]:
-    """The costs of every task, and what a task costs on each task manager by what it costs on the others.
+    """The costs of every task, and the cost factor of each task manager relative to the one with most reports.
 
-    Costs are fitted to the reports of the task manager that has most of a task's, and compared on the others.
+    A task's costs are fitted to its reports from the task manager with most of them, and compared on the others.
     """
     by_task: dict[str, list[RecordedReading]] = {}
     for reading in readings:
@@ -123,7 +123,7 @@ def all_costs(readings: Sequence[RecordedReading]) -> tuple[dict[str, Costs], di
 
 
 def relative_cost(readings: Sequence[RecordedReading], costs: Costs) -> float | None:
-    """CPU of these reports by what the costs say of them, the median; None without enough of them."""
+    """Median ratio of measured to predicted CPU of these reports; None if there are too few."""
     ratios = [
         reading.cpu * reading.length_s / 100.0 / costs.cpu_s(reading)
         for reading in readings
@@ -135,7 +135,7 @@ def relative_cost(readings: Sequence[RecordedReading], costs: Costs) -> float | 
 def starts(
     readings: Sequence[RecordedReading], costs: Mapping[str, Costs], factors: Mapping[str, float], default: Starts
 ) -> Starts:
-    """What reports soon after a start show beyond their task's costs; `default` where none has rows."""
+    """The cost of a start: the excess over their tasks' costs in reports soon after it; `default` if none has rows."""
     runs: dict[tuple[str, float], list[RecordedReading]] = {}
     for reading in readings:
         if reading.at_s - reading.started_s <= 2 * STEADY_S:
@@ -148,7 +148,7 @@ def starts(
     excess = np.array([r.cpu * r.length_s / 100.0 - factors[r.manager] * costs[r.task].cpu_s(r) for _, r in rows])
     if len(early) < MANY_STARTS:
         line = fit_line((first,), excess)
-        return Starts(line.coefficients[0], 1.0, default.warm_up_s, len(early), "too few to tell a slowdown from it")
+        return Starts(line.coefficients[0], 1.0, default.warm_up_s, len(early), "too few to separate a slowdown")
     best: tuple[float, float, Line] | None = None
     for warm_up_s in TIME_CONSTANTS_S:
         slow = np.array([factors[r.manager] * costs[r.task].rows_s(r) * _decay(r, warm_up_s) for _, r in rows])
@@ -168,7 +168,7 @@ def _decay(reading: RecordedReading, constant_s: float) -> float:
 
 
 def begun(readings: Sequence[RecordedReading]) -> list[tuple[float, str]]:
-    """(second, task manager) of each start of an instance, as far as reports say."""
+    """(second, task manager) of each start of an instance that reports show."""
     runs = {(r.instance, r.started_s): (r.started_s, r.manager) for r in readings}
     return sorted(runs.values())
 
@@ -176,11 +176,11 @@ def begun(readings: Sequence[RecordedReading]) -> list[tuple[float, str]]:
 def start_overhead(
     points: Mapping[str, Sequence[tuple[float, float]]], begun_at: Sequence[tuple[float, str]], last_s: float
 ) -> tuple[dict[str, list[tuple[float, float]]], float, int]:
-    """CPU seconds that a start takes its task manager beside the instance: what is above the level before and after.
+    """CPU seconds of a start on its task manager outside the instance: the excess over the level before and after.
 
-    `points` are (second, cores of others) by task manager. Returned are the points without what starts took, the CPU
-    seconds of a start, and how many starts that was measured at. What a recording begins with is taken for starting
-    where a start is within `last_s`; a task manager that joins later is busy with itself at first.
+    `points` are (second, cores of others) by task manager. Returns the points without that excess, the CPU seconds per
+    start, and the number of starts measured. The beginning of a recording counts as starting if a start is within
+    `last_s` of it; a task manager that joins later is busy with its own start-up at first.
     """
     quiet: dict[str, list[tuple[float, float]]] = {}
     seconds, count = 0.0, 0
@@ -207,7 +207,7 @@ def start_overhead(
 
 
 def overhead(loads: Sequence[Load]) -> Overhead:
-    """From how the CPU of others went with the number of instances, on each task manager by itself."""
+    """From the regression of other CPU on the number of instances, within each task manager."""
     by_manager: dict[str, list[Load]] = {}
     for load in loads:
         by_manager.setdefault(load.manager, []).append(load)
@@ -218,17 +218,17 @@ def overhead(loads: Sequence[Load]) -> Overhead:
         others += [load.others - level[1] for load in mine]
     n, y = np.array(number), np.array(others) / 100.0
     if len(n) < ENOUGH or float(np.abs(n).max(initial=0.0)) < 0.5:
-        return Overhead(0.0, float("inf"), "the number of instances hardly changed: all is in the background")
+        return Overhead(0.0, float("inf"), "the number of instances hardly changed: counted as background")
     line = fit_line((n,), y)
     least = min(load.others / 100.0 / load.instances for load in loads if load.instances)
     cores, error = min(line.coefficients[0], least), line.errors[0]
     if cores < 2 * error:
-        return Overhead(0.0, error, "not to be told from the background: all is in that")
+        return Overhead(0.0, error, "not significant: counted as background")
     return Overhead(cores, error, "")
 
 
 def shares(readings: Sequence[RecordedReading], instances: Sequence[str]) -> tuple[float, ...]:
-    """Of a task's input, by instance; () when they differ by no more than 5 %."""
+    """The shares of a task's input by instance; () when they differ by no more than 5 %."""
     rate: Array = np.array([_mean([r.read for r in readings if r.instance == name]) for name in instances])
     total = float(rate.sum())
     if len(instances) < 2 or total <= 0 or (np.abs(rate / total * len(instances) - 1) <= 0.05).all():

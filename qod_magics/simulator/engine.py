@@ -1,7 +1,7 @@
-"""The dynamics: what happens in one step of virtual time. Vectorised; exact in rows and CPU.
+"""The engine: state, and its change in one step of virtual time. Vectorised; exact in rows and CPU.
 
 At the end of each step, by channel: rows arrived = read + waiting, and read = kept + dropped, in whole numbers; by
-task manager, the CPU given out is at most what it has.
+task manager, CPU used <= capacity.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from qod_magics.simulator.simulation import Machine, Simulation
 from qod_magics.simulator.totals import Totals
 from qod_magics.simulator.wiring import Array, Wiring
 
-#: Of a task manager's cores, what background and overhead may take at most.
+#: Maximum share of a task manager's cores for background and overhead.
 OTHERS_SHARE = 0.9
-#: Of what those leave, what starts may take beside the instances at most.
+#: Maximum share of the rest for start-up work outside the instances.
 STARTING_SHARE = 0.5
 NOWHERE = -1
-#: Time constants of the warm-up after which a row costs what it does later, to the last bit.
+#: Time constants after which the slowdown of a warm-up is below floating-point precision.
 WARM = 60.0
 
 
@@ -46,46 +46,46 @@ class Engine:
         self.cores = np.array([machine.cores for machine in self.machines])
         self.cost = np.array([machine.cost for machine in self.machines])
         self._alike = bool((self.cost == 1.0).all())
-        # of instances
+        # by instance
         self.where = np.full(instances, NOWHERE)  #: task manager
-        self._host = np.maximum(self.where, 0)  #: the same within a step, 0 in place of nowhere
+        self._host = np.maximum(self.where, 0)  #: `where` during a step, 0 for NOWHERE
         self.running = np.zeros(instances, bool)
         self.started_at = np.zeros(instances)
-        self._last_start = 0.0  #: of any
+        self._last_start = 0.0  #: of any instance
         self.cpu = np.zeros(instances)  #: used since the start
         self.out = np.zeros(instances, np.int64)
-        self._owed = np.zeros(instances)  #: CPU that starting still takes
-        self._credit = np.zeros(instances)  #: CPU had, too little for one more row
+        self._owed = np.zeros(instances)  #: CPU of the start, not yet used
+        self._credit = np.zeros(instances)  #: CPU granted, too little for one more row
         self._carry_out = np.zeros(instances)
-        self._weight_out = np.ones(instances)  #: probability with which the rows out were kept
-        # of channels
+        self._weight_out = np.ones(instances)  #: probability with which output rows were kept
+        # by channel
         self.queues = Queues(channels)
         self.arrived = np.zeros(channels, np.int64)
         self.read = np.zeros(channels, np.int64)
         self.kept = np.zeros(channels, np.int64)
-        self._last_came = np.ones(channels)  #: probability with which the rows last read had been kept before
+        self._last_came = np.ones(channels)  #: probability with which the rows last read were kept upstream
         self._batch = np.zeros(channels, np.int64)  #: rows left of a micro-batch
         self.batch_began = np.full(instances, -np.inf)
         self.in_batch = np.zeros(instances, bool)
-        # of edges
+        # by edge
         self.listening = np.zeros(edges, bool)  #: has a reader: rows without one are dropped uncounted
-        self.pool = np.zeros(edges, np.int64)  #: rows on the topic that no partition has yet
+        self.pool = np.zeros(edges, np.int64)  #: rows on the topic, not yet in a channel
         self._pool_weight = np.zeros(edges)
-        self.held = np.zeros(edges, np.int64)  #: rows that the outside could not send
+        self.held = np.zeros(edges, np.int64)  #: rows that producers could not send
         self.came = np.zeros(edges, np.int64)  #: rows that reached the topic
         late = wiring.latency_s / self.step_s - (np.arange(edges) >= wiring.sources)  # a stream takes a step anyway
         self._late_steps = np.maximum(late, 0.0)
         self._any_late = bool(self._late_steps.any())
         looks = int(self._late_steps.max(initial=0.0)) + 2
         self._came_before = deque([self.came.copy() for _ in range(looks)], maxlen=looks)  #: newest first
-        # of outlets
+        # by outlet
         self.sent = np.zeros(len(wiring.outlet_edge), np.int64)
         self.unsent = np.zeros(len(wiring.outlet_edge), np.int64)  #: dropped at the sending end
         self._carry_sent = np.zeros(len(wiring.outlet_edge))
-        # of task managers
-        self.busy = np.zeros(len(self.machines))  #: CPU used since the start, by all
+        # by task manager
+        self.busy = np.zeros(len(self.machines))  #: CPU used since the start, others included
         self.up = np.zeros(len(self.machines), bool)
-        self._starting = np.zeros(len(self.machines))  #: CPU seconds that starts still take, beside their instances
+        self._starting = np.zeros(len(self.machines))  #: start-up CPU outside the instances, not yet used
         self.broker_down = False
         #: each edge has one channel, so that all of its rows go there
         self._undivided = np.array_equal(np.sort(wiring.channel_edge), np.arange(edges))
@@ -93,7 +93,7 @@ class Engine:
             wiring.outlet_edge, np.arange(wiring.sources, edges)
         )  #: one for each stream
         self._from_outside = wiring.channel_edge < wiring.sources  #: by channel
-        self.any_loses = bool(wiring.loses_weight.any())  #: else `desired` makes no difference
+        self.any_loses = bool(wiring.loses_weight.any())  #: else `desired` has no effect
         tasks = np.ones(len(wiring.tasks))
         self.turn(np.ones(edges), tasks, tasks)
 
@@ -120,7 +120,7 @@ class Engine:
         self._sending_weight = np.maximum(self._sending, SAME)
 
     def start(self, instance: int, machine: int, fresh: bool) -> None:
-        """An instance begins to work on a task manager; `fresh`: it never ran on it in its present form."""
+        """Start an instance on a task manager; `fresh`: at the cost of a start."""
         self.where[instance], self.running[instance] = machine, True
         self.started_at[instance] = self._last_start = self.now
         self._owed[instance] = self.moves.start_cpu_s if fresh else 0.0
@@ -130,11 +130,11 @@ class Engine:
         self._batch[self.wiring.channels_of(instance)] = 0
 
     def stop(self, instance: int) -> None:
-        """An instance stops, at the end of what it did."""
+        """Stop an instance; what it did so far counts."""
         self.running[instance] = False
 
     def give_back(self, instance: int, done: Totals) -> None:
-        """An instance was killed: what it read beyond these totals waits again. What it sent is sent."""
+        """Kill an instance: rows read beyond these totals return to its queues. Rows sent stay sent."""
         self.stop(instance)
         wiring = self.wiring
         for c in np.flatnonzero(wiring.channel_instance == instance).tolist():
@@ -145,8 +145,8 @@ class Engine:
         self.sent[outlets], self.unsent[outlets] = done.sent[outlets], done.unsent[outlets]
 
     def step(self) -> None:
-        """Let one step of time pass."""
-        self._host = np.maximum(self.where, 0)  # who is nowhere takes nothing, wherever that is counted
+        """Advance time by one step."""
+        self._host = np.maximum(self.where, 0)  # any index will do: unplaced instances use no CPU
         self._arrive()
         if not self.broker_down:
             self._spread()
@@ -167,7 +167,7 @@ class Engine:
         self.came[sources] += rows
 
     def _spread(self) -> None:
-        """From topics to the partitions of the instances. What the shares leave goes to who is behind its share."""
+        """Distribute rows from topics to channels by share. Remainders go to the channels furthest behind theirs."""
         edge = self.wiring.channel_edge
         young = self._young() if self._any_late else None
         readable = self.pool if young is None else self.pool - young
@@ -199,7 +199,7 @@ class Engine:
         return rows
 
     def _young(self) -> Array:
-        """Rows on each topic that came too short a time ago to be read."""
+        """Rows on each topic that arrived too recently to be readable."""
         self._came_before.appendleft(self.came.copy())
         came, steps = np.array(self._came_before, float), self._late_steps.astype(int)
         each, part = np.arange(came.shape[1]), self._late_steps - steps
@@ -208,7 +208,7 @@ class Engine:
         return young
 
     def _work(self) -> Array:
-        """Read, shed, process and send. The CPU used, by instance."""
+        """Read, shed, process and send. Returns the CPU used, by instance."""
         wiring, dt = self.wiring, self.step_s
         of = wiring.channel_instance
         accept = self._passing
@@ -258,7 +258,7 @@ class Engine:
         return used
 
     def _costs(self) -> tuple[Array, Array]:
-        """CPU seconds for each row read, and for each kept, by channel: more while an instance warms up."""
+        """CPU seconds per row read, and per row kept, by channel: higher while an instance warms up."""
         wiring = self.wiring
         warm_up_s = max(self.moves.warm_up_s, 1e-9)
         all_warm = self.now - self._last_start >= WARM * warm_up_s
@@ -279,7 +279,7 @@ class Engine:
         return read_s, work_s
 
     def _batches(self, active: Array, read_s: Array, work_s: Array) -> Array:
-        """Rows that each channel may read now: all in real-time mode, the rest of the batch else."""
+        """Rows that each channel may read now: in real-time mode all, else the rest of its micro-batch."""
         wiring = self.wiring
         micro = wiring.micro
         waiting = self.queues.waiting
@@ -345,7 +345,7 @@ class Engine:
         self.came += total
 
     def _others(self) -> Array:
-        """CPU seconds that each task manager spends beside its tasks, in this step."""
+        """CPU seconds that each task manager uses outside its tasks in this step."""
         count = len(self.machines)
         busy = np.where(self.running, self.wiring.overhead, 0.0)
         overhead = np.bincount(self._host, busy, count)
@@ -372,7 +372,7 @@ class Engine:
 
 
 def unbalanced(engine: Engine) -> list[str]:
-    """The channels and edges whose books do not balance: none, ever."""
+    """Violations of row conservation, by channel and edge: always empty."""
     wrong = []
     for c in np.flatnonzero(engine.arrived != engine.read + engine.queues.waiting):
         wrong.append(f"channel {c}: arrived {engine.arrived[c]}, read {engine.read[c]}")

@@ -1,7 +1,7 @@
-"""A simulation that is like a recording: everything that `simulate` needs, estimated from what was measured. Pure.
+"""Fits a simulation to a recording: everything that `simulate` needs, estimated from the measurements. Pure.
 
-What can't be known from a recording keeps its default: the mode's trigger, how losses are noticed, and whether rows
-keep their weight. Rates and the CPU of others are taken as they were over time; costs are of the whole run.
+Parameters that a recording can't determine keep their defaults: the trigger of micro-batches, how losses are detected,
+and whether rows keep their weight. Rates and background CPU vary over time; costs are constant over the run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from qod_magics.simulator.rate_fit import load_curve, rate_curve, unaveraged
 from qod_magics.simulator.readings import Load, loads, readings, times
 from qod_magics.simulator.simulation import Fault, Machine, Metrics, Moves, SimulatedTask, Simulation
 
-#: Difference in cores from which on a corner of a background's curve is kept.
+#: Tolerance of the simplified background curve, cores.
 BACKGROUND_TOLERANCE = 0.015
-UNTOLD_PERIODS = 3  #: what a recording that does not tell was averaged over
-#: Lag in periods of input above which it is a backlog, not rows on their way.
+UNTOLD_PERIODS = 3  #: `others_periods` of a recording that does not state it
+#: Lag in periods of input above which it is a backlog, not rows in transit.
 BACKLOG_PERIODS = 2.0
-#: Steps of the simulation, seconds: short ones where rows are sooner at their reader than a long one takes.
+#: Steps of the simulation, seconds: the short one if the latency of a stream is below the long one.
 SHORT_STEP_S, STEP_S = 0.1, 0.25
 
 
@@ -69,7 +69,7 @@ def fit(records: Records, policy: str | None = None) -> Fit:
 
 
 class _Fitting:
-    """The parts of a fit; each looks at the recording by itself."""
+    """The parts of a fit, each estimated from the recording by itself."""
 
     def __init__(self, records: Records) -> None:
         self.records = [record for record in records if not record.repeated]
@@ -156,9 +156,7 @@ class _Fitting:
         split = shares(mine, instances)
         if split:
             self._say(name, "shares of its input " + ", ".join(f"{share:.3f}" for share in split))
-        self._say(
-            name, f"{len(instances)} instances, selectivity {selectivity:.3g}, rows {latency_s:.2f} s on their way"
-        )
+        self._say(name, f"{len(instances)} instances, selectivity {selectivity:.3g}, latency {latency_s:.2f} s")
         return SimulatedTask(
             id=name,
             upstream=task.upstream,
@@ -187,7 +185,7 @@ class _Fitting:
         return round(median(ratios), 6) if ratios else 1.0
 
     def _latency_s(self, name: str) -> float:
-        """Rows that wait though nothing is behind, by the rate at which they come."""
+        """Mean time of rows in transit: settled lag over input rate, where the lag is no backlog."""
         waiting = coming = 0.0
         for i in self.settled:
             measured = self.records[i].measured
@@ -201,7 +199,7 @@ class _Fitting:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _applications(self, tasks: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """The tasks that came later or went earlier, by when: "a+b" -> first and last record."""
+        """The tasks that started late or ended early, grouped by when: "a+b" -> first and last record."""
         there = {name: [i for i, record in enumerate(self.records) if _has(record, name)] for name in tasks}
         groups: dict[tuple[int, int], list[str]] = {}
         for name, indices in there.items():
@@ -261,7 +259,7 @@ class _Fitting:
     # -- task managers -------------------------------------------------------------------------------------------------
 
     def _managers(self) -> dict[str, list[int]]:
-        """Records in which each is there."""
+        """By task manager, the indices of the records that have it."""
         there: dict[str, list[int]] = {}
         for i, record in enumerate(self.records[: self.last + 1]):
             for manager in record.snapshot.task_managers:
@@ -274,12 +272,12 @@ class _Fitting:
 
     @property
     def others_periods(self) -> int:
-        """Over how many periods the recording's runtime averaged the CPU of all but the tasks."""
+        """Number of periods over which the recording's runtime averaged the CPU of all but the tasks."""
         told = (m.extra.get("others_periods") for record in self.records for m in record.snapshot.task_managers)
         return next((int(periods) for periods in told if periods), UNTOLD_PERIODS)
 
     def _backgrounds(self, beside: float) -> tuple[dict[str, list[tuple[float, float]]], float]:
-        """(second, cores) of what else runs on each task manager, and the CPU seconds that a start takes it beside."""
+        """(second, cores) of the background of each task manager, and its CPU seconds for a start."""
         points = {}
         for name in self._managers():
             mine = [load for load in self.loads if load.manager == name]
@@ -289,7 +287,7 @@ class _Fitting:
                 for load, value in zip(mine, others, strict=True)
             ]
         quiet, seconds, count = start_overhead(points, begun(self.readings), STEADY_S)
-        self._say("starts", f"{seconds:.2f} s of CPU beside the instance; {count} of them", "" if count else "none: 0")
+        self._say("starts", f"{seconds:.2f} s of CPU outside the instance; {count} of them", "" if count else "none: 0")
         return quiet, seconds
 
     def _machine(self, name: str, points: Sequence[tuple[float, float]], cost: float) -> Machine:
@@ -310,7 +308,7 @@ class _Fitting:
         )
         return Machine(name, round(cores, 6), planned, curve, round(cost, 4))
 
-    # -- what is seen, and what happens --------------------------------------------------------------------------------
+    # -- metrics, moves and faults -------------------------------------------------------------------------------------
 
     def _metrics(self, costs: Iterable[Costs]) -> Metrics:
         ends: dict[tuple[str, float], list[float]] = {}
@@ -345,7 +343,7 @@ class _Fitting:
         start = starts(self.readings, costs, factors, default)
         self._say(
             "moves",
-            f"{moved.count if moved else 0}, {down_s:.2f} s without work, up to {wait_s:.2f} s after the plan",
+            f"{moved.count if moved else 0}, {down_s:.2f} s of downtime, up to {wait_s:.2f} s after the plan",
             "" if moved else "none: the default",
         )
         self._say(

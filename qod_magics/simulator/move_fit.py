@@ -1,4 +1,4 @@
-"""How long moves took, out of a recording: until an instance stopped, and without work. Pure."""
+"""Durations of moves from a recording: the time until an instance stopped, and its downtime. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from qod_magics.core.freshness import Freshness, window_of
 from qod_magics.core.snapshot import Instance
 from qod_magics.simulator.readings import RecordedReading, epoch, times
 
-#: An instance that works on for longer than this after the plan waits for the end of its batch, seconds.
+#: Mean time from plan to stop above which instances finish their batch first, seconds.
 WAITS_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class MoveTimes:
-    """Of the moves of a recording."""
+    """The durations of the moves of a recording."""
 
     count: int
-    down_s: float  #: mean without work
-    spread: float | None  #: half the range by the mean; None: of too few
-    waits: bool  #: whether instances go on until their batch ends
+    down_s: float  #: mean downtime
+    spread: float | None  #: half the range by the mean; None: too few moves
+    waits: bool  #: whether instances finish their batch first
 
 
 def move_times(records: Records, readings: Sequence[RecordedReading]) -> MoveTimes | None:
-    """From the windows of reports where these tell, else from what moves say of themselves; None without a move.
+    """From the windows of reports where possible, else from `took_s` of the move events; None without a move.
 
-    Where the last report of a run is of its end, the time from there to the first window of the next run is the whole
-    of the time without work; `took_s` of a move is only what stopping and starting took.
+    Where the last report of a run covers its end, the gap to the first window of the next run is the whole downtime;
+    `took_s` of a move covers only stopping and starting.
     """
     told = [
         float(event.detail["took_s"])
@@ -53,7 +53,7 @@ def lost_cpu(records: Records) -> bool:
 
 
 def _seen(records: Records, readings: Sequence[RecordedReading]) -> Iterator[tuple[float, float]]:
-    """(seconds without work, seconds from the plan to the stop) of each move whose end is in a report."""
+    """(downtime, seconds from the plan to the stop) of each move whose stop is in a report."""
     first = times(records)[0] - epoch(records[0])
     for at, record in zip(times(records), records, strict=True):
         if not record.applied or record.repeated:
@@ -74,6 +74,6 @@ def _seen(records: Records, readings: Sequence[RecordedReading]) -> Iterator[tup
 
 
 def _held(instance: Instance) -> bool:
-    """Whether an instance is shown by the last report of a run that is over."""
+    """Whether an instance still shows the last report of an ended run."""
     freshness = Freshness.of(instance)
     return freshness.stale and instance.warming_up and freshness.window is not None

@@ -1,4 +1,4 @@
-"""From the engine's state to what a runtime shows: a snapshot, and what was measured beside it."""
+"""Observations from the engine's state: a snapshot and further measurements."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from qod_magics.simulator.simulation import Simulation
 from qod_magics.simulator.wiring import Array, Wiring
 
 MISSING = {"missing": ["in_rate", "cpu"]}
-#: A report of a time in which less than this share of the present input came is no measure of that input.
+#: A report whose window had less than this share of the present input rate is not representative of it.
 TELLING = 0.1
 _Value = TypeVar("_Value")
 
 
 @dataclass(slots=True)
 class _Look:
-    """The counters of the last look."""
+    """The counters at the last observation."""
 
     at: float
     came: Array
@@ -36,7 +36,7 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What observations of some tasks have in common: positions, and columns of the tables."""
+    """What all observations of the same tasks share: positions, and columns of the tables."""
 
     active: Array  #: by task
     task_keys: Keys[str]
@@ -52,11 +52,11 @@ class _Layout:
     instances: Array
     instance_keys: Keys[str]
     instance_tasks: tuple[str, ...]
-    cold: tuple[bool, ...]  #: no instance is said to warm up
+    cold: tuple[bool, ...]  #: `warming_up` of each instance, which the controller sets
 
     @classmethod
     def of(cls, wiring: Wiring, active: Array) -> _Layout:
-        """That of the `active` tasks."""
+        """The layout of the `active` tasks."""
         there = np.flatnonzero(active)
         edges = np.flatnonzero(active[wiring.edge_target])
         streams = edges[edges >= wiring.sources]
@@ -83,8 +83,8 @@ class _Layout:
         )
 
 
-class _Later(Mapping[str, _Value]):
-    """A mapping that is made when somebody looks at it: most cycles nobody does."""
+class _Lazy(Mapping[str, _Value]):
+    """A mapping that is made on first access: in most cycles there is none."""
 
     def __init__(self, make: Callable[[], dict[str, _Value]]) -> None:
         self._make = make
@@ -107,19 +107,19 @@ class _Later(Mapping[str, _Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What is said of each instance beside its readings."""
+class _Quality:
+    """How far the readings of each instance can be relied on."""
 
     since: Array  #: the window of its report, seconds since 1970
     until: Array
     age: Array  #: of its report, seconds
     fresh: Array
     ever: Array  #: whether it ever reported
-    lost: Array  #: those whose CPU is lost
-    unread: Array  #: those that reported, but not of the present input
+    lost: Array  #: instances whose CPU is lost
+    unread: Array  #: instances that reported, but not on the present input
 
     def of(self, instances: Array) -> list[Any]:
-        """Of these instances, as a row's `extra`."""
+        """The `extra` of these instances' rows."""
         windows = zip(self.since.tolist(), self.until.tolist(), strict=True)
         extra: list[Any] = [{"window": [a, b]} for a, b in windows]
         for i in np.flatnonzero(~self.fresh).tolist():
@@ -132,14 +132,14 @@ class _Said:
 
 
 class Observer:
-    """Makes observations; each looks back to the one before."""
+    """Makes observations; each covers the time since the one before."""
 
     def __init__(self, simulation: Simulation, engine: Engine, reports: Reports, epoch: float = 0.0) -> None:
-        self._epoch = epoch  #: of second 0
+        self._epoch = epoch  #: time of second 0
         self._simulation, self._engine, self._reports = simulation, engine, reports
         self._noise = np.random.default_rng([simulation.scenario.seed, 1])
         self._last = _Look(0.0, engine.came.copy(), engine.busy.copy())
-        self._busy = np.zeros(len(engine.machines))  #: % of one core, over the last look back
+        self._busy = np.zeros(len(engine.machines))  #: % of one core, since the observation before
         self._others: deque[Array] = deque(maxlen=max(round(simulation.metrics.others_periods), 1))
         self._layout: _Layout | None = None
         self._where: Array | None = None
@@ -148,7 +148,7 @@ class Observer:
         self._number = {task.id: t for t, task in enumerate(simulation.tasks)}
 
     def observe(self, active: Array, events: Sequence[Event]) -> Observation:
-        """What can be seen of the `active` tasks."""
+        """The observation of the `active` tasks."""
         engine, wiring = self._engine, self._engine.wiring
         elapsed = engine.now - self._last.at
         if elapsed > 0:
@@ -205,7 +205,7 @@ class Observer:
 
     def _snapshot_tasks(self, layout: _Layout) -> Table[Task]:
         rates = np.full(len(layout.task_keys.all), None)
-        if self._last.at > 0:  # a rate takes two looks
+        if self._last.at > 0:  # a rate takes two observations
             rates[layout.external] = self._rates[layout.external_edges]
         return Table(
             Task,
@@ -218,7 +218,7 @@ class Observer:
         )
 
     def _manager_cpu(self, cpu: Array, looked: bool) -> Array:
-        """CPU of each task manager, % of one core: what its tasks report, and the mean of the rest, as it is live."""
+        """CPU of each task manager, % of one core: what its tasks report, and the mean of the rest, as live."""
         engine = self._engine
         mine = np.where(self._reports.seen, cpu, 0.0)
         tasks = np.bincount(np.maximum(engine.where, 0), mine, len(engine.machines))
@@ -230,7 +230,7 @@ class Observer:
         return found
 
     def _readings(self, active: Array) -> tuple[Array, Array, Array, Callable[[Array], list[Any]], Array]:
-        """By instance: in and out rate, rows/s; CPU, % of one core; what else is said of it; whether it is fresh."""
+        """By instance: in and out rate, rows/s; CPU, % of one core; a function for its `extra`; whether it is fresh."""
         engine, wiring, reports = self._engine, self._engine.wiring, self._reports
         metrics = self._simulation.metrics
         start, end = reports.window_from, reports.window_to
@@ -256,12 +256,12 @@ class Observer:
             self._expect(in_rate, out_rate, missing)
             cpu[~reports.ever] = 0.0
         unread = missing[reports.ever[missing]]
-        said = _Said(self._epoch + start.at, self._epoch + end.at, age, fresh, reports.ever.copy(), lost, unread)
-        return in_rate, out_rate, cpu, said.of, fresh
+        quality = _Quality(self._epoch + start.at, self._epoch + end.at, age, fresh, reports.ever.copy(), lost, unread)
+        return in_rate, out_rate, cpu, quality.of, fresh
 
     def _telling(self, seconds: Array) -> Array:
-        """Instances whose last report says how much they read of what comes now. A report of before that came does
-        not, nor does one of no rows while it is not known what the tasks above send."""
+        """Instances whose last report is representative of the present input: not one from before that arrived, nor
+        one without rows while the output of upstream tasks is unknown."""
         wiring, reports = self._engine.wiring, self._reports
         start, end = reports.window_from, reports.window_to
         comes = np.bincount(wiring.edge_target, self._rates, len(wiring.tasks))[wiring.instance_task]
@@ -282,7 +282,7 @@ class Observer:
         return telling
 
     def _expect(self, in_rate: Array, out_rate: Array, missing: Array) -> None:
-        """An instance that was never measured is taken to read its share of what its inputs bring, and to send it."""
+        """Assume that these instances each read an even share of their inputs' output, and send all of it."""
         wiring = self._engine.wiring
         parallelism = np.bincount(wiring.instance_task)
         outer = {int(t): e for e, t in enumerate(wiring.edge_target[: wiring.sources].tolist())}
@@ -315,12 +315,12 @@ class Observer:
             lag=Keyed(layout.edge_keys, engine.waiting[edges].tolist()),
             input_rate=Keyed(layout.edge_keys, self._rates[edges].tolist()) if self._last.at > 0 else {},
             accuracy=Keyed(layout.task_keys, self._accuracy(layout.active)),
-            dropped=_Later(lambda: dict(zip(names, (dropped + unsent)[edges].tolist(), strict=True))),
-            counts=_Later(counts),
+            dropped=_Lazy(lambda: dict(zip(names, (dropped + unsent)[edges].tolist(), strict=True))),
+            counts=_Lazy(counts),
         )
 
     def _accuracy(self, active: Array) -> list[float | None]:
-        """By task, the share of the application's input that reached it, of the rows read in the last windows."""
+        """By task, the share of the application's input that reached it, from the row counts of the last windows."""
         wiring, reports = self._engine.wiring, self._reports
         start, end = reports.window_from, reports.window_to
         count, tasks = len(wiring.edges), len(wiring.tasks)

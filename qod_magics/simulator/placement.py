@@ -1,4 +1,4 @@
-"""What a policy is told when it is asked where instances of a simulated cluster are to start."""
+"""The input of a policy that places instances of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def what_is_placed(
 ) -> tuple[list[Unplaced], list[TaskManager], list[Instance]]:
     """The instances to place, the task managers that are up, and the other instances on them, with their last CPU.
 
-    `forbidden`: by the number of an instance to place, the task managers that are out of the question.
+    `forbidden`: by the index of an instance to place, the task managers that are excluded.
     """
     wiring, machines = engine.wiring, simulation.machines
     there = dict.fromkeys(np.flatnonzero(engine.up).tolist())

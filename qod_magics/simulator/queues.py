@@ -1,4 +1,4 @@
-"""Unbounded first-in-first-out queues of rows that know with which probability they were kept; exact in counts."""
+"""Unbounded FIFO queues of rows with the probabilities with which they were kept; exact in counts."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Stretches of rows kept with different probabilities that a queue tells apart; older ones are merged.
+#: Stretches (consecutive rows kept with one probability) per queue; beyond that the oldest are merged.
 STRETCHES = 8
 SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was read of each queue: whole rows."""
+    """What was read from each queue, in whole rows."""
 
     read: Array
     kept: Array
     weight: Array  #: sum of 1 / (probability with which a row was kept so far), over the rows kept
-    weight_read: Array  #: the same before the reading end thinned them, over the rows read
-    rest_s: Array  #: what is left of the budget, seconds
+    weight_read: Array  #: the same before shedding at the reading end, over the rows read
+    rest_s: Array  #: unused budget, seconds
 
 
 class Queues:
@@ -32,7 +32,7 @@ class Queues:
         self.rows = np.zeros((count, STRETCHES), np.int64, order="F")  # the first stretches are used the most
         self.kept = np.ones((count, STRETCHES), order="F")  #: probability, by stretch, oldest first
         self.depth = np.zeros(count, np.int64)  #: stretches in use
-        self._carry = np.zeros(count)  #: fraction of a row that was kept, from one reading to the next
+        self._carry = np.zeros(count)  #: fraction of a kept row, carried over to the next read
 
     def __repr__(self) -> str:
         return f"{len(self.depth)} queues, {self.waiting.sum():,} rows wait"
@@ -127,7 +127,7 @@ class Queues:
         return Taken(read, kept, weight, weight_read, rest)
 
     def _take_all(self, simple: Array, accept: Array) -> tuple[Array, Array, Array, Array]:
-        """Empty the queues of one stretch that a mask names: rows read, rows kept and the two sums of weights."""
+        """Empty the queues in a mask, which have one stretch: rows read, rows kept and the two sums of weights."""
         rows, before = np.where(simple, self.rows[:, 0], 0), np.maximum(self.kept[:, 0], SAME)
         passing = np.minimum(accept / before, 1.0)
         exact = rows * passing + self._carry

@@ -1,4 +1,4 @@
-"""Curves through what was measured cycle by cycle: rates with their jumps, and background loads. Pure."""
+"""Curves fitted to measurements per cycle: input rates with their jumps, and background loads. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from qod_magics.kafka.rates import PiecewiseLinear
 
 Point = tuple[float, float]
 
-#: How much a bend between three values counts against a mean that is missed.
+#: Weight of second differences (smoothness) against residuals.
 SMOOTHING = 0.15
 
-#: Cycles whose mean rates differ by no more than this share are of one level.
+#: Cycles whose mean rates differ by no more than this share form one level.
 LEVEL = 0.04
 #: Cycles between two levels up to which the change is a step; beyond, it is a ramp.
 JUMP = 2
@@ -23,7 +23,7 @@ JUMP = 2
 def rate_curve(ends: Sequence[float], means: Sequence[float]) -> PiecewiseLinear:
     """The rate whose means over the cycles that end at these seconds are `means`, rows/s.
 
-    Levels are constant, and between two of them lies a jump that keeps the number of rows, or a ramp.
+    Levels are constant, and between two of them lies a jump that preserves the number of rows, or a ramp.
     """
     if not ends:
         return PiecewiseLinear.constant(0.0)
@@ -82,7 +82,7 @@ def _levels(means: Sequence[float]) -> list[tuple[int, int]]:
 
 
 def _tidy(points: Sequence[Point]) -> list[Point]:
-    """In order, no negative rate, at most two points at a second, none that lies between equals."""
+    """Points in order, without negative rates or repeated points, and at most two at a second."""
     kept: list[Point] = []
     for second, rate in points:
         point = (round(max(second, kept[-1][0] if kept else 0.0), 3), max(rate, 0.0))
@@ -95,7 +95,7 @@ def _tidy(points: Sequence[Point]) -> list[Point]:
 
 
 def unaveraged(means: Sequence[float], over: int) -> list[float]:
-    """The values whose means over the last `over` (at the start: over fewer) are `means`, as smooth as these allow."""
+    """The values whose running means over the last `over` (at the start: fewer) are `means`, smoothed."""
     count = len(means)
     if count < 2 or over < 2:
         return list(means)
@@ -124,7 +124,7 @@ def load_curve(points: Sequence[Point], tolerance: float) -> PiecewiseLinear:
 
 
 def _thin(points: list[Point], tolerance: float) -> list[Point]:
-    """Ramer, Douglas and Peucker, with distances along the y axis."""
+    """Ramer-Douglas-Peucker simplification, with distances along the y axis."""
     if len(points) < 3:
         return points
     (t0, v0), (t1, v1) = points[0], points[-1]

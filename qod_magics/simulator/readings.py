@@ -1,7 +1,6 @@
-"""What a recording says of each instance and task manager, one row a report: the data of a fit. Pure.
+"""The reports of instances and the loads of task managers in a recording: the data of a fit. Pure.
 
-Times are seconds since the start of the simulation that is to be like the recording: its first record ends the first
-controller period.
+Times are seconds since the start of the fitted simulation: the first record ends the first controller period.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ class RecordedReading:
     since_s: float
     at_s: float
     seen_s: float  #: when the controller first saw it
-    started_s: float  #: when the run that it is of began, as far as its reports say
+    started_s: float  #: start of its run, as far as reports show
     kept: float  #: rows/s after the shedders
-    read: float  #: rows/s before those at the reading end
+    read: float  #: rows/s before the shedder at the reading end
     cpu: float  #: % of one core
 
     @property
     def length_s(self) -> float:
-        """Of its window."""
+        """Length of its window."""
         return self.at_s - self.since_s
 
     @property
@@ -48,8 +47,8 @@ class Load:
     manager: str
     at_s: float
     instances: int
-    others: float  #: % of one core: its CPU that is no task's
-    cpu: float  #: % of one core: all of it
+    others: float  #: % of one core: its CPU outside the tasks
+    cpu: float  #: % of one core: its whole CPU
 
 
 def times(records: Records) -> tuple[float, ...]:
@@ -59,7 +58,7 @@ def times(records: Records) -> tuple[float, ...]:
 
 
 def readings(records: Records) -> Iterator[RecordedReading]:
-    """Every report once, in order of the records that show it first; those without a measured rate or CPU are none."""
+    """Every report once, in order of first appearance, without those that lack a measured rate or CPU."""
     first = epoch(records[0]) - records[0].period_s
     last: dict[str, tuple[float, float]] = {}
     where: dict[str, str] = {}
@@ -107,14 +106,14 @@ def loads(records: Records) -> Iterator[Load]:
 
 
 class _Passing:
-    """The share of the rows read that passed the shedders at the reading end, by task, from the books."""
+    """The share of the rows read that passed the shedders at the reading end, by task, from the row counts."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[int, int]] = {}
         self._share: dict[str, float] = {}
 
     def of(self, record: Record) -> Mapping[str, float]:
-        """By task: over the rows that were reported since the record before; held while there were none."""
+        """By task: over the rows reported since the record before; unchanged while there are none."""
         kept: dict[str, int] = {}
         read: dict[str, int] = {}
         for edge, count in record.measured.counts.items():

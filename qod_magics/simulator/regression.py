@@ -1,4 +1,4 @@
-"""Robust least squares whose coefficients are not negative: costs out of noisy readings. Pure."""
+"""Robust non-negative least squares: costs from noisy readings. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HUBER = 1.345
 ROUNDS = 20
 #: Median absolute deviation of a normal distribution, in standard deviations.
 MAD = 0.6745
-#: Two columns whose parts off the other's direction are smaller than this can't be told apart.
+#: A column whose relative residual on the columns before it is below this is collinear with them.
 APART = 0.05
 
 
@@ -34,7 +34,7 @@ class Line:
 def fit_line(columns: Sequence[Array], y: Array) -> Line:
     """Fit `y` with the columns, all of the same length. Every coefficient is 0 without data.
 
-    A column that can't be told apart from those before it gets 0: what it costs is in theirs.
+    A column that is collinear with those before it gets 0: its cost is in theirs.
     """
     count, width = len(y), len(columns)
     if not count:
@@ -62,7 +62,7 @@ def fit_line(columns: Sequence[Array], y: Array) -> Line:
 
 
 def _independent(columns: Sequence[Array]) -> list[int]:
-    """The columns that say something that those before them do not."""
+    """The columns that are not collinear with those before them."""
     used: list[int] = []
     for k, column in enumerate(columns):
         norm = float(np.linalg.norm(column))
@@ -95,5 +95,5 @@ def _nonnegative(x: Array, y: Array, weights: Array) -> Array:
 
 
 def _spread(residual: Array) -> float:
-    """A standard deviation that outliers do not move."""
+    """Robust standard deviation, from the median absolute residual."""
     return float(np.median(np.abs(residual)) / MAD) if len(residual) else 0.0

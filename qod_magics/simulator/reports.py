@@ -1,4 +1,4 @@
-"""What instances report of themselves, and what can be seen of it: windows between two reports, late. Pure."""
+"""Reports of instances, as the controller sees them: windows between two reports, after a delay. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOBODY: Array = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """Windows of some instances, on the way to who looks at them."""
+    """Windows of some instances, in transit until they can be seen."""
 
     seen_at: float
     parts: Parts
@@ -25,7 +25,7 @@ class _Report:
     end: Totals
 
     def only(self, which: Array, wiring: Wiring) -> _Report:
-        """That of the instances that a mask names."""
+        """The report of only the instances in a mask."""
         if which.all():
             return self
         chosen = np.zeros(len(wiring.instances), bool)
@@ -48,22 +48,22 @@ class Reports:
 
     def __init__(self, engine: Engine, metrics: Metrics, period_s: float) -> None:
         self._engine, self._metrics, self._period_s = engine, metrics, period_s
-        self.committed = Totals.zero(engine.wiring)  #: at the last report of each, which is also its last commit
+        self.committed = Totals.zero(engine.wiring)  #: totals at the last report of each, which is also its last commit
         self._older, self._old = Totals.zero(engine.wiring), Totals.zero(engine.wiring)
         self.window_from, self.window_to = Totals.zero(engine.wiring), Totals.zero(engine.wiring)
         count = len(engine.cpu)
         self.next_at = np.full(count, np.inf)
-        self._soonest = np.inf  #: no instance reports before
+        self._soonest = np.inf  #: time of the next report of any instance
         self.seen = np.zeros(count, bool)  #: whether a report of the present run can be seen
-        self.ever = np.zeros(count, bool)  #: whether one of any run could
-        self.muted = np.zeros(len(engine.machines), bool)  #: task managers whose metrics do not come
+        self.ever = np.zeros(count, bool)  #: whether a report of any run could ever be seen
+        self.muted = np.zeros(len(engine.machines), bool)  #: task managers with missing metrics
         self._on_the_way: deque[_Report] = deque()
 
     def __repr__(self) -> str:
         return f"reports of {len(self.seen)} instances, {self.seen.sum()} of them seen"
 
     def begin(self, instances: Array, offsets_s: Array) -> None:
-        """Runs begin: nothing of them has been reported. `offsets_s`: by how much each one's first report is late."""
+        """Begin runs, without a report so far. `offsets_s`: delay of the first report of each."""
         parts = Parts.of(instances, self._engine.wiring)
         here = _here(self._engine, parts)
         for totals in (self.committed, self._older, self._old):
@@ -73,14 +73,14 @@ class Reports:
         self.seen[instances] = False
 
     def end(self, instance: int) -> None:
-        """A run is over: what it did is committed, and there are no more reports."""
+        """End a run: its work is committed, and it reports no more."""
         parts = Parts.of(np.array([instance]), self._engine.wiring)
         self.committed.put(parts, _here(self._engine, parts))
         self.next_at[instance] = np.inf
         self.seen[instance] = False
 
     def collect(self, batches_over: Array) -> None:
-        """After a step: what is reported now, and what can be seen from now."""
+        """After a step: make the reports that are due, and show those whose delay is over."""
         engine = self._engine
         now = engine.now
         realtime = self._due(now)
@@ -92,7 +92,7 @@ class Reports:
             report = self._on_the_way.popleft()
             instances = report.parts.instances
             known = engine.running[instances] & ~self.muted[np.maximum(engine.where[instances], 0)]
-            known &= report.end.at > engine.started_at[instances]  # of a run that is over nothing is said
+            known &= report.end.at > engine.started_at[instances]  # not those of an ended run
             report = report.only(known, engine.wiring)
             self.window_from.put(report.parts, report.start)
             self.window_to.put(report.parts, report.end)
@@ -121,7 +121,7 @@ class Reports:
 
 
 def _here(engine: Engine, parts: Parts) -> Totals:
-    """What the engine's counters say of some parts, in their order."""
+    """The engine's counters of some parts, in their order."""
     wiring = engine.wiring
     came = np.bincount(wiring.edge_target, engine.came, len(wiring.tasks)).astype(np.int64)
     return Totals(

@@ -1,4 +1,4 @@
-"""A whole run: the cluster, the controller that runs live, and the scenario, in virtual time."""
+"""A whole run in virtual time: the cluster, the same controller as live, and the scenario."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Progress = Callable[[float], object]
 
 
 class _Timed:
-    """A policy that is timed: virtual time stands still while it decides."""
+    """Times a policy: virtual time stands still while it decides."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.name = policy, policy.name
@@ -62,7 +62,7 @@ class _Timed:
 
 
 class _Mean:
-    """Means by name, over those mappings that have a value for it."""
+    """Mean by name, over the mappings that have a value for it."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = tuple(names)
@@ -82,12 +82,12 @@ class _Mean:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run came to."""
+    """The result of a run."""
 
     cycles: tuple[Cycle, ...]
     cluster: SimulatedCluster
-    policy_s: float  #: CPU that the policy took in all
-    cpu_s: float  #: CPU that the run took in all, the policy included
+    policy_s: float  #: CPU seconds of the policy in all
+    cpu_s: float  #: CPU seconds of the run in all, the policy included
     mean_accuracy: Mapping[str, float | None]  #: by query, over the cycles that measured one
 
 
@@ -103,10 +103,10 @@ def simulate(
     """Run a simulation to its end.
 
     - `record`: a file to which the recording is appended
-    - `policy`: in place of the one that the simulation names
+    - `policy`: replaces the one that the simulation names
     - `keep`: whether the cycles are in the result; False saves memory in long runs
-    - `progress`: is told the virtual second after each cycle
-    - `inspect`: is shown the cluster and the cycle after each cycle
+    - `progress`: called with the virtual second after each cycle
+    - `inspect`: called with the cluster and the cycle after each cycle
     """
     begun = thread_time()
     clock = ManualClock()
@@ -128,7 +128,7 @@ def simulate(
     mean = _Mean(task.id for task in simulation.tasks if task.min_accuracy is not None)
     scenario = simulation.scenario
     collecting = gc.isenabled()
-    gc.disable()  # cycles leave no circles, and to look for some among all rows of a large cluster takes long
+    gc.disable()  # controller cycles leave no cyclic garbage, and collecting among the rows of a large cluster is slow
     try:
         left_s, rates = round(scenario.duration_s / simulation.period_s) * simulation.period_s, _NOTHING
         while left_s > 1e-6:
@@ -153,7 +153,7 @@ def simulate(
 
 
 def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, check: bool) -> Mapping[str, float]:
-    """Let time pass until the next cycle is due, `seconds` at most; what it is early for, if it is."""
+    """Advance to the next cycle, by `seconds` at most. Returns the rates that made it early, if it is."""
     every_s = controller.check_s if check else None
     if every_s is None:
         cluster.advance(seconds)
@@ -168,7 +168,7 @@ def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, 
 
 
 def _open(cluster: SimulatedCluster) -> tuple[Plan, Dials]:
-    """Every shedder open."""
+    """A plan and dials with every shedder open."""
     tasks = [task.id for task in cluster.simulation.tasks]
     ones = dict.fromkeys(tasks, 1.0)
     keep = dict.fromkeys(cluster.wiring.edges, 1.0)

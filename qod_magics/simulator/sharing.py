@@ -1,4 +1,4 @@
-"""How the task instances of a task manager share its cores: max-min fair, as the operating system does it. Pure."""
+"""CPU sharing between the instances of a task manager: max-min fair, as by the operating system. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def max_min_fair(demand: Array, group: Array, capacity: Array) -> Array:
-    """What each of `demand` (seconds) gets of its group's `capacity` (seconds).
+    """The grant for each of `demand` (seconds) from its group's `capacity` (seconds).
 
-    Who wants no more than an even share gets it; what that leaves over is shared evenly among the others, and so on.
-    Nobody gets more than it wants, and no group more than it has.
+    A demand up to an even share is met in full; the rest is shared evenly among the others, and so on. No grant exceeds
+    its demand, and no group's grants its capacity.
     """
     total = np.bincount(group, demand, len(capacity))
     tight = total > capacity

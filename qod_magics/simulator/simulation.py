@@ -1,4 +1,4 @@
-"""What is simulated: a cluster, its applications and what happens to them, read from a JSON file. Pure but for `read`.
+"""The input of a simulation: a cluster, its applications, events and faults, from a JSON file. Pure but for `read`.
 
 The file is an injector scenario (`qod_magics.kafka.scenario`) with more fields; `data` may be left out of its topics:
 
@@ -16,9 +16,8 @@ The file is an injector scenario (`qod_magics.kafka.scenario`) with more fields;
      "faults": [{"at_s": 60, "kind": "task-manager-lost", "target": "tm1"},
                 {"at_s": 90, "kind": "broker-pause", "for_s": 8}]}
 
-A task manager that an event adds joins then; a task whose `application` an event starts waits for that. The others are
-there from the start. A scenario that names no `policy` is decided by the one that `%qod up` takes;
-`"stream-economics"` is the paper's.
+A task manager that an event adds joins then, and a task starts when an event starts its `application`. All others are
+there from the start. `policy` defaults to that of `%qod up`; `"stream-economics"` is the paper's.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _TASK = (
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTask:
-    """A task of the model and what it costs."""
+    """A task of the model and its costs."""
 
     id: str
     upstream: tuple[str, ...] = ()
@@ -59,19 +58,19 @@ class SimulatedTask:
     min_accuracy: float | None = None  #: queries only, fraction of 1
     parallelism: int = 1
     shares: tuple[float, ...] = ()  #: of its input, by instance; (): even
-    application: str | None = None  #: which event starts it; None: there from the start
+    application: str | None = None  #: an event starts it; None: there from the start
     fixed: float = 0.02  #: cores that each instance uses without a row
-    overhead: float = 0.03  #: cores that its task manager uses for each instance beside it (planning, commits)
+    overhead: float = 0.03  #: cores that its task manager uses in addition for each instance (planning, commits)
     read_us: float = 10.0  #: CPU for each row read, microseconds
     work_us: float = 100.0  #: CPU for each row that its shedders keep, microseconds, on top
     selectivity: float = 1.0  #: rows out for each row kept
     mode: str = REALTIME
-    trigger_s: float = 1.0  #: between the beginnings of micro-batches
-    latency_s: float = 0.0  #: until a row on its way to it can be read (a stream's is one step at least)
-    keeps_weight: bool = True  #: whether the rows it sends still know how they were sampled
+    trigger_s: float = 1.0  #: between the starts of micro-batches
+    latency_s: float = 0.0  #: until a row sent to it can be read (one step at least on a stream)
+    keeps_weight: bool = True  #: whether the rows it sends keep their sampling weight
 
     def to_json(self) -> dict[str, Any]:
-        """As in a simulation file."""
+        """The JSON form, as in a simulation file."""
         return {name: _plain(getattr(self, name)) for name in _TASK}
 
 
@@ -84,15 +83,15 @@ class Machine:
     planned_cores: float | None = None  #: what the policy may plan with; None: 90 % of the cores
     background: PiecewiseLinear = field(default_factory=lambda: PiecewiseLinear.constant(0.0))  #: cores of others
 
-    cost: float = 1.0  #: CPU of a task here, times what the task's fields say
+    cost: float = 1.0  #: factor on the costs of tasks here
 
     @property
     def planned(self) -> float:
-        """Cores that a snapshot says it has."""
+        """Its cores in a snapshot."""
         return 0.9 * self.cores if self.planned_cores is None else self.planned_cores
 
     def to_json(self) -> dict[str, Any]:
-        """As in a simulation file."""
+        """The JSON form, as in a simulation file."""
         points = [list(point) for point in self.background.points]
         return {
             "id": self.id,
@@ -111,30 +110,28 @@ class Metrics:
     delay_s: float = 0.2  #: from a report to when it can be seen
     cpu_noise: float = 0.0  #: standard deviation of a relative error
     rate_noise: float = 0.0  #: the same, of rates
-    lost_cpu: float = (
-        0.0  #: 1: the CPU of an instance that moved reads 0 until it reports again; 0: its last one is held
-    )
-    dial_delay_s: float = 0.2  #: from `apply` to the dial's turn
-    others_periods: float = 4.0  #: looks over which the CPU of all but the tasks is averaged, as live; 1 or more
+    lost_cpu: float = 0.0  #: 1: the CPU of a moved instance reads 0 until it reports again; 0: its last one is held
+    dial_delay_s: float = 0.2  #: from `apply` to the change of the dials
+    others_periods: float = 4.0  #: periods over which the CPU of all but the tasks is averaged, as live; 1 or more
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What starting an instance costs."""
+    """The costs of moving or starting an instance."""
 
-    wait_s: float = 0.0  #: how long at most an instance goes on, to the end of its batch, before a move stops it
-    down_s: float = 1.2  #: mean time without work when it moves or starts again
+    wait_s: float = 0.0  #: maximum wait for the end of its batch before a move stops it
+    down_s: float = 1.2  #: mean downtime of a move or restart
     spread: float = 0.3  #: relative spread of that: uniform in mean * (1 - spread) ... mean * (1 + spread)
-    start_cpu_s: float = 0.8  #: CPU seconds that it takes once
-    slowdown: float = 2.0  #: cost of a row just after the start, times that of later
-    warm_up_s: float = 6.0  #: time constant of the slowdown's end
-    start_overhead_s: float = 0.0  #: CPU seconds that it takes its task manager beside that, fading within warm_up_s
-    detect_s: float = 2.0  #: until a lost task manager or query is noticed
+    start_cpu_s: float = 0.8  #: CPU seconds of a start
+    slowdown: float = 2.0  #: factor on the cost of a row just after a start
+    warm_up_s: float = 6.0  #: time constant with which the slowdown fades
+    start_overhead_s: float = 0.0  #: CPU seconds of its task manager in addition, spent with time constant warm_up_s
+    detect_s: float = 2.0  #: until a lost task manager is noticed
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong."""
+    """A fault to inject."""
 
     at_s: float
     kind: str  #: one of FAULTS
@@ -142,13 +139,13 @@ class Fault:
     for_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """As in a simulation file."""
+        """The JSON form, as in a simulation file."""
         return {"at_s": self.at_s, "kind": self.kind, "target": self.target, "for_s": self.for_s}
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """All that a run is made of. The class checks nothing: `from_json` and `read` do."""
+    """The whole input of a run. The class does not validate; `from_json` and `read` do."""
 
     scenario: Scenario
     machines: tuple[Machine, ...]
@@ -211,7 +208,7 @@ class Simulation:
 
 
 def _injected(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The injector's part; rows have no content here, so that topics need none."""
+    """The injector's part. Simulated rows have no content, so that topics need no `data`."""
     mine = {name: value[name] for name in _INJECTED if name in value}
     topics = mine.get("topics")
     if isinstance(topics, list):
@@ -303,7 +300,7 @@ def _moves(value: Any) -> Moves:
     fields = Fields(value, "moves", Moves.__slots__)
     moves = replace(Moves(), **{name: fields.number(name) for name in value})
     if moves.spread > 1:
-        fields.refuse("spread", "be 1 or less: nothing takes less than no time")
+        fields.refuse("spread", "be 1 or less: a downtime can't be negative")
     return moves
 
 
@@ -325,7 +322,7 @@ def _once(names: list[str], where: str) -> None:
 
 
 def _ordered(tasks: tuple[SimulatedTask, ...], topics: list[str]) -> tuple[SimulatedTask, ...]:
-    """Inputs first. Raises ScenarioError for what is no DAG, or names what is not there."""
+    """Tasks in topological order. Raises ScenarioError for a cycle, or a name that does not exist."""
     by_id = {task.id: task for task in tasks}
     _once([task.id for task in tasks], "scenario.tasks")
     readers = {name for task in tasks for name in task.upstream}

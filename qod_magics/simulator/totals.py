@@ -1,4 +1,4 @@
-"""What was done up to an instant, by whom. Pure."""
+"""Cumulative counters by instance, channel and outlet. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qod_magics.simulator.wiring import Array, Wiring
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Some instances, and their channels and outlets: positions."""
+    """The positions of some instances, and of their channels and outlets."""
 
     instances: Array
     channels: Array
@@ -19,7 +19,7 @@ class Parts:
 
     @classmethod
     def of(cls, instances: Array, wiring: Wiring) -> Parts:
-        """These instances with what belongs to them."""
+        """These instances with their channels and outlets."""
         if len(instances) == 1:
             mine = wiring.channels_of(int(instances[0]))
             outlets = np.flatnonzero(wiring.outlet_instance == instances[0])
@@ -60,7 +60,7 @@ class Totals:
         )
 
     def of(self, parts: Parts) -> Totals:
-        """Those of some parts, in their order."""
+        """The totals of some parts, in their order."""
         i, c, o = parts.instances, parts.channels, parts.outlets
         return Totals(
             self.at[i],
@@ -74,7 +74,7 @@ class Totals:
         )
 
     def put(self, parts: Parts, found: Totals) -> None:
-        """Take over what was `found` of some parts, in their order."""
+        """Set the totals of some parts to `found`, in their order."""
         i, c, o = parts.instances, parts.channels, parts.outlets
         self.at[i], self.cpu[i], self.out[i], self.came[i] = found.at, found.cpu, found.out, found.came
         self.read[c], self.kept[c] = found.read, found.kept

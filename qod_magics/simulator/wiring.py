@@ -16,7 +16,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What never changes in a run. Indices: t task, e edge, i instance, c channel, o outlet.
+    """The static structure of a run. Indices: t task, e edge, i instance, c channel, o outlet.
 
     Edges are the inputs of sources first, then the streams. Channels are in the order of instances, and each instance
     has at least one.
@@ -36,9 +36,9 @@ class Wiring:
     channel_edge: Array
     channel_share: Array  #: of the rows of its edge
     pairs: bool  #: no instance has more than two channels
-    outlet_instance: Array  #: an outlet is an instance's end of a stream
+    outlet_instance: Array  #: an outlet is an instance's sending end of a stream
     outlet_edge: Array
-    levels: tuple[Array, ...]  #: stream edges, by how far down their reader is
+    levels: tuple[Array, ...]  #: stream edges, by the depth of their reader
     fixed: Array  #: by instance, cores
     overhead: Array  #: by instance, cores
     read_s: Array  #: by channel, CPU seconds a row
@@ -47,7 +47,7 @@ class Wiring:
     micro: Array  #: instances that run in micro-batches
     trigger_s: Array  #: by instance
     latency_s: Array  #: by edge
-    loses_weight: Array  #: instances whose rows out start again from their task's accuracy
+    loses_weight: Array  #: instances whose output rows take their probability from the task's accuracy
 
     @classmethod
     def of(cls, tasks: Sequence[SimulatedTask]) -> Wiring:
@@ -113,8 +113,8 @@ class Wiring:
         return slice(int(self.first_channel[instance]), end)
 
     def by_instance(self, channels: Array) -> Array:
-        """Sums of a channel's value by instance."""
-        if self.pairs:  # quicker; more than two would be added up in another order
+        """Sums of the channels' values by instance."""
+        if self.pairs:  # faster; more than two would be summed in another order
             return np.bincount(self.channel_instance, channels, len(self.instances))
         return np.add.reduceat(channels, self.first_channel)
 

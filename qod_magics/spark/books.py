@@ -1,8 +1,8 @@
-"""The books: every row of a source or stream is processed, dropped, waiting, or named as unreported.
+"""Row accounting ("the books"): every row of a source or stream is processed, dropped, waiting or unreported.
 
-For each feed (a source's topic, or a stream's) the broker's end offsets say what arrived, each batch's offsets say
-what was read, and its observed counts how much of that was kept. Topics written without transactions have one record
-for each offset, so that `arrived = processed + dropped + waiting + unreported` holds exactly, at any instant.
+For each feed (a source's topic, or a stream's), arrivals come from the broker's end offsets, reads from each batch's
+offsets, and kept rows from its observed metrics. Topics written without transactions have one record per offset, so
+`arrived = processed + dropped + waiting + unreported` holds exactly, at any instant.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class Account:
     position: dict[int, int] = field(default_factory=dict)  #: the next offset to read
     processed: int = 0
     dropped: int = 0
-    dropped_before: int = 0  #: at the sending end: rows that never became records
+    dropped_before: int = 0  #: by the sender's shedder: rows never written to the topic
     unreported: int = 0
 
     def __post_init__(self) -> None:
         self.position = {**self.first, **self.position}
 
     def take(self, feed: FeedCount) -> float:
-        """Enter one finished batch. Rows between the last known position and the batch's start were read in a batch
-        whose report was lost (its task manager was killed in between) or deleted by the broker's retention; rows before
-        that position have arrived once more.
+        """Enter one finished batch. Rows between the last known position and the batch's start are unreported: read in
+        a batch whose report was lost (task manager killed), or deleted by the broker's retention. Rows re-read from
+        before that position count as arrived again.
 
         Returns how many times the batch counted each row: 2.0 for a recipe that reads its input twice, 1.0 where its
         counts are known to be of one pass.
@@ -41,7 +41,7 @@ class Account:
         for partition, end in feed.end.items():
             known = self.position.get(partition, self.first.setdefault(partition, 0))
             start = known if feed.start is None else feed.start.get(partition, known)
-            if start < known:  # read again, from an older checkpoint, or of a topic that was made anew: arrived again
+            if start < known:  # re-read from an older checkpoint, or the topic was recreated: arrived again
                 self.first[partition] -= known - start
             else:
                 self.unreported += start - known
@@ -58,8 +58,8 @@ class Account:
         return times
 
     def count(self, ends: Mapping[int, int]) -> Count:
-        """The books now, given the broker's end offsets. These may have been asked for before the last batch was
-        entered: what was read has arrived."""
+        """The books now, given the broker's end offsets. These may predate the last batch entered: rows that it read
+        count as arrived."""
         arrived = waiting = 0
         for partition in ends.keys() | self.position.keys():
             first = self.first.get(partition, 0)

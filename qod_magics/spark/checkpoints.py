@@ -1,4 +1,4 @@
-"""Where checkpoints lie: a URL that every task manager reaches, or a path of this machine."""
+"""Checkpoint locations: a URL that every task manager can reach, or a local path."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def checkpoint_root(place: str | os.PathLike[str]) -> str:
-    """A URL as it is; a path made absolute, for each task manager has a working directory of its own."""
+    """A URL unchanged; a path made absolute, as each task manager has its own working directory."""
     text = os.fspath(place)
     return text if _SCHEME.match(text) else str(Path(text).expanduser().absolute())
 
 
 def local_path(root: str) -> Path | None:
-    """The directory of this machine that a `checkpoint_root` names; None for a URL of another kind. A URL's path is
-    taken by the letter, as in Spark."""
+    """The local directory that a `checkpoint_root` names; None for a remote URL. A URL's path is not percent-decoded,
+    as in Spark."""
     if not _SCHEME.match(root):
         return Path(root)
     parts = urlsplit(root)

@@ -1,4 +1,4 @@
-"""What the live runtime knows: task managers, instances, dials, books and events. No thread of its own."""
+"""State of the live runtime: task managers, instances, dials, books and events. Starts no threads."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from qod_magics.spark.pipeline import Workshop
 from qod_magics.spark.server import REPORTS_KEPT
 from qod_magics.spark.task_manager import TaskManager
 
-#: Over how many periods the CPU of all but the tasks is averaged. An even number: what a plan that
-#: alternates makes of it (cores and tasks are not measured over the same seconds) is gone from the mean, and so the
-#: mean does not keep the plan alternating.
+#: Periods over which CPU not used by tasks is averaged. Even, so that the error which an alternating plan causes (cores
+#: and tasks are not measured over the same seconds) cancels out instead of keeping the plan alternating.
 OTHERS_PERIODS = 4
 
 
@@ -33,22 +32,22 @@ class Cluster:
 
     deployment: Deployment
     board: DialBoard
-    kafka_options: Mapping[str, str] = field(repr=False)  #: of Spark's Kafka source and sink; passwords too
+    kafka_options: Mapping[str, str] = field(repr=False)  #: of Spark's Kafka source and sink; may hold passwords
     place: Placer
     period_s: float
     task_managers: dict[str, TaskManager] = field(default_factory=dict)
     instances: dict[str, Instance] = field(default_factory=dict)
-    dials: dict[str, float] = field(default_factory=dict)  #: what every dial should be, by key
+    dials: dict[str, float] = field(default_factory=dict)  #: desired value of every dial, by key
     cpu: dict[str, float] = field(default_factory=dict)  #: last CPU of each task manager, % of one core
-    own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, recipes with own sources
+    own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, tasks with own sources
     missing_topics: Mapping[str, str] = field(default_factory=dict)  #: topics without offsets now, and why
     events: list[Event] = field(default_factory=list)  #: since the last observation
-    leaving: set[str] = field(default_factory=set)  #: task managers that take no more instances
+    leaving: set[str] = field(default_factory=set)  #: task managers being removed: no new instances
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def all_instances(self) -> list[Instance]:
-        """A copy, for instances come and go."""
+        """A copy: the instances may change meanwhile."""
         return list(self.instances.values())
 
     def event(self, kind: str, **detail: Any) -> None:
@@ -68,17 +67,17 @@ class Cluster:
             raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, self.task_managers)}") from None
 
     def is_up(self, manager: TaskManager | None) -> bool:
-        """Whether it is one of the task managers, and stays."""
+        """Whether it is up and not being removed."""
         return manager is not None and self.task_managers.get(manager.id) is manager and manager.id not in self.leaving
 
     def answering(self) -> list[TaskManager]:
-        """The task managers that answered last time; all that are alive where none did."""
+        """The live task managers that answered the last poll; all live ones if none did."""
         alive = [manager for manager in self.task_managers.values() if manager.alive()]
         return [manager for manager in alive if manager.silent_since is None] or alive
 
     def workshop(self, manager: TaskManager | None = None) -> Workshop:
-        """For building plans on a task manager, by default the first that answers, or is at least alive. Raises
-        TaskManagerError when none is."""
+        """Builds plans on a task manager, by default the first that answers, else the first that is alive. Raises
+        TaskManagerError if there is none."""
         if manager is None:
             manager = next(iter(self.answering()), None)
         if manager is None:
@@ -86,7 +85,7 @@ class Cluster:
         return Workshop(manager.spark, self.board, manager.reading, manager.dials, self.kafka_options)
 
     def dials_of(self, instance: Instance) -> dict[str, float]:
-        """What the dials in this instance's plan should be, fractions of 1, by key."""
+        """Desired values of the dials in this instance's plan, fractions of 1, by key."""
         task = instance.job.task
         keys = [self.board.accuracy(task)]
         keys += (
@@ -98,12 +97,12 @@ class Cluster:
         return {key: self.dials.get(key, 1.0) for key in keys}
 
     def forget(self, task: str) -> None:
-        """Drop the instances of a task; their queries are stopped already."""
+        """Remove a task's instances, whose queries have been stopped."""
         for id in [i.id for i in self.all_instances if i.job.task == task]:
             del self.instances[id]
 
     def take(self, instance: Instance) -> None:
-        """Enter what an instance has reported in the books, each batch once; end a move whose first batch came."""
+        """Enter an instance's reported batches in the books, each once; its first batch completes a move."""
         with self.lock:
             names = {feed.topic: feed.name for feed in instance.job.feeds}
             while instance.reported:
@@ -122,12 +121,12 @@ class Cluster:
                     if account is not None:
                         account.dropped_before += round((batch.out - batch.sent.get(str(position), 0)) / times)
             missed, instance.missed = instance.missed, 0
-            if missed and not instance.job.feeds:  # behind Kafka the offsets tell how many rows these were
+            if missed and not instance.job.feeds:  # with Kafka, the offsets give the number of rows
                 self.event(
                     "reports-missing",
                     instance=instance.id,
                     batches=missed,
-                    why=f"{missed} {'batches' if missed > 1 else 'batch'} ended while nobody looked, and Spark keeps "
+                    why=f"{missed} {'batches' if missed > 1 else 'batch'} ended between two polls, and Spark keeps "
                     f"{REPORTS_KEPT} reports: their rows are in the results, but not counted",
                 )
             move = instance.move
@@ -143,15 +142,15 @@ class Cluster:
                 )
 
     def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
-        """Where each of these instances goes, by the policy; its task managers in `forbidden` are out of the question.
+        """The task manager on which the policy places each of these instances, never one that `forbidden` lists for it.
 
-        Raises TaskManagerError when there is no task manager.
+        Raises TaskManagerError if no task manager is available.
         """
         if not forbidden:
             return {}
         with self.lock:
-            open_to_it = {m.id for m in self.answering()} - self.leaving
-            managers = [m for m in self.core_managers() if m.id in open_to_it]
+            available = {m.id for m in self.answering()} - self.leaving
+            managers = [m for m in self.core_managers() if m.id in available]
             views = [v for v in self.views() if v.id not in forbidden and v.task_manager in {m.id for m in managers}]
             running = [
                 core.Instance(
@@ -175,7 +174,7 @@ class Cluster:
         return self.place(unplaced, managers, running)
 
     def core_managers(self) -> list[core.TaskManager]:
-        """The task managers as a snapshot has them."""
+        """The task managers in snapshot form."""
         return [
             core.TaskManager(
                 m.id,
@@ -187,7 +186,7 @@ class Cluster:
         ]
 
     def views(self) -> list[InstanceView]:
-        """All instances with their last readings; those of a run that has reported nothing keep the ones before."""
+        """All instances with their last readings; while a run has not reported yet, its predecessor's is held."""
         now = time.time()
         views = []
         for instance in self.all_instances:

@@ -1,4 +1,4 @@
-"""What queries report of their batches and of their CPU: asked for, entered in the books, and nothing else."""
+"""Polls queries for their batch reports and CPU times, and enters them in the books."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from qod_magics.spark.timeouts import begin
 
 
 class Collector:
-    """Polls task managers. A query that has ended by itself is noted on its instance (`Instance.ended_run`); what
-    becomes of it is for `recovery`."""
+    """Polls task managers. A query that has ended by itself is noted on its instance (`Instance.ended_run`), for
+    `recovery` to handle."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -23,10 +23,10 @@ class Collector:
         return f"collector of the reports of {len(self.cluster.instances)} instances"
 
     def poll(self, manager: TaskManager) -> None:
-        """Take in what happened on one task manager since the last look. Raises what an instance's poll raised last.
+        """Collect the reports of one task manager since the last poll. Raises the last error of an instance's poll.
 
         Raises:
-            TaskManagerError: it has not answered the poll before this one.
+            TaskManagerError: the previous poll is still unanswered.
 
         """
         if not manager.polling.acquire(blocking=False):
@@ -37,8 +37,8 @@ class Collector:
             manager.polling.release()
 
     def keep_up(self) -> None:
-        """Poll task managers on which a query may soon let go of reports that nobody has asked for: its batches are
-        many for one period."""
+        """Poll task managers on which a query with many batches per period may soon discard reports not collected
+        yet."""
         due = {i.task_manager for i in self.cluster.all_instances if i.state is State.RUNNING and i.overdue()}
         for manager in due:
             if manager is not None and not manager.polling.locked():
@@ -50,20 +50,20 @@ class Collector:
         if not any(i.state is State.RUNNING for i in here):
             manager.ping()
         for instance in here:
-            lock = instance.lock  # a forsaken instance has another one from then on
+            lock = instance.lock  # `forsake` may replace it
             if instance.state is not State.RUNNING or not lock.acquire(blocking=False):
                 continue
             run_id = instance.run_id
             try:
                 instance.poll()
                 why = instance.failed()
-                if why is not None:  # a batch may have ended between the two looks
+                if why is not None:  # a batch may have ended between the two calls
                     with suppress(Exception):
                         instance.poll()
                 self.cluster.take(instance)
                 if why is not None and run_id is not None:
                     instance.ended_run = (run_id, why)
-            except Exception as error:  # the others are asked all the same; what it reported waits for the next time
+            except Exception as error:  # poll the others all the same; its reports are entered next time
                 problem = error
             finally:
                 lock.release()
@@ -78,8 +78,8 @@ class Collector:
             raise problem
 
     def _charge_python(self, manager: TaskManager) -> None:
-        """Split the CPU of a task manager's Python workers, which is in no stage's, among the instances that can have
-        some: those in micro-batch mode, by the time that their batches took since the last look."""
+        """Split the CPU of a task manager's Python workers, which stages do not include, among its instances in
+        micro-batch mode (no others run Python), by their batch time since the last call."""
         if manager.python_meter is None:
             return
         here = [i for i in self.cluster.all_instances if i.task_manager is manager and i.mode == "micro-batch"]

@@ -1,7 +1,7 @@
 """Which columns of its JSON input a plan reads: the others need not be parsed. Pure.
 
-Spark prunes the columns of files, but parses every field of a JSON text in a Kafka record, also those that a query
-never uses: of a windowed query that reads four of eleven columns, a sixth of what a row costs.
+Spark prunes the columns of files, but parses every field of a Kafka record's JSON, used or not: in a windowed query
+that reads four of eleven columns, the unused ones are a sixth of the cost per row.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: Operators that name all columns that they read, and hand on no others.
+#: Operators whose text lists all columns that they read; they output no others.
 _NAMES_ALL = frozenset({"Project", "HashAggregate", "ObjectHashAggregate"})
-#: Operators that hand on the rows of their child as they are, and name what they read besides.
-_HANDS_ON = frozenset({"Filter", "EventTimeWatermark", "CollectMetrics"})
+#: Operators that pass their child's rows through unchanged; their text lists the columns that they read.
+_PASS_THROUGH = frozenset({"Filter", "EventTimeWatermark", "CollectMetrics"})
 _NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<operator>\w+)")
 _PARSE = re.compile(r"Generate inline\(array\(from_json\(.*, (?:true|false), \[(?P<out>.*)\]$")
 _ID = re.compile(r"#(\d+)")
@@ -23,21 +23,21 @@ _COUNTED = re.compile(r"CollectMetrics (shed\.[^,]+),")
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    depth: int  #: where the operator's name begins
+    depth: int  #: indentation of the operator
     operator: str
     text: str
 
 
 def columns_read(plan: str, columns: Mapping[str, Sequence[str]]) -> Mapping[str, frozenset[str]]:
-    """The columns that a plan reads of each input, where that can be told.
+    """The columns that a plan reads of each input, where the plan shows it.
 
     Args:
-        plan: the physical plan as `explain()` shows it, whole, of rows that are all put into one column.
-        columns: those of each input, in order, by the name under which the plan counts its records ("shed.trips").
+        plan: the untruncated physical plan, as `explain()` shows it, of the rows packed into one struct column.
+        columns: those of each input, in order, by the name of its metrics in the plan ("shed.trips").
 
     Returns:
-        By name of the input, some of its columns; an input of which all are read, or of which that can't be told,
-        is not in it.
+        The columns read, by name of the input; inputs of which all are read, or for which the plan does not show it,
+        are left out.
 
     """
     lines = _lines(plan)
@@ -60,7 +60,7 @@ def columns_read(plan: str, columns: Mapping[str, Sequence[str]]) -> Mapping[str
 
 
 def _lines(plan: str) -> Sequence[_Line]:
-    """The operators of a plan; none where a line is no operator, as where a text in the plan has several lines."""
+    """The operators of a plan; [] if some line is not an operator, as with a string literal of several lines."""
     lines: list[_Line] = []
     for text in plan.splitlines():
         if not text.strip() or text.startswith("=="):
@@ -73,7 +73,7 @@ def _lines(plan: str) -> Sequence[_Line]:
 
 
 def _input_of(lines: Sequence[_Line], at: int) -> str | None:
-    """The name under which the records are counted that this line parses."""
+    """The metrics name of the input whose records this line parses."""
     for line in lines[at + 1 :]:
         if line.depth <= lines[at].depth:
             return None
@@ -83,15 +83,15 @@ def _input_of(lines: Sequence[_Line], at: int) -> str | None:
 
 
 def _named_above(lines: Sequence[_Line], at: int) -> set[str] | None:
-    """The ids of all columns that the next projection or aggregation above this line, and what is between, name; None:
-    what is there does not say which columns it reads."""
+    """Ids of all columns named from this line up to the next projection or aggregation; None if an operator there does
+    not list the columns that it reads."""
     named: set[str] = set()
     depth = lines[at].depth
     for line in reversed(lines[:at]):
         if line.depth >= depth:  # of another branch
             continue
         depth = line.depth
-        if line.operator not in _HANDS_ON and line.operator not in _NAMES_ALL:
+        if line.operator not in _PASS_THROUGH and line.operator not in _NAMES_ALL:
             return None
         named.update(_ID.findall(line.text))
         if line.operator in _NAMES_ALL:

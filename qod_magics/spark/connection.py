@@ -1,4 +1,4 @@
-"""Connect sessions made here. pyspark serves them or a classic session in one process, and its mode says which."""
+"""Spark Connect sessions. A process can have these or a classic session, depending on the mode of pyspark."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
-#: A server that listens answers within this, however busy it is.
+#: A listening server answers within this, seconds, however busy.
 ANSWER_S = 30.0
 
 _open: WeakSet[SparkSession] = WeakSet()  #: Connect sessions made here
-_mode_is_ours = False  #: whether it was here that Connect mode was entered
+_mode_is_ours = False  #: whether Connect mode was entered here
 
 
 def connect(url: str, patience_s: float, alive: Callable[[], bool] = lambda: True) -> SparkSession:
-    """A new Connect session. Failing calls give up in seconds, where the client's default is ten minutes.
+    """A new Connect session. Its calls stop retrying within seconds, where the client's default is ten minutes.
 
     Raises:
-        TaskManagerError: nobody answers within `patience_s` seconds or while the server is `alive`, the token is
-            wrong, or this process has a classic session: pyspark serves the one kind or the other.
+        TaskManagerError: no answer within `patience_s` seconds, the server is no longer `alive`, the token is wrong,
+            or this process has a classic session: pyspark supports only one kind per process.
 
     """
     load_client()
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself is told
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself is reported
     try:
-        # on a thread of its own, whose active session it becomes: not the notebook's, which would keep it for ever
+        # on its own thread, whose active session it becomes: the notebook's thread would keep it for ever
         spark = begin(ConnectSession.builder.remote(url).create, "connecting").result()
     except Exception as error:
         raise TaskManagerError(f"{hidden(url)}: {reason(error)}") from error
@@ -62,7 +62,7 @@ def connect(url: str, patience_s: float, alive: Callable[[], bool] = lambda: Tru
 
 
 def load_client() -> None:
-    """Import what Connect sessions need, which takes a second: best done while a server starts.
+    """Import the Connect client, which takes a second: best done while a server starts.
 
     Raises:
         TaskManagerError: this process has a classic session.
@@ -77,7 +77,7 @@ def load_client() -> None:
 
 
 def leave_connect_mode() -> None:
-    """Once no Connect session made here is open, pyspark may serve a classic session again."""
+    """Once no Connect session made here is open, allow classic sessions again."""
     global _mode_is_ours
     if _mode_is_ours and not _open:
         _mode_is_ours = False
@@ -85,9 +85,9 @@ def leave_connect_mode() -> None:
 
 
 def let_go(spark: SparkSession, timeout_s: float) -> None:
-    """Have the server forget a Connect session, within a bound; then close the connection, which ends calls that hang.
+    """Release a Connect session on its server, with a timeout; then close the connection, which ends hanging calls.
 
-    `spark.stop` alone would do both under a lock of all sessions, and a server that hangs would hold it.
+    `spark.stop` alone would do both under a lock shared by all sessions, which a hung server would block.
     """
     _open.discard(spark)
     with suppress(Exception):
@@ -104,7 +104,7 @@ def refuse_beside_classic() -> None:
     if context is not None and CONNECT_MODE not in os.environ:
         raise TaskManagerError(
             f"This kernel has a classic Spark session ({context.master}), and a Connect task manager would break it: "
-            "take it with %qod attach, or stop it (spark.stop()) first."
+            "use it with %qod attach, or stop it (spark.stop()) first."
         )
 
 
@@ -113,7 +113,7 @@ def _hint(url: str, error: BaseException) -> str:
     if "UNAUTHENTICATED" in text:
         return " Give its token: sc://HOST:PORT/;token=TOKEN"
     if "refused" not in text and "token=" in url and re.match(r"sc://(127\.|\[::1\])", url):
-        return " With a token an address asks for TLS: write localhost instead."
+        return " With a token, an IP address requires TLS: write localhost."
     return " Is the server running, and is it a Spark Connect server?"
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import psutil
 
-#: Readings over time: monotonic seconds, and the CPU seconds used until then by each of what is measured.
+#: Readings over time: monotonic seconds, and cumulative CPU seconds of each core (or of the process tree).
 Samples = deque[tuple[float, tuple[float, ...]]]
 
 
@@ -23,26 +23,26 @@ def _two_minutes() -> Samples:
 class CpuMeter(Protocol):
     """CPU of a task manager, % of one core.
 
-    `sample` is called about once a second, by any thread; `mean` answers for any stretch of the last minute, so that
-    this CPU and that of the tasks, whose batches end when they end, can be compared over the same time.
+    `sample` is called about once a second, by any thread; `mean` covers any interval of the last minute, so that this
+    CPU can be compared with that of the tasks, which is known per batch, over the same time.
     """
 
     @property
     def cores(self) -> int:
-        """How many cores the task manager has."""
+        """Number of cores of the task manager."""
 
     def sample(self) -> None:
-        """Look now."""
+        """Take a sample."""
 
     def mean(self, start: float, end: float) -> float | None:
-        """From `start` to `end` (monotonic seconds), as far as samples reach; None before there are two."""
+        """The mean from `start` to `end` (monotonic seconds), within the samples; None before there are two."""
 
 
 @dataclass(slots=True)
 class CoreMeter:
-    """How busy some cores are, with all processes; % of one core, summed over the cores. For who is pinned to them.
+    """Utilization of some cores by all processes; % of one core, summed over the cores. For processes pinned to them.
 
-    Time that a hypervisor took away (steal) counts as busy: the tasks can't have it.
+    Time taken by the hypervisor (steal) counts as busy: the tasks can't use it.
     """
 
     cpus: tuple[int, ...]
@@ -50,11 +50,11 @@ class CoreMeter:
 
     @property
     def cores(self) -> int:
-        """How many they are."""
+        """Number of the cores."""
         return len(self.cpus)
 
     def sample(self) -> None:
-        """Look now."""
+        """Take a sample."""
         every = psutil.cpu_times(percpu=True)
         used = []
         for cpu in self.cpus:
@@ -64,17 +64,17 @@ class CoreMeter:
         self._samples.append((time.monotonic(), tuple(used)))
 
     def mean(self, start: float, end: float) -> float | None:
-        """From `start` to `end` (monotonic seconds), as far as samples reach; None before there are two."""
+        """The mean from `start` to `end` (monotonic seconds), within the samples; None before there are two."""
         rates = _rates(list(self._samples), start, end)
         return None if rates is None else 100.0 * sum(min(max(rate, 0.0), 1.0) for rate in rates)
 
 
 @dataclass(slots=True)
 class ProcessMeter:
-    """What a process and all below it use; % of one core. For who is not pinned: other programs use the same cores.
+    """CPU of a process and its descendants; % of one core. For unpinned processes, which share cores with others.
 
-    Nothing keeps such a process within its `cores`, so the mean may be more than they come to. What a process used
-    after the last sample before its end is not seen.
+    Nothing limits these to their `cores`, so the mean may exceed them. CPU that a process uses between the last sample
+    and its end is missed.
     """
 
     root: int  #: process id
@@ -85,21 +85,21 @@ class ProcessMeter:
     _sampling: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def sample(self) -> None:
-        """Look now."""
+        """Take a sample."""
         with self._sampling:
             now, seconds = time.monotonic(), dict(_cpu_seconds(self.root))
             self._used += sum(max(spent - self._last.get(pid, 0.0), 0.0) for pid, spent in seconds.items())
-            self._last |= seconds  # one that was overlooked once must not count as new
+            self._last |= seconds  # one missed in a sample must not count as new
             self._samples.append((now, (self._used,)))
 
     def mean(self, start: float, end: float) -> float | None:
-        """From `start` to `end` (monotonic seconds), as far as samples reach; None before there are two."""
+        """The mean from `start` to `end` (monotonic seconds), within the samples; None before there are two."""
         rates = _rates(list(self._samples), start, end)
         return None if rates is None else 100.0 * sum(rates)
 
 
 def _rates(samples: Sequence[tuple[float, tuple[float, ...]]], start: float, end: float) -> list[float] | None:
-    """CPU seconds a second of each of what was sampled; None where there are less than two samples."""
+    """CPU seconds per second, of each value sampled; None with fewer than two samples."""
     if len(samples) < 2:
         return None
     times = [at for at, _ in samples]
@@ -122,7 +122,7 @@ def _at(times: Sequence[float], values: Sequence[float], time: float) -> float:
 
 @dataclass(slots=True)
 class PythonMeter:
-    """CPU of the Python workers below a JVM since the last call."""
+    """CPU of a JVM's Python workers since the last call."""
 
     root: int
     _last: tuple[float, dict[int, float]] | None = field(default=None, init=False)
@@ -139,12 +139,12 @@ class PythonMeter:
 
 
 def cpu_seconds(root: int) -> float:
-    """CPU seconds so far of a process and of all that run below it."""
+    """CPU seconds so far of a process and its descendants."""
     return sum(seconds for _, seconds in _cpu_seconds(root))
 
 
 def _cpu_seconds(root: int, which: Callable[[psutil.Process], bool] = lambda _: True) -> Iterable[tuple[int, float]]:
-    """Process id and CPU seconds so far of a process and of all below it, as far as they run and are asked for."""
+    """Process id and CPU seconds so far of a process and its descendants, of those running that `which` selects."""
     try:
         top = psutil.Process(root)
         processes = [top, *top.children(recursive=True)]

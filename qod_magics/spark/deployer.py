@@ -1,4 +1,4 @@
-"""From the tasks that run to those that are declared: what ends, what begins, what goes on; and back if that fails."""
+"""Deployment: stops, starts and restarts tasks so that the declared ones run, and rolls back if that fails."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from qod_magics.spark.pipeline import same_columns
 from qod_magics.spark.reason import reason
 from qod_magics.spark.timeouts import gather
 
-#: So long all instances of a deployment together may take to stop, to start, and to settle, seconds each.
+#: Timeout for all instances of a deployment together to stop, to start, and to settle, seconds each.
 STEP_S = 120.0
 
 
 class Deployer:
-    """Runs the tasks that it is given and no others. Any thread may call it: one deployment waits for the other. What
-    it changes of the cluster it changes under the cluster's lock.
+    """Runs exactly the tasks that it is given. Any thread may call it: deployments run one at a time. It changes the
+    cluster under the cluster's lock only.
 
     Args:
-        cluster: what runs, and where.
+        cluster: the state to change.
         lifecycle: starts and stops the instances.
-        metrics: whose history of offsets gets new topics.
+        metrics: with the history of offsets.
         checkpoints: a location that every task manager reaches.
 
     """
@@ -44,27 +44,27 @@ class Deployer:
         self.lifecycle = lifecycle
         self.metrics = metrics
         self.checkpoints = checkpoints
-        self._generation: dict[str, int] = {}  #: how often each task has started afresh, on checkpoints of its own
+        self._generation: dict[str, int] = {}  #: by task, how often it has started on new checkpoints
         self._deploying = threading.Lock()
 
     def __repr__(self) -> str:
         return f"deployer of tasks {', '.join(self.cluster.deployment.specs) or 'none'}"
 
     def inlinable(self, application: Application) -> dict[str, int]:
-        """The streams that every reader may make for itself: see `tasks`. None while no task manager is up."""
+        """The streams that each reader may compute itself: see `tasks`. Empty while no task manager is up."""
         if not any(manager.alive() for manager in self.cluster.task_managers.values()):
             return {}
         return self.cluster.deployment.inlinable(application, self.cluster.workshop())
 
     def restrict(self, specs: Sequence[TaskSpec]) -> None:
-        """Take over the priorities and minimum accuracies of these tasks, which are otherwise those that run."""
+        """Adopt the priorities and minimum accuracies of these tasks, which otherwise equal the running ones."""
         with self.cluster.lock:
             self.cluster.deployment.specs = {spec.id: spec for spec in specs}
 
     def deploy(self, specs: Sequence[TaskSpec]) -> None:
-        """Run these tasks and no others: start, stop, restart what the difference to the present ones asks for.
+        """Run exactly these tasks: start, stop and restart those that differ from the running ones.
 
-        Recipes are tried first: when one fails, all goes on as it was.
+        Recipes are checked first: if one fails, nothing changes.
 
         Raises:
             ApplicationError, KafkaError, TaskManagerError.
@@ -83,15 +83,15 @@ class Deployer:
                 gone, new = self._adopt(deployment.prepare(specs, schemas), change, afresh)
                 self._start(new)
             except BaseException:
-                self._go_back(before, ran, stopping)
+                self._roll_back(before, ran, stopping)
                 raise
-            with suppress(KafkaError):  # what can't be deleted now goes with the session
+            with suppress(KafkaError):  # topics left over now go with the session
                 delete_topics(deployment.kafka, gone)
 
     def adopt_partitions(self) -> None:
-        """Have the tasks that read a topic read the partitions, too, that were added to it: from their first row. Their
-        instances get other jobs, with which `Mover.restart_outdated` restarts them. While a deployment is under way
-        nothing happens."""
+        """Have partitions added to a topic read, from their first row, by the tasks that read the topic. Their
+        instances get new jobs, with which `Mover.restart_outdated` restarts them. Does nothing while a deployment is
+        under way."""
         if not self._deploying.acquire(blocking=False):
             return
         try:
@@ -123,7 +123,7 @@ class Deployer:
             self.cluster.event("partitions-added", task=spec.id, topic=account.topic, partitions=count)
 
     def _afresh(self, change: Difference, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> set[str]:
-        """The tasks that start on new checkpoints: new ones, other ones, and those whose input looks different now."""
+        """The tasks that start on new checkpoints: new and replaced ones, and those whose input columns changed."""
         upstreams, present = {spec.id: spec.upstream for spec in specs}, self.cluster.deployment.schemas
         return {*change.start, *change.replace} | {
             task
@@ -132,7 +132,7 @@ class Deployer:
         }
 
     def _stop_for(self, specs: Sequence[TaskSpec], instances: Sequence[Instance]) -> None:
-        """Stop instances at once, but at a batch's end where these tasks read on what they read: no row twice."""
+        """Stop instances at once, but at a batch's end if these tasks resume their input: no row is read twice."""
         goes_on = {head.name for spec in specs for head in spec.heads}
         present = self.cluster.deployment.specs
         over = {id for id, spec in present.items() if goes_on.isdisjoint(head.name for head in spec.heads)}
@@ -145,8 +145,8 @@ class Deployer:
         gather({i.id: partial(self.lifecycle.stop, i, at_batch_end_s) for i in instances}, STEP_S)
 
     def _adopt(self, prepared: Prepared, change: Difference, afresh: set[str]) -> tuple[set[str], list[Instance]]:
-        """Take these tasks over: topics that nobody needs any more, and instances to start. A task and its instances
-        appear at once: a snapshot is valid at any instant."""
+        """Make these tasks the current ones; returns unneeded topics, and instances to start. A task and its instances
+        appear together: a snapshot is valid at any instant."""
         deployment = self.cluster.deployment
         with self.cluster.lock:
             for task in change.stop:
@@ -154,7 +154,7 @@ class Deployer:
             known = set(deployment.pipes)
             gone = deployment.adopt(prepared)
             for name, pipe in deployment.pipes.items():
-                if name not in known:  # rows of a stream that had its name before are none of its
+                if name not in known:  # rows of an earlier stream of this name don't count
                     self.metrics.history.forget(pipe.topic)
             new = [
                 instance
@@ -165,7 +165,7 @@ class Deployer:
         return gone, new
 
     def _forget(self, task: str) -> None:
-        """Drop a task's instances, its rows in the books and all dials that it, or a stream from or to it, has."""
+        """Remove a task's instances, its row counts, and all dials of the task and of the streams from and to it."""
         board = self.cluster.board
         paced = [board.pace(i.id) for i in self.cluster.all_instances if i.job.task == task]
         self.cluster.forget(task)
@@ -175,8 +175,8 @@ class Deployer:
             self.cluster.dials.pop(key, None)
 
     def _instances(self, spec: TaskSpec, afresh: bool) -> list[Instance]:
-        """New instances of a task, in the places of those that it had. They are about to be started and not waiting
-        for a task manager: the watcher would start those too."""
+        """New instances of a task, placed where its previous ones were. They are STARTING, not WAITING: the watcher
+        would start the latter too."""
         if afresh:
             self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
         had = {i.id: i for i in self.cluster.all_instances if i.job.task == spec.id}
@@ -196,7 +196,7 @@ class Deployer:
 
     def _start(self, instances: Sequence[Instance]) -> None:
         """Start them where they were, or where the policy places them. Raises the first error."""
-        with suppress(KafkaError):  # a topic just made may not have settled; the watcher asks again
+        with suppress(KafkaError):  # a new topic may have no leader yet; the watcher retries
             self.metrics.sample()
         targets = self.cluster.targets({i.id: () for i in instances if i.task_manager is None})
 
@@ -207,8 +207,8 @@ class Deployer:
         _all({i.id: partial(start, i) for i in instances})
         _all({i.id: partial(self.lifecycle.settle, i) for i in instances})
 
-    def _go_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
-        """After a failed deployment: what ran before runs again, and nothing else does."""
+    def _roll_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
+        """After a failed deployment: run exactly the instances that ran before it."""
         with self.cluster.lock:
             begun = [i for i in self.cluster.all_instances if ran.get(i.id) is not i]
         self._stop(begun)
@@ -216,14 +216,14 @@ class Deployer:
             self.cluster.instances.clear()
             self.cluster.instances.update(ran)
             gone = self.cluster.deployment.restore(before)
-        with suppress(KafkaError):  # what can't be deleted now goes with the session
+        with suppress(KafkaError):  # topics left over now go with the session
             delete_topics(before.kafka, gone)
         for instance in stopped:
             instance.reinstate()
 
 
 def _all(calls: Mapping[str, Callable[[], None]]) -> None:
-    """Make all these calls at the same time, and raise the first error of one when all have ended."""
+    """Make all these calls concurrently; when all have ended, raise the first error."""
     for error in gather(calls, STEP_S).values():
         if isinstance(error, QodError):
             raise error

@@ -1,4 +1,4 @@
-"""From tasks to what runs them: topics for their streams, and one job for each instance."""
+"""Maps tasks to topics for their streams and to one job per instance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: The fields of a deployment that a change of the application changes.
+#: The fields that a change of the application replaces.
 _BOOKS = ("specs", "pipes", "schemas", "accounts", "results", "source_partitions")
 
 
@@ -44,19 +44,19 @@ class Pipe:
 
 
 def feed_of(spec: TaskSpec, head: str) -> str:
-    """The name of what a head reads from its topic: its task's, or "head>task" where that has several heads."""
+    """The name of the feed from a head's topic: the task's id, or "head>task" if the task has several heads."""
     return spec.id if len(spec.heads) == 1 else f"{head}>{spec.id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Tasks that are to run, with what the broker was asked for them."""
+    """Tasks to run, with what the broker created and answered for them."""
 
     specs: tuple[TaskSpec, ...]
     schemas: dict[str, Any]  #: by stream
     pipes: dict[str, Pipe]  #: by name
     results: dict[str, str]  #: topics of memory sinks, by task
-    opened: dict[str, Account]  #: new books of sources, by feed
+    opened: dict[str, Account]  #: new accounts of sources, by feed
 
 
 @dataclass(slots=True)
@@ -71,19 +71,19 @@ class Deployment:
     accounts: dict[str, Account] = field(default_factory=dict)  #: by name of the feed
     results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
-    topics_made: int = 0  #: numbers them: what was meant for one that is gone must reach no other
+    topics_made: int = 0  #: numbers them: rows for a deleted topic must not reach a new one
     dealt: list[tuple[tuple[StreamDeclaration, ...], int]] = field(default_factory=list)  #: what `inlinable` found
 
     def specs_with(self, name: str) -> list[TaskSpec]:
-        """The tasks that run a stream, inputs first; several where each of its readers makes its rows itself."""
+        """The tasks that run a stream, inputs first; several where it is inlined into each of its readers."""
         return [spec for spec in self.specs.values() if name in spec.members]
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop) -> dict[str, StructType]:
         """The output schema of every task, from building each recipe once, without starting anything.
 
         Raises:
-            ApplicationError: a recipe fails, a key column is not there, or an input can't be split so far.
-            KafkaError: a topic isn't there.
+            ApplicationError: a recipe fails, a key column is missing, or a topic has too few partitions.
+            KafkaError: a topic doesn't exist.
 
         """
         schemas: dict[str, StructType] = {}
@@ -103,7 +103,7 @@ class Deployment:
             taken = taken_name(schemas[spec.id].names)
             if taken is not None:
                 raise ApplicationError(
-                    f"{spec.id!r} makes a column {taken!r}, which load shedding has for itself: give it another name"
+                    f"{spec.id!r} makes a column {taken!r}, which load shedding reserves: give it another name"
                 )
             if spec.key is not None:
                 for upstream in spec.upstream:
@@ -116,9 +116,9 @@ class Deployment:
         return schemas
 
     def inlinable(self, application: Application, workshop: Workshop) -> dict[str, int]:
-        """The streams between tasks whose rows each reader may make for itself from their topics, with the number of
-        instances among which these can be dealt out evenly. What was found of a stream is kept: the answer
-        must not change while it runs."""
+        """The streams between tasks that each reader may compute itself from their topics, with the number of instances
+        over which the topics' partitions can be spread evenly. Results are cached: they must not change while a stream
+        runs."""
         found: dict[str, int] = {}
         for name in {upstream for spec in tasks(application, self.edges) for upstream in spec.upstream}:
             streams = sources_of(application, name)
@@ -126,28 +126,28 @@ class Deployment:
                 continue
             known = next((known for known in self.dealt if known[0] == streams), None)
             if known is None:
-                known = (streams, self._dealt(TaskSpec(streams, is_query=False), workshop))
+                known = (streams, self._even_split(TaskSpec(streams, is_query=False), workshop))
                 self.dealt.append(known)
             found[name] = known[1]
         return found
 
-    def _dealt(self, spec: TaskSpec, workshop: Workshop) -> int:
-        """Among how many instances its topics' partitions can be dealt out; 0 where its rows are to be made once."""
+    def _even_split(self, spec: TaskSpec, workshop: Workshop) -> int:
+        """Over how many instances its topics' partitions can be spread evenly; 0 if it can't be inlined."""
         counts = [partitions(self.kafka, topic.topic) for topic in spec.topics.values()]
         try:
             with workshop.result(self._job(spec, 0, {}, probe=True)) as rows:
                 return gcd(*counts) if is_inlinable(plan_of(rows)) else 0
-        except Exception as error:  # that is told when the stream is checked
+        except Exception as error:  # reported when the stream is checked
             raise_unless_connection(error)
             return 0
 
     def copy(self) -> Deployment:
-        """As it is now, to come back to; the accounts are shared and go on."""
+        """A copy for a rollback; the accounts are shared and stay live."""
         shallow: dict[str, Any] = {name: dict(getattr(self, name)) for name in _BOOKS}
         return replace(self, **shallow)
 
     def restore(self, before: Deployment) -> set[str]:
-        """Be as `before` again. Its topics must still be there; returns those made since, to be deleted."""
+        """Return to `before`, whose topics must still exist; returns the topics created since, to be deleted."""
         gone = self.own_topics() - before.own_topics()
         for name in _BOOKS:
             setattr(self, name, dict(getattr(before, name)))
@@ -158,8 +158,8 @@ class Deployment:
         return {pipe.topic for pipe in self.pipes.values()} | set(self.results.values())
 
     def prepare(self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> Prepared:
-        """Make the topics that these tasks need, and ask where new books begin. All that asks the broker is here, so
-        that `adopt` can be called under a lock. Raises KafkaError."""
+        """Create the topics that these tasks need, and fetch the first offsets of new accounts. All calls to the broker
+        are here, so that `adopt` can be called under a lock. Raises KafkaError."""
         wanted: dict[str, Pipe] = {}
         for spec in specs:
             for upstream in spec.upstream:
@@ -187,10 +187,10 @@ class Deployment:
         return Prepared(tuple(specs), dict(schemas), wanted, results, opened)
 
     def adopt(self, prepared: Prepared) -> set[str]:
-        """Take these tasks over, with their books; returns the topics that nobody needs any more, to be deleted once
-        the tasks run.
+        """Make these tasks the current ones, with their accounts; returns unneeded topics, to be deleted once the tasks
+        run.
 
-        A topic that a stream's task read before, and now another task reads for it, is gone on with.
+        If another task now reads a topic for the same stream, it continues at the present offsets.
         """
         specs, wanted = prepared.specs, prepared.pipes
         before = self.own_topics()
@@ -203,7 +203,7 @@ class Deployment:
         for spec in specs:
             for head in spec.topics:
                 account = self._known_account(specs, spec, head) or prepared.opened[feed_of(spec, head)]
-                if any(account is other for other in accounts.values()):  # of a stream that several now read
+                if any(account is other for other in accounts.values()):  # several tasks read it now
                     account = Account(account.topic, dict(account.position))
                 accounts[feed_of(spec, head)] = account
         self.accounts = accounts
@@ -223,16 +223,16 @@ class Deployment:
         }
 
     def jobs(self, spec: TaskSpec, generation: int) -> list[Job]:
-        """One job for each instance of a task; a new generation starts afresh."""
+        """One job per instance of a task; `generation` counts its new checkpoints."""
         made = [self._job(spec, index, self.schemas) for index in range(spec.parallelism)]
         return [replace(job, run=f"{self.session}-{generation}-{job.index + 1}") for job in made]
 
     def topics(self) -> list[str]:
-        """All topics whose end offsets count: those of sources and streams."""
+        """The topics of sources and streams, whose end offsets are sampled."""
         return sorted({account.topic for account in self.accounts.values()})
 
     def _results_topic(self, spec: TaskSpec, schemas: Mapping[str, Any]) -> str:
-        """The same as before as long as the query is; another recipe's rows are no results of this one."""
+        """The present topic while recipe and columns are the same, else a new one, without the old recipe's rows."""
         topic, known = self.results.get(spec.id), self.specs.get(spec.id)
         same = known is not None and known.tail.recipe == spec.tail.recipe
         if topic is not None and same and same_columns(self.schemas.get(spec.id), schemas[spec.id], ordered=False):
@@ -244,8 +244,8 @@ class Deployment:
         return f"qod.{self.session}.{name}.{self.topics_made}"
 
     def _known_account(self, specs: Sequence[TaskSpec], spec: TaskSpec, head: str) -> Account | None:
-        """The account of a head's topic: its own, or else that of a task which reads the same topic for the same stream
-        and will no longer; None where there is none."""
+        """The account of a head's topic: its own, else that of a task that read the same topic for the same stream and
+        no longer will; None if there is neither."""
         topic = spec.topics[head]
         stay = {feed_of(each, name) for each in specs for name in each.topics}
         names = [feed_of(known, head) for known in self.specs.values() if head in known.topics]

@@ -1,11 +1,11 @@
-"""Dials: numbers that a running query reads and the controller turns, kept as system properties of the driver's JVM.
+"""Dials: numbers that a running query reads and the controller sets, kept as system properties of the driver's JVM.
 
 A plan reads its dials in one of three ways, chosen once per task manager:
 
-* `DialReading.ROW`: each row reads the property. Turning it acts at once. Right where the executors share the
+* `DialReading.ROW`: each row reads the property. A new value acts at once. Only where the executors share the
   driver's JVM (local task managers).
 * `DialReading.BATCH`: a scalar subquery, folded to a literal when a batch is planned. Works on any cluster;
-  a new value compiles the query anew, so it is worth turning only for changes that matter.
+  a new value recompiles the query, so it is worth setting only for changes that matter.
 * `DialReading.RESTART`: a literal, for clusters that refuse `reflect`; a new value needs a restart of the query.
 """
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: A property holds how much its dial drops, as a whole number of these parts of 1: as exact as a double, read several
-#: times faster than a decimal fraction, and shortest, "0", where nothing is dropped.
+#: A property holds the drop probability as an integer multiple of 1/PARTS: as exact as a double, parsed several times
+#: faster than a decimal fraction, and shortest, "0", where nothing is dropped.
 PARTS = 1 << 53
 
 
@@ -48,31 +48,31 @@ class DialBoard:
         return f"qod.{self.session}.send.{stream}"
 
     def accept(self, task: str) -> str:
-        """Accuracy to which rows that waited are thinned where `task` reads them."""
+        """Accuracy to which a backlog is thinned where `task` reads it."""
         return f"qod.{self.session}.accept.{task}"
 
     def accuracy(self, task: str) -> str:
-        """Desired accuracy of `task`: the probability that its aggregated rows stand for."""
+        """Desired accuracy of `task`: its aggregated rows have the weight 1 / accuracy."""
         return f"qod.{self.session}.accuracy.{task}"
 
     def pace(self, instance: str) -> str:
-        """How much of the longest wait the micro-batches of this instance go without, a fraction of 1."""
+        """Pace of this instance's micro-batches: 1 - delay / longest delay, a fraction of 1."""
         return f"qod.{self.session}.pace.{instance}"
 
 
 def read_sql(key: str, reading: DialReading, value: float = 1.0) -> str:
-    """SQL of a DOUBLE in 0..1: the dial's value now. A dial that nobody has set reads as 1: nothing is dropped."""
+    """SQL of a DOUBLE in 0..1: the dial's value now. An unset dial reads as 1: nothing is dropped."""
     if reading is DialReading.RESTART:
         return f"CAST({value!r} AS DOUBLE)"
-    # a text that is no number costs an exception a row, so "null", a property that is not there, becomes one before
+    # casting a non-number costs an exception per row, so "null", an unset property, is replaced first
     dropped = f"TRY_CAST(replace(reflect('java.lang.System', 'getProperty', '{key}'), 'null', '0') AS BIGINT)"
     lookup = f"COALESCE(1.0D - {dropped} * {1 / PARTS!r}D, 1.0D)"
     return lookup if reading is DialReading.ROW else f"(SELECT {lookup} FROM VALUES (0))"
 
 
 def waiting_sql(key: str, most_s: float) -> str:
-    """SQL of a condition that always holds, once the driver has waited: for `most_s` seconds less what its dial says,
-    each time that a micro-batch is planned. What the batch reads is settled by then, and one that is stopped wakes."""
+    """SQL of a condition that is always true, but has the driver sleep for `most_s` * (1 - dial) seconds whenever a
+    micro-batch is planned. The batch's offsets are fixed by then, and stopping the query interrupts the sleep."""
     ms = f"CAST((1.0D - {read_sql(key, DialReading.ROW)}) * {1000 * most_s!r}D AS BIGINT)"
     return f"COALESCE((SELECT reflect('java.lang.Thread', 'sleep', {ms}) FROM VALUES (0)), '') <> '-'"
 

@@ -1,7 +1,7 @@
-"""Which plans make each row of one record, cheaply and always the same: a reader may as well make such rows itself.
+"""Which streams to inline into their readers: those whose plans derive each row from one record, cheap and repeatable.
 
-To hand a row over costs its encoding, a hop through the broker and its decoding, more than reading and parsing the
-record it came from; what the plan does besides is then small.
+Passing a row on costs encoding, a hop through the broker and decoding: more than reading and parsing the original
+record again, compared with which the rest of such a plan is cheap.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Operators of a physical plan that keep no state, move no rows between tasks and run no Python.
+#: Physical operators without state, shuffle or Python.
 NARROW = frozenset(
     {
         "CollectMetrics",
@@ -25,21 +25,21 @@ NARROW = frozenset(
         "Union",
     }
 )
-#: Functions that give something else when asked again, and those that loop over arrays: no telling what these cost.
+#: Nondeterministic functions, and higher-order functions over arrays, whose cost is unknown.
 _NOT_CHEAP = re.compile(r"\b(rand|randn|randstr|uniform|uuid|shuffle|monotonically_increasing_id|lambdafunction)\(")
 _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
 _WHOLE = {"spark.sql.debug.maxToStringFields": "100000", "spark.sql.maxPlanStringLength": "10000000"}
 
 
 def is_inlinable(plan: str) -> bool:
-    """Whether a physical plan, as `explain()` shows it with all its fields, is such a one."""
+    """Whether a physical plan, as `explain()` shows it untruncated, can be inlined."""
     lines = [line for line in plan.splitlines() if line.strip() and not line.startswith("==")]
     operators = {found[1] if (found := _OPERATOR.match(line)) else "" for line in lines}
     return bool(lines) and operators <= NARROW and _NOT_CHEAP.search(plan) is None
 
 
 def plan_of(rows: DataFrame) -> str:
-    """The physical plan as text, with all its fields. Raises whatever Spark says of a plan that it can't make."""
+    """The physical plan as text, untruncated. Raises whatever Spark raises for a query that it can't plan."""
     settings = rows.sparkSession.conf
     before = {name: settings.get(name, None) for name in _WHOLE}
     try:

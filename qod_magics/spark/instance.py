@@ -28,21 +28,21 @@ from qod_magics.spark.timeouts import begin
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-#: Spark's least duration of a real-time batch.
+#: Spark's minimum duration of a real-time batch, seconds.
 REALTIME_BATCH_S = 5.0
-#: Batches of a new run are taken to be no shorter, seconds.
+#: Assumed minimum duration of batches in a new run, seconds.
 SHORT_BATCH_S = 0.5
-#: Records of a topic that one micro-batch reads at most: a generous bound for catching up from old offsets, where one
-#: batch would read the whole backlog.
+#: Maximum records of a topic per micro-batch: a generous bound for catching up from old offsets, where one batch would
+#: read the whole backlog.
 MOST_RECORDS = 250_000
-#: Micro-batches give results no sooner than after about this, seconds: who asks for less gets real-time mode.
+#: Approximate minimum latency of micro-batches, seconds: a query with a lower maximum gets real-time mode.
 BATCH_LATENCY_S = 1.0
-#: Why a query that keeps state runs in micro-batches unless a mode is asked for.
+#: Why a query with state runs in micro-batches by default.
 STATE_IN_BATCHES = "it keeps state, which a micro-batch updates once for all rows of a key, real-time mode row by row"
 
 
 class State(Enum):
-    """Where an instance is in its life."""
+    """Lifecycle of an instance."""
 
     WAITING = "waiting"  #: for a task manager
     STARTING = "starting"
@@ -76,22 +76,22 @@ class Instance:
     run_id: str | None = None
     mode: str | None = None  #: "real-time" or "micro-batch"
     mode_why: str = ""
-    running: Job | None = None  #: what its present run does; another than `job` once that has changed
-    facts: PlanFacts | None = None  #: what its plan tells; None: not looked at yet
+    running: Job | None = None  #: the job of its present run; differs from `job` once that has changed
+    facts: PlanFacts | None = None  #: from its plan; None: not analysed yet
     meter: Meter = field(default_factory=Meter)
     reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
-    missed: int = 0  #: finished batches whose reports Spark let go of before they were asked for, not in an event yet
-    held: MeterReading | None = None  #: the last reading of the run before, held while the new run has none
+    missed: int = 0  #: finished batches whose reports Spark discarded before a poll, not in an event yet
+    held: MeterReading | None = None  #: the previous run's last reading, held while the new run has none
     failures: int = 0
     retry_at: float = 0.0  #: monotonic
     failure: str = ""
     move: OngoingMove | None = None
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
-    begun: bool = False  #: whether a batch on its checkpoint was finished
+    begun: bool = False  #: whether its checkpoint has a finished batch
     stall: StallDetector = field(default_factory=StallDetector)  #: of its present run
-    told_stalled: bool = False  #: of its present run, that it stands still
-    python_cpu: float = 0.0  #: its part of its task manager's Python workers, % of one core; 0 in real-time mode
+    told_stalled: bool = False  #: whether its present run was reported as stalled
+    python_cpu: float = 0.0  #: its share of its task manager's Python workers, % of one core; 0 in real-time mode
     unended: StreamingQuery | None = None  #: a run that could not be stopped: it may still write
     ended_run: tuple[str, str] | None = None  #: a run that was found to have ended by itself, and why
     polled_at: float = 0.0  #: monotonic: when its reports were last asked for
@@ -104,9 +104,9 @@ class Instance:
         return self.job.instance
 
     def become(self, state: State, *, of: Collection[State] | None = None) -> bool:
-        """Change its state if that is one `of` these (None: any), at once; whether it did.
+        """Change its state atomically if that is one `of` these (None: any); returns whether it did.
 
-        STOPPED is final: what was begun for an instance before a deployment replaced it ends without effect.
+        STOPPED is final: actions still under way when a deployment replaces an instance have no effect.
         """
         with self.changing:
             if self.state is State.STOPPED or (of is not None and self.state not in of):
@@ -115,7 +115,7 @@ class Instance:
             return True
 
     def reinstate(self) -> None:
-        """Be started again where it was stopped: the deployment that was to replace it has failed."""
+        """Have it restarted where it ran: the deployment that should replace it has failed."""
         with self.changing:
             if self.task_manager is None:
                 self.state = State.WAITING
@@ -131,11 +131,11 @@ class Instance:
 
     @property
     def batches(self) -> list[Batch]:
-        """Those of its present run that are known, the newest last."""
+        """Known batches of its present run, the newest last."""
         return [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id]
 
     def follow(self, before: Instance, afresh: bool) -> None:
-        """Be the next instance of this name: with what is known of the one before and, unless it starts `afresh`, from
+        """Succeed the previous instance of this name: take over its measurements and, unless this one starts `afresh`,
         its checkpoint."""
         self.meter, self.held, self.unended = before.meter, before.held, before.unended
         if not afresh:
@@ -149,8 +149,8 @@ class Instance:
         kafka: Mapping[str, str],
         dials: Mapping[str, float],
     ) -> None:
-        """Build the job on this task manager and start it from its checkpoint, in the mode in which a core carries more
-        of it: real-time mode where it keeps no state and Spark takes it, else micro-batches.
+        """Build the job on this task manager and start it from its checkpoint, in the mode with the higher throughput
+        per core: real-time mode if it keeps no state and Spark supports it, else micro-batches.
 
         Raises:
             QodError: it can't be built or started there.
@@ -161,10 +161,10 @@ class Instance:
             if self.state is State.STOPPED:  # meanwhile, by a new deployment
                 return
             if lock is not self.lock:
-                raise TaskManagerError(f"{self.id} was taken away while its start on {task_manager.id} waited.")
+                raise TaskManagerError(f"{self.id} was detached while its start on {task_manager.id} waited.")
             self.become(State.STARTING)
             self.task_manager = task_manager
-            self._end_before(task_manager)
+            self._stop_previous_run(task_manager)
             task_manager.turn(dials)
             workshop = Workshop(task_manager.spark, board, task_manager.reading, task_manager.dials, kafka)
             try:
@@ -198,8 +198,8 @@ class Instance:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
 
     def _against_realtime(self, facts: PlanFacts) -> str:
-        """Why it runs in micro-batches; "" where it runs in real-time mode, or that is to be tried. Raises
-        TaskManagerError where real-time mode was asked for, and is out of the question."""
+        """Why it runs in micro-batches; "" if real-time mode is to be tried. Raises TaskManagerError if real-time mode
+        was requested but is impossible."""
         refusal = self.job.only_microbatch or self.no_realtime
         if self.mode_wanted == "realtime":
             if refusal:
@@ -213,8 +213,8 @@ class Instance:
             return ""
         return STATE_IN_BATCHES if facts.keeps_state else ""
 
-    def _end_before(self, task_manager: TaskManager) -> None:
-        """Two runs at once would write their rows twice: the one before has to end."""
+    def _stop_previous_run(self, task_manager: TaskManager) -> None:
+        """Stop a previous run that has not ended: two at once would write rows twice."""
         query = self.unended
         if query is None:
             return
@@ -222,7 +222,7 @@ class Instance:
             query.stop()
         except Exception as error:
             raise TaskManagerError(
-                f"{self.id} can't start on {task_manager.id}: its run before could not be stopped: {reason(error)}"
+                f"{self.id} can't start on {task_manager.id}: its previous run could not be stopped: {reason(error)}"
             ) from error
         self.unended = None
 
@@ -252,16 +252,16 @@ class Instance:
         else:
             assert last is not None
             raise last
-        if self.task_manager is not task_manager:  # it was taken away while the answer was on its way
+        if self.task_manager is not task_manager:  # detached before the answer arrived
             begin(query.stop, f"stopping-{self.id}")
-            raise TaskManagerError(f"{self.id} was taken away from {task_manager.id} while it started.")
+            raise TaskManagerError(f"{self.id} was detached from {task_manager.id} while it started.")
         self.query, self.running = query, job
         self.run_id = str(query.runId)
         self.mode = "real-time" if realtime else "micro-batch"
         self.mode_why = not_realtime(why)
         self.started_at = time.monotonic()
         self.told_stalled = False
-        self.become(State.RUNNING)  # not if a deployment has stopped it: it waits for the lock, and ends the query
+        self.become(State.RUNNING)  # no effect if a deployment stops it: that waits for the lock and ends the query
 
     def _output_modes(self, realtime: bool) -> tuple[str, ...]:
         from qod_magics.application.sink import Parquet
@@ -271,22 +271,22 @@ class Instance:
         return ("append",) if isinstance(self.job.sink, Parquet) else ("update", "append")
 
     def fall_back(self, why: str) -> None:
-        """Spark refused real-time mode once the query was at work: micro-batches from the next start on. Where no batch
-        was finished they begin on a checkpoint of their own: Spark takes a state store that is not empty for no first
-        batch."""
+        """Spark refused real-time mode after the query had started: use micro-batches from the next start on. If no
+        batch was finished, they get a new checkpoint: for a first batch, Spark refuses a state store that is not
+        empty."""
         self.no_realtime = why
         if not self.begun:
             self.checkpoint = f"{self.checkpoint}-micro-batches"
 
     def start_afresh(self) -> None:
-        """Its checkpoint holds no batch, only the beginnings of one that a kill cut off, and Spark takes them for
-        another query's. It begins at the same offsets on a checkpoint of its own."""
+        """Restart at the same offsets on a new checkpoint: the old one holds no batch, only remains of one that a kill
+        interrupted, and Spark takes them for another query's."""
         self.checkpoint = f"{self.checkpoint}-afresh"
 
     def poll(self) -> bool:
-        """Take in the reports since the last call; whether a batch was finished. Raises whatever the connection raises.
+        """Collect the reports since the last call; whether a batch was finished. Raises whatever the connection raises.
 
-        Each batch is added to `reported` at once: what happens to the call that asked for it loses no row.
+        Each batch is added to `reported` at once: a call that fails later loses no row counts.
         """
         query = self.query
         if query is None:
@@ -304,7 +304,7 @@ class Instance:
             batch = batch_of(report)
             if batch is None:
                 continue
-            # a run that goes on from a checkpoint may begin with any number
+            # a run resumed from a checkpoint may begin with any id
             before = self.meter.last.get(batch.run_id, batch.batch_id - 1 if self.begun else -1)
             if self.meter.add(batch):
                 self.missed += batch.batch_id - before - 1
@@ -314,7 +314,7 @@ class Instance:
         return fresh
 
     def overdue(self) -> bool:
-        """Whether it may have filled half of what Spark keeps of its reports since they were last asked for."""
+        """Whether, since the last poll, it may have made half as many reports as Spark keeps."""
         lengths = [batch.end - begin for begin, batch in self.meter.spans if batch.run_id == self.run_id][-8:]
         each_s = sum(lengths) / len(lengths) if lengths else SHORT_BATCH_S
         return time.monotonic() - max(self.polled_at, self.started_at) > REPORTS_KEPT / 2 * each_s
@@ -330,7 +330,7 @@ class Instance:
     def stop(self, at_batch_end_s: float = 0.0) -> None:
         """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds.
 
-        What a batch had begun is read again by the next run: at most one batch is seen twice behind Kafka.
+        The next run reads an interrupted batch again: downstream of Kafka, at most one batch is seen twice.
         """
         with self.lock:
             query = self.query
@@ -339,7 +339,7 @@ class Instance:
             deadline = time.monotonic() + at_batch_end_s
             self.unended = query
             try:
-                if at_batch_end_s > 0:  # of batches that ended before: the next report is awaited
+                if at_batch_end_s > 0:  # collect earlier reports: wait for the next one
                     self.poll()
                 while time.monotonic() < deadline and query.isActive and not self.poll():
                     time.sleep(0.1)
@@ -348,13 +348,13 @@ class Instance:
                     self.unended = None
                 self.poll()
             finally:
-                if self.query is query:  # it was not taken away meanwhile
+                if self.query is query:  # not detached meanwhile
                     self.query = None
                     self.hold()
 
     def forsake(self) -> None:
-        """The task manager is gone, and the query with it. A call to it that hangs keeps the lock that it holds; who
-        comes next gets a new one."""
+        """Detach from a task manager that is gone, and the query with it. If a hanging call holds the lock, the lock is
+        replaced."""
         lock = self.lock
         if not lock.acquire(timeout=0.5):
             self.lock = threading.RLock()
@@ -368,7 +368,7 @@ class Instance:
                 lock.release()
 
     def hold(self) -> None:
-        """Keep the last reading for as long as the next run has none."""
+        """Hold the last reading until the next run has one."""
         self.held = self.meter.reading(REALTIME_BATCH_S, self.run_id) or self.held
         self.run_id = None
 
@@ -377,41 +377,41 @@ class Instance:
         return self.meter.reading(period_s, self.run_id)
 
     def busy_s(self, since: float) -> float:
-        """Seconds since then (since the epoch) in which its present run had a batch under way."""
+        """Seconds after `since` (epoch) in which its present run had a batch under way."""
         batches = [batch for _, batch in self.meter.spans if batch.run_id == self.run_id and batch.end > since]
         busy = sum(batch.end - max(batch.start, since) for batch in batches)
         query = self.query
         with suppress(Exception):
-            if query is not None and query.status["isTriggerActive"]:  # one that has not reported yet
+            if query is not None and query.status["isTriggerActive"]:  # a batch not reported yet
                 busy += max(time.time() - max([since, *(batch.end for batch in batches)]), 0.0)
         return busy
 
     def stalled_s(self) -> float:
-        """Seconds since a batch of its present run ended, or since that began where none has."""
+        """Seconds since its present run last ended a batch, or since its start if it has not yet."""
         last = next((batch for _, batch in reversed(self.meter.spans) if batch.run_id == self.run_id), None)
         return time.monotonic() - self.started_at if last is None else time.time() - last.end
 
     def patience_s(self, least_s: float) -> float:
-        """After how long without the end of a batch it stands still: `least_s` beside what a batch is to last, and more
-        where they have been taking long."""
+        """Seconds without the end of a batch after which it counts as stalled: `least_s` plus the trigger interval, or
+        more where batches have been taking long."""
         took = [batch.end - batch.start for _, batch in self.meter.spans]
         return max(least_s + (self.job.trigger_s or 0.0), 3 * median(took) if took else 0.0)
 
     def ended(self) -> int:
-        """How far its present run has come: the number of the last batch of which it reported the end, with rows or
-        without; -1 before the first. A run whose number stays the same ends no batch."""
+        """Id of the last batch that its present run reported as ended, with rows or without; -1 before the first. While
+        it stays the same, no batch ends."""
         return -1 if self.run_id is None else self.meter.last.get(self.run_id, -1)
 
 
 def refuses_realtime(error: BaseException | str) -> bool:
-    """Whether Spark says that real-time mode can't run this plan (or does not know that mode), or not there: its tasks
-    run all at once, and there are too few slots for them."""
+    """Whether Spark says that real-time mode can't run this plan (or does not know that mode), or that there are too
+    few slots for its tasks, which run all at once."""
     text = str(error)
     return TOO_FEW_SLOTS in text or "REAL_TIME" in text or "realTime" in text or "real-time" in text.lower()
 
 
 def finds_remains(error: str) -> bool:
-    """Whether Spark says that a checkpoint holds something, but no batch."""
+    """Whether Spark says that a checkpoint without a batch is not empty."""
     return "CHECKPOINT_LOCATION_NOT_EMPTY" in error
 
 

@@ -1,4 +1,4 @@
-"""Single instances: how they start, how they stop, and what becomes of one that failed."""
+"""Starts and stops single instances, and handles their failures with a back-off."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin
 
-#: Waits between the restarts of a failing query, seconds; after the last it stays stopped.
+#: Back-off before each restart of a failing query, seconds; after the last it stays stopped.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-#: A query that ran for so long has recovered: its failures are forgotten.
+#: A query that has run for this long, seconds, has recovered: its failure count is reset.
 RECOVERED_AFTER_S = 60.0
-#: So long a query may take from its start to its first tasks; one that is still planning then is taken for settled.
+#: Timeout from a query's start to its first tasks, seconds; one still planning then is taken for settled.
 SETTLED_S = 60.0
-#: The same where its task manager does not tell whether it has tasks.
+#: The same where its task manager's REST API does not answer.
 UNTOLD_S = 8.0
 #: Report a stop that takes longer than this, in seconds.
 STOP_S = 20.0
 
 
 class Lifecycle:
-    """Starts and stops instances, and restarts or gives up those that fail. Any thread may call it."""
+    """Starts and stops instances, and restarts those that fail up to a limit. Any thread may call it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -43,21 +43,21 @@ class Lifecycle:
         )
 
     def stop(self, instance: Instance, at_batch_end_s: float = 0.0) -> None:
-        """Stop its query as `Instance.stop` does; what it reported is in the books, also where that raises."""
+        """Stop its query as `Instance.stop` does; its reports are entered in the books even if that raises."""
         try:
             instance.stop(at_batch_end_s)
         finally:
             self.cluster.take(instance)
 
     def settle(self, instance: Instance) -> None:
-        """Wait until the first real-time batch of a query that was just started is at work: Spark refuses some plans
-        only then. Those run in micro-batches, unless real-time mode was asked for.
+        """Wait until the first real-time batch of a query that was just started has tasks: Spark refuses some plans
+        only then. These fall back to micro-batches, unless real-time mode was requested.
 
         Raises:
-            TaskManagerError: real-time mode was asked for, and is refused.
+            TaskManagerError: real-time mode was requested and is refused.
 
         """
-        begun, told = time.monotonic(), False
+        begun, answered = time.monotonic(), False
         while instance.mode == "real-time" and instance.state is State.RUNNING:
             with instance.lock:
                 manager, run_id = instance.task_manager, instance.run_id
@@ -66,8 +66,8 @@ class Lifecycle:
                     return
                 if why is None:
                     works = manager.works_on(run_id)
-                    told = told or works is not None
-                    if works or time.monotonic() - begun >= (SETTLED_S if told else UNTOLD_S):
+                    answered = answered or works is not None
+                    if works or time.monotonic() - begun >= (SETTLED_S if answered else UNTOLD_S):
                         return
                 elif not refuses_realtime(why):
                     return  # a failure like any other: found at the next poll
@@ -86,37 +86,37 @@ class Lifecycle:
         at_batch_end_s: float | None = None,
         kind: str = "move-waits",
     ) -> bool:
-        """Stop its run and wait until it has ended, however long that takes. False: it went with its task manager, and
+        """Stop its run and wait without a timeout until it has ended. False: its task manager is gone, and the instance
         waits for another. Raises whatever stopping raises."""
         wait_s = REALTIME_BATCH_S + 1.5 if at_batch_end_s is None else at_batch_end_s
         stopping = begin(lambda: self.stop(instance, wait_s), f"stopping-{instance.id}")
-        begun, told = time.monotonic(), False
+        begun, reported = time.monotonic(), False
         while not stopping.done():
             wait((stopping,), 0.25)
             removed = self.cluster.task_managers.get(source.id) is not source
-            if not source.alive() or (removed and source.kind == "connect"):  # its session ends with it
+            if not source.alive() or (removed and source.kind == "connect"):  # which ends its session
                 if removed and instance.task_manager is source:
                     instance.move = OngoingMove(source.id, "", f"{source.id} was removed", time.time())
                     instance.forsake()
-                return False  # one that was lost is found by `recover_lost`
-            if not told and time.monotonic() - begun > STOP_S:
-                told = True
-                why = f"it has not ended on {source.id} for {STOP_S:g} s, and starts nowhere else before"
+                return False  # a lost one is handled by `recover_lost`
+            if not reported and time.monotonic() - begun > STOP_S:
+                reported = True
+                why = f"it has not ended on {source.id} for {STOP_S:g} s, and starts again only once it has"
                 self.cluster.event(kind, instance=instance.id, task_manager=source.id, why=why)
         stopping.result()
         return instance.task_manager is source
 
     def fail_on(self, instance: Instance, manager: TaskManager, why: str) -> None:
-        """It could not be started on `manager`. Nothing to do when it was taken away from there meanwhile."""
+        """Handle a failed start on `manager`, unless the instance was detached from it meanwhile."""
         if instance.task_manager is manager:
             self.fail(instance, why)
 
     def fail(
         self, instance: Instance, why: str, manager: TaskManager | None = None, *, stalled_s: float | None = None
     ) -> None:
-        """A query ended by itself, or was stopped after it had stood still for `stalled_s` seconds: start again after a
-        while, or give up loudly. One whose task manager is gone did not fail: it waits for another. One that a
-        deployment has stopped stays so."""
+        """Handle a query that ended by itself, or was stopped after a stall of `stalled_s` seconds: restart it after a
+        back-off or, after too many failures, report that it stays stopped. If its task manager is gone, it waits for
+        another. Does nothing if a deployment has stopped it."""
         if instance.state is State.STOPPED:
             return
         manager = manager or instance.task_manager

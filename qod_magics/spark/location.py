@@ -1,4 +1,4 @@
-"""What a Spark session says of where it runs: its settings, its UI and its cores."""
+"""Where a Spark session runs: its settings, its UI and its cores."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]:
-    """Give a session these settings; returns what those were that changed.
+    """Apply these settings to a session; returns the previous values of those that differed.
 
     Raises:
-        Exception: whatever Spark raises when the session is gone. A server that does not let a setting be changed
-            keeps its own.
+        Exception: whatever Spark raises when the session is gone. A setting that the server refuses to change is
+            skipped.
 
     """
     spark.sql("SELECT 1").collect()
@@ -36,7 +36,7 @@ def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]
 
 
 def setting(spark: SparkSession, key: str) -> str | None:
-    """A setting of the session; None where it is not set, and where the session does not answer."""
+    """A setting of the session; None if it is not set or the session does not answer."""
     try:
         value: str | None = spark.conf.get(key)
         return value
@@ -45,14 +45,14 @@ def setting(spark: SparkSession, key: str) -> str | None:
 
 
 def ui_address(spark: SparkSession) -> str | None:
-    """The address of the UI of the application behind a Connect session, if it is where Spark puts it by default."""
+    """The UI address of a Connect session's application, if it is at the configured or one of the default ports."""
     host, port = setting(spark, "spark.driver.host"), setting(spark, "spark.ui.port")
     application = setting(spark, "spark.app.id")
     if host is None or setting(spark, "spark.ui.enabled") == "false":
         return None
     if port and port != "0":
         return f"http://{host}:{port}"
-    for number in range(4040, 4044):  # each application on a machine takes the next
+    for number in range(4040, 4044):  # each application on a machine takes the next port
         with suppress(OSError, ValueError):
             if application in stages.applications(f"http://{host}:{number}", timeout_s=2.0):
                 return f"http://{host}:{number}"
@@ -69,7 +69,7 @@ def is_here(spark: SparkSession) -> bool:
 
 
 def executor_cores(ui: str | None, application: str | None, patience_s: float) -> float | None:
-    """Cores of the executors; some of a server just started may take `patience_s` seconds to be there."""
+    """Cores of the executors, if known; waits up to `patience_s` seconds for those of a new server."""
     if ui is None or application is None:
         return None
     deadline = time.monotonic() + patience_s

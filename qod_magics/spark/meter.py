@@ -1,7 +1,7 @@
 """Rates and CPU of one task instance, from its batches.
 
-A batch's rows and CPU are spread over the time from the end of the batch before it to its own end, so that an idle
-wait counts and a long batch is not read as a burst. All means are over the last `period` before the last report.
+A batch's rows and CPU are spread from the end of the previous batch to its own end, so that idle time counts and a long
+batch does not look like a burst. All means are over the last period before the last report.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from qod_magics.spark.progress import Batch
 
-#: Reports are to the millisecond: no batch takes less.
+#: Resolution of reports, seconds: no batch is shorter.
 SHORTEST_S = 1e-3
-#: Latest runs whose batches are remembered as counted.
+#: Latest runs whose last batch id is remembered.
 RUNS_KEPT = 16
 
 
@@ -26,15 +26,15 @@ class MeterReading:
     read_rate: float
     out_rate: float
     cpu: float | None  #: None: the batches' CPU time is not known yet
-    since: float  #: the means are from here, seconds since the epoch
-    at: float  #: to here, the end of the last batch
-    first_batch_at: float  #: when this run's first batch got to work
+    since: float  #: start of the window of the means, seconds since the epoch
+    at: float  #: end of the window: of the last batch
+    first_batch_at: float  #: when this run's first batch had its first task
     kept: Mapping[str, int]  #: rows after the shedder, by topic, of the batches in the window
     read: Mapping[str, int]  #: rows before it
     out: int  #: rows of the output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream
     batch_rate: float = 0.0  #: batches/s
-    cpu_held: bool = False  #: whether the CPU is of an older time, no batch of the window being charged yet
+    cpu_held: bool = False  #: whether the CPU predates the window, none of whose batches is charged yet
 
 
 @dataclass(slots=True)
@@ -43,12 +43,12 @@ class Meter:
 
     spans: deque[tuple[float, Batch]] = field(default_factory=lambda: deque(maxlen=256))  #: (begin of span, batch)
     cpu_s: dict[tuple[str, int], float] = field(default_factory=dict)  #: by run and batch
-    #: By run, the last ones only: the number of the last batch taken in. A run reports its batches in their order, so
-    #: all up to that one are known; reports of an earlier run may still come, from a call that hung while it ended.
+    #: By run, latest runs only: id of the last batch added. A run reports its batches in order, so all up to that one
+    #: are known; reports of an earlier run may still arrive from a call that hung while the run ended.
     last: dict[str, int] = field(default_factory=dict)
 
     def add(self, batch: Batch) -> bool:
-        """Take a batch in; False if it was known. Batches of one run come in the order of their numbers."""
+        """Add a batch; False if it was known. Batches of one run must be added in order of their ids."""
         if batch.batch_id <= self.last.get(batch.run_id, -1):
             return False
         self.last[batch.run_id] = batch.batch_id
@@ -61,7 +61,7 @@ class Meter:
         return True
 
     def charge(self, run_id: str, batch_id: int, cpu_s: float) -> None:
-        """CPU seconds of one batch, all its stages."""
+        """Record the CPU seconds of a batch, all its stages."""
         self.cpu_s[run_id, batch_id] = cpu_s
         if len(self.cpu_s) > 1024:
             for key in list(self.cpu_s)[:512]:
@@ -118,7 +118,7 @@ class Meter:
         )
 
     def _last_cpu(self) -> float | None:
-        """% of one core in the last batch whose CPU is known, of whichever run; None before there is one."""
+        """% of one core in the last batch, of any run, whose CPU is known; None if there is none."""
         for begin, batch in reversed(self.spans):
             charged = self.cpu_s.get((batch.run_id, batch.batch_id))
             if charged is not None:

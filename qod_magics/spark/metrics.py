@@ -1,4 +1,4 @@
-"""What the live runtime measures: CPU of cores, offsets of topics, and the observation made of these and of reports."""
+"""Metrics of the live runtime: CPU of cores, offsets of topics, and the observation built from these and reports."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from qod_magics.spark.task_manager import TaskManager
 
 
 class Metrics:
-    """Offsets and CPU over time. `sample` and `heard` may be called from any thread; `observation` with the cluster's
-    lock."""
+    """Offsets and CPU over time. `sample` and `heard` may be called from any thread; `observation` only under the
+    cluster's lock."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.history = OffsetHistory()
-        self._others: dict[str, deque[float]] = {}  #: by task manager, CPU of its cores that is not its tasks'
+        self._others: dict[str, deque[float]] = {}  #: by task manager, CPU of its cores that its tasks don't use
         self._sampling = threading.Lock()
 
     def __repr__(self) -> str:
@@ -39,14 +39,14 @@ class Metrics:
                 manager.cpu_meter.sample()
         topics = self.cluster.deployment.topics()
         if topics:
-            with self._sampling:  # answers that overtake each other would look like topics made anew
+            with self._sampling:  # answers out of order would look like recreated topics
                 offsets, missing = known_end_offsets(self.cluster.deployment.kafka, topics, timeout_s=2.0)
                 with self.cluster.lock:
                     self.history.record(time.monotonic(), offsets)
                     self._note_missing({topic: why for topic, why in missing.items() if topic in topics})
 
     def _note_missing(self, missing: Mapping[str, str]) -> None:
-        """Report the topics that have no offsets since now, and those that have some again."""
+        """Report the topics whose offsets are newly missing, and those whose offsets are back."""
         before, self.cluster.missing_topics = self.cluster.missing_topics, missing
         for topic in sorted(missing.keys() - before.keys()):
             readers = self._readers(topic)
@@ -55,12 +55,12 @@ class Metrics:
             self.cluster.event("topic-back", topic=topic, task=self._readers(topic))
 
     def _readers(self, topic: str) -> str | None:
-        """The tasks that read a topic, as an event names them; None: nobody reads it any more."""
+        """The tasks that read a topic, as an event names them; None if no task reads it any more."""
         accounts = self.cluster.deployment.accounts
         return " ".join(sorted({n.rpartition(">")[2] for n, a in accounts.items() if a.topic == topic})) or None
 
     def heard(self, manager: TaskManager, answer: BaseException | None) -> None:
-        """Tell when it begins and when it ceases not to answer. The end of its process is told elsewhere."""
+        """Report when it stops and when it resumes answering. The end of its process is reported elsewhere."""
         since, now = manager.silent_since, time.monotonic()
         if answer is None and since is not None:
             self.cluster.event("metrics-back", task_manager=manager.id, after_s=round(now - since, 1))
@@ -69,13 +69,13 @@ class Metrics:
         manager.silent_since = None if answer is None else since or now
 
     def _measure(self, manager: TaskManager, views: Sequence[InstanceView]) -> None:
-        """CPU of its cores, or unpinned of its processes, over the same time as that of its instances: the period
+        """CPU of its cores (of its processes if unpinned) over the same time as that of its instances: the period
         before their last reports.
 
-        What is not its tasks' (collection, compilation, commits, other programs) comes in bursts: it enters as its
-        moving average over some periods, lest each burst shed rows.
+        CPU that its tasks don't use (garbage collection, compilation, commits, other programs) comes in bursts: its
+        moving average over some periods is taken, lest each burst shed rows.
         """
-        if manager.cpu_meter is None:  # out of reach: what its tasks use is all that is known
+        if manager.cpu_meter is None:  # not measurable: only its tasks' CPU is known
             known = [v.reading.cpu or 0.0 for v in views if v.reading is not None]
             self.cluster.cpu[manager.id] = sum(known)
             return
@@ -91,7 +91,7 @@ class Metrics:
         self.cluster.cpu[manager.id] = min(tasks + sum(others) / len(others), most)
 
     def observation(self) -> Observation:
-        """What is known now, and the events since the last one."""
+        """The present state, and the events since the last observation."""
         views = [self._with_input(view) for view in self.cluster.views()]
         for manager in self.cluster.task_managers.values():
             self._measure(manager, [v for v in views if v.task_manager == manager.id and v.current])
@@ -116,7 +116,7 @@ class Metrics:
             else:
                 lag[name] = counts[name].waiting
         for spec in self.cluster.deployment.specs.values():
-            if len(spec.topics) > 1:  # to all others it is one source
+            if len(spec.topics) > 1:  # elsewhere it is one source
                 names = [feed_of(spec, head) for head in spec.topics]
                 lag[spec.id] = sum(lag.pop(name) for name in names)
                 counts[spec.id] = sum((counts.pop(name) for name in names), Count())
@@ -152,7 +152,7 @@ class Metrics:
         )
 
     def input_rates(self, over_s: float) -> dict[str, float]:
-        """Rows/s by source with a topic, over the last `over_s` seconds that were sampled, or the last two samples."""
+        """Input rate of each source with a topic, rows/s, over the last `over_s` sampled seconds or two samples."""
         found = {}
         for spec in self.cluster.deployment.specs.values():
             if not spec.upstream:
@@ -167,7 +167,7 @@ class Metrics:
         return {n: a.topic for n, a in self.cluster.deployment.accounts.items() if n.rpartition(">")[2] == task}
 
     def _with_input(self, view: InstanceView) -> InstanceView:
-        """With the rate at which rows reached its task over the time of its reading."""
+        """The view with its task's input rate over the window of its reading."""
         topics = self._feeds(view.task).values()
         if view.reading is None or not topics:
             return view

@@ -1,4 +1,4 @@
-"""Instances that go elsewhere, or start again where they are, between two batches."""
+"""Moves and restarts of instances, between two batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Mover:
         return f"mover of {len(self.cluster.instances)} instances"
 
     def restart(self, instance: Instance) -> None:
-        """Stop at a batch's end and start again where it is."""
+        """Stop at a batch's end and restart on the same task manager."""
         manager = instance.task_manager
         if manager is None or not instance.become(State.STARTING, of={State.RUNNING}):
             return
@@ -37,7 +37,7 @@ class Mover:
             self.lifecycle.fail_on(instance, manager, reason(error))
 
     def restart_outdated(self) -> None:
-        """Begin to restart the instances that run another job than they are to, since that has changed."""
+        """Begin to restart the instances whose job has changed since their run began."""
         for instance in self.cluster.all_instances:
             outdated = instance.running is not None and instance.running is not instance.job
             if outdated and instance.state is State.RUNNING:
@@ -46,7 +46,7 @@ class Mover:
     def move(self, instance: Instance, target: TaskManager, why: str) -> None:
         """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other.
 
-        It starts nowhere before its run has ended: two at once would write their rows twice.
+        It starts only after its old run has ended: two at once would write rows twice.
         """
         source = instance.task_manager
         if source is target and instance.query is not None:
@@ -56,7 +56,7 @@ class Mover:
             try:
                 if not self.lifecycle.end(instance, source):
                     return
-            except Exception as error:  # where it is, it starts again as soon as it can be stopped
+            except Exception as error:  # it restarts where it is, once it can be stopped
                 if instance.task_manager is source:
                     self.lifecycle.fail(
                         instance, f"not moved to {target.id}, for it could not be stopped: {reason(error)}"
@@ -67,7 +67,7 @@ class Mover:
             self.lifecycle.start(instance, target)
         except Exception as error:
             self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=reason(error))
-            if instance.task_manager is not target:  # it was taken away meanwhile
+            if instance.task_manager is not target:  # detached meanwhile
                 return
             if instance.unended is not None and source is not None:
                 self.lifecycle.fail(instance, reason(error), source)

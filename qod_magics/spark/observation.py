@@ -1,12 +1,12 @@
-"""From readings to a snapshot. Pure: what was measured comes in, what a policy may know goes out.
+"""Builds the snapshot for the policy from readings. Pure.
 
 A value that is not known now is never read as 0 and never guessed silently: the last known one is held and the
-instance's `extra` says so ("stale", with its age); where there never was one, the instance is taken to read what its
-task's input brings and to use no CPU, and "missing" names both.
+instance's `extra` says so ("stale", with its age); if there never was one, the instance is assumed to read its share of
+its task's input and to use no CPU, and "missing" names both.
 
-Batches report when they end: in real-time mode every five seconds, also those without a row. So the last reading may be
-of a time before the present input came. Such a reading's rate says nothing about that input: it counts as missing, and
-the CPU beside it as stale.
+Batches report when they end: in real-time mode every five seconds, even without rows. So the last reading may predate
+the present input. The rate of such a reading says nothing about that input: it counts as missing, and its CPU as
+stale.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.spark.meter import MeterReading
 
-#: A reading of a time in which less than this share of the present input came is no measure of that input.
+#: A reading over a window with less than this share of the present input rate does not represent that input.
 TELLING = 0.1
 
 
@@ -35,7 +35,7 @@ class InstanceView:
     current: bool  #: whether the reading is of the present run
     age_s: float  #: of the reading
     extra: Mapping[str, Any] = field(default_factory=dict)
-    came: float | None = None  #: rows/s that reached its task over the time of the reading; None: not known
+    came: float | None = None  #: input rate of its task over the reading's window, rows/s; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class TaskView:
     feeds: Mapping[str, str]  #: topic by feed name: the task itself for a source, "from>to" for a stream
     outlets: tuple[str, ...]  #: outgoing streams "from>to", in the order of `Reading.sent`
     external_rate: float | None  #: rows/s, sources with a topic
-    comes: float = 0.0  #: rows/s that reach its feeds now, as far as known
+    comes: float = 0.0  #: present input rate of its feeds, rows/s, as far as known
 
 
 def observation(
@@ -64,20 +64,20 @@ def observation(
     fresh_for_s: float,
     events: tuple[Event, ...],
 ) -> Observation:
-    """The snapshot and what was measured beside it. `tasks` come inputs first."""
+    """The snapshot and the measurements beside it. `tasks` are in order, inputs first."""
     by_task: dict[str, list[InstanceView]] = {task.id: [] for task in tasks}
     for view in instances:
         by_task[view.task].append(view)
-    arriving: dict[str, float] = {}  #: by task, rows/s before its share of them is lost
+    arriving: dict[str, float] = {}  #: by task, input rate before shedding, rows/s
     out_rate: dict[str, float] = {}
     rows: list[Instance] = []
     fresh: dict[str, bool] = {}
-    unmeasured: set[str] = set()  #: tasks of which some instance's rate is not known
+    unmeasured: set[str] = set()  #: tasks with an instance whose rate is unknown
     for task in tasks:
         views = by_task[task.id]
         above = not unmeasured.isdisjoint(task.upstream)
-        telling = {view.id for view in views if _tells(view, task.comes, len(views), above)}
-        if len(telling) < len(views):
+        representative = {view.id for view in views if _represents(view, task.comes, len(views), above)}
+        if len(representative) < len(views):
             unmeasured.add(task.id)
         known = [view.reading for view in views if view.reading is not None]
         if task.upstream:
@@ -89,10 +89,10 @@ def observation(
         arriving[task.id] = expected
         share = expected / max(len(views), 1)
         out_rate[task.id] = sum(
-            view.reading.out_rate if view.reading and view.id in telling else share for view in views
+            view.reading.out_rate if view.reading and view.id in representative else share for view in views
         )
         for view in views:
-            instance = _instance(view, view.id in telling, share, fresh_for_s)
+            instance = _instance(view, view.id in representative, share, fresh_for_s)
             fresh[view.id] = Freshness.of(instance).is_fresh
             rows.append(instance)
     snapshot = Snapshot(
@@ -118,9 +118,9 @@ def observation(
 def measured_accuracy(
     tasks: Sequence[TaskView], by_task: Mapping[str, Sequence[InstanceView]]
 ) -> dict[str, float | None]:
-    """By task, the share of the application's input that reached it, of the rows that were read: at a source rows
-    kept / read; further down the mean over its streams of what their senders kept of that, weighted by their rows.
-    None without input. Rows that wait are lag, not loss."""
+    """By task, the share of the application's input that reached it, over the rows read: at a source rows kept / read;
+    downstream the mean over its streams of their sender's accuracy times the shares sent and kept, weighted by rows.
+    None without input. Backlog is lag, not loss."""
     accuracy: dict[str, float | None] = {}
     sent_share: dict[str, float] = {}
     out_rows: dict[str, int] = {}
@@ -154,10 +154,10 @@ def _kept(readings: Sequence[MeterReading], topics: set[str]) -> float | None:
     return kept / read if read else None
 
 
-def _tells(view: InstanceView, comes: float, width: int, above: bool) -> bool:
-    """Whether its reading says which share of the present input it reads: `comes` rows/s for all `width` instances.
+def _represents(view: InstanceView, comes: float, width: int, above: bool) -> bool:
+    """Whether its reading represents the present input: `comes` rows/s for all `width` instances.
 
-    `above`: an upstream task's rate is not known, so that what it sends now may not have reached this one yet.
+    `above`: an upstream task's rate is unknown, so its present output may not have reached this task yet.
     """
     reading = view.reading
     if reading is None or (above and reading.read_rate == 0.0):
@@ -167,18 +167,18 @@ def _tells(view: InstanceView, comes: float, width: int, above: bool) -> bool:
     return max(view.came, reading.read_rate * width) >= TELLING * comes
 
 
-def _instance(view: InstanceView, telling: bool, share: float, fresh_for_s: float) -> Instance:
+def _instance(view: InstanceView, representative: bool, share: float, fresh_for_s: float) -> Instance:
     extra = dict(view.extra)
     reading = view.reading
     if reading is None:
         extra["missing"] = ["in_rate", "cpu"]
         return Instance(view.id, view.task, view.task_manager, share, 0.0, False, extra)
     extra["window"] = [round(reading.since, 3), round(reading.at, 3)]
-    if not telling or not view.current or reading.cpu_held or view.age_s > fresh_for_s:
+    if not representative or not view.current or reading.cpu_held or view.age_s > fresh_for_s:
         extra["stale"] = True
         extra["age_s"] = round(view.age_s, 1)
-    missing = [name for name, known in (("in_rate", telling), ("cpu", reading.cpu is not None)) if not known]
+    missing = [name for name, known in (("in_rate", representative), ("cpu", reading.cpu is not None)) if not known]
     if missing:
         extra["missing"] = missing
-    in_rate = reading.in_rate if telling else share
+    in_rate = reading.in_rate if representative else share
     return Instance(view.id, view.task, view.task_manager, in_rate, reading.cpu or 0.0, False, extra)

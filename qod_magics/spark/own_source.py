@@ -1,4 +1,4 @@
-"""Shedding for recipes that read a source of their own: `spark.readStream.format(...).load()` and its kin."""
+"""Shedding for recipes that read a source of their own: `spark.readStream.format(...).load()` and the like."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READS = frozenset({"load", "table", "json", "csv", "text", "parquet", "orc", "x
 
 
 class SheddingSession:
-    """A session whose streaming reads come with counts and a shedder right behind them; the rest is its own."""
+    """A session that adds counts and a shedder to each streaming read, and delegates all else."""
 
     def __init__(self, spark: SparkSession, keep_sql: str) -> None:
         self._spark = spark
@@ -22,14 +22,14 @@ class SheddingSession:
 
     @property
     def readStream(self) -> Any:
-        """The session's reader of streams, with the shedder behind whatever it reads."""
+        """The session's stream reader, with the shedder after each read."""
         return _SheddingReader(self._spark.readStream, self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._spark, name)
 
     def shed(self, rows: DataFrame) -> DataFrame:
-        """Count and thin."""
+        """Count and shed."""
         position, self._reads = self._reads, self._reads + 1
         replayable = {"topic", "partition", "offset"} <= set(rows.columns)
         return shedder.shed_source(rows, self._keep_sql, f"shed.{position}", replayable)

@@ -1,4 +1,4 @@
-"""Micro-batches that leave CPU to others: how long each of a query's batches waits for its turn. Pure."""
+"""Pacing of micro-batches, which leaves CPU to other queries: the delay before each batch. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from statistics import median
 
 from qod_magics.spark.progress import Batch
 
-#: The longest wait, seconds.
+#: The longest delay, seconds.
 MOST_S = 10.0
-#: Batches of which the median is taken.
+#: Latest batches whose median duration is taken.
 BATCHES = 5
 
 
 def gap_s(pace_s: float, batches: Sequence[Batch]) -> float:
-    """Seconds for which the next batches wait, so that those of a run begin at least `pace_s` seconds apart.
+    """Seconds by which to delay the next batches, so that they begin at least `pace_s` seconds apart.
 
     Args:
-        pace_s: seconds from one batch's beginning to the next one's, at least.
-        batches: of the present run, the newest last; the wait is part of their planning.
+        pace_s: minimum seconds from the start of one batch to the start of the next.
+        batches: of the present run, the newest last; the delay is part of their planning.
 
     """
     took = [max(batch.end - batch.start - batch.planning_s, 0.0) for batch in islice(reversed(batches), BATCHES)]

@@ -39,12 +39,12 @@ JSON_FORMAT = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
-#: Rows that trickle cost a wake-up each: let them gather for some hundredths of a second on their way. What the user's
-#: own options say wins.
+#: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
+#: precedence.
 GATHERING_READER = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
 GATHERING_WRITER = {"kafka.linger.ms": "50", "kafka.batch.size": "65536"}
 
-#: Gives rows without `_weight` one.
+#: Adds `_weight` to rows without it.
 Weigh = Callable[["DataFrame"], "DataFrame"]
 Build = Callable[["SparkSession", Mapping[str, "DataFrame"], Weigh], AbstractContextManager["DataFrame"]]
 
@@ -58,13 +58,13 @@ class Feed:
     topic: str
     partitions: tuple[int, ...]
     starting: Mapping[int, int]  #: first offset of a new checkpoint, by partition
-    schema: str | StructType | None  #: of the JSON rows; None: the records as they are
+    schema: str | StructType | None  #: of the JSON rows; None: raw records
     stream: bool  #: whether another task of ours writes it
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that one instance needs to be built on any task manager, at any time."""
+    """All that is needed to build one instance on any task manager, at any time."""
 
     task: str
     instance: str
@@ -77,12 +77,12 @@ class Job:
     results: str | None  #: the topic behind a memory sink; instance i writes its partition i
     trigger_s: float | None
     max_latency_s: float | None = None  #: how old a row may be when it is in the result, seconds
-    aggregates: bool = False  #: whether an SQL text of its recipes does: their plans can't be explained
-    run: str = ""  #: names the directory of a file sink: another one for each checkpoint
+    aggregates: bool = False  #: whether SQL in its recipes does: its plan can't be explained
+    run: str = ""  #: names the directory of a file sink, one per checkpoint
 
     @property
     def only_microbatch(self) -> str | None:
-        """Why real-time mode is out of the question, if it is."""
+        """Why real-time mode is impossible, or None."""
         if self.sink is not None and not self.sink.realtime:
             return f"real-time mode does not write {self.sink}"
         return None
@@ -90,30 +90,30 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What is read of a topic's rows."""
+    """The columns read from a topic."""
 
-    schema: StructType  #: of all of them
+    schema: StructType  #: of all columns
     columns: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What a job's plan tells."""
+    """Facts from a job's plan."""
 
     keeps_state: bool
-    read: Mapping[str, Read] = field(default_factory=dict)  #: by topic, where only some of its columns are
+    read: Mapping[str, Read] = field(default_factory=dict)  #: by topic, if only some columns are read
 
 
 def schema_of_stream(schema: StructType) -> StructType:
-    """The schema under which such rows travel: `_weight` goes in a header of its own."""
+    """The schema of such rows on a stream: `_weight` is in a record header."""
     from pyspark.sql.types import StructType
 
     return StructType([field for field in schema.fields if field.name != WEIGHT])
 
 
 def same_columns(one: StructType | None, other: StructType | None, ordered: bool = True) -> bool:
-    """Whether rows of the one read as rows of the other: same names and types, in the same order where that matters.
-    What may be null does not count: it depends on the way that rows took; all that is read back from JSON may be."""
+    """Whether rows of the one can be read as rows of the other: same names and types, if `ordered` in the same order.
+    Nullability is ignored: it depends on the rows' path, as all columns read back from JSON are nullable."""
     if one is None or other is None:
         return False
     columns = [[(field.name, field.dataType.simpleString()) for field in schema.fields] for schema in (one, other)]
@@ -127,17 +127,17 @@ def parsed(
     *also: str,
     read: Collection[str] | None = None,
 ) -> DataFrame:
-    """The columns of records' JSON values, and these columns of the records; what can't be read is null.
+    """The columns of the records' JSON values, and the columns `also`; values that can't be parsed are null.
 
-    A filter on columns of a struct is pushed in front of the projection that parses it, and each column that it asks
-    for is parsed for it before the row is: Spark pushes none through a generator.
+    A generator (`inline`) parses, since Spark pushes no filter below one: pushed below a projection that parses, a
+    filter would parse once more each column that it reads.
 
     Args:
         records: have a column `value`.
         schema: of the JSON values; a StructType where `read` is given.
         options: of `from_json`.
         also: columns of the records.
-        read: the columns whose values matter; the others are there, and null. None: all.
+        read: the columns to parse; the others are null. None: all.
 
     """
     if read is None:
@@ -168,20 +168,20 @@ class Workshop:
     kafka: Mapping[str, str] = field(repr=False)  #: options of Spark's Kafka source and sink; passwords too
 
     def dial(self, key: str) -> str:
-        """SQL that reads this dial, a fraction of 1, as this task manager can."""
+        """SQL that reads this dial, a fraction of 1, on this task manager."""
         return read_sql(key, self.reading, self.dials.get(key, 1.0))
 
     @contextmanager
     def result(
         self, job: Job, max_offsets: int | None = None, read: Mapping[str, Read] | None = None
     ) -> Iterator[DataFrame]:
-        """The recipe's output over this job's feeds, shedders and counts in place. Start it within the context:
-        an SQL recipe's views stand only so long.
+        """The recipe's output over this job's feeds, with shedders and counts. Start the query within the context:
+        an SQL recipe's views exist only there.
 
         Args:
-            job: what is built.
-            max_offsets: records of a topic that a micro-batch reads at most; None: real-time mode.
-            read: the columns that it reads, by topic, where those are not all; others are null.
+            job: the instance to build.
+            max_offsets: maximum records of a topic per micro-batch; None: real-time mode.
+            read: the columns to parse, by topic, where those are not all; others are null.
 
         """
         spark: Any = self.spark
@@ -195,7 +195,7 @@ class Workshop:
             yield rows
 
     def plan_facts(self, job: Job) -> PlanFacts:
-        """What its plan tells; nothing where Spark explains none, as of SQL texts over views."""
+        """Facts from its plan; only `aggregates` if Spark can't explain it, as with SQL over views."""
         with self.result(job) as rows:
             try:
                 plan = plan_of(rows.select(F.struct("*")))
@@ -203,7 +203,7 @@ class Workshop:
                 if type(error).__name__ != "AnalysisException":
                     raise
                 return PlanFacts(keeps_state=job.aggregates)
-        times = Counter(feed.topic for feed in job.feeds)  # a plan tells feeds of one topic not apart
+        times = Counter(feed.topic for feed in job.feeds)  # a plan does not tell feeds of one topic apart
         schemas = {
             feed.topic: self._struct(feed.schema)
             for feed in job.feeds
@@ -215,7 +215,7 @@ class Workshop:
         read = {
             topic: Read(schemas[topic], names)
             for topic, names in found.items()
-            if corrupt not in names  # it says whether any column failed to parse
+            if corrupt not in names  # it depends on all columns
         }
         return PlanFacts(keeps_state=job.aggregates or keeps_state(plan), read=read)
 
@@ -227,7 +227,7 @@ class Workshop:
         return parsed_schema
 
     def check_schema(self, ddl: str) -> None:
-        """Raises ApplicationError, one line, for DDL that Spark can't read, or that has columns of our names."""
+        """Raises ApplicationError, one line, for DDL that Spark can't read or that has reserved column names."""
         try:
             with analysis_errors_unprinted():
                 parsed = self.spark.range(0).select(F.from_json(F.lit("{}"), ddl).alias("row")).select("row.*")
@@ -238,18 +238,18 @@ class Workshop:
         taken = WEIGHT if WEIGHT in map(str.lower, names) else taken_name(names)
         if taken is not None:
             raise ApplicationError(
-                f"the schema {ddl!r} has a column {taken!r}, which load shedding has for itself: leave it out, or read "
+                f"the schema {ddl!r} has a column {taken!r}, which load shedding reserves: leave it out, or read "
                 "the record as it is (no --schema) and parse it under another name"
             )
 
     def writer(self, job: Job, rows: DataFrame) -> DataStreamWriter:
-        """How this job's output leaves: to its streams, or to its sink."""
+        """The writer of this job's output, to its streams or to its sink."""
         if job.topics:
             return self._to_streams(job, rows)
         counted = rows.observe("out", F.count(F.lit(1)).alias("rows"))
         sink = job.sink
         if isinstance(sink, Parquet):
-            # in a directory Spark skips the batches that its log there has seen, whichever query wrote them
+            # Spark skips batches whose ids are in the directory's log, whichever query wrote them
             path = f"{sink.path.rstrip('/')}/run={job.run}"
             return counted.writeStream.format("parquet").option("path", path)
         if isinstance(sink, Console):
@@ -268,7 +268,7 @@ class Workshop:
         return self._to_kafka(records)
 
     def _rows(self, job: Job, feed: Feed, max_offsets: int | None, read: Read | None) -> DataFrame:
-        batched = max_offsets is not None  # what a micro-batch reads is there already: waiting would gather nothing
+        batched = max_offsets is not None  # a micro-batch reads existing records: waiting gains nothing
         reader = (
             self.spark.readStream.format("kafka")
             .options(**{**({} if batched else GATHERING_READER), **self.kafka})
@@ -276,7 +276,7 @@ class Workshop:
             .option(
                 "startingOffsets", json.dumps({feed.topic: {str(p): feed.starting.get(p, -2) for p in feed.partitions}})
             )
-            .option("failOnDataLoss", "false")  # what retention deleted unread is counted in the books
+            .option("failOnDataLoss", "false")  # the books count rows that retention deleted unread
             .option("includeHeaders", str(feed.stream or feed.schema is None).lower())
         )
         if max_offsets is not None:
@@ -297,7 +297,7 @@ class Workshop:
         return parsed(kept, read.schema, options, WEIGHT, read=read.columns)
 
     def _weighed(self, job: Job, rows: DataFrame) -> DataFrame:
-        """With `_weight`: where a recipe let go of it, its rows stand for the task's own accuracy."""
+        """Rows with `_weight`: if a recipe dropped it, 1 / the task's accuracy."""
         if WEIGHT in rows.columns:
             return rows
         accuracy = self.dial(self.board.accuracy(job.task))
@@ -317,12 +317,11 @@ class Workshop:
         return self._to_kafka(records).option("includeHeaders", "true")
 
     def _to_kafka(self, records: DataFrame) -> DataStreamWriter:
-        """Each run of a query writes by a producer of its own.
+        """Each run of a query writes with its own producer.
 
-        Queries of one JVM whose options are the same share a producer, also with those that were stopped before, and a
-        batch ends when all that its producer holds is written: rows that a stopped query had left for a topic that is
-        gone kept every query from ending a batch, until they were given up after two minutes. Kafka itself passes over
-        options that it does not know.
+        Queries of one JVM with equal options share a producer, even with stopped queries, and a batch ends only once
+        its producer is flushed: rows that a stopped query had left for a deleted topic kept all queries from ending a
+        batch until their delivery timeout, two minutes later. Kafka ignores options that it does not know.
         """
         own = {"kafka.qod.run": uuid.uuid4().hex}
         return records.writeStream.format("kafka").options(**{**GATHERING_WRITER, **self.kafka, **own})

@@ -13,7 +13,7 @@ Offsets = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class FeedCount:
-    """What one batch took from one topic (or, for a source of another kind, from index `topic` = "")."""
+    """What one batch read from one topic (`topic` = "" for a source other than Kafka)."""
 
     topic: str
     start: Offsets | None  #: first offset of the batch by partition; None: the query's very first batch
@@ -22,8 +22,8 @@ class FeedCount:
     kept: int | None  #: rows after it
 
     def counted_once(self, records: int) -> FeedCount:
-        """The counts of one pass over the batch's records: a recipe that reads its input twice, or a foreachBatch that
-        evaluates a batch twice, counts each row twice."""
+        """The counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
+        foreachBatch that evaluates a batch twice, counts each row twice."""
         if self.read is None or self.kept is None or self.read <= records:
             return self
         return replace(self, read=records, kept=round(self.kept * records / self.read))
@@ -49,8 +49,8 @@ class Batch:
 
 
 def batch_of(report: Mapping[str, Any]) -> Batch | None:
-    """The batch that this progress report speaks of; None for a report of an idle trigger, which has the number of the
-    batch that comes next: taken for that one, it would hide it."""
+    """The batch of this progress report; None for an idle trigger: its report has the id of the next batch, and would
+    hide that batch."""
     observed = {name: _observed(row) for name, row in (report.get("observedMetrics") or {}).items()}
     feeds: list[FeedCount] = []
     times, moved = 1.0, False
@@ -92,7 +92,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
 
 
 def _count(observed: Mapping[str, Mapping[str, Any]], what: str, topic: str, position: int) -> int | None:
-    """Counts of our own reads are named by topic, those of a recipe's own source by its position."""
+    """A count: metrics of our own reads are named by topic, those of a recipe's source by position."""
     row = observed.get(f"shed.{topic}") or observed.get(f"shed.{position}") or {}
     return None if row.get(what) is None else int(row[what])
 

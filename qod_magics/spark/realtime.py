@@ -10,16 +10,16 @@ _KINDS = (
     (re.compile(r"Python|Pandas|InArrow"), "Python functions"),
     (re.compile(r"SymmetricHashJoin"), "joins of two streams"),
 )
-#: Spark's name for an error: the stages of a batch in real-time mode run at the same time, a task for each partition.
+#: Spark's error class: the stages of a real-time batch run at the same time, with one task per partition.
 TOO_FEW_SLOTS = "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"
-#: Text of Spark's messages: what it names in them is what can't run.
+#: Spark's messages with one of these words name what can't run.
 _NAMES_WHAT = re.compile(r"operator\(s\)|sink|input stream", re.IGNORECASE)
 
 
 def not_realtime(why: str) -> str:
-    """One clause for status and errors; the message as it is where it names no operator, sink or source."""
+    """One clause for status and errors; the message unchanged if it names no operator, sink or source."""
     if TOO_FEW_SLOTS in why:
-        return "its tasks run all at once, a task for each partition, and too few slots are free (--slots)"
+        return "its tasks run all at once, one per partition, and too few slots are free (--slots)"
     names = _CLASS.findall(why) if _NAMES_WHAT.search(why) else []
     if not names:
         return why

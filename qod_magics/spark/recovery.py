@@ -1,4 +1,4 @@
-"""What failed: found, and started again, on another task manager where its own is gone."""
+"""Detects failures and restarts what failed, on another task manager if its own is gone."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from qod_magics.spark.stall import share
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin
 
-#: In real-time mode a batch ends every few seconds, rows or none: after so long without one a query stands still.
+#: In real-time mode a batch ends every few seconds, rows or none: after this long without one a query is stalled.
 STALLED_S = 60.0
-#: Over how long the cores of a task manager are looked at, to tell whether they had time for it.
+#: Window for the utilization of a task manager's cores in stall detection, seconds.
 BUSY_OVER_S = 10.0
-#: A remote task manager that did not answer for so long is lost.
+#: A remote task manager silent for this long, seconds, is lost.
 SILENCE_S = 15.0
-#: A local one that did not answer for so long, and did nothing either, is killed, seconds.
+#: A local one that was silent and idle for this long, seconds, is killed.
 HUNG_S = 30.0
-#: One that used this share of a core in that time is at work, and too busy to answer.
+#: One that used more than this share of a core in that time is not idle, but too busy to answer.
 AT_WORK = 0.02
 
 
 class Recovery:
-    """Each method looks for one kind of failure and begins what it asks for; all are to be called about once a second,
-    by one thread."""
+    """Each method detects one kind of failure and begins the recovery; all are to be called about once a second, by one
+    thread."""
 
     def __init__(self, cluster: Cluster, lifecycle: Lifecycle) -> None:
         self.cluster = cluster
         self.lifecycle = lifecycle
-        self._missing: frozenset[str] = frozenset()  #: topics that were missing when last looked at
+        self._missing: frozenset[str] = frozenset()  #: topics that were missing at the last check
         #: of silent task managers: since when, when last measured, and CPU seconds used by then
         self._used_s: dict[TaskManager, tuple[float, float, float]] = {}
 
@@ -39,15 +39,15 @@ class Recovery:
         return f"recovery of {len(self.cluster.instances)} instances"
 
     def restart_ended(self) -> None:
-        """Restart, after a while, the queries that have ended by themselves; one that Spark refuses in real-time mode
-        at once, in micro-batches."""
+        """Restart, after a back-off, the queries that have ended by themselves; one that Spark refuses in real-time
+        mode at once, in micro-batches."""
         for instance in self.cluster.all_instances:
-            lock = instance.lock  # a forsaken instance has another one from then on
+            lock = instance.lock  # `forsake` may replace it
             if instance.ended_run is None or not lock.acquire(blocking=False):
                 continue
             try:
                 (run_id, why), instance.ended_run = instance.ended_run, None
-                # it may have been taken away, or in hand, since its task manager was asked
+                # it may have been detached or restarted since the poll
                 if instance.state is State.RUNNING and instance.run_id == run_id and instance.lock is lock:
                     self._ended_by_itself(instance, why)
             finally:
@@ -55,7 +55,7 @@ class Recovery:
 
     def _ended_by_itself(self, instance: Instance, why: str) -> None:
         refused = instance.mode == "real-time" and instance.mode_wanted != "realtime" and refuses_realtime(why)
-        if refused:  # some plans are refused only once they run: not a failure, micro-batches take them
+        if refused:  # some plans are refused only once they run: not a failure, micro-batches work
             instance.fall_back(why)
         self.lifecycle.fail(instance, why)
         if refused:
@@ -63,7 +63,7 @@ class Recovery:
             instance.retry_at = 0.0
 
     def restart_readers(self) -> None:
-        """Restart at once what failed for want of a topic that is back, also what was given up."""
+        """Restart at once what failed for a missing topic that is back, even after the last retry."""
         missing, self._missing = self._missing, frozenset(self.cluster.missing_topics)
         back = missing - self._missing
         for instance in self.cluster.all_instances if back else ():
@@ -72,8 +72,8 @@ class Recovery:
                 instance.become(State.BACKING_OFF, of={State.GAVE_UP})
 
     def kill_hung(self) -> None:
-        """Kill the local task managers that neither answer nor do anything: stopped by a signal, or deadlocked. What
-        runs on them starts elsewhere, as after a crash."""
+        """Kill the local task managers that neither answer nor use CPU: stopped by a signal, or deadlocked. Their
+        instances restart elsewhere, as after a crash."""
         now = time.monotonic()
         for manager in list(self.cluster.task_managers.values()):
             since, used_s = manager.silent_since, manager.used_s() if manager.silent_since is not None else None
@@ -87,7 +87,7 @@ class Recovery:
             measured_s = now - begun[1]
             if measured_s < HUNG_S:
                 continue
-            if used_s - begun[2] > AT_WORK * measured_s:  # it is at work: measured again over as long
+            if used_s - begun[2] > AT_WORK * measured_s:  # busy: measure anew, for as long
                 self._used_s[manager] = (since, now, used_s)
                 continue
             self._used_s.pop(manager)
@@ -96,8 +96,8 @@ class Recovery:
             begin(manager.kill, f"killing-{manager.id}")
 
     def recover_lost(self) -> None:
-        """Find task managers that are lost, and restart their instances on the others; likewise one that arrived
-        after the removal."""
+        """Find lost task managers and restart their instances on the others; likewise an instance that arrived on one
+        after its removal."""
         now = time.monotonic()
         for manager in list(self.cluster.task_managers.values()):
             silent = manager.kind != "local" and now - (manager.silent_since or now) > SILENCE_S
@@ -127,7 +127,7 @@ class Recovery:
         self.place_waiting()
 
     def place_waiting(self) -> None:
-        """Start what waits for a task manager, now that there may be one."""
+        """Start the instances that wait for a task manager, if there is one."""
         waiting = [i for i in self.cluster.all_instances if i.state is State.WAITING]
         if not waiting or not self.cluster.task_managers:
             return
@@ -150,14 +150,14 @@ class Recovery:
                 begin(run, f"place-{instance.id}")
 
     def retry(self) -> None:
-        """Start again the failed ones whose time has come."""
+        """Restart failed instances after their back-off."""
         now = time.monotonic()
         for instance in self.cluster.all_instances:
             due = now >= instance.retry_at and instance.task_manager is not None
             if due and instance.become(State.STARTING, of={State.BACKING_OFF}):
-                begin(lambda i=instance: self._again(i), f"restart-{instance.id}")  # type: ignore[misc]
+                begin(lambda i=instance: self._restart(i), f"restart-{instance.id}")  # type: ignore[misc]
 
-    def _again(self, instance: Instance) -> None:
+    def _restart(self, instance: Instance) -> None:
         manager = instance.task_manager
         assert manager is not None
         try:
@@ -174,35 +174,35 @@ class Recovery:
         )
 
     def notice(self, broker_answers: bool = True) -> None:
-        """Restart each query in real-time mode that stands still, though Spark calls it active: no failure comes, and
-        its rows wait. One that may only be slow is reported, once. To be called about once a second."""
+        """Restart each query in real-time mode that is stalled though Spark calls it active: it does not fail, and its
+        backlog grows. One that may only be slow is reported, once. To be called about once a second."""
         now = time.monotonic()
         running = [i for i in self.cluster.all_instances if i.state is State.RUNNING and i.mode == "real-time"]
         for instance in running:
             manager = instance.task_manager
             if manager is None or manager.silent_since is not None or not broker_answers:
-                continue  # nobody could tell of a batch, or end one
-            beside = [i for i in running if i.task_manager is manager and i is not instance]
-            others_end = any(i.stalled_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in beside)
-            still, patience_s = instance.stall, instance.patience_s(STALLED_S + self.cluster.period_s)
-            still.look(now, instance.run_id, instance.ended(), share(manager.busy(BUSY_OVER_S), others_end))
-            if still.counted_s > patience_s:
+                continue  # no batch could end, or be reported
+            others = [i for i in running if i.task_manager is manager and i is not instance]
+            others_end = any(i.stalled_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in others)
+            stall, patience_s = instance.stall, instance.patience_s(STALLED_S + self.cluster.period_s)
+            stall.look(now, instance.run_id, instance.ended(), share(manager.busy(BUSY_OVER_S), others_end))
+            if stall.counted_s > patience_s:
                 instance.retry_at = float("inf")
                 if not instance.become(State.BACKING_OFF, of={State.RUNNING}):
                     continue
                 begin(lambda i=instance, m=manager: self._revive(i, m), f"revive-{instance.id}")  # type: ignore[misc]
-            elif still.watched_s > 2 * patience_s and still.counted_s < patience_s / 2 and not instance.told_stalled:
+            elif stall.watched_s > 2 * patience_s and stall.counted_s < patience_s / 2 and not instance.told_stalled:
                 instance.told_stalled = True
-                why = f"no batch has ended for {still.watched_s:.0f} s: {manager.id} has too much to do, or it hangs"
+                why = f"no batch has ended for {stall.watched_s:.0f} s: {manager.id} is overloaded, or the query hangs"
                 self.cluster.event("query-stalled", instance=instance.id, task_manager=manager.id, why=why)
 
     def _revive(self, instance: Instance, manager: TaskManager) -> None:
-        """Stop a query that stands still; then it goes the way of one that failed. A batch may have ended that nobody
-        has asked for yet: then it goes on."""
+        """Stop a stalled query, then handle it as one that failed. If a last poll finds that a batch has ended, it
+        keeps running."""
         stalled_s = instance.stall.watched_s
-        why = f"no batch has ended for {stalled_s:.0f} s, and it had the time"
+        why = f"no batch has ended for {stalled_s:.0f} s, with CPU to spare"
 
-        def ours() -> bool:  # nobody else has taken it in hand meanwhile
+        def ours() -> bool:  # no other thread has changed it meanwhile
             return instance.state is State.BACKING_OFF and instance.retry_at == float("inf")
 
         try:
@@ -215,7 +215,7 @@ class Recovery:
                 return
             if not self.lifecycle.end(instance, manager, 0.0, "query-stalled"):
                 return
-        except Exception as error:  # it starts again as soon as it can be stopped
+        except Exception as error:  # it restarts once it can be stopped
             why = f"{why}; then {reason(error)}"
         if ours():
             self.lifecycle.fail(instance, why, manager, stalled_s=stalled_s)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def read_results(workshop: Workshop, topic: str, schema: StructType) -> DataFrame:
-    """All rows that the broker still keeps of a query's results, of all its instances, in no order.
+    """A query's result rows that the broker still retains, from all its instances, unordered.
 
-    They lie in a topic with bounded retention, not in a server's heap: they outlive moves and lost task managers.
+    They are in a topic with bounded retention, not in a server's heap: they survive moves and lost task managers.
     """
     records = (
         workshop.spark.read.format("kafka")

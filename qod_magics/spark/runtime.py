@@ -33,11 +33,11 @@ from qod_magics.spark.recovery import Recovery
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin, gather
 
-#: How often a task manager that is removed is looked at anew: instances that arrive meanwhile move on as well.
+#: Rounds of moving instances off a task manager being removed: more may arrive meanwhile.
 REMOVAL_ROUNDS = 5
-#: So long a task manager that is removed waits for what runs on it to go elsewhere, seconds.
+#: Timeout for moving all instances off a task manager being removed, seconds.
 REMOVAL_S = 60.0
-#: How often offsets are sampled and the living are counted, seconds.
+#: Interval of sampling offsets and detecting failures, seconds.
 WATCH_S = 1.0
 
 
@@ -48,7 +48,7 @@ class SparkRuntime:
         kafka: where streams live.
         session: a name for topics, dials and checkpoints of this kernel.
         checkpoints: a location that every task manager reaches.
-        period_s: over which rates are averaged, seconds.
+        period_s: averaging window of rates, seconds.
 
     """
 
@@ -66,8 +66,8 @@ class SparkRuntime:
         self.recovery = Recovery(self.cluster, self.lifecycle)
         self.metrics = Metrics(self.cluster)
         self.deployer = Deployer(self.cluster, self.lifecycle, self.metrics, self.checkpoints)
-        self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance: where to
-        self._failing: dict[str, str] = {}  #: what of the watcher's work fails, and why
+        self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance: its target
+        self._failing: dict[str, str] = {}  #: failing steps of the watcher, and why
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
         self._watcher.start()
@@ -78,12 +78,12 @@ class SparkRuntime:
 
     @property
     def task_managers(self) -> Mapping[str, TaskManager]:
-        """The task managers that are up, by id: a copy, for they come and go."""
+        """The task managers that are up, by id: a copy."""
         return dict(self.cluster.task_managers)
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        """All task instances, by id: a copy, for they come and go."""
+        """All task instances, by id: a copy."""
         return dict(self.cluster.instances)
 
     @property
@@ -103,7 +103,7 @@ class SparkRuntime:
 
     @property
     def period_s(self) -> float:
-        """Over which rates are averaged, seconds."""
+        """Averaging window of rates, seconds."""
         return self.cluster.period_s
 
     @period_s.setter
@@ -113,7 +113,7 @@ class SparkRuntime:
     # -- task managers ---------------------------------------------------------------------------------------------
 
     def add_task_manager(self, manager: TaskManager) -> None:
-        """Take a (warm) task manager in; instances that wait for one start on it."""
+        """Add a (warm) task manager; instances that wait for one start on it."""
         with self.cluster.lock:
             if self._ended.is_set():
                 raise TaskManagerError(f"The session has ended: {manager.id!r} came too late.")
@@ -127,10 +127,10 @@ class SparkRuntime:
         self.recovery.place_waiting()
 
     def remove_task_manager(self, id: str) -> None:
-        """Move its instances to the others, then let it go.
+        """Move its instances to the others, then close it.
 
         Raises:
-            TaskManagerError: there is no such one, or it is the last and has instances.
+            TaskManagerError: it does not exist, or it is the last and has instances.
 
         """
         manager = self.cluster.manager(id)
@@ -143,7 +143,7 @@ class SparkRuntime:
             self.cluster.leaving.add(id)
         try:
             with suppress(TimeoutError):  # a query that does not end there ends with its task manager
-                self._empty(manager, time.monotonic() + REMOVAL_S)
+                self._evacuate(manager, time.monotonic() + REMOVAL_S)
             with self.cluster.lock:
                 self.cluster.task_managers.pop(id, None)
                 self.cluster.cpu.pop(id, None)
@@ -151,28 +151,28 @@ class SparkRuntime:
         finally:
             with self.cluster.lock:
                 self.cluster.leaving.discard(id)
-        manager.close()  # what is still there is a stray, which `recovery` starts elsewhere
+        manager.close()  # `recovery` restarts elsewhere what still runs on it
 
     def kill_task_manager(self, id: str, timeout_s: float = 30.0) -> None:
-        """End a local one at once, without moving what runs on it: that starts on the others, as after a crash.
+        """Kill a local one without moving its instances: they restart on the others, as after a crash.
 
         Raises:
-            TaskManagerError: there is no such one, it is not local, or it has not ended in time.
+            TaskManagerError: it does not exist, is not local, or has not ended in time.
 
         """
         manager = self.cluster.manager(id)
         manager.kill()
         deadline = time.monotonic() + timeout_s
-        while self.task_managers.get(id) is manager:  # until the watcher has found it
+        while self.task_managers.get(id) is manager:  # until the watcher notices
             if time.monotonic() > deadline:
                 raise TaskManagerError(f"{id} has not ended for {timeout_s:g} s after it was killed.")
             time.sleep(0.1)
 
-    def _empty(self, manager: TaskManager, deadline: float) -> None:
-        """Move what is on it to the others. Raises TimeoutError after `deadline` (monotonic)."""
+    def _evacuate(self, manager: TaskManager, deadline: float) -> None:
+        """Move its instances to the others. Raises TimeoutError after `deadline` (monotonic)."""
         for _ in range(REMOVAL_ROUNDS):
             for target, moved in list(self._moves.values()):
-                if target is manager:  # it was on its way before
+                if target is manager:  # begun before the removal
                     moved.exception(max(deadline - time.monotonic(), 0.0))
             here = [i for i in self.cluster.all_instances if i.task_manager is manager]
             if not here:
@@ -183,13 +183,13 @@ class SparkRuntime:
                 moved.result(max(deadline - time.monotonic(), 0.0))
 
     def workshop(self, manager: TaskManager | None = None) -> Workshop:
-        """For building plans on a task manager, by default the first that is alive. Raises TaskManagerError."""
+        """Builds plans on a task manager, by default the first that answers. Raises TaskManagerError."""
         return self.cluster.workshop(manager)
 
     # -- the protocol ----------------------------------------------------------------------------------------------
 
     def observe(self) -> Observation:
-        """Poll all task managers at the same time, each within a bound; the silent ones keep their last values."""
+        """Poll all task managers concurrently, with a timeout; silent ones keep their last values."""
         managers = list(self.task_managers.values())
         if not managers:
             raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
@@ -202,19 +202,19 @@ class SparkRuntime:
             return self.metrics.observation()
 
     def place_by(self, placer: Placer) -> None:
-        """Ask `placer` where an instance starts, at first and after its task manager was lost."""
+        """Ask `placer` where an instance starts, initially and after the loss of its task manager."""
         self.cluster.place = placer
 
     def input_rates(self, over_s: float) -> Mapping[str, float]:
-        """Rows/s that reached each source with a topic of late, from what the watcher sampled once a second."""
+        """Recent input rate of each source with a topic, rows/s, from the watcher's samples once a second."""
         with self.cluster.lock:
             return self.metrics.input_rates(max(over_s, 1.5 * WATCH_S))
 
     def apply(self, plan: Plan, dials: Dials) -> None:
-        """Turn all dials, one call a task manager; begin the moves.
+        """Set all dials, one call per task manager, and begin the moves.
 
         Raises:
-            TaskManagerError: dials of some task manager could not be turned; all else was done.
+            TaskManagerError: dials of some task manager could not be set; all else was done.
 
         """
         values = {self.board.accuracy(task): desired for task, desired in plan.desired.items()}
@@ -254,16 +254,16 @@ class SparkRuntime:
         for instance in restarts:
             self.cluster.event("dial-fallback", instance=instance.id, why="its task manager refuses reflect: restarted")
             begin(lambda i=instance: self.mover.restart(i), instance.id)  # type: ignore[misc]
-        unturned = [
-            f"dials of {id} not turned: {error}" for id, error in results.items() if isinstance(error, BaseException)
+        failed = [
+            f"dials of {id} not set: {error}" for id, error in results.items() if isinstance(error, BaseException)
         ]
         for action in plan.moves:
             self._begin(action)
-        if unturned:
-            raise TaskManagerError("The plan is not wholly in force: " + "; ".join(unturned))
+        if failed:
+            raise TaskManagerError("The plan is only partly in force: " + "; ".join(failed))
 
     def _begin(self, action: Move) -> None:
-        """Begin a move of a plan, unless it is under way or done; what can't be begun is an event."""
+        """Begin a move of a plan, unless it is under way or done; a refused move is an event."""
         instance = self.instances.get(action.instance)
         manager = instance.task_manager if instance is not None else None
         if instance is not None and instance.state is State.MOVING:
@@ -305,7 +305,7 @@ class SparkRuntime:
             return moved
 
     def close(self) -> None:
-        """Stop all queries, end all task managers of ours, delete the topics of streams."""
+        """Stop all queries, close all task managers, delete the topics of streams."""
         self._ended.set()
         self._watcher.join(5.0)
         with suppress(Exception):
@@ -321,23 +321,23 @@ class SparkRuntime:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Once a second: sample offsets and CPU, and act on what has failed."""
+        """Once a second: sample offsets and CPU, and recover from failures."""
         while not self._ended.wait(WATCH_S):
             # a broker that does not answer is reported by `observe`
-            answers = self._attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
+            broker_answers = self._attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
             self._attempt("reading new partitions", self.deployer.adopt_partitions)
-            self._attempt("restarting what is to read them", self.mover.restart_outdated)
-            self._attempt("restarting what has ended", self.recovery.restart_ended)
-            self._attempt("restarting what lacked a topic", self.recovery.restart_readers)
-            self._attempt("finding task managers that hang", self.recovery.kill_hung)
-            self._attempt("finding task managers that are lost", self.recovery.recover_lost)
-            self._attempt("restarting what failed", self.recovery.retry)
+            self._attempt("restarting readers of new partitions", self.mover.restart_outdated)
+            self._attempt("restarting ended queries", self.recovery.restart_ended)
+            self._attempt("restarting readers of restored topics", self.recovery.restart_readers)
+            self._attempt("finding hung task managers", self.recovery.kill_hung)
+            self._attempt("finding lost task managers", self.recovery.recover_lost)
+            self._attempt("restarting failed queries", self.recovery.retry)
             self._attempt("collecting reports", self.collector.keep_up)
-            self._attempt("finding queries that stand still", partial(self.recovery.notice, answers))
+            self._attempt("finding stalled queries", partial(self.recovery.notice, broker_answers))
 
     def _attempt(self, what: str, call: Callable[[], object], unless: type[Exception] | None = None) -> bool:
-        """Whether this part of the watcher's work was done. What it raises is an event when that is new, and not of a
-        kind that is reported elsewhere; the watcher goes on."""
+        """Whether this step of the watcher succeeded. An error becomes an event if it is new and not of the type
+        `unless`, which is reported elsewhere; the watcher continues."""
         try:
             call()
         except Exception as error:

@@ -25,10 +25,10 @@ from qod_magics.jvm.java import Java, find_java
 from qod_magics.jvm.ports import free_ports
 from qod_magics.machine.child import Child
 
-#: How the server's JVM compiles. With C1 alone a small core does not lose its first minute to the optimising
-#: compiler; the full ladder wins in the long run on machines with cores to spare.
+#: JIT flags of the server's JVM. With C1 alone a small core does not lose its first minute to the optimising compiler;
+#: tiered compilation wins in the long run on machines with cores to spare.
 JIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    # its default code cache of 48 MB is too small for Spark: the sweeper and recompilation would take a tenth of a core
+    # C1's default code cache, 48 MB, is too small for Spark: the sweeper and recompilation would take a tenth of a core
     "c1": ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m"),
     "full": (),
 }
@@ -49,14 +49,14 @@ logger.clients.level = error
 
 GARBAGE_COLLECTOR = "-XX:+UseSerialGC"
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
-#: What archives of the server's classes are called.
+#: Name of the archives of the server's classes.
 ARCHIVE = "task-manager"
 
-#: A query keeps one report less than this; they have to be fetched before older ones go.
+#: Spark keeps one report less than this per query; older ones are lost unless fetched before.
 REPORTS_KEPT = 64
 
-#: What a query's checkpoint depends on (a state store's format, the number of its partitions) or a reading of ours: the
-#: same on every task manager, for a query moves between them. Each can be set for a session, too.
+#: What a query's checkpoint (its state store's format and number of partitions) or our metrics depend on: the same on
+#: every task manager, since queries move between them. Each can be set per session, too.
 SESSION_CONF: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.streaming.stateStore.providerClass": (
@@ -65,39 +65,39 @@ SESSION_CONF: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.numRecentProgressUpdates": str(REPORTS_KEPT),
 }
-#: The same for sessions that are ours alone: what a recipe means depends on it.
+#: The same for our own sessions, with settings on which results of recipes depend.
 OWN_SESSION_CONF: Mapping[str, str] = {
     **SESSION_CONF,
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
 }
 
-#: What every local server runs with; a user's `conf` comes on top.
+#: Settings of every local server; a user's `conf` overrides them.
 _CONF: Mapping[str, str] = {
     **OWN_SESSION_CONF,
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
-    # Hadoop starts a process to set a local file's permissions; through `FileContext`, others to ask whether it is a
-    # link. A checkpoint ends with its session, and needs no checksums in files of their own.
+    # Hadoop starts a process to set a local file's permissions and, with `FileContext`, others to check for links. A
+    # checkpoint ends with its session, and needs no checksum files.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    # A real-time batch ends when all that was read for it is worked on, and only then tells what it read. With Spark's
-    # 32 MB on either side of a shuffle, an overloaded one reads far more than it can work on in its time.
+    # A real-time batch ends when all rows read for it are processed, and only then reports what it read. With Spark's
+    # 32 MB on either side of a shuffle, an overloaded one reads far more than it can process in its time.
     "spark.shuffle.streaming.networkBufferSize": "4096",
-    "spark.shuffle.streaming.writerMaxMemory": "81920",  # four of them, and what sockets hold
+    "spark.shuffle.streaming.writerMaxMemory": "81920",  # four buffers, and what sockets hold
     "spark.shuffle.streaming.readerMaxMemory": "16384",
     "spark.kafka.producer.cache.timeout": "1m",  # each run of a query has its own producer
-    # micro-batches one after the other have some ten stages a second on a core
+    # back-to-back micro-batches have some ten stages per second and core
     "spark.ui.retainedJobs": "200",
     "spark.ui.retainedStages": "240",
     "spark.ui.retainedTasks": "400",
-    # a query without new rows asks for offsets that often; Spark's 10 ms would take a part of the core
+    # an idle query polls offsets at this interval; Spark's 10 ms would take a part of the core
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.showConsoleProgress": "false",
-    # every batch is planned and described anew: keep the descriptions short
+    # every batch's plan is described anew: keep descriptions short
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "2000",
     "spark.sql.debug.maxToStringFields": "8",
@@ -109,9 +109,9 @@ SLOTS = 32
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What a local task manager is started with."""
+    """Start options of a local task manager."""
 
-    cpus: frozenset[int] | None = None  #: cores to stay on; None: all
+    cpus: frozenset[int] | None = None  #: cores to pin it to; None: all
     slots: int = SLOTS
     memory: str = "1g"  #: Java heap
     jit: str = "c1"  #: "c1" or "full"
@@ -157,7 +157,7 @@ def spark_home() -> Path:
 
 
 def _release(home: Path) -> str | None:
-    """The release of the Spark there; None where its jars do not tell."""
+    """The Spark version there; None if its jars don't show it."""
     jars = [path.stem.rpartition("-")[2] for path in (home / "jars").glob("spark-core_*.jar")]
     return jars[0] if jars else None
 
@@ -167,19 +167,19 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 
 class PortTakenError(TaskManagerError):
-    """Somebody else has a port that was free when the server was told it."""
+    """A port that was free when it was chosen has been taken."""
 
 
 class LocalServer:
-    """A running Connect server. It dies with this process, also by `kill -9`.
+    """A running Connect server. It ends with this process, even by `kill -9`.
 
     Args:
         name: the task manager's.
         options: what it is started with.
-        archiving: leave an archive of its classes when it ends in order, where there is none that fits: see `making`.
+        archiving: on a regular end, leave an archive of its classes if no matching one exists: see `making`.
 
     Attributes:
-        making: the archive that it is to leave, to be finished when it has ended; None: none.
+        making: the archive that it will leave, to be finished when it has ended; None: none.
 
     Raises:
         SetupError: no Java, or no connector jars.
@@ -225,7 +225,7 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """Where Connect clients go. The name must be localhost: with an address a token would force TLS."""
+        """URL for Connect clients. The host must be localhost: with an IP address a token would force TLS."""
         return f"sc://localhost:{self.port}/;token={self.token}"
 
     @property
@@ -234,10 +234,10 @@ class LocalServer:
         return f"http://127.0.0.1:{self.ui_port}"
 
     def wait_until_listening(self, timeout_s: float = 180.0) -> None:
-        """Return once the server takes connections: this one, not somebody else on its port.
+        """Return once the server accepts connections: this one, not another process on its port.
 
         Raises:
-            PortTakenError: it ended as somebody else has one of its ports.
+            PortTakenError: it ended as another process has one of its ports.
             TaskManagerError: it ended otherwise, or did not listen in time.
 
         """
@@ -260,7 +260,7 @@ class LocalServer:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
             try:
                 own = psutil.Process(self.child.pid).net_connections("tcp")
-            except psutil.AccessDenied:  # it can't be known
+            except psutil.AccessDenied:  # can't tell
                 return True
             except psutil.NoSuchProcess:
                 return False
@@ -271,7 +271,7 @@ class LocalServer:
         options = self.options
         java_options = [
             GARBAGE_COLLECTOR,
-            "-XX:+ExitOnOutOfMemoryError",  # a JVM without memory answers nobody: its queries start elsewhere
+            "-XX:+ExitOnOutOfMemoryError",  # out of memory, it would hang: its queries restart elsewhere
             "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
             *JIT_OPTIONS[options.jit],
             f"-Djava.io.tmpdir={self.directory}",
@@ -297,19 +297,19 @@ class LocalServer:
 
 
 def _quoted(option: str) -> str:
-    """As Spark's launcher splits a string of options: what has a space in it is quoted."""
+    """Quote an option that has a space, as Spark's launcher splits the options at spaces."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' if " " in option else option
 
 
 def server_archive() -> Path | None:
-    """The archive of a server's classes, there or not; None: none can be made. Raises SetupError."""
+    """The archive of a server's classes, made or not; None if none can be made. Raises SetupError."""
     words = ["--class", "none", "--driver-java-options", GARBAGE_COLLECTOR, "spark-internal"]
     return class_data.archive_for(ARCHIVE, launch_command(find_java(), spark_home(), _SUBMIT, words))
 
 
 def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) -> list[str]:
-    """The java command that spark-class would run for `main`, from Spark's own launcher: no shell needed, and open to
-    change. Raises SetupError."""
+    """The java command that spark-class would run for `main`, from Spark's own launcher: needs no shell, and can be
+    modified. Raises SetupError."""
     answer = subprocess.run(
         [
             str(java.path),
@@ -333,7 +333,7 @@ def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) 
 
 
 def _reason(log: str) -> str:
-    """The most telling line of a log: the last that names an error, and no frame of its stack."""
+    """The most informative line of a log: the last that names an error and is no stack frame."""
     lines = [line.strip() for line in log.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     for line in reversed(lines):
         if "Exception" in line or "Error" in line or "error" in line:

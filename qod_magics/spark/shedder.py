@@ -1,12 +1,12 @@
-"""Load shedders as parts of a query's plan: Poisson sampling with a probability that every row knows.
+"""Load shedders as parts of a query's plan: Poisson sampling with a probability that each row's weight records.
 
-Some columns travel through these functions and never reach a recipe: `_u`, what was drawn for the row, `_p` and `_d0`,
-`_d1`, ..., the dials as this row saw them, `_sent`, its weight on arrival or its outlet. `_weight` = 1 / (probability
-with which the row was kept so far) is the user's.
+Internal columns, which never reach a recipe: `_u`, the row's random number; `_p` and `_d0`, `_d1`, ..., the dials as
+this row read them; `_sent`, its weight on arrival or its outlet. `_weight` = 1 / (probability with which the row was
+kept so far) is for the user.
 
-A dial that each row reads by reflection is dear (most of a microsecond where only C1 compiles), and so is a row that is
-copied between two parts of a plan: each shedder reads its dial once, in one projection that takes along only what is
-needed after it, and both its counts are taken there.
+Reading a dial by reflection for each row is expensive (most of a microsecond where only C1 compiles), and so is copying
+a row between operators: each shedder reads its dial once, in one projection of only the columns needed after it, and
+both its counts are taken there.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 WEIGHT = weight.WEIGHT
 #: Uniform in [0, 1) with a resolution of 2^-20, the same for the same record after any replay.
 RECORD_HASH = "((xxhash64(topic, partition, offset) & 1048575) * 9.5367431640625E-7D)"
-#: Uniform in [0, 1) with a resolution of 2^-53, drawn afresh for every row: a task never has two in one nanosecond.
-#: `rand()` would repeat one sequence in every batch or, where Spark gives it a new seed, be compiled anew for each.
+#: Uniform in [0, 1) with a resolution of 2^-53, drawn for each row: a task never has two in one nanosecond. `rand()`
+#: would repeat one sequence in every batch or, with a new seed for each, be recompiled for each.
 DRAW = "(shiftrightunsigned(xxhash64(reflect('java.lang.System', 'nanoTime')), 11) * 1.1102230246251565E-16D)"
 #: Guards 1/d where d = 0: no row passes there, but a projection may be evaluated before the filter.
 SMALLEST = 1e-9
-#: Names of the columns that shedders add and take away again; Spark tells columns apart in any case of letters.
+#: Names of the shedders' internal columns; in Spark, column names are case-insensitive.
 _OWN = re.compile(r"_(u|p|sent|d\d+|r\d+)", re.IGNORECASE)
 
 
@@ -48,10 +48,10 @@ def shed_source(records: DataFrame, keep_sql: str, counted_as: str, replayable: 
 
 
 def shed_arrivals(records: DataFrame, accept_sql: str, counted_as: str) -> DataFrame:
-    """Thin rows that waited on a stream to the accuracy of now; expects records with headers, adds `_weight`.
+    """Thin a stream's backlog to the present accuracy; expects records with headers, adds `_weight`.
 
-    A row kept so far with probability p = 1 / _weight stays with min(1, accept / p): all of them in the steady state,
-    fewer of those sent under an older, more generous plan.
+    A row kept so far with probability p = 1 / _weight is kept with min(1, accept / p): all rows in the steady state,
+    fewer of those sent under an older plan with a higher accuracy.
     """
     dialled = records.select(
         "*", weight_from_header().alias("_sent"), F.expr(RECORD_HASH).alias("_u"), F.expr(accept_sql).alias("_p")
@@ -62,7 +62,7 @@ def shed_arrivals(records: DataFrame, accept_sql: str, counted_as: str) -> DataF
 
 
 def taken_name(columns: Iterable[str]) -> str | None:
-    """The first of these columns whose name a shedder gives to one of its own; None if none has."""
+    """The first of these columns with the name of an internal one; None if there is none."""
     return next((name for name in columns if _OWN.fullmatch(name)), None)
 
 
@@ -72,12 +72,12 @@ def _counted(rows: DataFrame, counted_as: str, keep: str) -> DataFrame:
 
 
 def shed_counts(keep: str) -> list[Column]:
-    """Aggregates for `observe` in front of a shedder: rows, and those of them that it keeps."""
+    """Aggregates for `observe` in front of a shedder: rows, and rows that it keeps."""
     return [F.count(F.lit(1)).alias("rows"), count_where(keep).alias("kept")]
 
 
 def count_where(condition: str) -> Column:
-    """Rows for which it holds, as an aggregate; `count_if` would have them copied to a row with its condition."""
+    """Number of rows for which it holds, as an aggregate; `count_if` would copy each row with its condition."""
     return F.expr(f"count(CASE WHEN {condition} THEN 1 END)")
 
 
@@ -95,7 +95,7 @@ class Outlet:
 def sent_counts(outlets: Sequence[Outlet]) -> list[Column]:
     """Aggregates for `observe` on the result of `draw`: rows before the shedders, and rows sent on each stream."""
     counts = [F.count(F.lit(1)).alias("rows")]
-    return counts + [count_where(_goes(i)).alias(f"sent_{i}") for i in range(len(outlets))]
+    return counts + [count_where(_sent_if(i)).alias(f"sent_{i}") for i in range(len(outlets))]
 
 
 def draw(rows: DataFrame, outlets: Sequence[Outlet]) -> DataFrame:
@@ -110,20 +110,20 @@ def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column) -> DataFram
         (F.lit(outlet.topic).alias("topic"), _partition(outlet).alias("partition"), _weight_sent(i).alias("weight"))
         for i, outlet in enumerate(outlets)
     ]
-    going = drawn.where(" OR ".join(_goes(i) for i in range(len(outlets))))
+    going = drawn.where(" OR ".join(_sent_if(i) for i in range(len(outlets))))
     if len(outlets) == 1:
         sent = going.select(value.alias("value"), *records[0])
     else:
-        choices = [F.when(F.expr(_goes(i)), F.struct(*record)).alias(f"_r{i}") for i, record in enumerate(records)]
+        choices = [F.when(F.expr(_sent_if(i)), F.struct(*record)).alias(f"_r{i}") for i, record in enumerate(records)]
         chosen = F.filter(F.array(*[F.col(f"_r{i}") for i in range(len(outlets))]), lambda r: r.isNotNull())
-        # the value has a projection of its own: it is written once, however many streams take it
+        # a separate projection: the value is serialized once, however many streams take it
         sent = going.select(value.alias("value"), *choices).select("value", F.explode(chosen).alias("_sent"))
         sent = sent.select("value", "_sent.*")
     return sent.select("value", "topic", "partition", weight_header(F.col("weight")).alias("headers"))
 
 
-def _goes(i: int) -> str:
-    """Whether a row of the result of `draw` is sent on this stream."""
+def _sent_if(i: int) -> str:
+    """Condition that a row from `draw` is sent on this stream."""
     return f"_u < _d{i}"
 
 
@@ -132,7 +132,7 @@ def _weight_sent(i: int) -> Column:
 
 
 def _partition(outlet: Outlet) -> Column:
-    """The partition of a row: by its key, or by another hash of what was drawn for it."""
+    """The partition of a row: by its key, or by a hash of its random number."""
     if outlet.partitions == 1:
         return F.lit(0)
     key = "_u" if outlet.key is None else "`{}`".format(outlet.key.replace("`", "``"))
@@ -140,7 +140,7 @@ def _partition(outlet: Outlet) -> Column:
 
 
 def weight_header(weight: Column) -> Column:
-    """The record headers that carry `_weight`; a row that stands for itself alone has none."""
+    """The record headers that carry `_weight`; a row of weight 1 has none."""
     header = F.array(F.struct(F.lit("weight").alias("key"), weight.cast("string").cast("binary").alias("value")))
     return F.when(weight != 1.0, header)
 

@@ -1,7 +1,7 @@
 """CPU time of streaming batches, from Spark's REST API.
 
-Spark describes every job of a streaming query by the query's run id and the batch's number, so the completed stages
-say what each batch cost its executors. Python workers are other processes and are not in it.
+Spark describes every job of a streaming query by the query's run id and the batch's id, so the completed stages give
+the executor CPU time of each batch. Python workers are separate processes and not included.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BATCH = re.compile(r"runId = ([0-9a-f-]{36})\s+batch = (\d+)")
 
 
 def completed_stages(api: str, application: str, timeout_s: float = 5.0) -> list[dict[str, Any]]:
-    """The completed stages that the task manager still remembers. `api` is the UI's address. Raises OSError."""
+    """The completed stages that the task manager still keeps. `api` is the UI's address. Raises OSError."""
     url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=complete"
     with urllib.request.urlopen(url, timeout=timeout_s) as answer:
         stages: list[dict[str, Any]] = json.load(answer)
@@ -24,7 +24,7 @@ def completed_stages(api: str, application: str, timeout_s: float = 5.0) -> list
 
 
 def active_runs(api: str, application: str, timeout_s: float = 5.0) -> set[str]:
-    """Run ids of the streaming queries that have tasks at work. Raises OSError."""
+    """Run ids of the streaming queries with active stages. Raises OSError."""
     url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=active"
     with urllib.request.urlopen(url, timeout=timeout_s) as answer:
         found = (_BATCH.search(stage.get("description") or "") for stage in json.load(answer))

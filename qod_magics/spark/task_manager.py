@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STARTS = 3  #: a port found free can be taken before the server binds it
-#: A server of the user's takes its first connection within this.
+#: Timeout for the first connection to a user's server, seconds.
 PATIENCE_S = 5.0
 
 
@@ -71,7 +71,7 @@ class TaskManager:
         if self.application is None and ui is not None:
             with suppress(OSError):
                 self.application = next(iter(stages.applications(ui)), None)
-        #: CPU of its cores, or of its processes where it is not pinned to cores; None: out of reach.
+        #: CPU of its cores, or of its processes where it is not pinned to cores; None: unknown.
         self.cpu_meter = _local_meter(server) if server is not None else None
         if kind == "attached" and is_here(spark):
             self.cpu_meter = CoreMeter(tuple(range(os.cpu_count() or 1)))
@@ -92,12 +92,12 @@ class TaskManager:
         return f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
 
     def alive(self) -> bool:
-        """False once its process has ended. Others than ours are judged by their answers (`silent_since`)."""
+        """False once its process has ended. One not started here is judged by its answers (`silent_since`)."""
         return self.server is None or self.server.child.alive()
 
     def busy(self, over_s: float) -> float | None:
-        """How busy its cores have been over the last seconds, with all processes, as a share of them; where it is not
-        pinned, what it used itself as a share of its cores. None: out of reach, or too few samples were taken."""
+        """Utilization of its cores over the last `over_s` seconds, a fraction of 1: by all processes or, where it is
+        not pinned, by its own. None: unknown, or too few samples were taken."""
         if self.cpu_meter is None:
             return None
         now = time.monotonic()
@@ -105,21 +105,21 @@ class TaskManager:
         return None if used is None else used / (100.0 * self.cpu_meter.cores)
 
     def used_s(self) -> float | None:
-        """CPU seconds so far of its processes; None: it is not ours."""
+        """CPU seconds so far of its processes; None if it was not started here."""
         return None if self.server is None else cpu_seconds(self.server.child.pid)
 
     def kill(self) -> None:
-        """Kill its processes at once. What runs on it starts elsewhere. Raises TaskManagerError: it is not ours."""
+        """Kill its processes; its instances restart elsewhere. Raises TaskManagerError: it was not started here."""
         if self.server is None:
             raise TaskManagerError(f"{self.id} was not started here ({self.kind}): only a local one can be killed.")
         self.server.child.kill()
 
     def ping(self) -> None:
-        """Make a call that any server answers. Raises whatever Spark raises when this one does not."""
+        """Make a call that any server answers. Raises whatever Spark raises if this one does not."""
         self.spark.conf.get("spark.sql.shuffle.partitions")
 
     def ask(self, call: Any, what: str, timeout_s: float = 10.0) -> Any:
-        """Make a call to it within a bound.
+        """Make a call to it with a timeout.
 
         Raises:
             LostError: its process is gone.
@@ -134,9 +134,9 @@ class TaskManager:
             raise LostError(f"Task manager {self.id} is gone (exit code {self.server.child.returncode}).")  # type: ignore[union-attr]
 
     def turn(self, values: Mapping[str, float], timeout_s: float = 10.0) -> None:
-        """Set those of these dials that differ from what it holds, in one call.
+        """Set the dials that differ from the values it holds, in one call.
 
-        A call that was given up may still reach it, but never after a later one: that waits for its end.
+        A call that timed out may still reach it, but never after a later one, which waits for its end.
 
         Raises:
             LostError: its process is gone.
@@ -145,7 +145,7 @@ class TaskManager:
         """
         self._refuse_if_gone()
         if not self._turning.acquire(timeout=timeout_s):
-            raise TaskManagerError(f"{self.id} has not answered since it was last told its dials.")
+            raise TaskManagerError(f"{self.id} has not answered the last update of its dials yet.")
         changed = {key: value for key, value in values.items() if self.dials.get(key) != value}
         if not changed or self.reading is dial.DialReading.RESTART:
             self.dials.update(changed)
@@ -173,7 +173,7 @@ class TaskManager:
             return None
 
     def works_on(self, run_id: str) -> bool | None:
-        """Whether a streaming query has tasks at work; None where its REST API is unknown or silent."""
+        """Whether a streaming query has active stages; None where its REST API is unknown or silent."""
         if self.ui is None or self.application is None:
             return None
         try:
@@ -182,16 +182,16 @@ class TaskManager:
             return None
 
     def close(self, timeout_s: float = 8.0) -> None:
-        """Let go of the session; end the server if it is ours. The notebook's own session goes on as it was."""
+        """Release the session and stop our own server. The notebook's session gets its settings back and stays."""
         if self.kind == "attached":
             with suppress(Exception):
-                call_within(self._give_back, timeout_s, f"{self.id}: its settings")
+                call_within(self._restore_settings, timeout_s, f"{self.id}: its settings")
         else:
             let_go(self.spark, timeout_s if self.alive() else 0.5)
         if self.server is not None:
             self.server.stop()
 
-    def _give_back(self) -> None:
+    def _restore_settings(self) -> None:
         for key, value in self._settings_before.items():
             if value is None:
                 self.spark.conf.unset(key)
@@ -207,11 +207,11 @@ def start_local(
     begun: Callable[[LocalServer], None] = lambda _: None,
     server: LocalServer | None = None,
 ) -> TaskManager:
-    """Start a server, or take the one that is already starting, and connect to it. It is not warm yet: see `warm_up`.
+    """Start a server, or use the one that is already starting, and connect to it. It is not warm yet: see `warm_up`.
 
-    `headroom` (fraction of 1) of its cores is kept back from the plans, so that a backlog can be drained. `begun` is
-    told the server as soon as its process runs; stopping it then ends the wait. One whose port was taken meanwhile is
-    followed by another, on others.
+    `headroom` (fraction of 1) of its cores is withheld from plans, so that a backlog can be drained. `begun` is called
+    with the server as soon as its process runs; stopping it then ends the wait. If a port was taken meanwhile, another
+    server is started, on other ports.
 
     Raises:
         SetupError, TaskManagerError: it can't be started; nothing is left behind.
@@ -248,12 +248,12 @@ def _start_once(
 
 
 def _core_count(options: ServerOptions) -> int:
-    """The cores that a local server was given, pinned to them or not."""
+    """Number of cores of a local server, pinned to them or not."""
     return len(options.cpus or every_core())
 
 
 def _local_meter(server: LocalServer) -> CpuMeter:
-    """Of its cores where it is kept on them; else of its processes, for the cores are everybody's."""
+    """A meter of its cores if it is pinned to them, else of its processes: others share the cores."""
     if server.child.pinned:
         return CoreMeter(tuple(sorted(server.options.cpus or every_core())))
     return ProcessMeter(server.child.pid, _core_count(server.options))
@@ -262,12 +262,12 @@ def _local_meter(server: LocalServer) -> CpuMeter:
 def attach_url(
     id: str, url: str, board: dial.DialBoard, headroom: float, ui: str | None = None, cores: float | None = None
 ) -> TaskManager:
-    """Connect to a Connect server of the user's, and give the session there the settings that our servers have.
+    """Connect to a Connect server of the user's, and give the session there the settings of our own servers.
 
-    Its UI's address (for CPU times) and its cores are asked of the server where they are not given.
+    The address of its UI (for CPU times) and its cores are queried from the server if not given.
 
     Raises:
-        TaskManagerError: it can't be reached, or does not tell its cores.
+        TaskManagerError: it can't be reached, or does not report its cores.
 
     """
     spark = connect(url, PATIENCE_S)
@@ -278,8 +278,8 @@ def attach_url(
             cores = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=15.0)
         if cores is None:
             raise TaskManagerError(
-                f"{hidden(url)} does not tell how many cores it has: say so with --cores N, or where its Spark UI is "
-                "with --ui URL."
+                f"{hidden(url)} does not report how many cores it has: give them with --cores N, or the address of its "
+                "Spark UI with --ui URL."
             )
         return TaskManager(id, spark, kind="connect", cores=cores * (1 - headroom), board=board, ui=ui)
     except BaseException:
@@ -288,8 +288,8 @@ def attach_url(
 
 
 def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom: float) -> TaskManager:
-    """Take the notebook's own session, classic or Connect, as a task manager. The settings that checkpoints depend on
-    become ours until `close`.
+    """Use the notebook's own session, classic or Connect, as a task manager. It gets our values of the settings that
+    checkpoints depend on, until `close`.
 
     Raises:
         TaskManagerError: it is stopped, or a classic session in a process with Connect sessions.
@@ -298,8 +298,8 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
     classic = not type(spark).__module__.startswith("pyspark.sql.connect.")
     if classic and CONNECT_MODE in os.environ:
         raise TaskManagerError(
-            "This kernel has Connect sessions, and pyspark serves the one kind or the other: stop them (%qod down, "
-            "spark.stop()) before a classic session is attached."
+            "This kernel has Connect sessions, and pyspark supports only one kind per process: stop them (%qod down, "
+            "spark.stop()) before attaching a classic session."
         )
     try:
         before = call_within(lambda: adopt(spark, SESSION_CONF), 60.0, "the attached session")

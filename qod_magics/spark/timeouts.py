@@ -1,4 +1,4 @@
-"""Calls to the outside that may hang, with a bound on how long anybody waits for them."""
+"""Timeouts for external calls that may hang."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def begin(call: Callable[[], T], name: str) -> Future[T]:
-    """Run `call` on a daemon thread of its own: a call that never returns holds up neither us nor the exit."""
+    """Run `call` on its own daemon thread: a call that never returns blocks neither caller nor exit."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -36,7 +36,7 @@ def call_within(call: Callable[[], T], timeout_s: float, what: str) -> T:
 
 
 def gather(calls: Mapping[str, Callable[[], T]], timeout_s: float) -> dict[str, T | BaseException]:
-    """The results (or errors) of calls made at the same time, waiting `timeout_s` seconds for all of them together."""
+    """The results (or errors) of concurrent calls, with a timeout of `timeout_s` seconds for all of them together."""
     futures = {name: begin(call, name) for name, call in calls.items()}
     deadline = time.monotonic() + timeout_s
     results: dict[str, Any] = {}

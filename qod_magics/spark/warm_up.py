@@ -1,4 +1,4 @@
-"""A throw-away query that makes a task manager load its classes and compile what every pipeline uses."""
+"""A throw-away query that makes a task manager load its classes and compile the code of every pipeline."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def warm_up(
     whole_batch: bool = False,
     mode: Mode = "auto",
 ) -> float:
-    """Run one small query of the usual shape (read, shed, parse, window, aggregate, send) until its first rows have
-    come out; returns the seconds it took.
+    """Run one small query of the usual shape (read, shed, parse, window, aggregate, send) until its first output rows;
+    returns the seconds it took.
 
-    `mode` is the query's; "auto" is micro-batches for this one. With `whole_batch` it waits for the end of the batch,
-    too: in real-time mode five seconds after its beginning.
+    `mode` is the query's; "auto" means micro-batches here, since it keeps state. With `whole_batch`, also wait for the
+    end of the batch: in real-time mode five seconds after its start.
 
     Raises:
         TaskManagerError, KafkaError: the query can't run: nor would any other.
@@ -90,7 +90,7 @@ def warm_up(
                     f"{manager.id} has no Kafka connector: {connector_advice(manager.spark.version)}"
                 ) from error
             raise
-        manager.works_on(instance.run_id or "")  # its REST API, too, is slow to answer for the first time
+        manager.works_on(instance.run_id or "")  # warms up its REST API, too
         deadline = time.monotonic() + timeout_s
         while not (instance.poll() if whole_batch else _has_rows(kafka, out)):
             why = instance.failed()
@@ -112,12 +112,12 @@ def warm_up(
 
 
 def _has_rows(kafka: Kafka, topic: str) -> bool:
-    """Whether there are any yet; a broker that is too busy to tell is asked again."""
+    """Whether the topic has rows yet; False if the broker is too busy to answer."""
     with suppress(KafkaError):
         return any(end_offsets(kafka, [topic])[topic].values())
     return False
 
 
 def lacks_connector(text: str) -> bool:
-    """Whether Spark says here that it does not know Kafka."""
+    """Whether Spark says here that it has no Kafka connector."""
     return bool(re.search(r"[Ff]ailed to find (?:the )?data source: kafka", text))

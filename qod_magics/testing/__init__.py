@@ -1,4 +1,4 @@
-"""For whoever writes a policy: random simulations with loads that are known, runs of them, and what must hold.
+"""For authors of policies: random simulations with known loads, runs of them, and invariants.
 
-`scenarios` needs hypothesis (the extra `test`); the rest nothing that the package does not.
+`scenarios` needs hypothesis (the extra `test`); the rest needs nothing beyond the package's dependencies.
 """

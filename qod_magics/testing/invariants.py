@@ -1,4 +1,4 @@
-"""What a watched run is judged by. Each verdict is a list of complaints, empty when there is nothing to say."""
+"""Invariants of a watched run. Each check returns a list of violations, empty if it holds."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from qod_magics.testing.truth import MARGIN, Truth
 TOLERANCE = 0.03
 #: A plan whose accuracies change by less has settled.
 BAND = 0.1
-#: Rows that wait for less than this, seconds, are on their way.
+#: A backlog of less than this, seconds of input, is rows in transit.
 SHORT_S = 4.0
 
 
 def books(run: Watched) -> list[str]:
-    """Rows and CPU that were made or lost."""
+    """Rows and CPU created or lost by the simulation itself."""
     return run.wrong
 
 
 def minimums_fit(run: Watched, at_s: float | None = None) -> bool:
-    """Whether the machine can give every minimum accuracy where the instances ended up; at the end, or at a second."""
+    """Whether the CPU suffices for every minimum accuracy in the final placement, at the end or at second `at_s`."""
     return run.truth.fits(run.where, run.truth.minimum(), run.looks[-1].at_s if at_s is None else at_s)
 
 
 def tight(run: Watched) -> list[str]:
-    """Cycles after which a task manager could give every minimum accuracy, but with less to spare than MARGIN says."""
+    """Cycles after which the minimum accuracies fit a task manager, but with less headroom than MARGIN requires."""
     truth, found = run.truth, []
     for number, look in enumerate(run.looks, 1):
         load = truth.load(look.where, truth.minimum(), look.at_s)
@@ -44,12 +44,12 @@ def tight(run: Watched) -> list[str]:
 
 
 def all_fits(run: Watched) -> bool:
-    """Whether it can give full accuracy there."""
+    """Whether the CPU suffices for full accuracy in the final placement."""
     return run.truth.fits(run.where, run.truth.full_accuracy(), run.looks[-1].at_s, margin=0.95)
 
 
 def below_minimum(run: Watched, cycles: int) -> list[str]:
-    """Queries that got less than their minimum in the last cycles: of the rows that were due, and as measured."""
+    """Queries below their minimum in the last cycles, as a share of the rows due or as measured."""
     found = []
     for query in run.truth.queries:
         floor = (query.min_accuracy or 0.0) - TOLERANCE
@@ -63,7 +63,7 @@ def below_minimum(run: Watched, cycles: int) -> list[str]:
 
 
 def measured(run: Watched, task: str, cycles: int) -> Iterator[tuple[int, float]]:
-    """The numbers of the last cycles and the accuracy that they measured, where they did."""
+    """(cycle number, measured accuracy) of the last cycles, without cycles that measured none."""
     for cycle in run.cycles[-cycles:]:
         share = None if cycle.measured is None else cycle.measured.accuracy.get(task)
         if share is not None:
@@ -76,7 +76,7 @@ def unsettled(run: Watched, cycles: int) -> list[str]:
     for query in run.truth.queries:
         desired = run.desired(query.id, cycles)
         if max(desired) - min(desired) > BAND:
-            found.append(f"{query.id} was to have {', '.join(f'{value:.2f}' for value in desired)}")
+            found.append(f"{query.id} was planned at {', '.join(f'{value:.2f}' for value in desired)}")
     return found
 
 
@@ -87,7 +87,7 @@ def oscillating(run: Watched, cycles: int) -> list[str]:
         desired = run.desired(query.id, cycles)
         steps = [after - before for before, after in pairwise(desired)]
         if min(sum(step for step in steps if step > 0), -sum(step for step in steps if step < 0)) > BAND:
-            found.append(f"{query.id} was to have {', '.join(f'{value:.2f}' for value in desired)}")
+            found.append(f"{query.id} was planned at {', '.join(f'{value:.2f}' for value in desired)}")
     return found
 
 
@@ -99,7 +99,7 @@ def moving(run: Watched, cycles: int) -> list[str]:
 
 
 def stalled(run: Watched) -> list[str]:
-    """Instances whose warm-up was ended by its time-out: for a minute their task managers were left as they were."""
+    """Instances whose warm-up timed out: the plan for their task managers was frozen for a minute."""
     return [
         f"cycle {cycle.number}: the warm-up of {event.detail['instance']} timed out"
         for cycle in run.cycles
@@ -109,7 +109,7 @@ def stalled(run: Watched) -> list[str]:
 
 
 def back_and_forth(run: Watched) -> list[str]:
-    """Instances that came back to a task manager they had left."""
+    """Instances that returned to a task manager they had left."""
     found = []
     for instance in run.where:
         route = run.moves(instance)
@@ -119,7 +119,7 @@ def back_and_forth(run: Watched) -> list[str]:
 
 
 def returned(run: Watched, within_s: float) -> list[str]:
-    """Instances that came back to a task manager less than so long after they had left it."""
+    """Instances that returned to a task manager less than `within_s` seconds after they had left it."""
     found = []
     for instance in run.where:
         left: dict[str, float] = {}
@@ -137,8 +137,8 @@ def returned(run: Watched, within_s: float) -> list[str]:
 
 
 def comparable(run: Watched) -> Iterator[tuple[SimulatedTask, SimulatedTask]]:
-    """Pairs of queries that differ in nothing but their priorities, the higher one first, and their minimums: the same
-    inputs, the same costs, and the same task managers."""
+    """Pairs of queries, the higher priority first, that differ only in priority and minimum: same inputs, same costs,
+    same task managers."""
     for high, low in permutations(run.truth.queries, 2):
         if (high.priority or 0) <= (low.priority or 0) or not alike(high, low):
             continue
@@ -155,14 +155,14 @@ def alike(one: SimulatedTask, other: SimulatedTask) -> bool:
 
 
 def managers(run: Watched, task: SimulatedTask) -> list[str]:
-    """Where the instances of a task are, sorted."""
+    """The task managers of a task's instances, sorted."""
     return sorted(run.where[f"{task.id}.{n + 1}"] for n in range(task.parallelism))
 
 
 def inverted(run: Watched, cycles: int) -> list[str]:
-    """Queries of higher priority that are served worse than those of lower priority, all else being equal: a smaller
-    share of their rows, and a smaller share of the range between minimum and 1. (The first alone may be: the lower one
-    may have the higher minimum, and a task upstream of both may limit them.)"""
+    """Priority inversions, all else being equal: the query of higher priority gets a smaller share of its rows, and a
+    smaller share of the range between minimum and 1. (The former alone is legitimate: the query of lower priority may
+    have the higher minimum, and a task upstream of both may limit them.)"""
     found = []
     for high, low in comparable(run):
         more, less = run.served(high.id, cycles), run.served(low.id, cycles)
@@ -181,23 +181,23 @@ def above(query: SimulatedTask, accuracy: float) -> float:
 
 
 def still_shedding(run: Watched, cycles: int) -> list[str]:
-    """Queries that do not have all of their rows in the last cycles, or are not meant to."""
+    """Queries that are still shed in the last cycles, by plan or by the rows processed."""
     found = []
     for query in run.truth.queries:
         desired, served = run.desired(query.id, cycles), run.served(query.id, cycles)
         if min(desired) < 1.0 or served < 1.0 - TOLERANCE:
-            found.append(f"{query.id} was to have {min(desired):.3f} and had {served:.3f} of its rows")
+            found.append(f"{query.id} was planned at {min(desired):.3f} and had {served:.3f} of its rows")
     return found
 
 
 def waiting_s(run: Watched, cycle: int = -1) -> float:
-    """Rows that wait after a cycle, in seconds of the input at full accuracy."""
+    """Backlog after a cycle, in seconds of input at full accuracy."""
     look = run.looks[cycle]
     return look.waiting / sum(run.truth.full(look.at_s).values())
 
 
 def unexplained(run: Watched) -> list[str]:
-    """Cycles that were neither decided, and applied, nor skipped with a reason."""
+    """Cycles that were neither decided and applied nor skipped with a reason."""
     return [
         f"cycle {cycle.number} was neither decided nor skipped with a reason"
         for cycle in run.cycles
@@ -206,20 +206,20 @@ def unexplained(run: Watched) -> list[str]:
 
 
 def late(run: Watched, cycles: int) -> list[str]:
-    """Rows that wait too long, in the last cycles, for what is controlled."""
+    """Cycles with too large a backlog, among the last of a controlled run."""
     return [
-        f"after cycle {len(run.looks) + cycle + 1}, {waiting_s(run, cycle):.1f} s of input wait"
+        f"after cycle {len(run.looks) + cycle + 1}, the backlog is {waiting_s(run, cycle):.1f} s of input"
         for cycle in range(-cycles, 0)
         if waiting_s(run, cycle) > SHORT_S
     ]
 
 
 def not_growing(run: Watched, cycles: int) -> list[str]:
-    """Where more comes than can be done, an uncontrolled lag that does not grow."""
+    """An uncontrolled lag that does not grow under overload."""
     before, after = waiting_s(run, -1 - cycles), waiting_s(run)
     if after > before + SHORT_S / 4:
         return []
-    return [f"uncontrolled, {before:.1f} s of input waited, and {cycles} cycles later {after:.1f} s"]
+    return [f"uncontrolled, the backlog was {before:.1f} s of input, and {cycles} cycles later {after:.1f} s"]
 
 
 def nested(simulation: Simulation) -> bool:
@@ -229,7 +229,7 @@ def nested(simulation: Simulation) -> bool:
 
 
 def overloaded(simulation: Simulation) -> bool:
-    """Whether no placement could do all rows of the rates at the end: together they need more than there is."""
+    """Whether the final rates need more CPU than the cluster has, so that no placement can process all rows."""
     truth = Truth(simulation)
     need = truth.need(truth.full_accuracy(), simulation.scenario.duration_s)
     others = sum(task.overhead * task.parallelism for task in simulation.tasks)

@@ -1,4 +1,4 @@
-"""Simulations with what the cluster itself knows after each cycle, to hold the controller's view against."""
+"""Watched simulations: the cluster's true state after each cycle, to check the controller's view against."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from qod_magics.simulator import SimulatedCluster, Simulation, simulate
 from qod_magics.simulator.engine import unbalanced
 from qod_magics.testing.truth import Truth
 
-#: Where the scenario of a failing example is left.
+#: Where the scenario of a failing example is saved.
 FAILING = Path("build/closed-loop")
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The cluster's own books after a cycle."""
+    """The cluster's true state after a cycle."""
 
     at_s: float
     where: Mapping[str, str]  #: task manager by instance
     kept: Mapping[str, int]  #: rows that each task processed since the start
-    waiting: int  #: rows anywhere
+    waiting: int  #: backlog of all edges, rows
 
 
 @dataclass(slots=True)
 class Watched:
-    """A run and what was seen of it."""
+    """A run with its observations."""
 
     simulation: Simulation
     cycles: Sequence[Cycle] = ()
     looks: list[Look] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)  #: books that do not balance
+    wrong: list[str] = field(default_factory=list)  #: accounting errors
 
     @property
     def truth(self) -> Truth:
-        """What the simulation needs."""
+        """The CPU needs of the simulation."""
         return Truth(self.simulation)
 
     def served(self, task: str, cycles: int) -> float:
-        """Share of the rows due at full accuracy that a task processed in the last `cycles`, of constant rates."""
+        """Share of the rows due at full accuracy that a task processed in the last `cycles`, at constant rates."""
         last, first = self.looks[-1], self.looks[-1 - cycles]
         due = self.truth.full(last.at_s)[task] * (last.at_s - first.at_s)
         return (last.kept[task] - first.kept[task]) / due
 
     def desired(self, task: str, cycles: int) -> list[float]:
-        """What was planned for a task in the last `cycles`."""
+        """The planned accuracies of a task in the last `cycles`."""
         return [cycle.plan.desired[task] for cycle in self.cycles[-cycles:] if cycle.plan is not None]
 
     def moves(self, instance: str) -> list[str]:
-        """The task managers where an instance was, one after the other."""
+        """The task managers that an instance was on, in order."""
         found: list[str] = []
         for look in self.looks:
             if instance in look.where and (not found or found[-1] != look.where[instance]):
@@ -62,7 +62,7 @@ class Watched:
 
     @property
     def where(self) -> Mapping[str, str]:
-        """Where the instances were at the end."""
+        """The final placement: task manager by instance."""
         return self.looks[-1].where
 
 
@@ -94,7 +94,7 @@ def watch(simulation: Simulation) -> Watched:
 
 
 def replay(simulation: Simulation, name: str) -> str:
-    """Leave the scenario in a file; how to replay it."""
+    """Save the scenario to a file. Returns the command that replays it."""
     FAILING.mkdir(parents=True, exist_ok=True)
     path = FAILING / f"{name}.json"
     path.write_text(json.dumps(simulation.to_json(), indent=1) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""Random simulations: applications of 1 to 6 tasks on 1 to 3 task managers, and loads that are known exactly."""
+"""Random simulations: applications of 1 to 6 tasks on 1 to 3 task managers, with exactly known loads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qod_magics.testing.truth import Truth
 
 PERIOD_S = 5.0
 STEP_S = 0.5
-#: None is 0: what is shed to nothing comes back in full (tests/scenarios/README.md).
+#: None is 0: a query shed to nothing gets all of its rows back at once (tests/scenarios/README.md).
 MINIMUMS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 
 Draw = st.DrawFn
@@ -32,8 +32,8 @@ def dags(
 ) -> list[dict[str, Any]]:
     """Tasks in JSON, their costs relative to each other: chains, joins, branches, several applications.
 
-    `proportional`: CPU is proportional to the rows kept, as the policy assumes; else there are fixed costs, and costs
-    of reading a row that is dropped. `joins`: tasks may read two others.
+    `proportional`: CPU is proportional to the rows kept, as the policy assumes; else there are also fixed costs and
+    costs of reading dropped rows. `joins`: tasks may read two others.
     """
     tasks: list[dict[str, Any]] = []
     for number in range(draw(st.integers(1, most))):
@@ -69,8 +69,8 @@ def ask(draw: Draw, tasks: list[dict[str, Any]], minimums: Sequence[float] = MIN
 
 
 def scaled(value: Mapping[str, Any], load: float, fitting: bool) -> Simulation:
-    """`value` with the costs of rows multiplied so that, where the rates are highest, all that the tasks need at full
-    accuracy is `load` times what the policy may plan with; less where the minimums would else not fit (`fitting`)."""
+    """`value` with row costs scaled so that, at peak rates, the tasks need `load` times the planned cores at full
+    accuracy; less where the minimums would not fit otherwise (`fitting`)."""
     simulation = Simulation.from_json(value)
     truth = Truth(simulation)
     planned = sum(machine.planned for machine in simulation.machines)
@@ -91,11 +91,11 @@ def scaled(value: Mapping[str, Any], load: float, fitting: bool) -> Simulation:
 
 
 def by_rows(truth: Truth, accuracy: Mapping[str, float], at_s: float, fixed: Mapping[str, float]) -> float:
-    """Cores that the rows take at these accuracies."""
+    """Cores needed for rows, without fixed costs, at these accuracies."""
     return max(sum(truth.need(accuracy, at_s).values()) - sum(fixed.values()), 1e-9)
 
 
-#: Of what may be planned with, and of one core for each instance, what minimums that are to fit may take.
+#: Share of the planned cores, and of one core per instance, that minimums which must fit may need.
 ROOM = 0.55
 COSTS = ("read_us", "work_us")
 
@@ -115,11 +115,11 @@ def simulations(
     slowdown: float = 2.0,
     report_s: float = PERIOD_S,
 ) -> Simulation:
-    """A simulation whose topics follow `curve`, of (second, share of the highest rate); `load` is that at share 1.
+    """A simulation whose topics follow `curve`, of (second, share of the highest rate); `load` is the load at share 1.
 
-    `late`: seconds at which task managers after the first may join. `fitting`: the minimums fit the cluster as a whole;
-    whether they fit some placement is another question. `slowdown`: what a row costs just after a start.
-    `report_s`: how often instances report.
+    `late`: seconds at which task managers after the first may join. `fitting`: the minimums fit the cluster as a whole,
+    though not necessarily any placement. `slowdown`: factor on row costs just after a start.
+    `report_s`: seconds between reports.
     """
     drawn = draw(dags() if tasks is None else tasks)
     ask(draw, drawn, minimums)
@@ -151,7 +151,7 @@ def simulations(
 
 @st.composite
 def twins(draw: Draw) -> list[dict[str, Any]]:
-    """Queries that read the same and cost the same, behind the same tasks; at least two, of other tasks at most one."""
+    """Two to four queries with the same inputs and costs, downstream of one or two other tasks."""
     tasks = draw(dags(most=2, parallelism=1))
     query: dict[str, Any] = next(iter(draw(dags(most=1))))
     upstream = draw(st.lists(st.sampled_from([task["id"] for task in tasks]), unique=True, min_size=1))
@@ -161,7 +161,7 @@ def twins(draw: Draw) -> list[dict[str, Any]]:
 
 @st.composite
 def faulty(draw: Draw, sound: st.SearchStrategy[Simulation]) -> Simulation:
-    """A simulation in which one to three things break from second 40 to 60; one task manager at least stays."""
+    """A simulation with one to three faults from second 40 to 60; at least one task manager survives."""
     simulation = draw(sound)
     machines = [machine.id for machine in simulation.machines]
     instances = [f"{task.id}.{n + 1}" for task in simulation.tasks for n in range(task.parallelism)]

@@ -1,4 +1,4 @@
-"""What a simulation needs and can give, from its own costs: what no controller is told."""
+"""The true CPU needs and capacity of a simulation, from its own costs, which no controller knows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from qod_magics.simulator import Simulation
 from qod_magics.simulator.simulation import SimulatedTask
 
 Accuracies = Mapping[str, float]
-#: A load fits if it takes no more than this share of the CPU to plan with, and of one core for each instance. The rest
-#: works off backlogs, whose CPU counts as need (tests/scenarios/README.md, `alone`).
+#: A load fits if it needs at most this share of the planned cores, and of one core per instance. The rest drains
+#: backlogs, whose CPU counts as need (tests/scenarios/README.md, `alone`).
 MARGIN = 0.65
 
 
 class Truth:
-    """The needs of a simulation's tasks. Rates are rows/s, CPU is in cores."""
+    """The CPU needs of a simulation's tasks. Rates are rows/s, CPU is in cores."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -33,7 +33,7 @@ class Truth:
         return tuple(task for task in self.simulation.tasks if task.min_accuracy is not None)
 
     def rate(self, at_s: float) -> float:
-        """What arrives from outside, all topics together."""
+        """Total input rate of all sources."""
         return sum(self._rates[task.topic].rate(at_s) for task in self.simulation.tasks if task.topic is not None)
 
     def full(self, at_s: float) -> dict[str, float]:
@@ -55,7 +55,7 @@ class Truth:
         return self.upwards({task.id: task.min_accuracy or 0.0 for task in self.queries})
 
     def upwards(self, queries: Accuracies) -> dict[str, float]:
-        """The accuracy of every task that gives these to the queries."""
+        """The accuracy that every task needs to give the queries these accuracies."""
         found = dict(queries)
         for task in reversed(self.simulation.tasks):
             for name in task.upstream:
@@ -63,7 +63,7 @@ class Truth:
         return found
 
     def need(self, accuracy: Accuracies, at_s: float) -> dict[str, float]:
-        """Cores that an instance of each task uses, times its instances, when all runs at these accuracies."""
+        """Cores that all instances of each task use together at these accuracies."""
         full = self.full(at_s)
         found = {}
         for task in self.simulation.tasks:
@@ -73,7 +73,7 @@ class Truth:
         return found
 
     def fits(self, where: Mapping[str, str], accuracy: Accuracies, at_s: float, margin: float = MARGIN) -> bool:
-        """Whether `where`, task managers by instance, has the CPU for these accuracies, with a margin."""
+        """Whether the placement `where` (task manager by instance) has the CPU for these accuracies, with a margin."""
         need = self.need(accuracy, at_s)
         if any(need[task.id] / task.parallelism > margin for task in self.simulation.tasks):
             return False
@@ -84,7 +84,7 @@ class Truth:
         )
 
     def load(self, where: Mapping[str, str], accuracy: Accuracies, at_s: float) -> dict[str, float]:
-        """Cores that the tasks take of each task manager, with `where` as there."""
+        """Cores that the tasks use on each task manager, in the placement `where`."""
         need = self.need(accuracy, at_s)
         found = dict.fromkeys((machine.id for machine in self.simulation.machines), 0.0)
         for task in self.simulation.tasks:
@@ -93,7 +93,7 @@ class Truth:
         return found
 
     def some_placement_fits(self, accuracy: Accuracies, at_s: float, margin: float = MARGIN) -> bool:
-        """Whether any placement does."""
+        """Whether any placement has the CPU for these accuracies."""
         names = [f"{task.id}.{n + 1}" for task in self.simulation.tasks for n in range(task.parallelism)]
         machines = [machine.id for machine in self.simulation.machines]
         return any(

@@ -103,8 +103,8 @@ def test_why_of_a_query_names_its_accuracy_its_limits_and_who_is_served_first(bu
 
 def test_why_of_a_source_names_its_queries_and_its_backlog(busy):
     words = busy.controller.why("Src")
-    assert "that is the most that its queries are given (Snk 0." in words
-    assert "40000 rows wait, so it keeps 0." in words
+    assert "that is the highest of its queries (Snk 0." in words
+    assert "it has a backlog of 40000 rows, so it keeps 0." in words
 
 
 def test_why_of_a_task_manager_gives_what_it_has_and_runs(busy):
@@ -120,8 +120,8 @@ def test_why_of_a_task_manager_says_whether_it_sheds_and_how_far_its_costs_are_b
     told = (replace(tm1, extra={OPEN.name: 5.0}), replace(tm2, extra={TRUST.name: 1.2}))
     b = bench(seen(replace(base, task_managers=told)))
     b.cycles(1)
-    assert "nothing is shed for its CPU until more than 5 s of its input wait" in b.controller.why("tm1")
-    assert "plans give its tasks 20% more CPU than that, by the rows that wait there" in b.controller.why("tm2")
+    assert "nothing is shed for its CPU until its backlog exceeds 5 s of input" in b.controller.why("tm1")
+    assert "plans give its tasks 20% more CPU than that, judged by its backlog" in b.controller.why("tm2")
 
 
 def test_why_of_an_instance_says_where_it_is_and_why():

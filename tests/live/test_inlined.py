@@ -133,7 +133,7 @@ def test_columns_with_names_of_ours_are_refused_in_one_line(
     recommending: Session, schema: str, body: str, name: str
 ) -> None:
     topic = new_topic(recommending)
-    with pytest.raises(ApplicationError, match=f"column {name}, which load shedding has for itself") as caught:
+    with pytest.raises(ApplicationError, match=f"column {name}, which load shedding reserves") as caught:
         cell(recommending, f"clash --topic {topic} --schema '{schema}' -p 1", body)
     assert "\n" not in str(caught.value)
     assert "clash" not in recommending.application

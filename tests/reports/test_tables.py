@@ -119,7 +119,7 @@ def test_events_that_last_are_named_once_until_they_come_back() -> None:
         ({"kind": "task-manager-up", "task_manager": "tm2"}, "tm2 joins"),
         ({"kind": "task-manager-lost", "task_manager": "tm2"}, "tm2 lost"),
         ({"kind": "query-failed", "instance": "A.1"}, "A.1 failed"),
-        ({"kind": "query-stalled", "instance": "A.1"}, "A.1 stands still"),
+        ({"kind": "query-stalled", "instance": "A.1"}, "A.1 stalled"),
         ({"kind": "query-restarted", "query": "A"}, "A restarted"),
         ({"kind": "dial-fallback"}, "dial-fallback"),
     ],

@@ -233,7 +233,7 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
     assert event.detail["why"] == "not moved to tm2, for it could not be stopped: nobody answers"
     watched.mover.move(one, away, "once more")
     assert (one.state, one.task_manager, one.unended) == (State.BACKING_OFF, home, query)
-    with pytest.raises(TaskManagerError, match="its run before could not be stopped: nobody answers"):
+    with pytest.raises(TaskManagerError, match="its previous run could not be stopped: nobody answers"):
         watched.lifecycle.start(one, home)
     deaf = False
     with pytest.raises(TaskManagerError, match=r"^T\.1 can't start on tm2: (?!its run before)"):

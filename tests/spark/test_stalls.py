@@ -46,7 +46,7 @@ def test_a_query_that_stands_still_is_restarted_as_one_that_failed(back_off: tup
     watched.recovery.notice()
     assert kinds(made) == ["query-stalled"]
     detail = made.events[0].detail
-    assert detail["why"] == "no batch has ended for 120 s, and it had the time"
+    assert detail["why"] == "no batch has ended for 120 s, with CPU to spare"
     assert detail["retry_in_s"] == back_off[0]
     assert one.state is State.BACKING_OFF
     assert one.query is None
@@ -116,7 +116,7 @@ def test_one_that_may_only_be_slow_is_told_of_once_a_run() -> None:
     watched.recovery.notice()
     watched.recovery.notice()
     assert kinds(made) == ["query-stalled"]
-    assert made.events[0].detail["why"] == "no batch has ended for 180 s: tm1 has too much to do, or it hangs"
+    assert made.events[0].detail["why"] == "no batch has ended for 180 s: tm1 is overloaded, or the query hangs"
     assert one.state is State.RUNNING
 
 

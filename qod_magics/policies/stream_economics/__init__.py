@@ -1,6 +1,6 @@
 """Stream Economics: shed load early, by priority, above minimum accuracies; move tasks only where those do not fit.
 
-The cycle is `policy.StreamEconomics.decide`; each module beside it holds one of its nouns.
+The cycle is `policy.StreamEconomics.decide`; each other module holds one of its concepts.
 """
 
 from __future__ import annotations

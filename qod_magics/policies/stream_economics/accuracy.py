@@ -1,4 +1,4 @@
-"""How accuracy and CPU turn into each other. Fractions of 1, % of one core."""
+"""Conversion between accuracy and CPU. Fractions of 1, % of one core."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ FULL_CORE = 100.0  #: an instance is one thread: it can't use more than one core
 
 
 def required_cpu(accuracy: float, cpu: float, current: float) -> float:
-    """rCpu(t, a): % of one core that a task needs for `accuracy`, given its CPU now and accuracy now (Eq. 3.9)."""
+    """rCpu(t, a): % of one core that a task needs for `accuracy`, given its current CPU and accuracy (Eq. 3.9)."""
     if current == 0.0:
         return 0.0 if accuracy == 0.0 else FULL_CORE
     needed = accuracy * cpu / current
@@ -14,7 +14,7 @@ def required_cpu(accuracy: float, cpu: float, current: float) -> float:
 
 
 def obtained_accuracy(share: float, cpu: float, current: float) -> float:
-    """obtAc(t, c): the accuracy that `share` % of one core buys, given CPU and accuracy now (Eq. 3.12)."""
+    """obtAc(t, c): the accuracy that `share` % of one core buys, given the current CPU and accuracy (Eq. 3.12)."""
     if current == 0.0:
         return 0.0 if share == 0.0 else 1.0
     if cpu == 0.0:

@@ -1,4 +1,4 @@
-"""Backlogs as evidence: nothing is shed before rows wait, and instances that have just moved rest."""
+"""Backlogs as evidence: no shedding without a backlog, and a cool-down for instances that have just moved."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from qod_magics.policies.stream_economics.rests import with_rests
 from qod_magics.policies.stream_economics.situation import Situation
 from qod_magics.policies.stream_economics.trust import REST_S, WAITING_S, rest_s, trusted
 
-#: CPU of a task manager that runs open, % of one core: nothing is scarce there.
+#: CPU assumed for a task manager that runs open, % of one core: no limit.
 PLENTY = 1e9
-#: Times the rate planned with, above which it is decided again before the period is over: what a rate costs is known,
-#: and a plan for it need not wait until the rows have been read.
+#: Multiple of the planned rate above which to replan early: the cost of a rate is known, so its plan need not wait for
+#: the rows to be read.
 REACT_ABOVE = 1.4
 
 
 class BacklogEvidence(Evidence):
-    """Nothing is shed before rows wait for it, or far more CPU is needed than there is (`trust`); an instance that has
-    moved rests for a while (`rests`)."""
+    """Load is shed only with a backlog, or if known costs far exceed the CPU (`trust`); an instance that has just moved
+    stays for a while (`rests`)."""
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
-        """`snapshot` with `open_s`, `trust`, `paced_s` and `rests_s` where they hold."""
+        """`snapshot` with `open_s`, `trust`, `paced_s` and `rests_s` where they apply."""
         trusts, homes = memory if memory is not None else (None, None)
         snapshot, trusts = trusted(snapshot, measured, trusts)
         snapshot, homes = with_rests(snapshot, homes)
         return snapshot, (trusts, homes)
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
-        """Without the warm-ups of instances that rest no longer: where their minimums do not fit, waiting for them to
-        be reached would keep everything as it is. One that is on its way is waited for: it does not need what it still
-        uses where it was."""
+        """Without the warm-ups of instances whose cool-down is over: where minimums don't fit, they are never reached,
+        and waiting for them would block every change. A moving instance still warms up: the CPU that it uses on its old
+        task manager is about to be freed."""
         if True not in column(snapshot.instances, "warming_up"):
             return snapshot
         instances = [
@@ -50,9 +50,9 @@ class BacklogEvidence(Evidence):
         return replace(snapshot, instances=tuple(instances))
 
     def requirements(self, required: Requirements, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
-        """As learned; of task managers that run open nothing is asked, and their tasks need nothing."""
+        """As learned; a task manager that runs open has no limit, and tasks on such ones only need nothing."""
         is_open = self.is_open(snapshot)
-        # what moves is decided by costs: rows that wait for a cycle or two move nothing
+        # moves are decided by costs: a backlog of a cycle or two moves nothing
         trust = [max(TRUST.of(manager) or 1.0, 1.0) for manager in snapshot.task_managers]
         available = [PLENTY if o else cpu * t for o, cpu, t in zip(is_open, required.available, trust, strict=True)]
         if not any(is_open):
@@ -64,28 +64,27 @@ class BacklogEvidence(Evidence):
         return replace(required, base=base, cpu=cpu, at=at, available=available)
 
     def is_open(self, snapshot: Snapshot) -> Sequence[bool]:
-        """Those that shed nothing before rows wait."""
+        """By task manager: whether it sheds nothing without a backlog."""
         return [OPEN.of(manager) is not None for manager in snapshot.task_managers]
 
     def waiting_for_warm_ups(self, situation: Situation) -> Sequence[bool]:
-        """A warm-up on a task manager that runs open keeps nobody waiting."""
+        """As measured, but a warm-up on a task manager that runs open excludes nobody."""
         managers = situation.snapshot.task_managers
         return [warms and OPEN.of(m) is None for warms, m in zip(situation.load.warming, managers, strict=True)]
 
     def movable(self, failed: Sequence[int], situation: Situation) -> Sequence[int]:
-        """Those that do not rest where they are."""
+        """The instances that are not in their cool-down."""
         instances = situation.snapshot.instances
         return [i for i in failed if RESTS.of(instances[i]) is None]
 
     def left(self, available: list[float], situation: Situation) -> list[float]:
-        """What trust leaves."""
+        """Less the CPU that trust below 1 takes away."""
         trust = [TRUST.of(manager) or 1.0 for manager in situation.snapshot.task_managers]
         less = [max(1.0 - t, 0.0) * cpu for t, cpu in zip(trust, situation.required.available, strict=True)]
         return [max(cpu - gone, 0.0) for cpu, gone in zip(available, less, strict=True)]
 
     def extras(self, snapshot: Snapshot) -> Mapping[str, Any]:
-        """From when on the plan is not to be relied on, which backlogs are no reason to shed, and where micro-batches
-        are to be kept apart."""
+        """The rate above which to replan, the backlogs that are tolerated, and where micro-batches are to be paced."""
         limits_s = [limit for manager in snapshot.task_managers if (limit := OPEN.of(manager)) is not None]
         rests = max(map(rest_s, snapshot.task_managers), default=REST_S)
         extra: dict[str, Any] = {

@@ -1,17 +1,17 @@
-"""What a micro-batch costs a task manager beside its tasks: planning, commits, scheduling. Pure.
+"""The overhead of a micro-batch on a task manager, beyond its tasks: planning, commits, scheduling. Pure.
 
-CPU beside the tasks = base + batch * batches/s, by least squares over what is remembered of the readings, with a guess
-of both that gives way to them. Batches follow one another without a pause, so a task manager with little to do spends
-all that is left on them: that part is *elastic*, and there would be fewer and larger batches if rows needed it.
+CPU beyond the tasks = base + batch * batches/s, by least squares over the readings, with a prior for both and
+exponential forgetting. Batches follow one another without a pause, so a task manager under light load spends all idle
+CPU on them: that part is *elastic*, since a heavier load makes batches fewer and larger.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Of what is remembered, this share counts beside the next reading.
+#: Forgetting factor per reading.
 REMEMBERED = 0.9
-#: The first guesses and their standard deviations, % of one core; of a batch: for one a second.
+#: The priors and their standard deviations, % of one core; of a batch: at one batch/s.
 BASE, BASE_ERROR = 3.0, 3.0
 BATCH, BATCH_ERROR = 3.0, 5.0
 NOISE = 5.0  #: standard deviation of a reading, % of one core
@@ -19,7 +19,7 @@ NOISE = 5.0  #: standard deviation of a reading, % of one core
 
 @dataclass(frozen=True, slots=True)
 class BatchOverhead:
-    """Sums over the readings that are remembered: their number, batches/s, CPU, and products of these."""
+    """Discounted sums over the readings: their number, batches/s, CPU, and products of these."""
 
     count: float = 0.0
     batches: float = 0.0
@@ -28,7 +28,7 @@ class BatchOverhead:
     products: float = 0.0
 
     def after(self, batches: float, cpu: float) -> BatchOverhead:
-        """With one more reading: `batches`/s of all tasks together, and % of one core beside the tasks."""
+        """With one more reading: `batches`/s of all tasks together, and % of one core beyond the tasks."""
         return BatchOverhead(
             REMEMBERED * self.count + 1.0,
             REMEMBERED * self.batches + batches,
@@ -39,7 +39,7 @@ class BatchOverhead:
 
     @property
     def of_a_batch(self) -> float:
-        """% of one core for one batch a second; 0 or more."""
+        """% of one core at one batch/s; 0 or more."""
         certainty = 1.0 / NOISE**2
         base, batch = 1.0 / BASE_ERROR**2, 1.0 / BATCH_ERROR**2
         one = (base + certainty * self.count, certainty * self.batches)

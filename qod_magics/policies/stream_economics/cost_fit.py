@@ -1,14 +1,13 @@
-"""What a task costs, learned reading by reading: CPU = fixed + read * rows read + work * rows kept. Pure.
+"""Online cost estimate of a task: CPU = fixed + read * rows read + work * rows kept. Pure.
 
-In micro-batches the fixed cost is one of each batch: CPU = batch * batches/s + read * rows read + work * rows kept.
+In micro-batches the fixed cost is per batch: CPU = batch * batches/s + read * rows read + work * rows kept.
 
-Bayesian least squares for three coefficients of which none is negative. It begins with a guess that is nearly the
-paper's (CPU proportional to the rows kept) and not sure of itself, so that two readings at different accuracies
-outweigh it. Three things make it fit for a loop:
+Bayesian least squares for three non-negative coefficients. Its prior is close to the paper's model (CPU proportional to
+the rows kept) and weak, so that two readings at different accuracies outweigh it. Three things suit it to online use:
 
-- forgetting is directional: only what the new reading tells is taken from what is known, so that an hour at accuracy
-  0.5 takes nothing from what a minute at 1 has taught;
-- a reading far from what was expected counts less (Huber), so that one bad measurement moves little;
+- forgetting is directional: a reading discounts older ones only in its own direction, so that an hour at accuracy 0.5
+  erases nothing of what was learned in a minute at 1;
+- a reading far from its prediction counts less (Huber), so that one bad measurement moves little;
 - several such readings in a row, all on the same side, are a change, and count in full.
 
 CPU is % of one core, rates are thousands of rows/s.
@@ -23,37 +22,37 @@ from math import copysign, sqrt
 Vector = tuple[float, ...]  #: of (1 or batches/s, rows read, rows kept)
 Matrix = tuple[Vector, ...]
 
-#: Forgetting factor per reading, of what is known in its direction.
+#: Forgetting factor per reading, in its direction.
 REMEMBERED = 0.9
-#: The same once a change is believed.
+#: The same once a change is detected.
 REMEMBERED_AFTER_CHANGE = 0.5
-#: Readings off by more than `HUBER` standard deviations on the same side, one after the other, that make a change.
+#: Consecutive readings off by more than `HUBER` standard deviations on the same side that make a change.
 CHANGE = 3
 HUBER = 1.345
 #: Standard deviation of a reading's CPU: in % of one core, and as a share of that CPU.
 NOISE, RELATIVE_NOISE = 0.5, 0.04
-#: The first guess. A query that runs costs some % of a core without a row; a row that is dropped costs a tenth.
+#: The prior. A query costs some % of a core without a row; a dropped row costs a tenth of a kept one.
 FIXED, FIXED_ERROR = 2.0, 4.0
 READ_SHARE, READ_ERROR, WORK_ERROR = 0.1, 0.5, 1.0  #: of the cost of a row kept
-#: No row is taken for dearer at first (4e-4 s each), as long as the fixed cost that is left is no more than this. A few
-#: rows a second tell nothing of what a thousand cost: nearly all that is seen is the query's own.
+#: Upper bound of a row's cost in the prior (4e-4 s each), as long as that leaves a fixed cost of at most the second. A
+#: few rows/s say nothing of the cost of a thousand: nearly all CPU is the query's fixed cost.
 MOST_WORK, MOST_FIXED = 40.0, 10.0
-#: The first guess of a micro-batch, % of one core for one a second (10 ms of CPU each), and how far it may be off. What
-#: rows cost is then at least this share of the CPU.
+#: The prior of a micro-batch, % of one core at one batch/s (10 ms of CPU each), and its error. Rows then cost at least
+#: this share of the CPU.
 BATCH, BATCH_ERROR, LEAST_WORK_SHARE = 10.0, 10.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class CostFit:
-    """What is known of the costs of one task; `information` and `evidence` are all there is to it."""
+    """The cost estimate of one task, held as `information` and `evidence`."""
 
     information: Matrix  #: inverse of the covariance of the coefficients
     evidence: Vector  #: information * coefficients
-    surprises: int = 0  #: readings in a row far above (> 0) or below (< 0) what was expected
+    surprises: int = 0  #: readings in a row far above (> 0) or below (< 0) their prediction
 
     @classmethod
     def first(cls, read: float, kept: float, cpu: float, batches: float | None = None) -> CostFit:
-        """The guess that goes through a first reading, of `read` > 0 rows; `batches`/s > 0 in micro-batches."""
+        """The prior, fitted to a first reading of `read` > 0 rows; `batches`/s > 0 in micro-batches."""
         weighed = READ_SHARE * read + kept
         if batches is None:
             fixed = max(min(FIXED, cpu / 2), min(cpu - MOST_WORK * weighed, MOST_FIXED))
@@ -93,7 +92,7 @@ class CostFit:
         return CostFit(information, evidence, surprises)
 
     def _without(self, row: Vector, remembered: float) -> CostFit:
-        """Less sure of what `row` tells, and of nothing else; the coefficients stay."""
+        """With less certainty in the direction of `row` only; the coefficients stay."""
         along = _times(self.information, row)
         sure = _dot(row, along)
         if sure <= 0.0:
@@ -108,12 +107,12 @@ class CostFit:
         return replace(self, information=information, evidence=evidence)
 
     def expected(self, read: float, kept: float, batches: float | None = None) -> float:
-        """CPU of an instance at these rates."""
+        """Predicted CPU of an instance at these rates."""
         return _dot((1.0 if batches is None else batches, read, kept), self.costs)
 
     @property
     def costs(self) -> Vector:
-        """(fixed, read, work): % of one core (of a micro-batch: for one a second), and % of one core for each 1000
+        """(fixed, read, work): % of one core (in micro-batches: at one batch/s), and % of one core for each 1000
         rows/s; each 0 or more."""
         best: Vector | None = None
         least = 0.0
@@ -139,7 +138,7 @@ def _times(matrix: Matrix, vector: Vector) -> Vector:
 
 
 def _inverse(matrix: Matrix) -> Matrix:
-    """Of a symmetric positive definite matrix, scaled to a unit diagonal first: columns differ by many orders."""
+    """For a symmetric positive definite matrix, scaled to a unit diagonal first: columns differ by many orders."""
     scale = [sqrt(matrix[i][i]) for i in range(3)]
     (_, a, b), (_, _, c), _ = (tuple(matrix[i][j] / scale[i] / scale[j] for j in range(3)) for i in range(3))
     determinant = max(1.0 + 2.0 * a * b * c - a * a - b * b - c * c, 1e-12)
@@ -149,7 +148,7 @@ def _inverse(matrix: Matrix) -> Matrix:
 
 
 def _solved(matrix: Matrix, vector: Vector, used: tuple[int, ...]) -> Vector | None:
-    """The coefficients where those not `used` are 0; None where they can't be told."""
+    """The coefficients with those not `used` set to 0; None if undetermined."""
     if len(used) == 3:
         return _times(_inverse(matrix), vector)
     found = [0.0, 0.0, 0.0]

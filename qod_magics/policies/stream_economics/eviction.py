@@ -8,7 +8,7 @@ from qod_magics.core.load import total
 
 
 def tolerance(cpu: float) -> float:
-    """Differences of CPU up to this are rounding, not load: without it, noise in the last bit would move a task."""
+    """Differences of CPU up to this are rounding, not load: otherwise noise in the last bit would move a task."""
     return 1e-9 + 1e-12 * abs(cpu)
 
 

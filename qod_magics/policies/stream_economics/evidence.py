@@ -1,4 +1,4 @@
-"""What beside the loads of a snapshot decides when Stream Economics sheds and moves: nothing, as in the paper."""
+"""Evidence beyond the loads of a snapshot for when to shed and move: none, as in the paper."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from qod_magics.policies.stream_economics.situation import Situation
 
 
 class Evidence:
-    """Each method is one place of a cycle where evidence may change what is decided; these change nothing."""
+    """Each method is a hook where evidence may change a cycle's decision; these change nothing."""
 
     def __repr__(self) -> str:
         return type(self).__name__
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
-        """`snapshot` with what is known now in its optional fields, and the memory for the next call; None at first."""
+        """`snapshot` with learned values in its optional fields, and the memory for the next call; None at first."""
         return snapshot, memory
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
@@ -28,27 +28,27 @@ class Evidence:
         return snapshot
 
     def requirements(self, required: Requirements, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
-        """What tasks need and task managers have, given what that is by costs alone."""
+        """CPU that tasks need and task managers have; `required` is that by costs alone."""
         return required
 
     def is_open(self, snapshot: Snapshot) -> Sequence[bool]:
-        """By task manager: whether nothing is scarce there yet, so that `requirements` say nothing of it."""
+        """By task manager: whether its CPU is not limited yet, so that `requirements` don't apply to it."""
         return [False] * len(snapshot.task_managers)
 
     def waiting_for_warm_ups(self, situation: Situation) -> Sequence[bool]:
-        """By task manager: whether its instances take no part in sharing, since one of them warms up."""
+        """By task manager: whether a warm-up there excludes its instances from sharing."""
         return situation.load.warming
 
     def movable(self, failed: Sequence[int], situation: Situation) -> Sequence[int]:
-        """Of the instances (positions) that leave for the minimum accuracies, those that may."""
+        """The instances (positions) in `failed`, chosen to leave, that may do so."""
         return failed
 
     def left(self, available: list[float], situation: Situation) -> list[float]:
-        """CPU that may be shared by task manager, given what is left above the minimum accuracies, % of one core."""
+        """CPU to share by task manager, given the `available` above the minimum accuracies, % of one core."""
         return available
 
     def extras(self, snapshot: Snapshot) -> Mapping[str, Any]:
-        """What the plan says beside accuracies and moves: keys of `core.optional.REQUESTS`."""
+        """Further requests of the plan: keys of `core.optional.REQUESTS`."""
         return {}
 
 

@@ -1,10 +1,10 @@
-"""What is left above the minimum accuracies, given out so that queries of one priority rise together. Pure.
+"""CPU left above the minimum accuracies, shared so that queries of one priority rise together. Pure.
 
-The paper gives each instance an even share of the CPU. In a chain, what one instance can't use for another's sake is
-then lost, and where task managers come in an order, who is first decides who gets what. Here all queries of a priority
-are raised to one level until a task manager has no CPU left; those that would need it stay there, the others go on.
-That is max-min fair: no query could have more without taking from one of its priority that has less. And the plan
-is a continuous function of the loads.
+The paper gives each instance an even share of the CPU. In a chain, a share that one instance can't use because another
+is the bottleneck is lost, and the result depends on the order of the task managers. Here all queries of a priority are
+raised to one level until a task manager has no CPU left; queries that need it stop there, the others rise further. That
+is max-min fair: no query could have more without taking from one of its priority that has less. And the plan is a
+continuous function of the loads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def fill(
 ) -> list[float]:
     """desired(q) by task position, fraction of 1; 0 where a task is no query.
 
-    `instances` (positions) take part; `available` is what their task managers have above the minimum accuracies, % of
+    `instances` (positions) take part; `available` is the CPU of their task managers above the minimum accuracies, % of
     one core; `held[t]` says that a query stays at its minimum (None: none does).
     """
     filling = _Filling(instances, load, topology, required, available)
@@ -58,11 +58,11 @@ def max_min_shares(situation: Situation, available: list[float], left_out: Set[i
 
 
 class _Filling:
-    """Where all stand, between one priority and the next.
+    """The state between one priority and the next.
 
     A *limit* is a task manager, or the one core of an instance whose task could fill it. At any given time no limit's
-    `slack` is negative, and a task runs at its `floor`, or at the level of the queries that rise if it `rises` and that
-    is higher.
+    slack is negative, and a task runs at its `floor` or, if it rises, at the level of the rising queries where that is
+    higher.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class _Filling:
         required: Requirements,
         available: Sequence[float],
     ) -> None:
-        self.floor = list(topology.min_accuracy)  #: by task: the accuracy that it has for sure
+        self.floor = list(topology.min_accuracy)  #: by task: the accuracy it has already
         self._topology = topology
         self._slope = [required.cost(t) for t in range(len(self.floor))]
-        self._children = [0] * len(self.floor)  #: by task: how many of those it feeds rise; 1 for a query that rises
+        self._children = [0] * len(self.floor)  #: by task: how many of its consumers rise; 1 for a rising query
         self._slack = list(available)
         self._hosted: list[dict[int, int]] = [{} for _ in available]  #: by limit: how many instances of each task
         self._limits: list[list[int]] = [[] for _ in self.floor]  #: by task
@@ -99,7 +99,7 @@ class _Filling:
         for q in queries:
             touched |= self._begin(q)
         level = {limit: self._level(limit) for limit in touched}
-        heap = [(at, limit) for limit, at in level.items()]  # may hold outdated entries, known by their level
+        heap = [(at, limit) for limit, at in level.items()]  # may hold outdated entries, recognized by their level
         heapify(heap)
         while heap:
             at, limit = heappop(heap)
@@ -120,7 +120,7 @@ class _Filling:
                 self._settle(q, 1.0)
 
     def _begin(self, q: int) -> set[int]:
-        """A query begins to rise, and with it all that feeds it; the limits that concern them."""
+        """Start the rise of a query and its ancestors; returns the limits on them."""
         touched: set[int] = set()
         waiting = [q]
         while waiting:
@@ -132,7 +132,7 @@ class _Filling:
         return touched
 
     def _level(self, limit: int) -> float:
-        """The level that what rises can reach before the limit has nothing left; inf: any."""
+        """The level that rising tasks can reach before the limit has no slack left; inf: any."""
         floor, slope, children = self.floor, self._slope, self._children
         rising = sorted((floor[t], slope[t] * n) for t, n in self._hosted[limit].items() if children[t] and slope[t])
         left = self._slack[limit] - tolerance(self._slack[limit])
@@ -146,7 +146,7 @@ class _Filling:
         return at + max(left, 0.0) / steep if steep else inf
 
     def _stopped_by(self, limit: int, level: float) -> list[int]:
-        """The queries that rise and would need more of a limit beyond this level."""
+        """The rising queries that need more of a limit beyond this level."""
         downstream = self._topology.downstream
         found = []
         waiting = [
@@ -164,11 +164,11 @@ class _Filling:
         return found
 
     def _settle(self, q: int, accuracy: float) -> set[int]:
-        """A query stops at an accuracy; the limits for which that changes anything."""
+        """Stop a query at an accuracy; returns the limits that this affects."""
         changed: set[int] = set()
         upstream = self._topology.upstream
         waiting = [q]
-        while waiting:  # what feeds it runs at that, too
+        while waiting:  # its ancestors run at least at that
             t = waiting.pop()
             if accuracy > self.floor[t] or t == q:
                 for limit in self._limits[t]:
@@ -177,7 +177,7 @@ class _Filling:
                 self.floor[t] = accuracy
                 waiting += upstream[t]
         waiting = [q]
-        while waiting:  # and no longer rises for it
+        while waiting:  # and no longer rise for it
             t = waiting.pop()
             self._children[t] -= 1
             if not self._children[t]:

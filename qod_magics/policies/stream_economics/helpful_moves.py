@@ -1,4 +1,4 @@
-"""Of the moves that the minimum accuracies ask for, those that help. Pure."""
+"""Only those moves for the minimum accuracies that help. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from qod_magics.policies.stream_economics.moves import Movable, ensure_minimums
 from qod_magics.policies.stream_economics.scheduler import PlacementRequest, place
 from qod_magics.policies.stream_economics.situation import Minimums, Situation
 
-#: Room that a task manager must have, of what an instance needs at its minimum: it takes CPU beside the instance, too,
-#: and the next measurement, a little higher, is not to send it on.
+#: Headroom that a target must have, as a multiple of an instance's need at its minimum: a move brings overhead beyond
+#: the instance, and a slightly higher next measurement must not move it on.
 MARGIN = 1.2
-#: Of a task manager where nothing is scarce yet, other processes are taken to hold so much of what may be planned with
-#: at most: its tasks have not asked for theirs so far, and the system shares a core evenly among those who do.
+#: Upper bound of the share of a task manager's cores that other processes are taken to hold while it runs open: its
+#: tasks have not claimed theirs so far, and the system shares a core evenly among all that do.
 OTHERS_AT_MOST = 0.5
 
 
 def only_helpful(situation: Situation, movable: Movable) -> Minimums:
-    """A `Moves`: instances that leave go where their minimums fit beside those of the instances that are there.
+    """A `Moves`: instances leave only for task managers where their minimums fit beside those of the instances there.
 
-    Where those that the paper's algorithm chooses fit nowhere, others of that task manager may: the lowest priority
-    first, and of one priority the largest. Where there is room for none they stay, and their task manager is starved:
-    a move costs a start, and on the next task manager it would be the same again. Room is what costs say: on a task
-    manager where nothing is scarce yet, an instance takes what it takes elsewhere. One on which an instance warms up
-    takes nobody.
+    If the instances that the paper's algorithm chooses fit nowhere, others of their task manager are tried: the lowest
+    priority first, and the largest first within one. If none fits, they stay, and their task manager is starved: a move
+    costs a start, and the next task manager would be just as short. Headroom is judged by costs: on a task manager that
+    runs open, an instance counts with its cost elsewhere. One on which an instance warms up is no target.
     """
     snapshot, load, required = situation.snapshot, situation.load, situation.min_required
     by_costs = situation.by_costs.all_of(situation.topology.min_accuracy)
@@ -60,8 +59,8 @@ def only_helpful(situation: Situation, movable: Movable) -> Minimums:
 
 
 def _candidates(situation: Situation, movable: Movable, spare: list[float], leaving: list[int]) -> Iterator[int]:
-    """The instances that may leave: those that the paper's algorithm chooses; then, of task managers that are still
-    short, the others. `spare` and `leaving` change while these are looked at."""
+    """The instances that may leave: those that the paper's algorithm chooses; then the others of task managers that are
+    still short. `spare` and `leaving` change during the iteration."""
     load, topology = situation.load, situation.topology
     _, failed, _ = ensure_minimums(situation)
     yield from movable(failed, situation)

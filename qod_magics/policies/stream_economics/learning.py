@@ -1,7 +1,7 @@
-"""What is learned of each task from cycle to cycle: its costs, and how many rows it sends for each that it keeps. Pure.
+"""Online estimates for each task: its costs, and its selectivity (rows sent for each row kept). Pure.
 
-A reading counts once, when its window is new, and only if it is of the present run of an instance that does not warm
-up: a start costs more than what it starts.
+A reading counts once, when its window is new, and only if it is of the present run of an instance that is not warming
+up: a start costs more CPU than the run itself.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ REMEMBERED = 0.8
 #: % of one core for each 1000 rows/s is this many microseconds a row.
 MICROSECONDS = 10.0
 
-#: A share of rows that passed below this is taken for this.
+#: Lower bound of the share of rows that passed.
 LEAST_PASSING = 1e-3
-#: Greatest ratio between the costs of two task managers.
+#: Upper bound of a task manager's cost; its reciprocal is the lower one.
 MOST = 4.0
-#: Micro-batches follow one another without a pause while there is CPU to spare. Plans count on batches this far apart,
-#: in seconds, for which rows then wait; and further where batches without rows would take more than half of that time.
+#: Micro-batches follow one another without a pause while CPU is idle. Plans assume batches, and so backlogs, of this
+#: many seconds; and of more where empty batches would take more than half of that time.
 BATCH_S = 2.0
 
 Books = tuple[int, int]  #: rows processed and dropped since the start
@@ -45,7 +45,7 @@ Books = tuple[int, int]  #: rows processed and dropped since the start
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One sum by another, both of what is remembered of the readings."""
+    """Ratio of two discounted sums over the readings."""
 
     part: float = 0.0
     whole: float = 0.0
@@ -56,34 +56,34 @@ class Ratio:
 
     @property
     def value(self) -> float | None:
-        """None: nothing to compare with yet."""
+        """None while `whole` is 0."""
         return self.part / self.whole if self.whole > 0.0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What is known of one task."""
+    """Estimates for one task."""
 
     fit: CostFit | None = None  #: None: no reading with rows yet
     selectivity: Ratio = Ratio()
-    passing: float = 1.0  #: share of the rows read that passed the shedders at its reading end, when last some came
-    trigger_s: float | None = None  #: time between micro-batches that the user asked for, or 0; None: real-time mode
+    passing: float = 1.0  #: share of the rows read that passed the shedders at its reading end, when it last had input
+    trigger_s: float | None = None  #: trigger interval that the user asked for, or 0; None: real-time mode
     books: Books = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """What is known of all tasks, and which readings it is from."""
+    """Estimates for all tasks and task managers, and the last readings used."""
 
     tasks: Mapping[str, Lesson] = field(default_factory=dict)
     windows: Mapping[str, Window | None] = field(default_factory=dict)  #: by instance: of its last reading
-    managers: Mapping[str, Ratio] = field(default_factory=dict)  #: CPU of their tasks by what the fits say
-    overheads: Mapping[str, BatchOverhead] = field(default_factory=dict)  #: of their batches, beside the tasks
+    managers: Mapping[str, Ratio] = field(default_factory=dict)  #: CPU of their tasks / CPU predicted
+    overheads: Mapping[str, BatchOverhead] = field(default_factory=dict)  #: of their batches, beyond the tasks
 
 
 def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tuple[Snapshot, Lessons]:
-    """`snapshot` with what is known: `fixed_cpu`, `read_us`, `work_us` and `selectivity` of tasks, `cost` of task
-    managers. What is gone is forgotten.
+    """`snapshot` with the estimates: `fixed_cpu`, `read_us`, `work_us` and `selectivity` of tasks, `cost` of task
+    managers. Those of removed tasks and task managers are dropped.
     """
     before = memory if memory is not None else Lessons()
     hosted: dict[str, list[Instance]] = {task.id: [] for task in snapshot.tasks}
@@ -93,33 +93,33 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     counts: Mapping[str, Count] = measured.counts
     tasks: dict[str, Lesson] = {}
     windows: dict[str, Window | None] = {}
-    used = {manager.id: [0.0, 0.0] for manager in snapshot.task_managers}  # CPU, and what was expected
-    told: set[str] = set()  # task managers with a new reading
+    used = {manager.id: [0.0, 0.0] for manager in snapshot.task_managers}  # CPU, measured and predicted
+    updated: set[str] = set()  # task managers with a new reading
     for task in snapshot.tasks:
         instances = hosted[task.id]
-        lesson = _balanced(before.tasks.get(task.id, Lesson()), task, counts)
+        lesson = _with_passing(before.tasks.get(task.id, Lesson()), task, counts)
         new = []
         for each in instances:
             window = before.windows.get(each.id)
             if is_new(each, window):
                 new.append(each)
-            windows[each.id] = window_of(each) or window  # of a warm-up, too: it is not to count afterwards
+            windows[each.id] = window_of(each) or window  # of a warm-up, too: it must not count later
         for each in new:
             lesson = _fitted(lesson, each)
             if lesson.fit is not None and each.in_rate > 0.0:
                 used[each.task_manager][0] += each.cpu
                 used[each.task_manager][1] += lesson.fit.expected(*_rates(lesson, each))
-                told.add(each.task_manager)
+                updated.add(each.task_manager)
         if task.id in out_rate and new and len(new) == len(instances):
             kept = sum(each.in_rate for each in instances)
             if kept > 0.0:
                 lesson = replace(lesson, selectivity=lesson.selectivity.after(out_rate[task.id], kept))
         tasks[task.id] = lesson
     managers = {name: before.managers.get(name, Ratio()).after(*sums) for name, sums in used.items()}
-    overheads = _overheads(snapshot, before.overheads, told)
+    overheads = _overheads(snapshot, before.overheads, updated)
     batch_s = _batch_times(snapshot, tasks, overheads)
     known = tuple(_completed(task, tasks[task.id], hosted[task.id], batch_s) for task in snapshot.tasks)
-    hosts = tuple(_known(manager, managers[manager.id]) for manager in snapshot.task_managers)
+    hosts = tuple(_with_cost(manager, managers[manager.id]) for manager in snapshot.task_managers)
     if batch_s:
         elastic = _elastic(snapshot, tasks, overheads, batch_s)
         hosts = tuple(
@@ -132,9 +132,9 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
 
 
 def _overheads(
-    snapshot: Snapshot, before: Mapping[str, BatchOverhead], told: Collection[str]
+    snapshot: Snapshot, before: Mapping[str, BatchOverhead], updated: Collection[str]
 ) -> Mapping[str, BatchOverhead]:
-    """What batches cost each task manager that runs some, with a reading of those that have a new one."""
+    """The batch overhead of each task manager that runs micro-batches, with a new reading if it is `updated`."""
     batches: dict[str, float] = {}
     used: dict[str, float] = {}
     for each in snapshot.instances:
@@ -146,16 +146,16 @@ def _overheads(
         if manager.id in batches:
             overhead = before.get(manager.id, BatchOverhead())
             beside = max(manager.cpu - used[manager.id], 0.0)
-            found[manager.id] = overhead.after(batches[manager.id], beside) if manager.id in told else overhead
+            found[manager.id] = overhead.after(batches[manager.id], beside) if manager.id in updated else overhead
     return found
 
 
 def _batch_times(
     snapshot: Snapshot, lessons: Mapping[str, Lesson], overheads: Mapping[str, BatchOverhead]
 ) -> Mapping[str, float]:
-    """By task manager with micro-batches: seconds between those that plans count on."""
+    """By task manager with micro-batches: the interval that plans assume, seconds."""
     cores = {manager.id: manager.cores for manager in snapshot.task_managers}
-    empty_s = dict.fromkeys(overheads, 0.0)  # of one batch of each instance, without a row
+    empty_s = dict.fromkeys(overheads, 0.0)  # of one empty batch of each instance
     for each in snapshot.instances:
         lesson = lessons[each.task]
         if each.task_manager in empty_s and lesson.trigger_s is not None and lesson.fit is not None:
@@ -170,7 +170,7 @@ def _elastic(
     overheads: Mapping[str, BatchOverhead],
     batch_s: Mapping[str, float],
 ) -> Mapping[str, float]:
-    """By task manager with micro-batches: CPU beside its tasks of the batches that it need not have, % of one core."""
+    """By task manager with micro-batches: overhead of the batches that it can do without, % of one core."""
     spare = dict.fromkeys(overheads, 0.0)  # batches/s
     beside = {manager.id: manager.cpu for manager in snapshot.task_managers}
     for each in snapshot.instances:
@@ -184,14 +184,14 @@ def _elastic(
     }
 
 
-def _known(manager: TaskManager, cost: Ratio) -> TaskManager:
+def _with_cost(manager: TaskManager, cost: Ratio) -> TaskManager:
     if cost.value is None:
         return manager
     return replace(manager, extra={**manager.extra, NODE_COST.name: min(max(cost.value, 1 / MOST), MOST)})
 
 
 def is_new(instance: Instance, window: Window | None) -> bool:
-    """Whether the instance shows a reading of its present run that is not the one of this window."""
+    """Whether the instance shows a reading of its present run, other than that of this window."""
     freshness = Freshness.of(instance)
     if instance.warming_up or not freshness.is_fresh:
         return False
@@ -199,7 +199,7 @@ def is_new(instance: Instance, window: Window | None) -> bool:
 
 
 def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_s: Mapping[str, float]) -> Task:
-    """The task with what the lesson says of it; `batch_s`: by task manager with micro-batches, between two of them."""
+    """The task with its estimates; `batch_s`: batch interval by task manager with micro-batches."""
     extra = dict(task.extra)
     if lesson.fit is not None:
         fixed, read, work = lesson.fit.costs
@@ -215,19 +215,19 @@ def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_
     return replace(task, extra=extra)
 
 
-def _balanced(lesson: Lesson, task: Task, counts: Mapping[str, Count]) -> Lesson:
-    """With the share of rows that passed since the last look."""
+def _with_passing(lesson: Lesson, task: Task, counts: Mapping[str, Count]) -> Lesson:
+    """With the share of rows that passed since the last call."""
     feeds: Sequence[str] = [f"{source}>{task.id}" for source in task.upstream] or [task.id]
     rows = [counts[name] for name in feeds if name in counts]
     books = sum(count.processed for count in rows), sum(count.dropped for count in rows)
     kept, dropped = books[0] - lesson.books[0], books[1] - lesson.books[1]
-    if kept < 0 or dropped < 0 or kept + dropped == 0:  # begun again, or nothing came
+    if kept < 0 or dropped < 0 or kept + dropped == 0:  # restarted, or no input
         return replace(lesson, books=books)
     return replace(lesson, books=books, passing=kept / (kept + dropped))
 
 
 def _fitted(lesson: Lesson, instance: Instance) -> Lesson:
-    if instance.in_rate <= 0.0 or lesson.passing <= 0.0:  # without a row it idles, and costs less than the line says
+    if instance.in_rate <= 0.0 or lesson.passing <= 0.0:  # idle, it costs less than the fit says
         return lesson
     batches = BATCH_RATE.of(instance)
     if batches == 0.0:

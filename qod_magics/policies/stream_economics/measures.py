@@ -1,4 +1,4 @@
-"""What follows from a snapshot before anything is decided, made once a snapshot: explanations speak of it, too. Pure.
+"""Requirements computed once per snapshot, for decisions and their explanations. Pure.
 
 `topology` is always that of the snapshot's tasks. Results are shared: do not change them.
 """
@@ -13,12 +13,12 @@ from qod_magics.policies.stream_economics.requirements import Requirements, lear
 
 
 def paper_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
-    """What each task needs for which accuracy, by the paper's model."""
+    """CPU that each task needs by accuracy, in the paper's model."""
     return snapshot.derived("paper", lambda: proportional(snapshot, topology, load_of(snapshot, topology)))
 
 
 def known_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
-    """The same by what was learned of the tasks, as far as it was; without any of that the paper's."""
+    """The same by learned costs where they are known; without any, the paper's."""
     if not any(column(snapshot.tasks, "extra")) and not any(column(snapshot.task_managers, "extra")):
         return paper_requirements(snapshot, topology)
     return snapshot.derived("known", lambda: learned(snapshot, topology, load_of(snapshot, topology)))

@@ -1,4 +1,4 @@
-"""Which instances leave for the minimum accuracies, and where they go (Algorithm 3.2, lines 7 to 14)."""
+"""Moves so that the minimum accuracies fit: which instances, and where to (Algorithm 3.2, lines 7 to 14)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from qod_magics.policies.stream_economics.eviction import kill, tolerance
 from qod_magics.policies.stream_economics.scheduler import PlacementRequest, available_cpu, place
 from qod_magics.policies.stream_economics.situation import Minimums, Situation
 
-#: Of the instances that would leave, those that may.
+#: Reduces the instances that would leave to those that may.
 Movable = Callable[[Sequence[int], Situation], Sequence[int]]
 Moves = Callable[[Situation, Movable], Minimums]
 
 
 def moves_of_all(situation: Situation, movable: Movable) -> Minimums:
-    """As in the paper: whatever leaves goes where most CPU is left."""
+    """As in the paper: each instance that leaves goes where most CPU is left."""
     available, failed, starved = ensure_minimums(situation)
     leaving = list(movable(failed, situation))
     return Minimums(available, leaving, starved, _replace(situation.snapshot, leaving))
@@ -56,7 +56,7 @@ def _replace(snapshot: Snapshot, failed: Sequence[int]) -> dict[str, str]:
         return {}
     forbidden = {manager.id: (manager.id,) for manager in snapshot.task_managers}
     requests = [
-        # its last CPU is known: nothing fails where an instance, and so perhaps this one, is warming up
+        # its last CPU is known: no instance fails where one, perhaps itself, is warming up
         PlacementRequest(instance.id, instance.cpu, forbidden=forbidden[instance.task_manager])
         for instance in (snapshot.instances[i] for i in failed)
     ]

@@ -1,7 +1,6 @@
-"""What task managers have and what their tasks need, for explanations. Pure.
+"""CPU that task managers have and their tasks need, for explanations. Pure.
 
-The figures are those of Stream Economics' model (thesis, section 3.4), with the costs of tasks that a snapshot knows,
-if it does.
+The figures are those of Stream Economics' model (thesis, section 3.4), with learned costs where the snapshot has them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from qod_magics.policies.stream_economics.measures import known_requirements, mi
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Of one task manager; all in % of one core."""
+    """CPU figures of one task manager, % of one core."""
 
     available: float  #: aCpu(tm): what it has for its tasks
     at_minimum: float  #: sum of minReq over its instances
@@ -25,7 +24,7 @@ class Need:
 
     @property
     def short(self) -> float:
-        """What is lacking for the minimum accuracies; 0 when they fit."""
+        """CPU lacking for the minimum accuracies; 0 when they fit."""
         return max(self.at_minimum - self.available, 0.0)
 
     @property
@@ -35,7 +34,7 @@ class Need:
 
 
 def needs(snapshot: Snapshot) -> Mapping[str, Need]:
-    """What each task manager of the snapshot has and needs, by id."""
+    """CPU that each task manager of the snapshot has and needs, by id."""
     topology = Dag.of(snapshot).topology
     load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
     at_minimum = [0.0] * len(snapshot.task_managers)
@@ -59,7 +58,7 @@ def shortage(name: str, need: Need) -> str:
 
 
 def supply(name: str, need: Need) -> str:
-    """What a task manager has and needs, in words."""
+    """CPU that a task manager has and needs, in words."""
     return (
         f"{name} has {need.available:.1f} % of a core for its tasks, "
         f"needs {need.at_minimum:.1f} % at minimum accuracies and {need.at_full:.1f} % at full accuracy"

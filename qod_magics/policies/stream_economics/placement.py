@@ -12,7 +12,7 @@ from qod_magics.policies.stream_economics.scheduler import UNKNOWN_ESTIMATE, Pla
 def placed(
     unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
 ) -> Mapping[str, str]:
-    """Task manager by instance. One that never ran is taken to need what another of its task does."""
+    """Task manager by instance. An instance that never ran is estimated by another of its task."""
     by_task = {instance.task: instance.cpu for instance in running if not instance.warming_up}
     requests = [
         PlacementRequest(

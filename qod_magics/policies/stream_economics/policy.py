@@ -29,13 +29,13 @@ from qod_magics.policies.stream_economics.requirements import Requirements
 from qod_magics.policies.stream_economics.sharing import Sharing, even_shares
 from qod_magics.policies.stream_economics.situation import Minimums, Situation
 
-#: What each task needs for which accuracy.
+#: CPU that each task needs by accuracy.
 Costs = Callable[[Snapshot, Topology], Requirements]
 
 
 @dataclass(frozen=True, slots=True)
 class _Application:
-    """What follows from the declarations alone. Kept from cycle to cycle, so that a cycle computes only with loads."""
+    """Structures that follow from the declarations alone. Kept between cycles, which then compute only with loads."""
 
     declared: Declared
     topology: Topology
@@ -45,7 +45,7 @@ class _Application:
 
     @classmethod
     def of(cls, snapshot: Snapshot, last: Any) -> _Application:
-        """`last` itself if the tasks and streams are declared as those were."""
+        """`last` itself if its tasks and streams are declared in the same way."""
         tasks = declared(snapshot.tasks)
         starts, ends = column(snapshot.streams, "source"), column(snapshot.streams, "target")
         found = [*tasks, starts, ends]
@@ -58,14 +58,14 @@ class _Application:
 class StreamEconomics:
     """Algorithm 3.2. First every minimum accuracy, then the rest by priority, then drops as early as possible.
 
-    Without arguments it is the paper's. Each part can be another one:
+    Without arguments it is the paper's. Each part can be replaced:
 
     Args:
         name: what `--policy` selects.
-        costs: what each task needs for which accuracy.
-        moves: where instances go whose minimum accuracies do not fit.
-        sharing: what queries get above their minimum accuracies.
-        evidence: what beside the snapshot's loads says when to shed and to move.
+        costs: CPU that each task needs by accuracy.
+        moves: moves instances whose minimum accuracies do not fit.
+        sharing: shares the CPU above the minimum accuracies.
+        evidence: evidence beyond the snapshot's loads for when to shed and move.
 
     """
 
@@ -88,7 +88,7 @@ class StreamEconomics:
         return f"policy {self.name}"
 
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
-        """The plan for a valid snapshot, on which it never raises.
+        """The plan for a valid snapshot; it never raises on one.
 
         `state` (what the last call returned, or None) saves time while the application stays the same; it never
         changes the plan.
@@ -139,10 +139,10 @@ class StreamEconomics:
 
 
 class LearningStreamEconomics(StreamEconomics):
-    """The same with costs that are learned: CPU = fixed + read * input rate + work * input rate * accuracy for each
+    """The same with learned costs: CPU = fixed + read * input rate + work * input rate * accuracy for each
     task, in place of "CPU is proportional to accuracy" (Eq. 3.9).
 
-    What was learned is in the snapshot; a task of which nothing was learned is taken as the paper takes it.
+    Learned costs are in the snapshot; a task without any follows the paper's model.
     """
 
     def __init__(self, name: str, **parts: Any) -> None:
@@ -157,7 +157,7 @@ class LearningStreamEconomics(StreamEconomics):
 
 
 def _actions(ensured: Minimums, snapshot: Snapshot) -> tuple[Action, ...]:
-    """What leaves its task manager, and where it goes."""
+    """The moves and stops of the instances that leave."""
     if not ensured.failed:
         return ()
     found = needs(snapshot)

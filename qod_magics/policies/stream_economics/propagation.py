@@ -1,4 +1,4 @@
-"""Desired accuracies from queries up to the sources, and the probabilities that make them true (Eqs. 3.15, 3.16)."""
+"""Desired accuracies propagated from queries to sources, and the non-drop probabilities (Eqs. 3.15, 3.16)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qod_magics.core.topology import Topology
 
 
 def propagate(desired: list[float], topology: Topology) -> None:
-    """Raise `desired` of every task that has consumers (0 so far) to the highest that one asks for (Eq. 3.15)."""
+    """Raise `desired` of every task that has consumers (0 so far) to the highest of its consumers (Eq. 3.15)."""
     upstream = topology.upstream
     for t in reversed(topology.order):
         asked = desired[t]
@@ -24,7 +24,7 @@ def propagate(desired: list[float], topology: Topology) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Where shedders are: at the sources (from None), and on the streams. Positions are those of tasks."""
+    """The edges with shedders: at the sources (from None), and on the streams. Positions are those of tasks."""
 
     keys: Keys[Edge]  #: the inputs of sources, then the streams
     sources: list[int]
@@ -33,7 +33,7 @@ class Edges:
 
     @classmethod
     def of(cls, starts: Sequence[str], ends: Sequence[str], topology: Topology) -> Edges:
-        """Those of valid tasks and of the streams between them, given by the tasks that they go from and to."""
+        """The edges of valid tasks; `starts` and `ends` are the source and target tasks of the streams."""
         position, upstream = topology.position, topology.upstream
         keys = Keys[Edge](
             [*((None, task) for task, t in position.items() if not upstream[t]), *zip(starts, ends, strict=True)]
@@ -50,7 +50,7 @@ def non_drop(snapshot: Snapshot, desired: Mapping[str, float]) -> dict[Edge, flo
 
 
 def kept_shares(desired: Sequence[float], edges: Edges) -> Keyed[Edge, float]:
-    """The same of tasks by position, whose edges are known already."""
+    """The same for desired accuracies by task position and known edges."""
     kept = [desired[t] for t in edges.sources]
     ends = zip(edges.streams_from, edges.streams_to, strict=True)
     kept += [desired[b] / desired[a] if desired[a] > 0.0 else 0.0 for a, b in ends]

@@ -1,4 +1,4 @@
-"""desired(q) while a cycle lowers it, asked for and lowered through the sets `queries(t)`."""
+"""desired(q) while a cycle lowers it, read and lowered through the sets `queries(t)`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.reach import Reach, reached
 
-KEPT = 2048  #: queries up to which a large set is unpacked once; beyond, it would take too much memory
+KEPT = 2048  #: large sets up to this size are kept unpacked; beyond, that would take too much memory
 
 
 class QueryAccuracies:
@@ -21,7 +21,7 @@ class QueryAccuracies:
     values: MutableSequence[float]  #: desired(q) by number of the query; for reading
 
     def __init__(self, topology: Topology, reach: Reach, at_minimum: Collection[int] = ()) -> None:
-        """All 1, but for the queries of the tasks (positions) `at_minimum`, which are at their minimum accuracy."""
+        """All 1, except the queries of the tasks (positions) `at_minimum`, which are at their minimum accuracy."""
         self._tasks = reach.queries
         held = reached(topology, at_minimum) if at_minimum else None
         self.values = [topology.min_accuracy[t] if held and held[t] else 1.0 for t in self._tasks]
@@ -113,7 +113,7 @@ class _LargeSet:
         self._highest = accuracy
 
     def _look(self) -> tuple[Any, Any]:
-        """The values from the first to the last member, and 1 for each that is one, else 0; None: all are."""
+        """The values from the first to the last member, and a 0/1 mask of members; None: all are members."""
         bits = self._bits
         if bits is None:
             return self._window, self._members

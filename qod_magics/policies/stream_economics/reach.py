@@ -1,8 +1,8 @@
-"""`queries(t)` for every task: the queries it reaches, as few and small sets as possible.
+"""`queries(t)` for every task: the queries it reaches, in as few and small sets as possible.
 
 All sets together can have tasks x queries members. Three things keep them, and a cycle, near linear: tasks with the
 same set share it; most sets have one member, or few; and queries are numbered in depth-first order, which makes the
-large sets of trees a run of neighbours.
+large sets of trees contiguous.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Reach:
 
 
 def _depth_first_queries(topology: Topology) -> list[int]:
-    """The queries' task positions, numbered so that those that a task reaches tend to be neighbours."""
+    """The queries' task positions, numbered so that the queries of a task tend to be neighbours."""
     downstream = topology.downstream
     seen = [False] * len(downstream)
     queries = []
@@ -92,7 +92,7 @@ def _query_sets(topology: Topology, queries: Sequence[int]) -> tuple[list[int], 
 
 
 def _number(parts: set[int], sets: list[Members], known: dict[Members, int]) -> int:
-    """The number of the union of these sets; one that is not `known` yet is added to both."""
+    """The number of the union of these sets; a new one is added to `sets` and `known`."""
     if len(parts) == 1:
         return parts.pop()
     members: Members

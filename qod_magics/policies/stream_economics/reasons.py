@@ -1,4 +1,4 @@
-"""Why Stream Economics decided as it did: which task managers limit whom, and what they have and need. Pure."""
+"""The reasons of Stream Economics: which task managers limit which tasks, and their CPU and needs. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qod_magics.policies.stream_economics.needs import Need, needs, shortage, su
 
 
 class StreamEconomicsReasons:
-    """The `core.reasons.Reasons` of a plan that Stream Economics made of a snapshot."""
+    """The `core.reasons.Reasons` of a Stream Economics plan for a snapshot."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self.snapshot = snapshot
@@ -29,7 +29,7 @@ class StreamEconomicsReasons:
         return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
 
     def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
-        """See `core.reasons.Reasons`: the task managers that limit a task, each with what it has and needs."""
+        """See `core.reasons.Reasons`: the task managers that limit a task, each with its CPU and needs."""
         dag = Dag.of(self.snapshot)
         position = dag.topology.position
         wanted = in_order(self.plan.desired, dag.tasks)
@@ -71,15 +71,15 @@ class StreamEconomicsReasons:
         return supply(id, self._needs[id])
 
     def task_manager(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`: whether it runs open, or how much its costs are believed."""
+        """See `core.reasons.Reasons`: whether it runs open, or how far its cost estimates are trusted."""
         manager = next(each for each in self.snapshot.task_managers if each.id == id)
         if (limit_s := OPEN.of(manager)) is not None:
-            return [f"it runs open: nothing is shed for its CPU until more than {limit_s:g} s of its input wait"]
+            return [f"it runs open: nothing is shed for its CPU until its backlog exceeds {limit_s:g} s of input"]
         trust = TRUST.of(manager)
         if trust is None or round(trust, 2) == 1.0:
             return []
         fewer = "more" if trust > 1.0 else "less"
-        return [f"plans give its tasks {abs(trust - 1.0):.0%} {fewer} CPU than that, by the rows that wait there"]
+        return [f"plans give its tasks {abs(trust - 1.0):.0%} {fewer} CPU than that, judged by its backlog"]
 
     def starved(self, id: str) -> str:
         """See `core.reasons.Reasons`."""
@@ -99,7 +99,7 @@ class StreamEconomicsReasons:
         return warming_up(self.snapshot)
 
     def _pressure(self, host: str) -> str:
-        """What a task manager that limits somebody has and needs, and whether it is that instances of it warm up."""
+        """CPU and needs of a task manager that limits a task, and its instances that are warming up."""
         words = supply(host, self._needs[host])
         if host in self._warming:
             there = listed(self._warming[host])
@@ -107,9 +107,8 @@ class StreamEconomicsReasons:
         return words
 
     def _limits(self, tasks: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
-        """For each of these tasks, of those that depend on them and of all that those read from: the task managers that
-        limit it. Those are short of CPU, or have an instance that warms up, and run it or something that it reads from.
-        Tasks by position."""
+        """The task managers that limit each of these tasks, their descendants and all ancestors of those: they run the
+        task or an ancestor of it, and are short of CPU or have an instance that warms up. Tasks by position."""
         snapshot = self.snapshot
         scarce = {name for name, need in self._needs.items() if need.is_tight} | self._warming.keys()
         dag = Dag.of(snapshot)
@@ -127,8 +126,8 @@ class StreamEconomicsReasons:
 
 
 def _limiting(dag: Dag, desired: Sequence[float], t: int, limited: Mapping[int, tuple[str, ...]]) -> tuple[str, ...]:
-    """The task managers that limit the accuracy asked of a task: of a query its own, of another task those of the
-    query that is given the most, since that is whose accuracy it runs at. `desired`: by position, as is `t`."""
+    """The task managers that limit a task's desired accuracy: for a query its own, for another task those of its query
+    with the highest, since that is the accuracy it runs at. `desired`: by position, as is `t`."""
     downstream = dag.topology.downstream
     while downstream[t]:
         t = max(downstream[t], key=desired.__getitem__)

@@ -1,4 +1,4 @@
-"""What each task needs for which accuracy: the paper's model, and one with fixed costs and costs of reading. Pure."""
+"""CPU that each task needs by accuracy: the paper's model, and one with fixed and read costs. Pure."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class Requirements:
     base: list[float]  #: CPU at accuracy 0, % of one core
     cpu: list[float]  #: CPU beyond that at accuracy `at`, % of one core
     at: Sequence[float]  #: fraction of 1; where it is 0, any accuracy above 0 needs a whole core (Eq. 3.9)
-    available: list[float]  #: by task manager, aCpu: CPU for its tasks, in % of a core on which they cost just that
+    available: list[float]  #: by task manager, aCpu: CPU for its tasks, in % of a core on which cost estimates hold
 
     def of(self, t: int, accuracy: float) -> float:
-        """What an instance of the task needs for an accuracy, % of one core."""
+        """CPU that an instance of the task needs for an accuracy, % of one core."""
         return min(self.base[t] + required_cpu(accuracy, self.cpu[t], self.at[t]), FULL_CORE)
 
     def all_of(self, accuracies: Sequence[float]) -> list[float]:
-        """What an instance of each task needs for the task's accuracy, % of one core."""
+        """CPU that an instance of each task needs for the task's accuracy, % of one core."""
         if any(self.base):
             return [self.of(t, accuracy) for t, accuracy in enumerate(accuracies)]
         return list(map(required_cpu, accuracies, self.cpu, self.at))
 
     def cost(self, t: int) -> float:
-        """What accuracy 1 needs more than accuracy 0, % of one core."""
+        """CPU that accuracy 1 adds to that of accuracy 0, % of one core."""
         if self.at[t] <= 0.0:
             return FULL_CORE
         return self.cpu[t] / self.at[t]
 
     def most(self, t: int) -> float:
         """The accuracy at which an instance fills its core; 1 or more where it never does."""
-        if self.base[t] == 0.0 or self.cpu[t] <= 0.0 or self.at[t] <= 0.0:  # without a base `share` sees to it
+        if self.base[t] == 0.0 or self.cpu[t] <= 0.0 or self.at[t] <= 0.0:  # without a base, `share` handles it
             return 1.0
         return max(FULL_CORE - self.base[t], 0.0) * self.at[t] / self.cpu[t]
 
@@ -59,14 +59,13 @@ def proportional(snapshot: Snapshot, topology: Topology, load: Load) -> Requirem
 
 
 def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
-    """CPU as it was learned: fixed + read * rows read + work * rows kept, for the rows that come at full accuracy.
+    """CPU by learned costs: fixed + read * rows read + work * rows kept, at the input rates of full accuracy.
 
-    A source reads all that the outside world produces, whatever its accuracy; another task only what is sent to it.
-    Rows at full accuracy follow from the sources' rates and the selectivities, not from what is shed now, so what a
-    plan does to the measurements does not come back into the next plan. A task of which the costs, or what reaches it,
-    are not known is taken as the paper takes it. A task manager on which tasks take more than their costs say, be it
-    slower or the costs wrong, has that much less for them; what it spends on batches that it need not have, it has
-    for them, too.
+    A source reads all of its input, whatever its accuracy; another task only the rows sent to it. Input rates at full
+    accuracy follow from the sources' rates and the selectivities, not from the present shedding, so a plan's effect on
+    the measurements does not feed back into the next plan. A task whose costs or input rate are unknown follows the
+    paper's model. A task manager whose tasks take more CPU than their costs predict, because it is slower or the costs
+    are wrong, counts as that much smaller; CPU of micro-batches that it can do without counts as available.
     """
     at = list(current_accuracies(snapshot, topology))
     full = full_rates(snapshot, topology, load)

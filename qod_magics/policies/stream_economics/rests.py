@@ -1,7 +1,7 @@
-"""Instances that have just moved stay where they are for a while. Pure.
+"""Cool-down of instances that have just moved: they are not moved again for a while. Pure.
 
-A move costs a start on code that is not compiled, and what is measured in the minute after it says little: without a
-rest, the same instances go to and fro. A load that changes by half ends the rest.
+A move costs a start on code that is not compiled, and metrics of the minute after it say little: without a cool-down,
+the same instances would move to and fro. A load that changes by half ends it.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from qod_magics.core.optional import RESTS
 from qod_magics.core.snapshot import Snapshot
 
 REST_S = 60.0
-#: One that starts rests, too: from a first reading or two its costs are a guess.
+#: Cool-down after the first start: costs from a reading or two are a guess.
 START_S = 20.0
-#: An input rate higher or lower than at the move by this factor ends the rest.
+#: An input rate higher or lower than at the move by this factor ends the cool-down.
 CHANGE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where an instance is, since when, and what reached its application when it came there."""
+    """Where an instance runs, since when, and the application's input rate when it arrived."""
 
     task_manager: str
     rest_s: float
     since: float | None  #: when it was first measured there, seconds since the epoch; None: not yet
-    rate: float  #: of all sources together when it came, rows/s
+    rate: float  #: of all sources together when it arrived, rows/s
 
 
 def with_rests(snapshot: Snapshot, before: Mapping[str, Home] | None) -> tuple[Snapshot, Mapping[str, Home]]:
-    """`snapshot` with `rests_s` of the instances that moved less than `REST_S` ago; and where all are now."""
+    """`snapshot` with `rests_s` of the instances in their cool-down; and the homes of all."""
     windows = [window[1] for i in snapshot.instances if (window := window_of(i)) is not None]
     now = max(windows, default=None)
     rate = sum(task.external_rate or 0.0 for task in snapshot.tasks if not task.upstream)
     known = before if before is not None else {}
     tasks = {task.id for task in snapshot.tasks}
-    homes = {id: home for id, home in known.items() if id.rpartition(".")[0] in tasks}  # one on its way may be missing
+    homes = {id: home for id, home in known.items() if id.rpartition(".")[0] in tasks}  # one that moves may be missing
     rests: dict[str, float] = {}
     for instance in snapshot.instances:
         home = known.get(instance.id)

@@ -1,4 +1,4 @@
-"""Where an instance goes: the task manager with the most CPU left (Algorithm 3.1), first and again."""
+"""Placement, first and again: the task manager with the most CPU left (Algorithm 3.1)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def place(requests: Iterable[PlacementRequest], available: Mapping[str, float]) 
     names = list(available)
     left = list(available.values())
     position = {name: i for i, name in enumerate(names)}
-    heap = [(-cpu, i) for i, cpu in enumerate(left)]  # may hold outdated entries, known by their CPU
+    heap = [(-cpu, i) for i, cpu in enumerate(left)]  # may hold outdated entries, recognized by their CPU
     heapify(heap)
     placed: dict[str, str] = {}
     for request in requests:

@@ -1,4 +1,4 @@
-"""What is left above the minimum accuracies, given out by priority and evenly within one (Algorithms 3.2 and 3.4)."""
+"""CPU left above the minimum accuracies, shared by priority and evenly within one (Algorithms 3.2 and 3.4)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from qod_magics.policies.stream_economics.accuracy import FULL_CORE, obtained_ac
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
 from qod_magics.policies.stream_economics.situation import Situation
 
-#: desired(q) by task position, out of the CPU above the minimum accuracies, by task manager. Instances (positions)
-#: that are left out have no share, and their queries only their minimum accuracies.
+#: desired(q) by task position, from the CPU above the minimum accuracies, by task manager. Instances (positions) that
+#: are left out get no share; their queries stay at their minimums.
 Sharing = Callable[[Situation, list[float], Set[int]], list[float]]
 Groups = Mapping[int, Mapping[int, list[int]]]  #: priority -> task manager -> the tasks of its instances with it
 
@@ -78,9 +78,9 @@ def _differences(tasks: Sequence[int], needs: Needs, desired: QueryAccuracies) -
 def _share_evenly(
     tasks: Sequence[int], differences: Sequence[float], needs: Needs, available: float, desired: QueryAccuracies
 ) -> float:
-    """Algorithm 3.4 for the instances (given as their tasks) of one priority on one task manager; returns the rest.
+    """Algorithm 3.4 for the instances (given as their tasks) of one priority on one task manager; returns the CPU left.
 
-    `differences` order them; what an instance gets follows from the difference by the time it is its turn.
+    `differences` give the order; an instance's share follows from its difference at its turn.
     """
     cpu, current, min_accuracy, min_required = needs
     only = desired.only

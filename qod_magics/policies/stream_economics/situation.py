@@ -1,4 +1,4 @@
-"""What a cycle of Stream Economics decides on, and what its minimum accuracies come to."""
+"""The input of a Stream Economics cycle, and the result for its minimum accuracies."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from qod_magics.policies.stream_economics.requirements import Requirements
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a cycle decides on. Positions are those in the snapshot."""
+    """The input of a cycle. Positions are those in the snapshot."""
 
     snapshot: Snapshot
     topology: Topology
     reach: Reach
     load: Load
     required: Requirements
-    by_costs: Requirements  #: the same by costs alone, whatever else is evidence
-    is_open: Sequence[bool]  #: by task manager: nothing is scarce there yet, so that `required` says nothing of it
+    by_costs: Requirements  #: the same by costs alone, without other evidence
+    is_open: Sequence[bool]  #: by task manager: its CPU is not limited yet, so that `required` doesn't apply to it
     min_required: list[float]  #: by task: minReq(t), % of one core
     by_id: list[int]  #: the instances in the order of their ids, which settles ties
 
 
 @dataclass(frozen=True, slots=True)
 class Minimums:
-    """What the minimum accuracies come to."""
+    """The result for the minimum accuracies."""
 
     available: list[float]  #: by task manager: CPU left above them, % of one core
     failed: list[int]  #: instances that leave

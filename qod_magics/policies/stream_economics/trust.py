@@ -1,13 +1,12 @@
-"""Whether rows that wait bear out what costs say: load is shed on evidence, not on an estimate alone. Pure.
+"""Trust in cost estimates: load is shed once a backlog confirms them, not on the estimates alone. Pure.
 
 An estimate of CPU is off by some per cent, and in the first minute of a query, while its code is being compiled, by a
-multiple. Rows that wait are exact. So a task manager runs *open*, every row kept, until more of its input waits than it
-may, or until its costs are known and say that far more CPU is needed than it has. From then on plans follow the costs,
-with a factor of trust that rises while little waits and falls while much does: a model that takes a core for smaller
-than it is gives rows away for a few cycles, not for ever. It rises as TCP CUBIC's window does (RFC 9438): fast while
-far from the factor at which rows came to wait last, hardly at all near it, and faster again beyond, since code gets
-faster while it is compiled, and neighbours leave. Once nothing has been shed for a while the task manager is open
-again.
+multiple. A backlog is exact. So a task manager runs *open*, every row kept, until its backlog exceeds a limit, or until
+its costs are known and far exceed its CPU. From then on plans follow the costs, scaled by a factor of trust that rises
+while the backlog is small and falls while it is large: a model that underestimates a core sheds too much for a few
+cycles, not for ever. It rises as TCP CUBIC's window does (RFC 9438): fast while far from the factor at which a backlog
+last built up, hardly at all near it, and faster again beyond, since code gets faster while it is compiled, and
+neighbours leave. Once nothing has been shed for a while the task manager is open again.
 """
 
 from __future__ import annotations
@@ -24,81 +23,80 @@ from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.measures import known_requirements
 
-#: Seconds of input that may wait before an open task manager sheds: of queries that have run for a while, and of those
-#: that are new. Two periods of the controller are the latency that users get unless they ask for another.
+#: Backlog above which an open task manager sheds, seconds of input: with queries that have run for a while, and with
+#: new ones. Two periods of the controller are the default latency.
 WAITING_S, WAITING_COLD_S = 5.0, 10.0
-#: Up to here, in seconds of input, what waits is the ordinary rest between two micro-batches.
+#: Ordinary backlog between two micro-batches, seconds of input.
 REST_S = 2.5
-#: Where plans count on longer times between batches: the rest, and what may wait at least, as multiples of these.
+#: Where plans assume longer batch intervals: the ordinary backlog, and the limit, at least, as multiples of these.
 REST_BATCHES, WAITING_BATCHES = 1.25, 2.0
-#: The same while batches are kept apart: what a batch reads is settled before it waits for its turn.
+#: The same while batches are paced: the offsets of a batch are settled before it waits for its turn.
 REST_PACED, WAITING_PACED = 2.25, 3.5
-#: Cycles for which micro-batches are kept apart once rows wait. Queries that share a task manager take turns by the
-#: batch, so that one that has next to nothing to do would use as much of it as one with a thousand rows a batch.
+#: Cycles for which micro-batches are paced after a backlog. Queries that share a task manager take turns by the batch,
+#: so a nearly idle query would use as much of it as one with a thousand rows a batch.
 PACED_CYCLES = 12
 #: A query is new for this long, in seconds since it was first measured.
 COLD_S = 60.0
-#: Known costs that ask for more than this multiple of all cores shed before any row waits. What else runs there is not
-#: counted: compilers and a look at results give way, or take what rows that wait will show.
+#: Known costs above this multiple of all cores shed load before there is a backlog. Other load there is not counted:
+#: compilers and reads of results give way, or a backlog will show what they take.
 CERTAIN = 1.1
-#: By how much trust changes in a cycle, up (twice as much where nearly nothing waits) as long as no ceiling is known,
-#: and down, and within what limits.
+#: Factors by which trust changes in a cycle, up (twice if there is hardly a backlog) as long as no ceiling is known,
+#: and down; and its limits.
 UP, DOWN, LEAST, MOST = 1.03, 0.9, 0.5, 2.0
 #: Rises after which trust is back at its ceiling.
 BACK = 8
-#: What may be in use of a task manager's cores, by those that plans may use: a tenth is kept back for what else the
-#: machine does, and rows begin to wait when some 95 % of all cores are in use.
+#: Utilization limit: cores in use / cores that plans may use. A tenth of the cores is reserved for other load of the
+#: machine, and backlogs begin at some 95 % utilization of all cores.
 IN_USE = 1.05
-#: In real-time mode trust rises by this part of what is idle of that, and falls by this part of what is used beyond it
-#: while rows wait for longer than `BRIEF_S`. Micro-batches use what is left whenever there is some, so that idle cores
-#: say nothing of them.
+#: In real-time mode trust rises by at most this part of the headroom below that limit, and falls by this part of the
+#: excess above it while the backlog exceeds `BRIEF_S`. Micro-batches use up idle CPU, so headroom says nothing of them.
 OF_IDLE = 0.5
-#: Seconds of input that wait where a core has time left: rows on their way.
+#: Backlog where a core has headroom, seconds of input: rows in flight.
 BRIEF_S = 0.25
-#: Tasks hold a task manager's cores themselves if they use this share of those that plans may use. A neighbour that
-#: takes all that they leave would have them give way for ever.
+#: Overuse counts only if the tasks themselves use this share of the cores that plans may use: otherwise a neighbour
+#: that takes all the rest would push them back for ever.
 OURS = 0.6
-#: Cycles after a fall before the next one, unless twice as much waits as may: what a plan does shows in the one after.
+#: Cycles between two falls, unless the backlog is twice its limit: a plan's effect shows in the cycle after.
 HOLD = 2
-#: Trust rises only while its tasks use this share of what it lets them have: nothing else holds them back then.
+#: Trust rises only while the tasks use this share of the CPU it grants: otherwise something else limits them.
 USED = 0.85
-#: A task manager is taken for dearer or cheaper than others only by what exceeds this share: it is within the noise of
-#: a few readings, and trust covers it.
+#: A task manager counts as dearer or cheaper than others only by the excess over this share: less is within the noise
+#: of a few readings, and trust covers it.
 SAME_COST = 0.05
 #: Cycles without shedding after which a task manager runs open again.
 CALM_CYCLES = 4
-#: Accuracies from here on are taken for 1.
+#: Accuracies from here on count as 1.
 FULL = 0.995
-#: Up to this multiple of its minimum accuracy a query is taken to run at its minimum.
+#: Up to this multiple of its minimum accuracy a query counts as running at its minimum.
 NEAR = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What is known of one task manager."""
+    """State of one task manager."""
 
     is_open: bool = True
-    factor: float = 1.0  #: CPU to plan with by the CPU that costs say there is
-    calm: int = 0  #: cycles in a row in which nothing was shed and little waited
-    waiting_s: float = 0.0  #: seconds of input that waited when last looked at
-    ceiling: float = inf  #: the factor at which rows came to wait last
+    factor: float = 1.0  #: CPU to plan with / CPU available by costs
+    calm: int = 0  #: cycles in a row without shedding and with little backlog
+    waiting_s: float = 0.0  #: backlog in the last cycle, seconds of input
+    ceiling: float = inf  #: the factor at which a backlog last built up
     rises: int = 0  #: since then
     hold: int = 0  #: cycles until it may fall again
-    paced: int = 0  #: cycles for which its micro-batches are still kept apart
+    paced: int = 0  #: cycles for which its micro-batches are still paced
     seen_at: float = 0.0  #: of the newest measurement of its tasks, seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Trusts:
-    """What is known of all task managers, and since when each task has been measured."""
+    """State of all task managers, and since when each task has been measured."""
 
     managers: Mapping[str, Trust] = field(default_factory=dict)
     since: Mapping[str, float] = field(default_factory=dict)  #: by task, seconds since the epoch
 
 
 def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tuple[Snapshot, Trusts]:
-    """`snapshot`, whose costs are known as far as they are, with `open_s` of task managers that run open and `trust` of
-    the others."""
+    """`snapshot`, which has learned costs already, with `open_s` of task managers that run open and `trust` of the
+    others."""
     before = memory if memory is not None else Trusts()
     since, now = _since(snapshot, before.since)
     waiting = waiting_s(snapshot, measured)
@@ -147,12 +145,12 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         if batching[manager.id] > 1:
             paced = max(trust.paced - 1, 0) if found.is_open and waits_s <= rests_s else PACED_CYCLES
         managers[manager.id] = replace(found, seen_at=seen_at, paced=paced)
-        told = {OPEN.name: limit_s} if found.is_open else {TRUST.name: found.factor}
+        fields = {OPEN.name: limit_s} if found.is_open else {TRUST.name: found.factor}
         if paced:
-            told[PACED.name] = batch_s
+            fields[PACED.name] = batch_s
         if (cost := NODE_COST.of(manager)) is not None:
-            told[NODE_COST.name] = _beyond_noise(cost)
-        hosts.append(replace(manager, extra={**manager.extra, **told}))
+            fields[NODE_COST.name] = _beyond_noise(cost)
+        hosts.append(replace(manager, extra={**manager.extra, **fields}))
     return replace(snapshot, task_managers=tuple(hosts)), Trusts(managers, since)
 
 
@@ -170,20 +168,20 @@ def after(
     overuse: float = 0.0,
     at_minimum: bool = False,
 ) -> Trust:
-    """One cycle later.
+    """The state one cycle later.
 
     Args:
-        before: what was known.
-        waiting_s: seconds of input that wait.
+        before: the state before.
+        waiting_s: backlog, seconds of input.
         asked: CPU that its tasks need at accuracy 1 / CPU available, by their costs; None: the costs are not known yet.
         whole: CPU that its tasks need at accuracy 1 / CPU of all of its cores; 0: the costs are not known yet.
         used: CPU that its tasks need at the measured accuracies / CPU available, by their costs.
         sheds: whether rows were dropped in this cycle.
-        limit_s: seconds of input that may wait while it is open.
-        rest_s: seconds of input that are the ordinary rest between two batches.
-        idle: share of what may be in use of its cores that is not; infinite where that says nothing.
-        overuse: share by which its tasks use more of its cores than may be in use.
-        at_minimum: whether all of its queries run at their minimums: trust could not have them shed more.
+        limit_s: backlog up to which it stays open, seconds of input.
+        rest_s: ordinary backlog between two batches, seconds of input.
+        idle: headroom below the utilization limit, as a share of it; infinite where that says nothing.
+        overuse: utilization above that limit, as a share of it, if its tasks cause it.
+        at_minimum: whether all of its queries run at their minimums: less trust could not make them shed more.
 
     """
     factor = before.factor
@@ -193,7 +191,7 @@ def after(
             return replace(same, is_open=whole <= CERTAIN * max(factor, 1.0))
         if asked is None:
             return replace(same, is_open=False)
-        failed = min(max(asked, LEAST), MOST)  # costs that see no overload are wrong by as much as is missing, at least
+        failed = min(max(asked, LEAST), MOST)  # costs that predict no overload are off by at least the CPU missing
         held = max(min(factor, DOWN * failed), LEAST)
         return replace(same, is_open=False, factor=held, ceiling=failed, rises=0, hold=HOLD)
     if waiting_s > limit_s and waiting_s >= before.waiting_s and not at_minimum:
@@ -219,13 +217,13 @@ def after(
 
 
 def rest_s(manager: TaskManager) -> float:
-    """Seconds of input that ordinarily wait there between two batches."""
+    """Ordinary backlog there between two batches, seconds of input."""
     batches = REST_BATCHES if PACED.of(manager) is None else REST_PACED
     return max(REST_S, batches * (BATCH_TIME.of(manager) or 0.0))
 
 
 def waiting_s(snapshot: Snapshot, measured: Measured) -> Mapping[str, float]:
-    """By task, the seconds of its present input that wait before it; 0 where nothing comes, or that is unknown."""
+    """Backlog by task, in seconds of its present input rate; 0 where that is 0 or unknown."""
     found = {}
     for task in snapshot.tasks:
         feeds: Collection[str] = [f"{source}>{task.id}" for source in task.upstream] or [task.id]
@@ -253,31 +251,31 @@ def _since(snapshot: Snapshot, before: Mapping[str, float]) -> tuple[Mapping[str
 def _needed(
     snapshot: Snapshot, topology: Topology, accuracy: Mapping[str, float | None] | None = None
 ) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """By task manager, in % of one core: CPU that its tasks need, at accuracy 1 or at these accuracies; and CPU that
-    there is for them."""
+    """By task manager, in % of one core: CPU that its tasks need, at accuracy 1 or at these accuracies; and CPU
+    available for them."""
     share = [1.0 if accuracy is None else accuracy.get(task.id) or 0.0 for task in snapshot.tasks]
     load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
     needed = [0.0] * len(snapshot.task_managers)
     for t, manager in zip(load.task_of, load.manager_of, strict=True):
-        needed[manager] += required.base[t] + share[t] * required.cost(t)  # be it more than a core
+        needed[manager] += required.base[t] + share[t] * required.cost(t)  # not capped at one core
     names = [manager.id for manager in snapshot.task_managers]
     return dict(zip(names, needed, strict=True)), dict(zip(names, required.available, strict=True))
 
 
 def _idle(manager: TaskManager) -> float:
-    """Share of what may be in use of its cores that is not, at least 0."""
+    """Headroom below the utilization limit, as a share of it, at least 0."""
     return max(1.0 - manager.cpu / max(IN_USE * 100.0 * manager.cores, 1e-9), 0.0)
 
 
 def _overuse(manager: TaskManager, own: float) -> float:
-    """Share by which more of its cores is in use than may be, at least 0; 0 where its tasks, which use `own` % of one
-    core, are not what uses them."""
+    """Utilization above the limit, as a share of it, at least 0; 0 where its tasks, which use `own` % of one core, are
+    not the cause."""
     if own < OURS * 100.0 * manager.cores:
         return 0.0
     return max(manager.cpu / max(IN_USE * 100.0 * manager.cores, 1e-9) - 1.0, 0.0)
 
 
 def _beyond_noise(cost: float) -> float:
-    """The cost of a task manager, 1 if it is within `SAME_COST` of that."""
+    """The cost of a task manager, moved towards 1 by up to `SAME_COST`."""
     off = cost - 1.0
     return 1.0 + max(off - SAME_COST, 0.0) + min(off + SAME_COST, 0.0)

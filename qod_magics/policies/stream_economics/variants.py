@@ -1,4 +1,4 @@
-"""Stream Economics with what makes it better than the paper: the parts of each policy that has a name."""
+"""Variants of Stream Economics that improve on the paper: the parts of each named policy."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def fitted() -> LearningStreamEconomics:
 
 
 def filled() -> LearningStreamEconomics:
-    """Queries of one priority rise together, too, and nothing moves where it would not fit."""
+    """As `fitted`; queries of one priority rise together, and nothing moves where it does not fit."""
     return LearningStreamEconomics("stream-economics-filled", moves=only_helpful, sharing=max_min_shares)
 
 
 def reactive() -> LearningStreamEconomics:
-    """As `filled`, and load is shed on evidence; the default."""
+    """As `filled`; load is shed once a backlog confirms it. The default."""
     return LearningStreamEconomics(
         "stream-economics-reactive", moves=only_helpful, sharing=max_min_shares, evidence=BacklogEvidence()
     )
