@@ -219,12 +219,22 @@ def modules(*parts: str) -> list[Path]:
     return found
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
     """Every module that `path` names in an import statement, wherever it stands; relative ones made absolute."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     package = list(path.relative_to(ROOT).with_suffix("").parts[:-1])
     if package[:1] == ["widgets"]:
         package[0] = "qod_widgets"
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -252,7 +262,7 @@ def test_the_deciding_layers_are_pure(layer: str) -> None:
         # `from qod_magics import core` names qod_magics as well as qod_magics.core: the latter counts
         named = [module for module in imports(path) if module != "qod_magics"]
         found += [f"{path.relative_to(ROOT)}: {module}" for module in named if not is_in(module, allowed | more)]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in calls:
                 found.append(f"{path.relative_to(ROOT)}: {node.func.id}()")
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sys":

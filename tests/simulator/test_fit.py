@@ -187,7 +187,7 @@ def test_wrong_words_are_told_in_a_line(words: list[str], capsys: pytest.Capture
 
 def test_a_recording_is_like_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", str(LIVE), str(LIVE)]) == 0
-    assert "accuracy of TDSnk1: 0.000 apart" in capsys.readouterr().out
+    assert "accuracy of TDSnk1: 0.000 mean difference" in capsys.readouterr().out
 
 
 def test_an_empty_recording_is_no_input(tmp_path: Path) -> None:
