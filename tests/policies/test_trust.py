@@ -39,6 +39,7 @@ from qod_magics.policies.stream_economics.trust import (
     WAITING_S,
     Trust,
     Trusts,
+    _overuse,
     after,
     trusted,
 )
@@ -116,6 +117,23 @@ def test_trust_rises_while_rows_are_dropped_and_none_wait_and_falls_while_many_w
     assert down.factor == pytest.approx(DOWN * up.factor)
     drained = after(down, waiting_s=WAITING_S + 0.5, asked=2.0, sheds=True, limit_s=WAITING_S)
     assert drained.factor == down.factor  # what waits is getting less
+
+
+def test_trust_falls_by_half_of_what_its_tasks_overuse_while_a_backlog_grows() -> None:
+    """At once, and not only when it exceeds its limit; a backlog that is drained uses all cores as well."""
+    before = replace(SHEDDING, waiting_s=0.5)
+    state = {"asked": 2.0, "sheds": True, "limit_s": WAITING_S, "idle": 0.0}
+    assert after(before, waiting_s=1.0, overuse=0.06, **state).factor == pytest.approx(0.97 * before.factor)
+    assert after(before, waiting_s=0.4, overuse=0.06, **state).factor == before.factor
+    assert after(before, waiting_s=1.0, overuse=0.06, at_minimum=True, **state).factor == before.factor
+    brief = replace(SHEDDING, waiting_s=0.0)
+    assert after(brief, waiting_s=0.2, overuse=0.06, **state).factor == brief.factor
+
+
+@pytest.mark.parametrize(("own", "expected"), [(80.0, 100.0 / 94.5 - 1.0), (40.0, 0.0)])
+def test_only_what_its_own_tasks_use_is_overuse(own: float, expected: float) -> None:
+    assert _overuse(TaskManager("tm1", 0.9, 100.0), own) == pytest.approx(expected)
+    assert _overuse(TaskManager("tm1", 0.9, 90.0), own) == 0.0
 
 
 def test_rows_that_wait_where_costs_see_no_overload_prove_the_costs_wrong() -> None:

@@ -49,7 +49,8 @@ BACK = 8
 #: machine, and backlogs begin at some 95 % utilization of all cores.
 IN_USE = 1.05
 #: In real-time mode trust rises by at most this part of the headroom below that limit, and falls by this part of the
-#: excess above it while the backlog exceeds `BRIEF_S`. Micro-batches use up idle CPU, so headroom says nothing of them.
+#: excess above it while the backlog grows beyond `BRIEF_S`; a backlog that is drained uses all cores, too. Micro-batches
+#: use up idle CPU, so headroom says nothing of them.
 OF_IDLE = 0.5
 #: Backlog where a core has headroom, seconds of input: rows in flight.
 BRIEF_S = 0.25
@@ -198,8 +199,8 @@ def after(
         if same.hold > 0 and waiting_s <= 2.0 * limit_s:
             return same
         return replace(same, factor=max(factor * DOWN, LEAST), ceiling=factor, rises=0, hold=HOLD)
-    if overuse > 0.0 and sheds and waiting_s > BRIEF_S and not at_minimum:
-        return replace(same, factor=max(factor * (1.0 - OF_IDLE * overuse), LEAST), ceiling=factor, rises=0)
+    if overuse > 0.0 and sheds and waiting_s > max(BRIEF_S, before.waiting_s) and not at_minimum:
+        return replace(same, factor=max(factor * (1.0 - OF_IDLE * overuse), LEAST))
     if waiting_s > rest_s or (waiting_s > rest_s / 2 and waiting_s > before.waiting_s):
         return same
     if sheds:
