@@ -1,7 +1,7 @@
-"""What the dashboard costs: CPU of the kernel while it is fed, and time in the browser from a message to its picture.
+"""What the dashboard costs: CPU of the kernel while it is fed, and time in the browser from a message to its rendering.
 
 The browser shows the widget's code alone, without JupyterLab: `first` is from the code's start to the first chart,
-`tick` from one message to the end of all that it sets off, with so much history.
+`tick` from one message to the end of all work that it triggers, with the given history.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from qod_widgets.live_charts import specs
 ROOT = Path(__file__).parents[1]
 STYLE = ROOT / "widgets" / "static" / "dashboard.css"
 
-#: In the kernel: frames of so many tasks at 1 Hz, each with other probabilities for all shedders, to the dashboard and
-#: to the controls; the frames are made beforehand, as a controller's cycle would.
+#: In the kernel: feeds frames at 1 Hz, each with new probabilities for all shedders, to the dashboard and to the
+#: controls; the frames are made beforehand, as a controller's cycle would.
 FEED = """
 import sys, threading, time
 sys.path.insert(0, {here!r})
@@ -46,7 +46,7 @@ def begin():
     threading.Thread(target=feed, daemon=True).start()
 """
 
-#: In the page: a model as the notebook's, and the time until all that a message set off is done.
+#: In the page: a model like the notebook's, and the time until all work that a message triggers is done.
 PAGE = """
 <!doctype html><style>%s body { width: 1000px }</style><div id="here"></div>
 <script type="module">
@@ -191,7 +191,7 @@ def _comm(client: Any) -> str:
 
 
 def _messages(client: Any) -> int:
-    """How many messages of a dashboard are waiting."""
+    """Number of a dashboard's messages in the queue."""
     found = 0
     while True:
         try:
@@ -210,7 +210,7 @@ def _used(process: psutil.Process, seconds: float) -> float:
 
 
 def browser_times(page: Any, tasks: int, history: int, ticks: int) -> tuple[float, list[float], list[float]]:
-    """Ms to the first chart; of each tick, ms until graph and numbers are new, and ms of tasks longer than 50 ms."""
+    """Ms to the first chart; per tick, ms until graph and numbers are updated, and ms of tasks longer than 50 ms."""
     page.set_content(PAGE % STYLE.read_text("utf-8") + _script(bundle()))
     page.wait_for_function("window.ready")
     frames = [frame(float(t), tasks) for t in range(history + ticks)]
@@ -230,14 +230,14 @@ def _script(code: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="that the kernel is watched")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of watching the kernel")
     parser.add_argument("--ticks", type=int, default=12)
     options = parser.parse_args()
     idle, fed = kernel_cpu(20, options.seconds)
     print(json.dumps({"kernel, 20 tasks at 1 Hz": {"idle, % of a core": round(idle, 2), "fed": round(fed, 2)}}))
     path = shutil.which(os.environ.get("CHROMIUM", "chromium"))
     if path is None:
-        print("no Chromium: the browser's half is left out")
+        print("no Chromium: the browser is not measured")
         return
     from playwright.sync_api import sync_playwright
 

@@ -3,8 +3,8 @@
     python benchmarks/injector.py [--rates 10000 50000 100000] [--seconds 10] [--partitions 2]
 
 For each rate the injector, pinned to one core, sends trips to a fresh topic of an embedded broker on the other cores
-(on the same one, where there is only one). A rate is held when every row was acknowledged, none was ever a second late
-and the seconds' rates stayed within 2 % of what was asked.
+(on the same one, where there is only one). A rate is held when every row was acknowledged, none was a second late and
+each second's rate was within 2 % of it.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""The policies compared in virtual time: `python benchmarks/policies.py [--clusters N] [--policy NAME ...]`.
+"""The policies compared in virtual time: `python benchmarks/policies.py [--clusters N] [--policy NAME]...`.
 
 For each scenario and policy:
 
-- lag: the most input that waited from the step on, in seconds of the input of then; how long it took until less than
-  one period of input waited, for good; and what waited at the end (mean of the last 8 cycles)
-- accuracy: what the queries got of the rows due in 8 cycles (before the step, after it, at the end), by the most that
-  the machine could have given. That is found in hindsight, from the true costs and where the instances were: queries of
-  one priority are raised together until nothing more fits in what may be planned with, from the highest priority down.
-  More than that counts as that, so that one query's plenty does not make up for another's lack.
-- moved: by how much the plan of a query still went up and down at the end, the worst query
+- lag: the largest backlog from the step on, in seconds of input at the rate of then; how long it took to fall below
+  one period of input, for good; and the backlog at the end (mean of the last 8 cycles)
+- accuracy: share of the rows due in 8 cycles (before the step, after it, at the end) that the queries got, relative to
+  the optimum. The latter is found in hindsight, by the true costs and placement: from the highest priority down,
+  queries of one priority are raised together until nothing more fits into the planned capacity. A query above its
+  optimum counts as at it, so that one query's surplus does not make up for another's lack.
+- moved: how far the plan of the worst query still went up and down at the end
 
-`taxi` is the live run of tests/recorded fitted, with a rate of its own that steps to three times what it was; `random`
-are small applications on one or two task managers, with noisy readings, and the same step. `paused` are such that need
-a tenth more than there is, without a step: there the broker does not answer for 10 s instead.
+`taxi` is fitted to the live run in tests/recorded, with an input rate that steps to three times its value; `random` are
+small applications on one or two task managers, with noisy readings and the same step; `paused` are such that need a
+tenth more than the planned capacity, without a step: instead, the broker does not answer for 10 s.
 
 Medians, the worst in brackets.
 """
@@ -52,11 +52,11 @@ class Result:
     """One run of one policy."""
 
     worst_lag_s: float  #: seconds of input
-    drained_s: float  #: from the step until less than a period of input waited, for good
+    drained_s: float  #: from the step until the backlog stayed below a period of input
     lag_s: float  #: at the end
-    before: float  #: accuracy before the step, of the most possible
+    before: float  #: accuracy before the step / optimum
     during: float  #: the same just after it
-    accuracy: float  #: of the most possible
+    accuracy: float  #: at the end / optimum
     moved: float
 
 
@@ -73,7 +73,7 @@ def stepped(simulation: Simulation, factor: float = FACTOR) -> Simulation:
 
 
 def taxi(seed: int) -> Simulation:
-    """Taxi Drives as it ran live, on one task manager: at ease before the step, overloaded after it."""
+    """Taxi Drives as it ran live, on one task manager: not overloaded before the step, but after it."""
     lines = [json.loads(line) for line in (ROOT / "tests" / "recorded" / "taxi_drives.jsonl").open("rb")]
     found = fit(lines).simulation
     quiet = replace(found.machines[0], background=PiecewiseLinear.constant(found.machines[0].background.rate(60.0)))
@@ -89,8 +89,8 @@ def kept(name: str) -> Simulation:
 
 
 def sample(number: int, load: float | None = None) -> Iterator[Simulation]:
-    """Random clusters that need `load` (None: 0.3 to 1) times what may be planned with before the step, and three times
-    as much after it. The minimums fit some placement."""
+    """Random clusters that need `load` (None: 0.3 to 1) times the planned capacity before the step, and three times as
+    much after it. The minimums fit some placement."""
     found = 0
     for n in count():
         if found == number:
@@ -125,7 +125,7 @@ def sample(number: int, load: float | None = None) -> Iterator[Simulation]:
             "metrics": {"cpu_noise": 0.05},
         }
         times = draw.uniform(0.3, 1.0) if load is None else load
-        for _ in range(8):  # fixed CPU is no matter of rows: by steps
+        for _ in range(8):  # fixed CPU does not scale with rows: iterate
             simulation = Simulation.from_json(value)
             truth = Truth(simulation)
             needed = sum(truth.need(truth.full_accuracy(), 0.0).values())
@@ -141,12 +141,12 @@ def sample(number: int, load: float | None = None) -> Iterator[Simulation]:
 
 
 def paused(simulation: Simulation) -> Simulation:
-    """Without the step, but a pause of the broker at its time."""
+    """Without the step, with a pause of the broker instead."""
     return replace(stepped(simulation, 1.0), faults=(Fault(STEP_S, "broker-pause", None, 10.0),))
 
 
 def most_possible(truth: Truth, where: Mapping[str, str], at_s: float) -> dict[str, float]:
-    """By query, what the machine can give where the instances are: the fairest plan of each priority in turn."""
+    """By query, the optimum under this placement: the fairest plan of each priority in turn."""
     found = {query.id: query.min_accuracy or 0.0 for query in truth.queries}
 
     def fits(accuracies: Mapping[str, float]) -> bool:
@@ -171,12 +171,12 @@ def most_possible(truth: Truth, where: Mapping[str, str], at_s: float) -> dict[s
 
 
 def raised(accuracies: Mapping[str, float], names: set[str], level: float) -> dict[str, float]:
-    """With these at least at a level."""
+    """With `names` raised to at least `level`."""
     return {name: max(value, level) if name in names else value for name, value in accuracies.items()}
 
 
 def fitting(truth: Truth, where: Mapping[str, str], accuracies: Mapping[str, float], at_s: float) -> bool:
-    """Whether the task managers have the CPU, of what may be planned with."""
+    """Whether these accuracies fit into the task managers' planned capacity."""
     need = truth.need(accuracies, at_s)
     load = {machine.id: machine.background.rate(at_s) for machine in truth.simulation.machines}
     costs = {machine.id: machine.cost for machine in truth.simulation.machines}
@@ -191,7 +191,7 @@ def fitting(truth: Truth, where: Mapping[str, str], accuracies: Mapping[str, flo
 
 
 def judged(run: Watched) -> Result:
-    """What came of a run."""
+    """The figures of a run."""
     period = run.simulation.period_s
     lags = []
     for cycle, look in zip(run.cycles, run.looks, strict=True):
@@ -217,7 +217,7 @@ def judged(run: Watched) -> Result:
 
 
 def reached(run: Watched, first: int, last: int) -> float:
-    """Accuracy over these cycles, of the most possible."""
+    """Accuracy over these cycles / optimum."""
     look, end = run.looks[first - 1], run.looks[last - 1]
     best = most_possible(run.truth, end.where, end.at_s - 1e-6)
     full = run.truth.full(end.at_s - 1e-6)
@@ -249,7 +249,7 @@ def line(name: str, policy: str, results: Sequence[Result]) -> str:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clusters", type=int, default=24, help="random ones")
+    parser.add_argument("--clusters", type=int, default=24, help="number of random ones")
     parser.add_argument("--policy", action="append", choices=policy_names())
     given = parser.parse_args()
     scenarios = {
@@ -259,7 +259,7 @@ def main() -> None:
         "random": list(sample(given.clusters)),
         "paused": [paused(each) for each in sample(given.clusters, 1.1)],
     }
-    lag, accuracy = "most lag, s | drained, s | lag at the end, s", "accuracy before | after | at the end"
+    lag, accuracy = "max lag, s | drained, s | lag at the end, s", "accuracy before | after | at the end"
     print(f"| scenario | policy | {lag} | {accuracy} | moved |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, simulations in scenarios.items():

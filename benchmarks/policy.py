@@ -33,7 +33,7 @@ def taxi_apps(n: int, _: random.Random) -> Dag:
 
 
 def single(n: int, _: random.Random) -> Dag:
-    """Queries that read from outside, one task each."""
+    """Queries that read a topic themselves, one task each."""
     return [[] for _ in range(n)]
 
 
@@ -77,7 +77,7 @@ SHAPES: dict[str, Callable[[int, random.Random], Dag]] = {
 }
 
 
-#: what the two task managers have, as a share of what their instances use
+#: CPU of the two task managers / CPU that their instances use
 LOADS = {"calm": (2.0, 2.0), "shedding": (0.9, 0.8), "killing": (0.25, 1.5)}
 
 
@@ -86,7 +86,7 @@ def snapshot(shape: str, n: int, load: str, priorities: int, seed: int = SEED) -
     rng = random.Random(seed)
     upstream = SHAPES[shape](n, rng)
     feeding = {source for sources in upstream for source in sources}
-    accuracy = 0.7  # what gets through at each source now
+    accuracy = 0.7  # share that each source passes on now
     tasks = []
     streams = []
     instances = []
@@ -120,12 +120,12 @@ def snapshot(shape: str, n: int, load: str, priorities: int, seed: int = SEED) -
 
 
 def times(given: Snapshot, seconds: float, *, first: bool = False) -> list[float]:
-    """Times of decide() in ms: at least five, for about that many seconds. `first`: each as if it were the first."""
+    """Times of decide() in ms: at least five, for about `seconds`. `first`: each as if it were the first."""
     chosen = policy("stream-economics")
     _, state = chosen.decide(given, None)
     took: list[float] = []
     while len(took) < 5 or (sum(took) < 1000 * seconds and len(took) < 1000):
-        new = replace(given)  # a snapshot keeps what was derived from it, and each cycle has one of its own
+        new = replace(given)  # a snapshot caches what is derived from it, and each cycle has a new one
         began = perf_counter()
         chosen.decide(new, None if first else state)
         took.append((perf_counter() - began) * 1000)

@@ -1,16 +1,16 @@
 """What load shedders cost while they drop nothing: `python benchmarks/shedder.py [--pairs N] [--rows N] [--jit MODE]`.
 
 A local task manager on one core reads a prefilled topic (the broker is on the other cores, where there are any), does
-the work of a task instance and hands its rows to a sink that forgets them, as fast as it can. Each plan runs with and
-without its shedders at d = 1, in turns (A B, B A, A B ...), so that what drifts on the machine drifts for both; both
-take the same counts of their rows by `observe`. Printed:
+the work of a task instance and hands its rows to a no-op sink, as fast as it can. Each plan runs with and without its
+shedders at d = 1, in turns (A B, B A, A B ...), so that drift of the machine affects both alike; both count their rows
+by `observe`. Printed:
 
 - rows/s without and with (medians over the runs), their ratio, and the median of the pairs' ratios with its 95 %
   bootstrap interval; 0.97 is 3 % slower;
 - the same ratio for the CPU time of Spark's tasks, which other processes on the core disturb less; 1.03 is 3 % more.
 
 Plans: `source`, an instance that reads a topic and parses its JSON; `accept`, one that reads a stream; `send`, one that
-writes a stream, from a topic that it does not thin; `task`, from a topic to a stream with both its shedders.
+writes a stream, from a topic read without a shedder; `task`, from a topic to a stream with both its shedders.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Bench:
         return dial.read_sql(key, DialReading.ROW)
 
     def records(self, topic: str) -> DataFrame:
-        """The read of a task instance, bare."""
+        """The bare read of a task instance."""
         reader = self.manager.spark.readStream.format("kafka").options(
             **{**GATHERING_READER, **self.broker.spark_options()}
         )
@@ -93,14 +93,14 @@ class Bench:
         return records.select(row.alias("_row"), *weight).select("_row.*", *weight)
 
     def counted(self, records: DataFrame) -> DataFrame:
-        """With the counts of a shedder that is not there."""
+        """With the counts of a shedder, but no shedder."""
         return records.observe("shed", *shedder.shed_counts("offset IS NOT NULL"))
 
     def value(self) -> Column:
         return F.to_json(F.struct(*COLUMNS), JSON_FORMAT)
 
     def unsent(self, rows: DataFrame) -> DataFrame:
-        """To one stream, as though there was no shedder before it."""
+        """To one stream, without a shedder before it."""
         counted = rows.observe("out", *shedder.shed_counts("fare_amount IS NOT NULL"))
         return counted.select(self.value().alias("value"), F.lit("stream").alias("topic"), F.lit(0).alias("partition"))
 
@@ -110,7 +110,7 @@ class Bench:
         return shedder.send(drawn, [outlet], self.value())
 
     def plans(self) -> dict[str, tuple[Plan, Plan]]:
-        """By name: without and with."""
+        """By name: without shedders and with them."""
         trips = Feed("in", ("in",), "trips", (0,), {}, self.schema, False)
         stream = Feed("in>out", ("in",), "stream", (0,), {}, self.schema, True)
 
@@ -131,7 +131,7 @@ class Bench:
         }
 
     def built(self, feed: Feed) -> DataFrame:
-        """What a task instance that passes this feed through is built to."""
+        """The plan of a task instance that passes this feed through."""
 
         @contextmanager
         def through(spark: object, inputs: Mapping[str, DataFrame], weigh: Weigh) -> Iterator[DataFrame]:
@@ -178,7 +178,7 @@ def fill(broker: EmbeddedBroker, topic: str, rows: int) -> None:
             producer.produce(topic, value)
         producer.poll(0)
     if producer.flush(60):
-        raise TimeoutError("the broker does not take the rows")
+        raise TimeoutError("the broker did not acknowledge all rows within 60 s")
 
 
 def interval(ratios: Sequence[float], repeats: int = 4000) -> tuple[float, float]:
@@ -222,7 +222,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--warm-ups", type=int, default=3, help="runs of each plan that do not count")
     parser.add_argument("--rows", type=int, default=300_000, help="of each run")
-    parser.add_argument("--jit", choices=JIT_OPTIONS, default="c1", help="as of Session.up")
+    parser.add_argument("--jit", choices=JIT_OPTIONS, default="c1", help="as in Session.up")
     parser.add_argument("--plans", nargs="+", choices=("source", "accept", "send", "task"), default=None)
     words = parser.parse_args()
     ours, others = cores()

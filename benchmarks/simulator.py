@@ -1,7 +1,7 @@
 """How fast the simulator is, and by which law a cycle grows: `python benchmarks/simulator.py [run | growth]`.
 
-`run` (the default) simulates an hour of 1,000 task managers with 20,000 tasks: thousands of small applications, of
-which some have more input than CPU for a part of the time. `growth` takes snapshots of such clusters with 10 to
+`run` (the default) simulates an hour of 1,000 task managers with 20,000 tasks: thousands of small applications,
+some of them overloaded for a part of the time. `growth` takes snapshots of such clusters with 10 to
 20,000 tasks, and times one decision and one whole cycle of the controller on each.
 """
 
@@ -42,7 +42,7 @@ SETTLING = 16  #: cycles until the warm-ups are over and the overloads have begu
 
 
 def curves(duration_s: float, rng: random.Random) -> list[PiecewiseLinear]:
-    """Rates of sources, rows/s: most of them wander, some rise far beyond what there is CPU for, and fall again."""
+    """Input rates of sources, rows/s: most wander, some rise far beyond the capacity, and fall again."""
     found = []
     for number in range(CURVES):
         calm = rng.uniform(150.0, 400.0)
@@ -84,7 +84,7 @@ def application(number: int, rng: random.Random) -> list[SimulatedTask]:
 def simulation(
     tasks: int, duration_s: float = 3600.0, managers: int | None = None, cores: float = CORES, seed: int = SEED
 ) -> Simulation:
-    """A cluster with so many tasks (rounded up to whole applications), an instance each; `cores` are those of each task
+    """A cluster with `tasks` tasks (rounded up to whole applications), an instance each; `cores` is per task
     manager."""
     rng = random.Random(seed)
     rates = curves(duration_s, rng)
@@ -170,7 +170,7 @@ def exponent(sizes: Sequence[int], took: Sequence[float]) -> float:
 
 def growth(largest: int) -> None:
     sizes = [n for n in SIZES if n <= largest]
-    print("medians of CPU time, ms; the cycle is all that the controller does between observing and applying")
+    print("medians of CPU time, ms; the cycle is the controller's work between observing and applying")
     print(f"{'tasks':>7}{'managers':>10}{'policy':>10}{'cycle':>10}{'observing':>11}")
     policies, wholes = [], []
     for n in sizes:
@@ -201,9 +201,9 @@ def run(tasks: int, managers: int, duration_s: float, until_s: float) -> None:
     print(
         f"{given.scenario.duration_s:g} s of {managers} task managers and {len(given.tasks)} tasks, {count} cycles: "
         f"{done.cpu_s:.1f} s of CPU, of which the policy {done.policy_s:.1f} s\n"
-        f"beside the policy {beside:.1f} s, {1000 * beside / count:.1f} ms a cycle; the policy "
+        f"all but the policy {beside:.1f} s, {1000 * beside / count:.1f} ms a cycle; the policy "
         f"{1000 * done.policy_s / count:.1f} ms a cycle\n"
-        f"tasks that shed, in a cycle: median {median(shedding):.0f}, at most {max(shedding)}"
+        f"shedding tasks per cycle: median {median(shedding):.0f}, at most {max(shedding)}"
     )
 
 
@@ -211,7 +211,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="?", choices=("run", "growth"), default="run")
-    parser.add_argument("--tasks", type=int, default=20_000, help="of the run; of growth, where to stop")
+    parser.add_argument("--tasks", type=int, default=20_000, help="of the run; for growth, the largest number")
     parser.add_argument("--managers", type=int, default=1000, help="task managers of the run")
     parser.add_argument("--seconds", type=float, default=3600.0, help="virtual seconds that the scenario lasts")
     parser.add_argument("--until", type=float, default=float("inf"), help="virtual second at which to stop the run")

@@ -3,8 +3,8 @@
     python benchmarks/startup.py [--runs 3] [--task-managers 1 2] [--seconds 150]
 
 Each run brings a session up, in a process of its own, sends rows to a topic, and declares a stateless stream and then a
-windowed one over it, each with a memory sink. Times count from the call of `Session.up`; a stream's first row is there
-when its sink has one. Runs with and without archives alternate, after one that is not counted. The archives are those
+windowed one over it, each with a memory sink. Times count from the call of `Session.up`; a stream's first row counts
+once its sink has it. Runs with and without archives alternate, after one that is not counted. The archives are those
 of the cache, made first if they are missing.
 """
 
@@ -90,7 +90,7 @@ def first_row(session: Session, name: str, timeout_s: float = 120.0) -> float:
 
 
 def apart(task_managers: int, cache: Path, timeout_s: float) -> dict[str, float]:
-    """The same in a process of its own, with this cache."""
+    """`once`, in a process of its own, with this cache."""
     command = [sys.executable, __file__, "--once", str(task_managers)]
     environment = {**os.environ, "QOD_CACHE": str(cache)}
     said = subprocess.run(command, env=environment, check=True, timeout=timeout_s, stdout=subprocess.PIPE, text=True)
@@ -101,9 +101,9 @@ def apart(task_managers: int, cache: Path, timeout_s: float) -> dict[str, float]
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3, help="with archives, and as many without")
+    parser.add_argument("--runs", type=int, default=3, help="runs with archives, and as many without")
     parser.add_argument("--task-managers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--seconds", type=float, default=150.0, help="a run may take so long")
+    parser.add_argument("--seconds", type=float, default=150.0, help="timeout of a run")
     parser.add_argument("--once", type=int, metavar="TASK_MANAGERS", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.once is not None:

@@ -1,6 +1,6 @@
 """`python -m benchmarks.evaluation`: run the evaluation, keep its figures as JSON, and write EVALUATION.md from them.
 
-Parts that are not asked for keep the figures that they had.
+Parts that are not given keep their earlier figures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.evaluation.recipes import RECIPES
 RESULTS = Path("benchmarks/results")
 BUILD = Path("build/evaluation")
 
-#: (recordings go here, share of the full length, runs that there are) -> figures
+#: (directory of recordings, share of the full length, earlier runs) -> figures
 Part = Callable[[Path, float, Sequence[Figures]], dict[str, Any]]
 
 
@@ -36,7 +36,7 @@ def _by_itself(part: Callable[[Path, float], dict[str, Any]]) -> Part:
 
 
 def _engines(out: Path, scale: float, runs: Sequence[Figures]) -> dict[str, Any]:
-    """What bound of a batch is best for plain Spark is found in the first run."""
+    """The first run finds plain Spark's best batch bound; later runs reuse it."""
     best = next((run["rows_per_batch"].get("seconds") for run in runs if run["rows_per_batch"]), None)
     return engines(out, scale, batch_s=best)
 
@@ -57,16 +57,16 @@ PARTS: Mapping[str, Part] = {
 def main() -> int:
     """Run the parts; 0 if all ran."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluation", description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default all")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the full length of what is held")
-    parser.add_argument("--repeats", type=int, default=1, help="runs of each part, in turns")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the full length of loads")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each part, interleaved")
     parser.add_argument(
-        "--recipes", nargs="+", choices=RECIPES, default=[*RECIPES], help="of against-plain; default all"
+        "--recipes", nargs="+", choices=RECIPES, default=[*RECIPES], help="for against-plain; default: all"
     )
-    parser.add_argument("--more", action="store_true", help="add to the runs that are kept; default: begin anew")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the figures are kept")
-    parser.add_argument("--document", type=Path, default=Path("EVALUATION.md"), help="what is written from them")
-    parser.add_argument("--only-write", action="store_true", help="run nothing, write the document")
+    parser.add_argument("--more", action="store_true", help="add to the stored runs; default: replace them")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the figures")
+    parser.add_argument("--document", type=Path, default=Path("EVALUATION.md"), help="the document to write")
+    parser.add_argument("--only-write", action="store_true", help="run nothing, only write the document")
     given = parser.parse_args()
     unknown = [part for part in given.parts if part not in PARTS]
     if unknown:
@@ -97,7 +97,7 @@ def _kept(given: argparse.Namespace, part: str) -> list[Figures]:
 
 
 def _run(part: str, run: Part, out: Path, given: argparse.Namespace, runs: list[Figures], commit: str) -> None:
-    """Run a part once more, and keep that; charts are of the last run."""
+    """Run a part once more and store its figures; charts show the last run."""
     begun = time.monotonic()
     figures = run(out, given.scale, runs)
     runs.append({**kept.provenance(commit, time.monotonic() - begun), **figures})

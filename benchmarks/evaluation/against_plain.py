@@ -1,5 +1,5 @@
-"""Ours without an option beside plain Spark at its best bound: the same recipes on the same pinned core, in turns,
-under loads from a third to twelve times what plain Spark carries of each."""
+"""Ours without options compared with plain Spark at its best batch bound: the same recipes on the same pinned core, in
+turns, under loads from a third to twelve times plain Spark's capacity."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from qod_magics.spark.progress import Batch
 
 LOADS = (0.3, 0.6, 0.9, 1.5, 3.0, 6.0, 12.0)
 AFTERWARDS = 0.6
-PLAIN_UP_TO = 3.0  #: and the highest: beyond it only its backlog grows faster
-KEPT = Retention(bytes=3 << 30)  #: of a topic: what waits for plain Spark under the highest load
-WHOLE = 0.999  #: an accuracy of 1, as counted
+PLAIN_UP_TO = 3.0  #: and the highest: in between only its backlog grows faster
+KEPT = Retention(bytes=3 << 30)  #: of a topic: holds plain Spark's backlog under the highest load
+WHOLE = 0.999  #: measured accuracy that counts as 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Noted:
 def against_plain(
     out: Path, scale: float, which: Iterable[str] = tuple(RECIPES), loads: Sequence[float] = LOADS
 ) -> dict[str, Any]:
-    """Both engines by recipe, each recipe on a cluster of its own.
+    """Compare both engines by recipe, each recipe on a cluster of its own.
 
     Args:
-        out: recordings of ours go here.
-        scale: share of the full length of what is held.
-        which: of `RECIPES`.
-        loads: times what plain Spark carries, rising.
+        out: directory of our recordings.
+        scale: share of the full length of loads.
+        which: names in `RECIPES`.
+        loads: multiples of plain Spark's capacity, rising.
 
     """
     found: dict[str, Any] = {}
@@ -58,7 +58,7 @@ def against_plain(
         print(f"recipe {name}", flush=True)
         try:
             found[name] = _compared(out / f"against-plain-{name}.jsonl", RECIPES[name], scale, loads)
-        except Exception as error:  # the others are not to be lost for it
+        except Exception as error:  # keep the figures of the others
             left_out[name] = f"{type(error).__name__}: {error}".splitlines()[0]
             print(f"{name} is left out: {left_out[name]}", flush=True)
     return {"recipes": found, "left_out": left_out}
@@ -68,7 +68,7 @@ def _compared(record: Path, recipe: Recipe, scale: float, loads: Sequence[float]
     with running(record, {}, policy_name=DEFAULT_POLICY) as run:
         create_topics(run.session.kafka, dict.fromkeys((*recipe.topics, OURS, PLAINS), 1), retention=KEPT)
         plain = carrying(run, recipe, scale)
-        print(f"plain Spark carries {plain['rows_s']:,.0f} rows/s, at best under {plain['bound']}", flush=True)
+        print(f"capacity of plain Spark: {plain['rows_s']:,.0f} rows/s, best bound: {plain['bound']}", flush=True)
         period_s = run.session.controller.period_s
         all_loads = fitting(loads, plain["rows_s"])
         few = [times for times in all_loads if times <= PLAIN_UP_TO or times == all_loads[-1]]
@@ -81,7 +81,7 @@ def _compared(record: Path, recipe: Recipe, scale: float, loads: Sequence[float]
 
 
 def _plain(run: Run, recipe: Recipe, bound: int | None, steps: Sequence[Step]) -> dict[str, Any]:
-    """Figures by step. After a step that it doesn't carry it starts anew, from the newest rows on."""
+    """Figures by step. After an overload the query restarts from the newest rows."""
     kafka = run.session.kafka
     at_work = [PlainQuery(run.session, recipe, bound)]
     begun: dict[str, dict[str, int]] = {}
@@ -119,8 +119,8 @@ def _plain(run: Run, recipe: Recipe, bound: int | None, steps: Sequence[Step]) -
 
 
 def _warm(run: Run, recipe: Recipe, scale: float) -> None:
-    """Ours under a saturating load, for as long as plain Spark was under it while its capacity was measured: what Spark
-    generates for a query is slow until the JVM has compiled it, and it differs between the two."""
+    """Run ours under the saturating load for as long as plain Spark's capacity was measured: the code that Spark
+    generates for a query is slow until the JVM has compiled it, and differs between the two."""
     start(run.session, recipe)
     run.session.pause(open_shedders=True)
     load = run.inject(scenario(recipe.topics, recipe.saturating, LONG_S))
@@ -131,7 +131,7 @@ def _warm(run: Run, recipe: Recipe, scale: float) -> None:
 
 
 def _ours(run: Run, recipe: Recipe, steps: Sequence[Step]) -> dict[str, Any]:
-    """Figures by step, the mode, and how long after the last step the query was back at accuracy 1, seconds."""
+    """Figures by step, the mode, and seconds from the last step's begin until accuracy was 1 again."""
     session = run.session
     start(session, recipe)
     instance = session.runtime.instances[f"{QUERY}.1"]
@@ -160,7 +160,7 @@ def _ours(run: Run, recipe: Recipe, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _both(run: Run, recipe: Recipe, results: str, seen: Sampler, step: Step, zero: float) -> dict[str, Any]:
-    """What is measured alike of both engines."""
+    """The figures measured alike for both engines."""
     begin, end = zero + step.settled, zero + step.end
     if recipe.stateless:
         topic = seen.ends[results]
@@ -196,7 +196,7 @@ def watched(
 
 
 def recovered_s(cycles: Sequence[Noted], begin: float) -> float | None:
-    """Seconds from `begin` to the first of these cycles from which on all that is read is kept; None: never."""
+    """Seconds from `begin` to the first of these cycles from which on nothing is shed; None: never."""
     since = None
     for cycle in cycles:
         if cycle.accuracy is not None and cycle.accuracy < WHOLE:

@@ -1,4 +1,4 @@
-"""How old rows are when they are done with: from where topics ended at which instant, and from batches. Pure.
+"""Ages of rows when their processing ends, from sampled end offsets of topics and from batches. Pure.
 
 Instants are seconds since 1970.
 """
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from qod_magics.spark.progress import Batch
 
-SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  #: of a batch: the rows whose ages stand for it
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  #: positions in a batch whose rows' ages represent it
 
 
 @dataclass(slots=True)
 class Ends:
-    """Where a topic of one partition ended, sampled in order of time."""
+    """End offsets of a topic with one partition, sampled in order of time."""
 
     at: list[float] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
@@ -27,16 +27,16 @@ class Ends:
         self.offsets.append(offset)
 
     def arrival(self, offset: float) -> float:
-        """When the row of this offset came, between two samples by a straight line."""
+        """When the row of this offset arrived, interpolated between samples."""
         return _between(self.offsets, self.at, offset)
 
     def offset(self, at: float) -> float:
-        """Where the topic ended at this instant."""
+        """The end offset at this instant, interpolated."""
         return _between(self.at, self.offsets, at)
 
 
 def _between(known: Sequence[float], wanted: Sequence[float], value: float) -> float:
-    """Outside of what is known, the nearest that is. Raises ValueError where nothing is."""
+    """Interpolates; outside the samples, the nearest one. Raises ValueError without samples."""
     if not known:
         raise ValueError("the topic's end was never sampled")
     place = bisect_left(known, value)
@@ -49,7 +49,7 @@ def _between(known: Sequence[float], wanted: Sequence[float], value: float) -> f
 
 
 def ages(batches: Iterable[Batch], ends: Mapping[str, Ends], begin: float, end: float) -> list[tuple[float, float]]:
-    """(age in seconds, rows) of what batches read that ended in this time: from a row's arrival to its batch's end."""
+    """(age in seconds, rows) for the batches that ended in this interval: from a row's arrival to its batch's end."""
     found = []
     for batch in batches:
         if not begin <= batch.end <= end:
@@ -66,7 +66,7 @@ def ages(batches: Iterable[Batch], ends: Mapping[str, Ends], begin: float, end: 
 
 
 def median_age(ages: Iterable[tuple[float, float]]) -> float | None:
-    """Of the rows; None where there are none."""
+    """The median over rows; None without rows."""
     ordered = sorted(ages)
     half, so_far = sum(rows for _, rows in ordered) / 2, 0.0
     for age, rows in ordered:
@@ -77,7 +77,7 @@ def median_age(ages: Iterable[tuple[float, float]]) -> float | None:
 
 
 def counts(batches: Iterable[Batch], begin: float, end: float) -> tuple[float, float]:
-    """Rows that were read and rows that were kept in this time; those of a batch evenly over how long it took."""
+    """Rows read and rows kept in this interval; a batch's rows are spread evenly over its duration."""
     read = kept = 0.0
     for batch in batches:
         length = max(batch.end - batch.start, 1e-3)
@@ -88,6 +88,6 @@ def counts(batches: Iterable[Batch], begin: float, end: float) -> tuple[float, f
 
 
 def reached(batches: Iterable[Batch], topic: str, at: float, begun: int) -> int:
-    """The next offset to read after the batches that had ended by then; `begun` before the first."""
+    """The next offset to read after the batches that ended by `at`; `begun` before the first."""
     read = [sum(f.end.values()) for b in batches if b.end <= at for f in b.feeds if f.topic == topic]
     return max([begun, *read])

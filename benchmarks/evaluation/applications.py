@@ -44,7 +44,7 @@ def trips(
 def points(
     rates: Sequence[Sequence[float]] | float, duration_s: float, phases: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """A scenario that sends points at these rates, of both partitions together; `phases` names seconds."""
+    """A scenario that sends points at these rates (both partitions together); `phases`: start seconds by name."""
     return {
         "duration_s": duration_s,
         "topics": [{"topic": "points", "partitions": 2, "data": POINTS, "rate": rates}],
@@ -63,9 +63,9 @@ def start_taxi_drives(
     fuse: bool = False,
 ) -> None:
     """Two sources that clean trips, TDSnk1 on two instances and the heavier TDSnk2, with (priority, minimum accuracy)
-    of each; `queries` are what these two do, default `taxi_queries`. The sources are tasks by themselves, as in the
-    paper, unless they may `fuse`: then each query makes their rows itself, if both topics have two partitions. All in
-    real-time mode, where CPU is nearly in proportion to rows, as the paper takes it to be."""
+    of each; `queries`: the work of these two, default `taxi_queries`. The sources are tasks of their own, as in the
+    paper, unless they may `fuse` into the queries, for which both topics need two partitions. All in real-time mode,
+    where CPU is nearly proportional to rows, as the paper assumes."""
     columns = trip_schema(COLUMNS)
     for name, topic in zip(("TDSrc1", "TDSrc2"), TOPICS, strict=True):
         session.stream(name, clean, topic=topic, schema=columns, fuse=fuse, mode="realtime")
@@ -82,8 +82,8 @@ def _of_both(query: Query) -> Callable[[DataFrame, DataFrame], DataFrame]:
 
 
 def taxi_queries() -> dict[str, Query]:
-    """TDSnk1, totals by zone, and TDSnk2, round trips by stand: each looks for the stands that are nearest to a trip's
-    ends, the second one to both."""
+    """TDSnk1, totals by zone, and TDSnk2, round trips by stand: TDSnk1 finds the stand nearest to a trip's start,
+    TDSnk2 those nearest to both ends."""
     from_stand, to_stand = nearest_stand("pickup"), nearest_stand("dropoff")
 
     def by_zone(trips: DataFrame) -> DataFrame:
@@ -114,8 +114,8 @@ def taxi_queries() -> dict[str, Query]:
 
 
 def light_taxi_queries() -> dict[str, Query]:
-    """In their place, queries that have next to nothing to do, so that what is around them shows: long trips, by where
-    they began and by where they ended."""
+    """Almost free queries in their place, so that the costs around them show: long trips, by where they
+    began and by where they ended."""
 
     def from_where(trips: DataFrame) -> DataFrame:
         return trips.where("trip_distance > 8").select("PULocationID", "minutes", "total_amount", "_weight")
@@ -126,16 +126,16 @@ def light_taxi_queries() -> dict[str, Query]:
     return {"TDSnk1": from_where, "TDSnk2": to_where}
 
 
-#: What the timed queries work out of each row: of which ends of the trip they look for the nearest stand.
+#: The work of the timed queries per row: the ends of the trip for which they find the nearest stand.
 TIMED = {"TDSnk1": ("pickup",), "TDSnk2": ("pickup", "dropoff")}
 
 
 def start_timed_taxi_drives(
     session: Session, restrictions: Mapping[str, tuple[int, float]], mode: Mode = "auto"
 ) -> None:
-    """The same, but what the queries tell of each ten seconds is how old the rows were when they came to be counted:
-    `end_to_end`, since the broker took the trip in, and `inside`, since its source read it. Percentiles 50, 95 and 99,
-    ms; `rows` is how many."""
+    """The same, but the queries report, per ten seconds, the ages of rows when they are counted: `end_to_end`, since
+    the broker received the trip, and `inside`, since its source read it. Percentiles 50, 95 and 99, ms; `rows` is their
+    number."""
 
     def ages(query: str) -> Callable[[DataFrame, DataFrame], DataFrame]:
         def counted(TDSrc1: DataFrame, TDSrc2: DataFrame) -> DataFrame:
@@ -159,7 +159,8 @@ def start_timed_taxi_drives(
 
 
 def timed_trips(source: DataFrame) -> DataFrame:
-    """The trips in Kafka's records (with `_weight`), cleaned, and when the broker took each in and when it was read."""
+    """The cleaned trips in Kafka's records (with `_weight`), with the times when the broker received and Spark read
+    each."""
     return clean(
         source.select(
             F.from_json(F.col("value").cast("string"), trip_schema(COLUMNS)).alias("trip"),
@@ -171,7 +172,7 @@ def timed_trips(source: DataFrame) -> DataFrame:
 
 
 def trip_ages(trips: DataFrame, query: str) -> DataFrame:
-    """What a timed query tells of `timed_trips`: by windows of ten seconds, how old they were when it had worked."""
+    """A timed query's report on `timed_trips`: their ages after its work, by windows of ten seconds."""
     age = "percentile_approx(now_ms - {}, array(0.5D, 0.95D, 0.99D), 1000)"
     return (
         trips.withColumns({f"{end}_stand": F.expr(nearest_stand(end)) for end in TIMED[query]})
@@ -221,7 +222,7 @@ def stands() -> list[Any]:
 
 
 def clean(source: DataFrame) -> DataFrame:
-    """Trips that can have been, with how many minutes each took."""
+    """The plausible trips, with their duration in `minutes`."""
     minutes = (F.unix_millis("tpep_dropoff_datetime") - F.unix_millis("tpep_pickup_datetime")) / 60000
     return source.withColumn("minutes", minutes).where("minutes > 0 AND trip_distance > 0 AND total_amount > 0")
 
@@ -231,7 +232,7 @@ def _total(what: str) -> Column:
 
 
 def nearest_stand(end: str) -> str:
-    """SQL of the stand that is nearest to an end of a trip: great-circle distance in km, smallest first."""
+    """SQL of the stand nearest to an end of a trip, by great-circle distance in km."""
     places = ", ".join(
         f"named_struct('id', {int(s.LocationID)}, 'x', {s.longitude:.4f}D, 'y', {s.latitude:.4f}D)" for s in stands()
     )

@@ -1,5 +1,5 @@
-"""How many rows/s of Taxi Drives one core carries at accuracy 1, by a backlog that is drained: ours, and plain Spark on
-the same task manager, in turns."""
+"""Throughput of Taxi Drives on one core at accuracy 1, measured by draining a backlog: ours, and plain Spark on the
+same task manager, in turns."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ QUERIES: Mapping[str, Callable[[], dict[str, Query]]] = {"as it is": taxi_querie
 PARTITIONS = 2  #: of each topic: one for each instance of TDSnk1
 #: Nothing is ever shed.
 RESTRICTIONS = {"TDSnk1": (1, 1.0), "TDSnk2": (1, 1.0)}
-DRAIN_S = 10.0  #: how long the backlog of a turn lasts at least, at full length
-INJECT_S = 3.0  #: in how long it is put in; where it lasts no longer, it tells how fast rows come
-WARM_UPS = 2  #: turns that do not count: code is compiled in the first, and both find how many rows last so long
+DRAIN_S = 10.0  #: least time that draining a turn's backlog takes, at full length
+INJECT_S = 3.0  #: time to inject the backlog; a drain that takes no longer measures the injector
+WARM_UPS = 2  #: turns that do not count: the first compiles code, and both find how many rows take `DRAIN_S`
 FIRST_ROWS = {"as it is": 3_000, "light": 20_000}  #: of both topics together, in the turn that finds the rate
 QUIET_S = 1.5  #: longer than the gap between two batches
 PATIENCE_S = 240.0
-CREDIT_S = 7.0  #: a real-time batch, and some: after that the CPU of all that was done is known
+CREDIT_S = 7.0  #: more than a real-time batch: after that the CPU of all batches is known
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Queries at work, and how to ask what came of them."""
+    """Running queries, and where their results and CPU are found."""
 
-    topics: Mapping[str, str]  #: of the results of each query: a record for each row that it kept
+    topics: Mapping[str, str]  #: of the results of each query: a record per row kept
     runs: Mapping[str, str]  #: run id of each Spark query
 
 
@@ -68,7 +68,7 @@ class Drain:
 
 
 def capacity(run: Run, scale: float) -> dict[str, Any]:
-    """The turns of both engines, by what the queries do."""
+    """The turns of both engines, by variant of the queries."""
     turns = 3 if scale >= 1 else 1
     return {name: _turns(run, name, turns, DRAIN_S * max(scale, 0.3)) for name in QUERIES}
 
@@ -96,8 +96,8 @@ def _turns(run: Run, name: str, turns: int, seconds: float) -> dict[str, Any]:
 
 @contextmanager
 def ours(run: Run, queries: Mapping[str, Query], fuse: bool) -> Iterator[Engine]:
-    """The queries under the controller, which may shed nothing; they make their sources' rows themselves, or these are
-    tasks of their own (not `fuse`)."""
+    """The queries under the controller, which may shed nothing; fused with their sources, or with these as tasks of
+    their own (not `fuse`)."""
     session = run.session
     start_taxi_drives(session, RESTRICTIONS, queries, fuse=fuse)
     try:
@@ -109,8 +109,8 @@ def ours(run: Run, queries: Mapping[str, Query], fuse: bool) -> Iterator[Engine]
 
 @contextmanager
 def plain(run: Run, queries: Mapping[str, Query]) -> Iterator[Engine]:
-    """What one would write without us: each query reads, parses and cleans both topics itself. Mode, sink and the
-    settings of readers and writers are those of ours."""
+    """Plain Spark: each query reads, parses and cleans both topics itself. Mode, sink and the settings of readers and
+    writers are those of ours."""
     kafka, spark = run.session.kafka, first(run).spark
     options = kafka.spark_options()
     ends = end_offsets(kafka, TOPICS, timeout_s=10.0)
@@ -132,7 +132,7 @@ def plain(run: Run, queries: Mapping[str, Query]) -> Iterator[Engine]:
 
 
 def drained(run: Run, at_work: Engine, rows: int, credit: bool) -> Drain:
-    """Put a backlog of so many rows in, faster than it can be taken, and wait until every query has had it all."""
+    """Inject a backlog of `rows`, faster than it can be processed, and wait until every query has drained it."""
     manager = first(run)
     until(lambda: all(manager.works_on(id) for id in at_work.runs.values()), "tasks at work")
     charges = Charges(manager)
@@ -147,11 +147,11 @@ def drained(run: Run, at_work: Engine, rows: int, credit: bool) -> Drain:
         now, at, cpu_now = counted(run, at_work), time.monotonic(), cpu_s(process)
         if now != last:
             last, ended, cpu_then = now, at, cpu_now
-        came = {name: now[name] - before[name] for name in now}
-        if len(set(came.values())) == 1 and at - ended > QUIET_S and min(came.values()) > 0:
+        kept = {name: now[name] - before[name] for name in now}
+        if len(set(kept.values())) == 1 and at - ended > QUIET_S and min(kept.values()) > 0:
             break
         if at - begun > PATIENCE_S:
-            raise TimeoutError(f"of {rows} rows each query was to have the same number, and has {came}")
+            raise TimeoutError(f"backlog of {rows} rows not drained in {PATIENCE_S:g} s; rows kept: {kept}")
         if credit:
             charges.look()
     load.stop()
@@ -161,7 +161,7 @@ def drained(run: Run, at_work: Engine, rows: int, credit: bool) -> Drain:
 
 
 class Charges:
-    """CPU of the batches that end from now on. The task manager forgets them soon: it is asked now and then."""
+    """CPU of the batches that end from now on. The task manager keeps it only briefly, so it is polled."""
 
     def __init__(self, manager: TaskManager, every_s: float = 4.0) -> None:
         self._manager = manager
@@ -171,7 +171,7 @@ class Charges:
         self._looked = time.monotonic()
 
     def look(self, after_s: float = 0.0) -> None:
-        """Ask, if that was some time ago; or once so many seconds have passed."""
+        """Poll, if the last time was `every_s` ago; or in any case, `after_s` from now."""
         time.sleep(after_s)
         if after_s or time.monotonic() - self._looked > self._every_s:
             self._looked = time.monotonic()

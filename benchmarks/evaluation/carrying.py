@@ -1,4 +1,4 @@
-"""What a core carries of a recipe by plain Spark, and the bound of its batches that does best."""
+"""Plain Spark's capacity for a recipe on one core, and its best batch bound."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from benchmarks.evaluation.sampler import Sampler
 from benchmarks.evaluation.scenarios import LONG_S
 from qod_magics.spark.progress import Batch
 
-FIRST_S = 0.25  #: of the saturating load, that a batch has at most while nothing is known
-WARM_S, AGAIN_S, MEASURED_S = 20.0, 5.0, 12.0  #: of a saturating load: the first time, after that; and what counts
-BOUNDS_S = (2.0, 5.0)  #: of what it carries
-NEAR = 0.9  #: of what it carries: under which load bounds are tried
+FIRST_S = 0.25  #: of the saturating load: the batch bound while the capacity is unknown
+WARM_S, AGAIN_S, MEASURED_S = 20.0, 5.0, 12.0  #: of a saturating load: first warm-up, later ones, and the measured rest
+BOUNDS_S = (2.0, 5.0)  #: of its capacity
+NEAR = 0.9  #: of its capacity: the load under which bounds are tried
 TRIED_S, LEAST_TRIED_S = 30.0, 6.0  #: at full length and at least; the second half counts
 PATIENCE_S = 90.0
 
 
 def carrying(run: Run, recipe: Recipe, scale: float) -> dict[str, Any]:
-    """The most rows/s of all topics together, under a saturating load and any bound; the bound (rows; None: none) under
-    which rows are youngest at 0.9 of that, and the median age under each, seconds."""
+    """Capacity: the most rows/s of all topics together, under a saturating load and any bound; the bound (rows; None:
+    none) with the lowest age of rows at 0.9 of that, and the median age under each, seconds."""
     rate = carried(run, recipe, round(FIRST_S * recipe.saturating), scale)
     by_bound = {seconds: carried(run, recipe, round(seconds * rate), scale, AGAIN_S) for seconds in BOUNDS_S}
     most = max([rate, *by_bound.values()])
@@ -34,7 +34,7 @@ def carrying(run: Run, recipe: Recipe, scale: float) -> dict[str, Any]:
     tried = {str(bound): _age(run, recipe, bound, most, scale) for bound in bounds}
     known = {bound: age for bound in bounds if (age := tried[str(bound)]) is not None}
     if not known:
-        raise RuntimeError("plain Spark ended no batch under 0.9 of what it carries: make the trial longer (--scale)")
+        raise RuntimeError("plain Spark ended no batch at 0.9 of its capacity: make the trial longer (--scale)")
     return {"rows_s": most, "bound": min(known, key=lambda bound: known[bound]), "age_s_by_bound": tried}
 
 
@@ -67,7 +67,7 @@ def carried(run: Run, recipe: Recipe, bound: int, scale: float, warm_s: float = 
 
 
 def _since(batches: Sequence[Batch], begin: float) -> list[list[Batch]]:
-    """Those that began after that, by query."""
+    """The batches that began after `begin`, by query."""
     by_run: dict[str, list[Batch]] = {}
     for batch in batches:
         if batch.start >= begin:

@@ -1,7 +1,6 @@
 """Why figures fall short, in words with figures from the results. Pure.
 
-Each cause was looked for in recordings or in the simulator; where a function finds other facts than those it knows a
-cause for, it says that.
+Each cause was established from recordings or in the simulator; where the figures show none of them, the text says so.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from benchmarks.evaluation.goodput import OVERHEAD_OF_TASK, PLANNED, QUERIES, RE
 
 Figures = Mapping[str, Any]
 
-FELL = 0.05  #: of a planned accuracy, that counts as a fall, fraction of 1
-SOON_S = 20.0  #: after a fall, while rows that were sent before it are still read
-STEADY = 0.05  #: relative change of a rate from cycle to cycle that is none
+FELL = 0.05  #: decrease of a planned accuracy that counts as a fall, fraction of 1
+SOON_S = 20.0  #: after a fall, while rows sent before it are still being read
+STEADY = 0.05  #: relative change of a rate between cycles up to which it is steady
 
 
 def under_a_minimum(runs: Sequence[Figures]) -> str:
@@ -43,22 +42,22 @@ def under_a_minimum(runs: Sequence[Figures]) -> str:
     )
     if fall is not None and fall[2] <= SOON_S:
         return (
-            f"{told}, {fall[2]:.0f} s after its plan fell from {fall[0]:.2f} to {fall[1]:.2f}. Rows that waited in a "
-            "stream then had been sent under the old plan and are shed when they are read; the share of them that is "
-            "kept and that of the rows that the source sheds meanwhile are of different rows, but are multiplied."
+            f"{told}, {fall[2]:.0f} s after its plan fell from {fall[0]:.2f} to {fall[1]:.2f}. The backlog of a "
+            "stream was sent under the old plan and is shed when it is read; the measured accuracy multiplies the "
+            "share kept there by the share that the source keeps meanwhile, although these are of different rows."
         )
     spread = _spread(cycle, query, float(run["period_s"]))
     if spread is not None and -margin <= 3 * spread:
         return (
-            f"{told}. Each row is kept or dropped by chance: at that rate and accuracy the share that is kept in a "
+            f"{told}. Rows are dropped at random: at that rate and accuracy the share kept in a "
             f"period scatters by {spread:.3f} (one standard deviation)."
         )
-    return f"{told}. It is more than chance, and the plan had not just fallen: why is not known."
+    return f"{told}. That is beyond chance, and the plan had not just fallen: why is not known."
 
 
 def _spread(cycle: Figures, query: str, period_s: float) -> float | None:
-    """The standard deviation of the share that is kept of a period's rows, where each is kept with the minimum
-    accuracy; None where the query's input is not known. A query behind sources has the rows of all of them."""
+    """The standard deviation of the share kept of a period's rows, each kept with the minimum accuracy as probability;
+    None if the query's input rate is unknown. A query behind sources reads the rows of all of them."""
     rates = {edge: rate for edge, rate in cycle["input_rate"].items() if ">" not in edge and rate}
     rate = rates.get(query) or sum(
         rates.get(edge.partition(">")[0], 0.0) for edge in cycle["input_rate"] if edge.endswith(f">{query}")
@@ -68,13 +67,13 @@ def _spread(cycle: Figures, query: str, period_s: float) -> float | None:
 
 
 def few_cycles(runs: Sequence[Figures]) -> str:
-    """Why the mean of |curAc - ac| is what it is."""
+    """Why the mean of |curAc - ac| is not lower."""
     middle = median(run["error_median"] for run in runs)
     share = median(run["error_of_worst"] for run in runs)
     return (
-        f"In half of the cycles it is below {100 * middle:.1f} %; the five worst make up {100 * share:.0f} % of the "
-        "sum. In those the load has just changed or instances have moved, and rows are counted that were read under "
-        "the plans before."
+        f"In half of the cycles the error is below {100 * middle:.1f} %; the five worst make up {100 * share:.0f} % of "
+        "the sum. In these, the load has just changed or instances have moved, and rows read under earlier plans are "
+        "counted."
     )
 
 
@@ -85,25 +84,25 @@ def moved_no_further(runs: Sequence[Figures]) -> str:
     last = [[cycle for cycle in run["series"] if cycle["phase"] == "heavier"][-1]["accuracy"] for run in runs]
     reached = " and ".join(f"{median(each[query] or 0.0 for each in last):.2f} ({query})" for query in last[0])
     return (
-        "Instances move only while a task manager can't give its tasks their minimum accuracies, and of them no more "
-        f"than is needed: {went}. At the end of the phase accuracies were {reached}."
+        "Instances move only while a task manager can't give its tasks their minimum accuracies, and no more of them "
+        f"than needed: {went}. Accuracies at the end of the phase were {reached}."
     )
 
 
 def follows_later(runs: Sequence[Figures]) -> str:
-    """Why accuracy and 1 / rate of the same cycle are less alike than they could be."""
+    """Why accuracy correlates less with 1 / rate of the same cycle than it could."""
     planned, one, two, steady = (median(found) for found in zip(*map(_alike, runs), strict=True))
     return (
-        "Accuracy follows the rate, but not within the cycle: a plan is made from the cycle's rate, and what is "
-        "measured is the rows of the plans before. With 1 / rate of the same cycle the planned accuracy correlates by "
-        f"{planned:.2f}; the measured one by {one:.2f} with that of the cycle before and by {two:.2f} with that of two "
-        f"before, and in cycles whose rate is that of the cycle before by {steady:.2f}."
+        "Accuracy follows the rate, but not within the cycle: a plan is made from the cycle's rate, while the rows "
+        "measured were read under earlier plans. Correlation with 1 / rate: the planned accuracy, in the same cycle, "
+        f"{planned:.2f}; the measured one {one:.2f} with the rate of one cycle before, {two:.2f} with that of two "
+        f"before, and {steady:.2f} in cycles whose rate is steady."
     )
 
 
 def _alike(run: Figures) -> Iterator[float]:
-    """Correlations with 1 / rate: of the planned accuracy, of the measured one one and two cycles later, and of the
-    measured one in cycles of a steady rate."""
+    """Correlations with 1 / rate: the planned accuracy; the measured one, one and two cycles later; the measured one
+    in cycles of steady rate."""
     cycles = [
         (1 / cycle["input_rate"]["KNN"], cycle["planned"]["KNN"], cycle["accuracy"]["KNN"])
         for cycle in run["series"]
@@ -118,30 +117,30 @@ def _alike(run: Figures) -> Iterator[float]:
 
 
 def others_run_too(load: float) -> str:
-    """Why the top query doesn't get what it would get without the others. `load` is what is offered, times the core."""
+    """Why the top query gets less than alone. `load`: offered load, as a multiple of the core's capacity."""
     share = most_possible(tuple(QUERIES), load)[0] / most_possible(("top",), load)[0]
     each, others = 100 * OVERHEAD_OF_TASK, len(QUERIES) - 1
     return (
-        f"A query uses {each:.0f} % of the core whatever it processes, and none may be stopped: the {others} others "
-        f"take {others * each:.0f} % of the {100 * PLANNED:.0f} % that may be planned with. Where "
-        f"all of that is used, the top one can have {share:.2f} of what it can have alone."
+        f"A query uses {each:.0f} % of the core at any load, and none may be stopped: the {others} others "
+        f"take {others * each:.0f} of the {100 * PLANNED:.0f} % that may be planned. With all of that in use, "
+        f"the top query can reach {share:.2f} of its goodput alone."
     )
 
 
 def reads_more(load: float) -> str:
-    """Why less work is done under more load, at best."""
+    """Why even the best total goodput falls under more load."""
     once, now = most_possible(tuple(QUERIES), 1.0), most_possible(tuple(QUERIES), load)
     return (
-        f"The source reads each row before it can drop it, {READ_US:g} us: at {load:g}x that is {100 * now[1]:.1f} % "
-        f"of the core, at 1x {100 * once[1]:.1f} %. {now[2] / once[2]:.2f} is the most that leaves."
+        f"The source must read each row before dropping it, {READ_US:g} us: at {load:g}x that is {100 * now[1]:.1f} % "
+        f"of the core, at 1x {100 * once[1]:.1f} %. At most {now[2] / once[2]:.2f} is possible."
     )
 
 
 def leaves_unused(policy: Figures, loads: Mapping[str, float], load: str) -> str:
-    """The same for a policy that takes CPU for proportional to accuracy."""
+    """The same for a policy that assumes CPU proportional to accuracy."""
     part = used({query: policy[load][query] for query in QUERIES}, loads[load])
     return (
-        "It takes CPU for proportional to accuracy, also that of the source, most of which is for reading and does not "
-        f"grow with it: it sets CPU aside for that, and {100 * part:.0f} % of the core are used where "
+        "The policy assumes CPU proportional to accuracy, even at the source, where most CPU goes to reading and does "
+        f"not grow with accuracy: it reserves too much, and {100 * part:.0f} % of the core is used where "
         f"{100 * PLANNED:.0f} % may be."
     )

@@ -1,4 +1,4 @@
-"""A cluster for one run of the evaluation, and loads that ask of it a given multiple of what it has."""
+"""A cluster for one run of the evaluation, calibrated so that loads can be given as multiples of its capacity."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.session.session import Session
 
-BUSY = 4.0  #: times the calm load, while what a row costs is measured
+BUSY = 4.0  #: times the calm load, while the cost of a row is measured
 BUSY_CYCLES = 8
-MEASURED_CYCLES = 3  #: the last ones, of which the median is taken
+MEASURED_CYCLES = 3  #: the last ones, whose median is taken
 STEADY_CYCLES = 3
 DRAIN_CYCLES = 30
 LOOK_S = 0.25
@@ -29,12 +29,12 @@ Say = Callable[[str], None]
 
 
 class NotCalm(RuntimeError):
-    """The load that was to be calm fell behind for too long: something else takes the machine."""
+    """The calm load had a backlog for too long: something else uses the machine."""
 
 
 @dataclass
 class Run:
-    """A session under way, with what its loads are measured by.
+    """A running session, with the calibration of its loads.
 
     The task managers have a core each, the first ones of the machine; broker and injector stay on the last.
     """
@@ -43,8 +43,8 @@ class Run:
     record: Path
     idle_cpu: float = 0.0  #: of the tasks without input, % of one core
     cpu_per_row: float = 0.0  #: % of one core for a row/s of all inputs together
-    for_tasks: float = 0.0  #: of the first task manager in calm, % of one core
-    injected: list[Path] = field(default_factory=list)  #: what the injectors achieved
+    for_tasks: float = 0.0  #: CPU for tasks on the first task manager in calm, % of one core
+    injected: list[Path] = field(default_factory=list)  #: records of the injectors
 
     @property
     def last_core(self) -> int:
@@ -59,21 +59,21 @@ class Run:
         return set(manager.server.options.cpus or ())
 
     def phase(self, name: str | None) -> None:
-        """Name the recording's lines from now on."""
+        """Name the phase of the recording's lines from now on."""
         self.session.annotate(phase=name)
 
     def inject(self, scenario: Mapping[str, Any]) -> Injector:
-        """Send a scenario beside what is sent already."""
+        """Send a scenario in addition to those running."""
         path = self.record.with_suffix(f".load{len(self.injected) + 1}.jsonl")
         self.injected.append(path)
         return self.session.inject(scenario, cpus={self.last_core}, record=path)
 
     def wait(self, seconds: float) -> None:
-        """Let the cluster work for so long."""
+        """Let the cluster run for `seconds`."""
         time.sleep(seconds)
 
     def cycles(self, count: int) -> None:
-        """Wait until so many more cycles are over."""
+        """Wait until `count` more cycles are over."""
         seen = 0 if self.session.last is None else self.session.last.number
         while self.session.last is None or self.session.last.number < seen + count:
             time.sleep(LOOK_S)
@@ -85,8 +85,8 @@ class Run:
         return asyncio.run(self.session.until_settled(at_least_s, quiet_s, at_most_s, show=lambda _: None))
 
     def until_steady(self, at_most_s: float, near: float = 0.05) -> bool:
-        """Wait until no query's planned accuracy has changed by more than `near` for `STEADY_CYCLES`. Whether it was
-        so."""
+        """Wait until no query's planned accuracy has changed by more than `near` for `STEADY_CYCLES`; False: timed
+        out."""
         end = time.monotonic() + at_most_s
         before: Mapping[str, float] = {}
         same = 0
@@ -100,13 +100,12 @@ class Run:
         return same == STEADY_CYCLES
 
     def calibrate(self, at: Callable[[float], Mapping[str, Any]], calm: float) -> Injector:
-        """Measure the tasks idle, then under a load that keeps them busy, by which their code is warm and what they use
-        without rows matters little; then what else the first task manager does, under a calm load, which goes on.
-        Nothing is shed meanwhile. `at` makes the scenario of so many rows/s of all inputs together; `calm` are those
-        of the calm load.
+        """Measure the CPU of idle tasks; then of busy ones, whose code is warm and whose idle CPU matters little; then
+        what else the first task manager uses, under a calm load, which keeps running. Nothing is shed meanwhile.
+        `at` makes the scenario for a rate, rows/s of all inputs together; `calm` is the rate of the calm load.
 
         Raises:
-            NotCalm: what waited under the calm load did not go within 150 s.
+            NotCalm: the backlog did not drain within 150 s of calm load.
 
         """
         self.cycles(2)
@@ -121,7 +120,7 @@ class Run:
             found.append(self._row_cpu(idle))
         self.cpu_per_row = median(found)
         busy.stop()
-        for _ in range(DRAIN_CYCLES):  # under the calm load a slow machine would take several times as long
+        for _ in range(DRAIN_CYCLES):  # under the calm load, draining would take a slow machine several times as long
             if self._waiting() <= calm:
                 break
             self.cycles(1)
@@ -138,14 +137,14 @@ class Run:
                 self.for_tasks = median(seen)
                 self.session.resume()
                 return load
-        raise NotCalm("what waited did not go within 150 s of calm load: is something else at work on this machine?")
+        raise NotCalm("the backlog did not drain within 150 s of calm load: is something else running on this machine?")
 
     def rows_for(self, times: float) -> float:
-        """Rows/s of all inputs together for which the tasks would need `times` what the first task manager has."""
+        """Rows/s of all inputs together that need `times` the first task manager's capacity for tasks."""
         return max(times * self.for_tasks - self.idle_cpu, 0.0) / self.cpu_per_row
 
     def _waiting(self) -> float:
-        """Rows that wait before the query that is furthest behind; infinite where that is unknown."""
+        """The largest lag, rows; infinite if unknown."""
         last = self.session.last
         return inf if last is None or last.measured is None else max(last.measured.lag.values(), default=0)
 
@@ -161,8 +160,8 @@ class Run:
         return found
 
     def _row_cpu(self, idle: Mapping[str, float]) -> float:
-        """% of one core for a row/s of all inputs together: what each task uses for a row that it reads, and how many
-        of the rows that is, where each topic brings as many and every query reads all, be it from the topics."""
+        """% of one core for a row/s of all inputs together: each task's CPU per row read, times the share of rows it
+        reads: a source those of its topic (topics have equal rates), a query all, even directly from the topics."""
         used, rows = self._by_task(lambda i: i.cpu), self._by_task(lambda i: i.in_rate)
         sources = [task.id for task in self._snapshot().tasks if not task.upstream and task.priority is None]
         share = {task: 1 / len(sources) if task in sources else 1.0 for task in used}
@@ -171,7 +170,7 @@ class Run:
         )
 
     def _cpu_for_tasks(self) -> float:
-        """Of the first task manager."""
+        """The first task manager's CPU without other work, % of one core."""
         snapshot = self._snapshot()
         first = snapshot.task_managers[0]
         tasks = sum(i.cpu for i in snapshot.instances if i.task_manager == first.id)
@@ -179,7 +178,7 @@ class Run:
 
 
 def until(done: Callable[[], bool], what: str, patience_s: float = 60.0) -> None:
-    """Wait until it is so. Raises TimeoutError."""
+    """Wait until `done`. Raises TimeoutError."""
     deadline = time.monotonic() + patience_s
     while not done():
         if time.monotonic() > deadline:
@@ -189,8 +188,8 @@ def until(done: Callable[[], bool], what: str, patience_s: float = 60.0) -> None
 
 @contextmanager
 def running(record: Path, topics: Mapping[str, int], **options: Any) -> Iterator[Run]:
-    """A broker and one task manager of one core; the topics have these numbers of partitions. The policy is that
-    of the paper, of which the evaluation speaks, unless `policy_name` is another."""
+    """A broker and one task manager of one core; `topics`: number of partitions by name. The policy is the paper's
+    unless `policy_name` is another."""
     record.parent.mkdir(parents=True, exist_ok=True)
     for old in record.parent.glob(f"{record.stem}*.jsonl"):
         old.unlink()

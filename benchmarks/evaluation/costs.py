@@ -1,4 +1,4 @@
-"""What it all costs: what one core carries beside plain Spark, how soon decisions show, and what observing takes."""
+"""Costs: throughput of one core beside plain Spark, delays of decisions, and the time that observing takes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIB = 2**20
 
 
 def costs(out: Path, scale: float) -> dict[str, Any]:
-    """All of it in one session, one part after the other."""
+    """All parts in one session, one after the other."""
     with running(out / "costs.jsonl", dict.fromkeys(TOPICS, PARTITIONS)) as run:
         timed = _Timed()
         found: dict[str, Any] = {"capacity": timed("capacity", lambda: capacity(run, scale))}
@@ -45,7 +45,7 @@ def costs(out: Path, scale: float) -> dict[str, Any]:
 
 
 class _Timed:
-    """Calls, and how long each took."""
+    """Runs calls and keeps their durations."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -71,8 +71,8 @@ def _starts(run: Run, times: int) -> list[float]:
 
 
 def memory(run: Run) -> dict[str, float]:
-    """Resident memory by process, MiB. This one stands for the kernel: it holds what a notebook's would, and the
-    evaluation."""
+    """Resident memory by process, MiB. This process stands for the kernel: it holds what a notebook's would, and
+    the evaluation."""
     session = run.session
     injectors = [injector.pid for injector in session.injectors if injector.pid is not None]
     broker = session.kafka.pid if isinstance(session.kafka, EmbeddedBroker) else None
@@ -92,9 +92,9 @@ def _resident(process: psutil.Process) -> float:
 
 
 def _observing(run: Run, counts: Sequence[int]) -> dict[str, Any]:
-    """Of each number of instances, how long an observation takes, and what they cost while no row comes."""
+    """By number of instances: durations of observations, and the CPU of instances without input."""
     session = run.session
-    session.thread.stop()  # nobody else looks
+    session.thread.stop()  # no other observations
     found: dict[str, Any] = {}
     for count in counts:
         begun = time.monotonic()
@@ -117,7 +117,7 @@ def _observing(run: Run, counts: Sequence[int]) -> dict[str, Any]:
 
 
 def _declare_trivial(run: Run, number: int) -> None:
-    """A stream on some instances, which has nothing to do."""
+    """A stream on `EACH` instances, without work."""
     create_topics(run.session.kafka, {f"trivial{number}": EACH})
 
     def nothing(source: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The part of EVALUATION.md that tells what it all costs, written from the figures alone. Pure."""
+"""The section of EVALUATION.md on costs, from the figures alone. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from benchmarks.evaluation.parts import PLAIN
 from benchmarks.evaluation.row import Row
 
 Figures = Mapping[str, Any]
-REACH = 0.8  #: of what plain Spark carries
+REACH = 0.8  #: of plain Spark's capacity
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """CPU microseconds that a row of the input costs one engine."""
+    """CPU of one engine, microseconds per input row."""
 
     sources: float  #: tasks of the sources; 0 where there are none
     queries: float  #: tasks of the queries
@@ -24,12 +24,12 @@ class Spent:
 
     @property
     def total(self) -> float:
-        """Of the task manager's process."""
+        """The task manager's whole process."""
         return self.sources + self.queries + self.beside
 
 
 def spent(drain: Figures) -> Spent | None:
-    """Of one backlog; None where the CPU of its tasks was not asked for."""
+    """Of one drained backlog; None if the CPU of its tasks was not recorded."""
     tasks = drain["task_cpu_s"]
     if not tasks:
         return None
@@ -40,12 +40,12 @@ def spent(drain: Figures) -> Spent | None:
 
 
 def ratios(turns: Figures) -> list[float | None]:
-    """Ours by plain Spark's, turn by turn."""
+    """Rows/s of ours / plain Spark's, turn by turn."""
     return [a["rate"] / b["rate"] for a, b in zip(turns["ours"], turns["plain"], strict=True)]
 
 
 def idle_each(observed: Mapping[str, Figures]) -> float:
-    """What one more idle instance costs, % of one core: the slope between the fewest and the most."""
+    """CPU of one more idle instance, % of one core: the slope between the fewest and the most."""
     counts = sorted(map(int, observed))
     few, many = observed[str(counts[0])], observed[str(counts[-1])]
     return float(many["idle_cpu"] - few["idle_cpu"]) / (counts[-1] - counts[0])
@@ -55,7 +55,7 @@ def costs_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
     """Text and table."""
     rows: list[Row] = []
     capacity = [
-        "| queries | engine | rows/s | CPU, us a row | sources' tasks | queries' tasks | beside tasks |",
+        "| queries | engine | rows/s | CPU, us/row | sources' tasks | queries' tasks | outside tasks |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     told = []
@@ -70,21 +70,21 @@ def costs_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
                 f"| {cost.beside:.1f} |"
             )
         told.append(_difference(name, by_engine["ours"], by_engine["plain"]))
-        what = f"one core at accuracy 1, queries {name}: ours by plain Spark"
+        what = f"rows/s of one core at accuracy 1, *{name}*: ours / plain Spark"
         rows.append(Row(what, "1", every, at_least=REACH, why=told[-1]))
     rows += _delays(runs)
     text = "\n".join(
         [
             "Costs",
-            "What one core carries of Taxi Drives when nothing is shed: the rows of a backlog of both topics, by the "
+            "Throughput of Taxi Drives on one core when nothing is shed: the rows of a backlog in both topics / the "
             "time from the first row into the topics to the last row out of the last query, in turns on the same task "
-            "manager. Ours is two queries (three instances) that make their sources' rows themselves, shedders open "
-            "and the controller observing; with `--no-fuse` the two sources are tasks of their own, with four streams; "
-            "plain Spark is what one would write without us, two queries each of which reads, parses and cleans both "
-            "topics, without shedders and weights, in the same mode and with the same settings of readers and writers. "
-            "*as it is*: the queries of the scenarios, which look for the "
-            "nearest stands and keep totals; *light*: a filter in their place, so that what is around the queries "
-            "shows. CPU is that of the task manager's process, for a row of the input, both queries together.",
+            "manager. Ours is two queries (three instances) fused with their sources, shedders open and the "
+            "controller observing; *ours, sources apart* (`--no-fuse`) has the two sources as tasks of their own, with "
+            "four streams; plain Spark is two queries, each of which reads, parses and cleans both topics, without "
+            "shedders and weights, in the same mode and with the same settings of readers and writers. "
+            "*as it is*: the queries of the scenarios, which find the nearest stands and keep totals; *light*: a "
+            "filter instead, so that costs outside the queries show. CPU is that of the task manager's process per "
+            "input row, both queries together.",
             "",
             *capacity,
             "",
@@ -109,17 +109,17 @@ def _difference(name: str, ours: Spent, plain: Spent) -> str:
     """Where the difference goes, in words."""
     more = ours.total - plain.total
     queries, beside = ours.queries - plain.queries, ours.beside - plain.beside
-    said = [f"the sources' tasks take {ours.sources:.1f} us, which plain Spark has not"] if ours.sources else []
+    said = [f"the sources' tasks take {ours.sources:.1f} us, which plain Spark does not have"] if ours.sources else []
     said.append(f"the queries' tasks {abs(queries):.1f} us {'more' if queries > 0 else 'less'}")
-    said.append(f"what is beside the tasks {abs(beside):.1f} us {'more' if beside > 0 else 'less'}")
+    said.append(f"the process outside its tasks {abs(beside):.1f} us {'more' if beside > 0 else 'less'}")
     return (
-        f"Queries {name}: a row costs ours {abs(more):.1f} us {'more' if more > 0 else 'less'} than plain Spark: "
+        f"Queries *{name}*: a row costs ours {abs(more):.1f} us {'more' if more > 0 else 'less'} than plain Spark: "
         f"{', '.join(said[:-1])}, and {said[-1]}."
     )
 
 
 def _parts(runs: Sequence[Figures]) -> list[str]:
-    """A table of the parts, and what they come to for each engine before any query's work."""
+    """A table of the parts, and their sums for each engine before any query's work."""
     us = {part: median(run["parts"]["parts_us"][part] for run in runs) for part in runs[0]["parts"]["parts_us"]}
     twice = 2 * (us["read the topic"] + us[PLAIN])
     reading = us["read the stream"] + us["decode"] + us["shed what waited"]
@@ -127,18 +127,18 @@ def _parts(runs: Sequence[Figures]) -> list[str]:
     made = us["read the topic"] + us["shed at the source"] + us["parse and clean"]
     source = made + sending
     return [
-        "What the parts of an instance cost, from micro-batches that differ by one thing each (CPU of the tasks; what "
-        "Kafka's own threads take is not in it):",
+        "Costs of the parts of an instance, from micro-batches that differ by one part each (CPU of the tasks, without "
+        "Kafka's own threads):",
         "",
-        "| part | us a row |",
+        "| part | us/row |",
         "|---|---:|",
         *(f"| {part} | {value:.1f} |" for part, value in us.items()),
         "",
-        f"So a row that two queries need costs ours {2 * made:.1f} us "
+        f"So a row read by two queries costs ours {2 * made:.1f} us "
         f"before any query's work, with the sources apart {source + 2 * reading:.1f} ({source:.1f} at the source, "
         f"{reading:.1f} at each reading end), and plain Spark {twice:.1f}. "
-        "Spark pushes the filter that cleans trips in front of the parse and parses for it, too; ours "
-        f"parses each row once, which saves {us[PLAIN] - us['parse and clean']:.1f} us of each parse.",
+        "Spark pushes the filter that cleans trips below the parse, and so parses for it again; ours "
+        f"parses each row once, which saves {us[PLAIN] - us['parse and clean']:.1f} us per parse.",
     ]
 
 
@@ -153,22 +153,22 @@ def _delays(runs: Sequence[Figures]) -> list[Row]:
         return found
 
     rows = [
-        Row("dial turned to the first row under it", "at once", every("dial", "dial_ms"), " ms", at_most=250),
-        Row("cycle begun to the first row under its dials", "", every("dial", "cycle_ms"), " ms", at_most=1000),
-        Row("override to the first row under it (a cycle is awaited)", "", every("dial", "override_ms"), " ms"),
-        Row("move between warm task managers: no row for", "", every("move", "without_a_row_s"), " s", at_most=3),
-        Row("move, from the call to the first row there", "", every("move", "call_to_first_row_s"), " s", at_most=60),
-        Row("a task manager's start until it is up and warm", "", every("start_s"), " s", at_most=60),
+        Row("dial's turn to the first row under it", "at once", every("dial", "dial_ms"), " ms", at_most=250),
+        Row("cycle's start to the first row under its dials", "", every("dial", "cycle_ms"), " ms", at_most=1000),
+        Row("override to the first row under it (waits for a cycle)", "", every("dial", "override_ms"), " ms"),
+        Row("move between warm task managers: output gap", "", every("move", "without_a_row_s"), " s", at_most=3),
+        Row("move: from the call to the first row there", "", every("move", "call_to_first_row_s"), " s", at_most=60),
+        Row("start of a task manager until it is up and warm", "", every("start_s"), " s", at_most=60),
     ]
     longest: list[float | None] = [run["step"]["longest_batch_s"] / run["step"]["period_s"] for run in runs]
     rows.append(Row("longest micro-batch after a step to 3x, in periods", "", longest, at_most=2))
     idle: list[float | None] = [idle_each(run["observe"]) for run in runs]
     for count in runs[0]["observe"]:
         needed = median(each["idle_cpu"] for each in (run["observe"][count] for run in runs))
-        why = f"Without a row {count} instances use {needed:.0f} % of a core: little is left to observe with."
+        why = f"Without input, {count} instances use {needed:.0f} % of a core: little is left for observing."
         values = every("observe", count, "observe_ms")
         rows.append(Row(f"observing {count} instances", "", values, " ms", at_most=1000.0, why=why))
-    rows.append(Row("one more instance without input", "", idle, " % of a core"))
+    rows.append(Row("CPU of one more instance without input", "", idle, " % of a core"))
     for part in runs[0]["memory_mib"]:
         rows.append(Row(f"resident memory: {part}", "", every("memory_mib", part), " MiB"))
     return rows

@@ -1,4 +1,4 @@
-"""The load that engines are compared under, and what is seen of each while it lasts."""
+"""The load under which engines are compared, and the samples taken of each meanwhile."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from benchmarks.evaluation.applications import trips
 from benchmarks.evaluation.cluster import Run
 from benchmarks.evaluation.scenarios import CALM, LONG_S
 
-#: Phases of a load: name, how many times what the task manager carries, seconds at full length.
+#: Phases of a load: name, multiple of the task manager's capacity, seconds at full length.
 Course = Sequence[tuple[str, float, float]]
 COURSE: Course = (("0.6x", 0.6, 30.0), ("1.5x", 1.5, 50.0), ("3x", 3.0, 50.0), ("back", 0.6, 60.0))
-WARM_S = 15.0  #: of calm load before the first phase, where nobody decides
+WARM_S = 15.0  #: of calm load before the first phase, for engines without a controller
 SEED = 5  #: of the trips that are sent
 LOOK_S = 1.0
 DRAWN_S = 5.0  #: between points of the chart
@@ -26,36 +26,36 @@ Window = Mapping[str, Any]
 
 
 class Watch(Protocol):
-    """Who is told of the phases, and waits."""
+    """Is notified of the phases, and waits through them."""
 
     def phase(self, name: str | None) -> None:
         """The phase of this name begins."""
 
     def wait(self, seconds: float) -> None:
-        """Let it go on for so long."""
+        """Let the phase last for `seconds`."""
 
 
 class Engine(Protocol):
-    """A stream processor with the application under way, which nobody controls."""
+    """A stream processor that runs the application without a controller."""
 
     def waiting(self) -> int | None:
-        """Rows in the topics that wait to be counted now, once for each reader they have; None: it does not tell."""
+        """The backlog of the topics now, rows, once for each reader; None: unknown."""
 
     def windows(self) -> Mapping[str, Sequence[Window]]:
-        """What its queries told so far, in order of time."""
+        """The windows that its queries reported so far, in order of time."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen of one engine. Instants are seconds since 1970."""
+    """The samples of one engine. Instants are seconds since 1970."""
 
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)  #: of each phase, begin and end
     waiting: list[tuple[float, int]] = field(default_factory=list)  #: instant, rows
     windows: Mapping[str, Sequence[Window]] = field(default_factory=dict)  #: by query
 
     def phase(self, name: str) -> dict[str, Any]:
-        """The figures of a phase: rows that wait at its end, and the ages of the rows that were counted in it, ms: the
-        median over its windows of the 50th percentile, of the others the worst window's."""
+        """The figures of a phase: the backlog at its end, rows, and the ages of the rows counted in it, ms: the 50th
+        percentile is the median over its windows, the others are the worst window's."""
         begin, end = self.spans[name]
         found: dict[str, Any] = {
             "waiting_rows": next((rows for at, rows in reversed(self.waiting) if begin <= at <= end), None)
@@ -73,8 +73,8 @@ class Seen:
         return found
 
     def course(self) -> dict[str, Any]:
-        """For the chart: seconds since the first phase began; at what time each phase did, rows waiting, and of each
-        query's windows the middle and the median age of the rows, ms."""
+        """For the chart, in seconds since the first phase began: the begin of each phase, the backlog in rows, and by
+        query each window's middle and median age of rows, ms."""
         zero = min(begin for begin, _ in self.spans.values())
         last = max(end for _, end in self.spans.values())
         return {
@@ -87,7 +87,7 @@ class Seen:
         }
 
     def mean_waiting(self) -> float:
-        """Rows that waited, on average over all phases: by Little's law, in proportion to how long each did."""
+        """Mean backlog over all phases, rows: by Little's law, proportional to the mean waiting time."""
         begin, end = min(begin for begin, _ in self.spans.values()), max(end for _, end in self.spans.values())
         return fmean(rows for at, rows in self.waiting if begin <= at <= end)
 
@@ -100,7 +100,7 @@ class Seen:
 
 
 class Watcher:
-    """Looks every second at an engine that nobody controls."""
+    """Samples an engine without a controller every second."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -117,7 +117,7 @@ class Watcher:
         self._phase = name
 
     def wait(self, seconds: float) -> None:
-        """Look until so much time has passed."""
+        """Sample for `seconds`."""
         end = time.monotonic() + seconds
         while (left_s := end - time.monotonic()) > 0:
             if (rows := self.engine.waiting()) is not None:
@@ -127,14 +127,14 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What every engine is put through."""
+    """The load that every engine gets."""
 
     run: Run
-    rates: Mapping[float, float]  #: rows/s of both topics together, by how many times what the task manager carries
-    phases: Course  #: with the seconds that they last here
+    rates: Mapping[float, float]  #: rows/s of both topics together, by multiple of the task manager's capacity
+    phases: Course  #: with their seconds in this run
 
     def play(self, watch: Watch, warm: Callable[[], object]) -> None:
-        """A calm load while the engine gets warm, then the phases."""
+        """A calm load while the engine warms up, then the phases."""
         watch.phase(None)
         base = self.run.inject(trips(CALM / 2, LONG_S))
         warm()
@@ -147,11 +147,11 @@ class Load:
         watch.phase(None)
 
     def lasting(self, share: float) -> Load:
-        """The same, shortened."""
+        """The load with phases shortened to `share`."""
         return replace(self, phases=[(name, times, share * seconds) for name, times, seconds in self.phases])
 
     def watched(self, engine: Engine, warm_s: float = WARM_S) -> Seen:
-        """Put an engine that nobody controls, and that has just started on the newest rows, through it."""
+        """Play it on an engine without a controller that has just started from the newest rows."""
         watcher = Watcher(engine)
         self.play(watcher, lambda: watcher.wait(warm_s))
         watcher.wait(2 * DRAWN_S)
@@ -159,14 +159,14 @@ class Load:
         return watcher.seen
 
     def mean_waiting(self, engine: Engine) -> float:
-        """The same, of which only the rows that waited on average matter."""
+        """Play it likewise; only the mean backlog, rows."""
         watcher = Watcher(engine)
         self.play(watcher, lambda: watcher.wait(WARM_S))
         return watcher.seen.mean_waiting()
 
 
 def last_told(rows: Sequence[Window]) -> list[Window]:
-    """The last that a query told of each of its windows: the one that counts most rows. In order of time."""
+    """The last report of each window, the one that counts most rows; in order of time."""
     last: dict[float, Window] = {}
     for row in rows:
         if row["start"] not in last or row["rows"] >= last[row["start"]]["rows"]:

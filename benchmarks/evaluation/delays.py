@@ -1,6 +1,6 @@
-"""How long it takes until what is decided shows: a dial that is turned, an instance that moves.
+"""How long a decision takes to show in the output: the turn of a dial, the move of an instance.
 
-Both are read from records that queries write, by the time at which each was handed to the broker's client.
+Both are read from the records that queries write, by the time at which each was handed to the broker's client.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TOPIC, SOURCE, QUERY = "delays", "passing", "counting"
 ROWS_PER_S = 500.0
 PATIENCE_S = 60.0
 LONG_S = 3600.0
-SOON_S = 0.5  #: after a row is seen, that the cycle is over whose plan it was sent under
+SOON_S = 0.5  #: from a row until the cycle that planned it is over
 
 
 def start_counting(run: Run) -> None:
-    """A source that passes its rows on, a query behind it that counts them by window and key, and rows for them."""
+    """A pass-through source, a query behind it that counts rows by window and key, and a load for them."""
     create_topics(run.session.kafka, {TOPIC: 1})
     data = {"generator": "points", "rows": 5_000, "seed": 3}
     run.inject({"duration_s": LONG_S, "topics": [{"topic": TOPIC, "partitions": 1, "data": data, "rate": ROWS_PER_S}]})
@@ -48,8 +48,8 @@ def start_counting(run: Run) -> None:
 
 
 def dial_turns(run: Run, turns: int) -> dict[str, list[float]]:
-    """Milliseconds to the first row that left under the new probability, of the source's shedder: from
-    `Session.override`, from the beginning of the cycle that carried it out, and from the turn of the dial alone."""
+    """Milliseconds to the first row that the source's shedder passed under a new probability: from
+    `Session.override`, from the begin of the cycle that applied it, and from the turn of the dial alone."""
     session = run.session
     manager = session.runtime.instances[f"{SOURCE}.1"].task_manager
     assert manager is not None
@@ -80,8 +80,8 @@ def dial_turns(run: Run, turns: int) -> dict[str, list[float]]:
 
 
 def moves(run: Run, to_and_fro: int) -> dict[str, list[float]]:
-    """Of each move of the query to a warm task manager and back: seconds from the call to its first row there, and
-    how long no row left it meanwhile."""
+    """For each move of the query to a warm task manager and back: seconds from the call to its first row there, and
+    the gap in its output meanwhile."""
     session = run.session
     ends = list(session.runtime.task_managers)[:2]
     topic = session.runtime.deployment.results[QUERY]
@@ -99,9 +99,9 @@ def moves(run: Run, to_and_fro: int) -> dict[str, list[float]]:
 
 
 def longest_gap(times: list[float], since: float) -> tuple[float, float]:
-    """The longest time between two rows, the second of which came after `since`, and when it ended.
+    """The longest gap between two rows, the second of them after `since`, and when it ended.
 
-    Raises ValueError where no row came after that.
+    Raises ValueError if no row follows `since`.
     """
     ordered = sorted(times)
     return max((later - sooner, later) for sooner, later in pairwise(ordered) if later > since)
@@ -120,8 +120,8 @@ Arriving = Iterator["tuple[float, float] | None"]
 
 @contextmanager
 def _records(kafka: Kafka, topic: str) -> Iterator[Arriving]:
-    """The records of a topic from now on: when each was written, seconds since the epoch, and its weight; None where
-    there is none for the moment."""
+    """The records of a topic from now on: when each was written, seconds since the epoch, and its weight; None while
+    there is no new one."""
     consumer = Consumer({**kafka.client_config(), "group.id": "delays", "enable.auto.commit": False})
     ends = end_offsets(kafka, [topic], timeout_s=10.0)[topic]
     consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in ends.items()])
@@ -153,7 +153,7 @@ def _first_of(arriving: Arriving, weight: float, since: float) -> float:
 
 
 def _for(arriving: Arriving, seconds: float) -> Iterator[tuple[float, float]]:
-    """What arrives in the next seconds, and what had arrived before."""
+    """The records of the next `seconds`, after those that had already arrived."""
     deadline = time.monotonic() + seconds
     for record in arriving:
         if record is not None:

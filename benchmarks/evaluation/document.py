@@ -1,4 +1,4 @@
-"""EVALUATION.md, written from the figures alone: tables of the source's figures beside ours, and what falls short."""
+"""EVALUATION.md, written from the figures alone: tables of the paper's figures beside ours, and what falls short."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def write(results: Path, path: Path) -> None:
 
 _HEAD = f"""# Evaluation
 
-The scenarios of *Stream Economics*, run on the machine that is named with each. `{COMMAND}` runs them
-again and writes this file from the figures in `benchmarks/results/`. The source had four machines of one core each;
-here, all runs on one machine, a core for each of two task managers, with broker and injector on the second one's. Loads
-are therefore not the source's rows/s but multiples of what the first task manager can carry, which each run measures
-first. Of several runs the median is told, with the range."""
+The scenarios of *Stream Economics*; the machine is named under each. `{COMMAND}` repeats them
+and writes this file from the figures in `benchmarks/results/`. The paper used four machines of one core each; here, one
+machine runs everything, with one core for each of two task managers, and broker and injector on the second core. Loads
+are therefore not the paper's rows/s but multiples of the first task manager's capacity, which each run calibrates
+first. Figures from several runs are medians, with their range."""
 
 
 def _section(part: str, kept: Figures, text: str, rows: Sequence[Row], charts: Sequence[Path]) -> str:
     lines = [text, ""]
     if rows:
-        lines += ["| figure | source | ours | ratio | to reach | |", "|---|---|---|---|---|---|"]
+        lines += ["| figure | reference | ours | ratio | goal | |", "|---|---|---|---|---|---|"]
         lines += [row.line() for row in rows] + [""]
     for chart in charts:
         lines += [f"![{part}: {chart.stem.partition('-')[2].replace('-', ' ')}]({chart})", ""]
@@ -67,15 +67,15 @@ def _section(part: str, kept: Figures, text: str, rows: Sequence[Row], charts: S
 
 
 def _criteria(runs: Sequence[Figures]) -> str:
-    """What of the verdict holds, in words."""
+    """The checks that hold and those that failed, in words."""
     names = list(dict.fromkeys(each["name"] for run in runs for each in run["criteria"]))
     failed: dict[str, list[str]] = {}
     for number, run in enumerate(runs, 1):
         for each in run["criteria"]:
             if not each["passed"]:
                 failed.setdefault(each["name"], []).append(f"run {number}: {each['detail']}")
-    said = [f"Of {len(names)} checks of the recording {len(names) - len(failed)} hold{_in_all(runs)}."]
-    said += [f"In {len(why)} of {len(runs)} not: *{name}* ({why[0]})." for name, why in failed.items()]
+    said = [f"{len(names) - len(failed)} of {len(names)} checks of the recording hold{_in_all(runs)}."]
+    said += [f"Failed in {len(why)} of {len(runs)} runs: *{name}* ({why[0]})." for name, why in failed.items()]
     return " ".join(said)
 
 
@@ -84,7 +84,7 @@ def _in_all(runs: Sequence[Figures]) -> str:
 
 
 def _counted(said: Sequence[str]) -> str:
-    """What is said of each run, equal ones once."""
+    """The statements about the runs, equal ones once."""
     counts = Counter(said).most_common()
     if len(counts) == 1:
         return counts[0][0]
@@ -93,7 +93,7 @@ def _counted(said: Sequence[str]) -> str:
 
 def _worst(runs: Sequence[Figures]) -> Row:
     worst = [min(run["worst_margin"].values(), default=None) for run in runs]
-    return Row("worst measured accuracy less the minimum", "0", worst, at_least=-0.05, why=causes.under_a_minimum(runs))
+    return Row("worst measured accuracy minus minimum", "0", worst, at_least=-0.05, why=causes.under_a_minimum(runs))
 
 
 def _scenario1(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
@@ -101,8 +101,8 @@ def _scenario1(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
     errors = [100 * max(run["accuracy_error"].values()) for run in runs]
     text = (
         "Scenario 1: same priority\n"
-        "The load rises over what one task manager carries: both queries shed, TDSnk1 not below 0.4 and TDSnk2 not "
-        "below 0.6. A second task manager joins, and as the load rises further instances move there. "
+        "The load rises beyond the capacity of one task manager: both queries shed, TDSnk1 not below 0.4 and TDSnk2 "
+        "not below 0.6. A second task manager joins, and instances move there as the load rises further. "
         f"Moves: {_counted([_moves(run) for run in runs])}. {_criteria(runs)}"
     )
     return text, [
@@ -138,14 +138,14 @@ def _scenario2(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
     ]
     text = (
         "Scenario 2: priorities\n"
-        "KNN (priority 1), TDSnk1 (2) and TDSnk2 (3) share two task managers while the load rises three times. Who "
-        f"gave way: {_counted([', then '.join(run['gives_way']) or 'nobody' for run in runs])}. Accuracy at the last "
-        f"step: {', '.join(reached) or 'unknown'}. {_criteria(runs)}"
+        "KNN (priority 1), TDSnk1 (2) and TDSnk2 (3) share two task managers while the load rises in three steps. "
+        f"Order of shedding: {_counted([', then '.join(run['gives_way']) or 'none' for run in runs])}. Accuracy at the "
+        f"last step: {', '.join(reached) or 'unknown'}. {_criteria(runs)}"
     )
     first = [float((run["gives_way"] or [""])[0] == "KNN") for run in runs]
     return text, [
         _worst(runs),
-        Row("KNN gives way first (1: yes)", "yes", first, at_least=1),
+        Row("KNN sheds first (1: yes)", "yes", first, at_least=1),
         Row("moves", "", [len(run["moves"]) for run in runs]),
         Row("longest move", "warm-up < 60 s", [_longest(run) for run in runs], " s", at_most=60, source_value=60),
     ]
@@ -154,9 +154,9 @@ def _scenario2(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
 def _scenario3(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
     text = (
         "Scenario 3: a rate that changes\n"
-        "KNN on two instances while its rate goes up and down in steps and ramps, between 0.75 and 2.5 times what the "
-        "task manager carries. The input rate is estimated in two ways: from the broker's end offsets, by which cycles "
-        "are decided here, and as the thesis does, from consumed rows and the change of the lag; the truth is what the "
+        "KNN on two instances while its rate goes up and down in steps and ramps, between 0.75 and 2.5 times the "
+        "capacity of the task manager. The input rate is estimated in two ways: from the broker's end offsets (ours), "
+        "and, as in the thesis, from consumed rows and the change of the lag; the ground truth is the rows that the "
         "injector had acknowledged. " + _criteria(runs)
     )
 
@@ -191,9 +191,9 @@ def _goodput(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
     lines = [
         "Goodput against offered load (simulated)",
         "Three equal queries behind one source on one core, of priority 3, 2 and 1 with a minimum accuracy of 0.001, "
-        "in virtual time. Rows/s that each processed (top / middle / least), and in brackets the top query's by what "
-        "it gets on the same machine and load without the others. 1x is what may be planned with, nine tenths of the "
-        "core; nobody deciding (`none`) uses all of it.",
+        "in virtual time. Rows/s processed by each (top / middle / least); in brackets, the top query's relative to "
+        "running alone on the same machine and load. 1x is the planned capacity, nine tenths of the core; without a "
+        "policy (`none`), all of it is used.",
         "",
         f"| policy | {' | '.join(f'{float(load):g}x' for load in loads)} |",
         "|---|" + "---|" * len(loads),
@@ -218,13 +218,13 @@ def _goodput_rows(policy: str, by_load: Figures, loads: Mapping[str, float]) -> 
     less = causes.leaves_unused(by_load, loads, load) if policy == PAPERS else causes.reads_more(float(load))
     why = causes.others_run_too(float(load))
     return [
-        Row(f"top query at {load}x, by what it gets alone", "", [alone], at_least=0.95, of=policy, why=why),
-        Row(f"work at {load}x, by that at 1x", "", [work], at_least=0.9, of=policy, why=less),
+        Row(f"goodput of the top query at {load}x / alone", "", [alone], at_least=0.95, of=policy, why=why),
+        Row(f"total goodput at {load}x / at 1x", "", [work], at_least=0.9, of=policy, why=less),
     ]
 
 
 def _moves(run: Figures) -> str:
-    """Where instances went, in order."""
+    """The moves in order, grouped by target."""
     going = [(list(group), to) for to, group in groupby(run["moves"], key=lambda move: move["to"])]
     return ", ".join(f"{', '.join(move['instance'] for move in moves)} to {to}" for moves, to in going) or "none"
 

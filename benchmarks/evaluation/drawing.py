@@ -30,7 +30,7 @@ def draw(recording: Path, where: Path, name: str) -> None:
 
 
 def draw_goodput(figures: Mapping[str, Any], path: Path) -> None:
-    """Rows/s that each query processed over the load that was offered, a panel for each policy."""
+    """Rows/s processed by each query over the offered load, a panel per policy."""
     rows = [
         {"times": float(times), "query": query, "rows": rate, "policy": policy}
         for policy, by_times in figures["policies"].items()
@@ -43,7 +43,7 @@ def draw_goodput(figures: Mapping[str, Any], path: Path) -> None:
         alt.Chart(pd.DataFrame(rows))
         .mark_line(point=True)
         .encode(
-            x=alt.X("times:Q", title="offered load, times what the core carries", scale=alt.Scale(type="log")),
+            x=alt.X("times:Q", title="offered load / capacity of the core", scale=alt.Scale(type="log")),
             y=alt.Y("rows:Q", title="processed, rows/s"),
             color=alt.Color(
                 "query:N",
@@ -59,13 +59,13 @@ def draw_goodput(figures: Mapping[str, Any], path: Path) -> None:
 
 
 def draw_engines(figures: Mapping[str, Any], path: Path) -> None:
-    """All engines over the course of the load: rows that wait, and how old TDSnk2's rows are when they are counted."""
+    """All engines over the course of the load: backlog, and age of TDSnk2's rows when they are counted."""
     courses = figures["courses"]
     colours = task_colours(list(courses))
     begins = next(iter(courses.values()))["phases"]
     names = pd.DataFrame([{"t": t, "phase": name} for name, t in begins.items()])
     panels = {
-        "rows waiting": [(name, t, max(rows, 1)) for name, each in courses.items() for t, rows in each["waiting"]],
+        "backlog (rows)": [(name, t, max(rows, 1)) for name, each in courses.items() for t, rows in each["waiting"]],
         "age of TDSnk2's rows (s), median": [
             (name, t, age / 1000) for name, each in courses.items() for t, age in each["age_ms"]["TDSnk2"]
         ],

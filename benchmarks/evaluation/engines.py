@@ -1,5 +1,5 @@
-"""Scenario 4: the same application under the same load, by the controller, by Spark alone, by a fixed drop, by Spark
-with a bound on its batches, and by Flink."""
+"""Scenario 4: the same application under the same load, with the controller, Spark alone, a fixed drop, Spark with
+bounded batches, and Flink."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from qod_magics.recordings.reading import load as load_recording
 from qod_magics.session.session import Session
 
 RESTRICTIONS = {"TDSnk1": (1, 0.1), "TDSnk2": (2, 0.2)}
-#: Ours: by which policy, and in which of Spark's modes.
+#: Ours: policy and Spark mode.
 DECIDING: Mapping[str, tuple[str, Mode]] = {
-    PAPERS: (PAPERS, "realtime"),  # it takes CPU to be in proportion to rows, which that of micro-batches is not
+    PAPERS: (PAPERS, "realtime"),  # it assumes CPU proportional to rows, which that of micro-batches is not
     DEFAULT: (DEFAULT_POLICY, "auto"),
     REALTIME: (DEFAULT_POLICY, "realtime"),
 }
 #: In the order of their turns.
 ENGINES = (*DECIDING, ALONE, FIXED, BOUNDED, FLINK)
-#: Bounds of a batch that are tried, in seconds of what the task manager carries, and over what part of the load.
+#: Batch bounds that are tried, in seconds of the task manager's capacity, and over what share of the load.
 BATCHES_S = (1.0, 2.0, 4.0)
 TRIED = 0.4
-#: Calm load before Flink's first phase: its JVM is a new one, and compiles for half a minute.
+#: Calm load before Flink's first phase: its JVM is new, and compiles for half a minute.
 FLINK_WARM_S = 30.0
-MORE = 40_000.0  #: rows/s that no engine here takes on one core
+MORE = 40_000.0  #: rows/s that saturate every engine here on one core
 
 
 def engines(
@@ -54,14 +54,14 @@ def engines(
     course: Course = COURSE,
     batch_s: float | None = None,
 ) -> dict[str, Any]:
-    """Each engine in turn on the same broker and core, warm and with nothing waiting.
+    """Run each engine in turn on the same broker and core, warm and without backlog.
 
     Args:
         out: recordings go here.
         scale: share of the full length of the phases.
-        which: of `ENGINES`; the fixed drop needs the paper's policy, by whose accuracy it is chosen.
-        course: the phases, of which one is `3x`.
-        batch_s: bound of a batch of plain Spark, seconds of what the task manager carries; None: the best is found.
+        which: of `ENGINES`; the fixed drop needs the paper's policy, whose accuracy it keeps.
+        course: the phases, one of them `3x`.
+        batch_s: plain Spark's batch bound, seconds of the task manager's capacity; None: the best is found.
 
     """
     record = out / "engines.jsonl"
@@ -84,7 +84,7 @@ def engines(
 
     with running(record, dict.fromkeys(TOPICS, 1)) as run:
         with timed("calibration"):
-            # CPU is nearly proportional to rows there: in micro-batches what a batch costs would be taken for its rows'
+            # CPU is nearly proportional to rows there; in micro-batches, a batch's fixed costs would count as its rows'
             start_timed_taxi_drives(run.session, RESTRICTIONS, "realtime")
             run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM).stop()
         rates = {times: run.rows_for(times) for _, times, _ in course}
@@ -115,12 +115,12 @@ def engines(
                     carried = _carried(run, engine)
                     own = replace(load, rates={times: times * carried for times in rates})
                     keep(f"{FLINK}, own load", *_undropped(own.watched(engine)))
-            except SetupError as error:  # the others are not to be lost for it
+            except SetupError as error:  # keep the figures of the others
                 print(f"Flink is left out: {error}", flush=True)
                 left_out[FLINK] = f"PyFlink {FLINK_VERSION} could not be installed or started"
     return {
         "engines": found,
-        "fused": True,  # our queries make their sources' rows themselves
+        "fused": True,  # our queries are fused with their sources
         "left_out": left_out,
         "courses": courses,
         "fixed_drop_keeps": held,
@@ -132,15 +132,15 @@ def engines(
 
 
 def _at_rest(run: Run) -> None:
-    """Wait until nothing warms up any more, and what is decided stays the same: a policy that has just been under
-    load takes a while to give everything back."""
+    """Wait until all warm-ups are over and the plan is steady: after an overload, a policy takes a while to stop
+    shedding."""
     run.until_settled(WARM_S, quiet_s=WARM_S, at_most_s=60.0)
     run.until_steady(at_most_s=90.0)
 
 
 def _batches(load: Load, bounds_s: Sequence[float]) -> dict[str, Any]:
-    """The bound of a batch that does best, in rows and in seconds of what the task manager carries, and how many rows
-    waited on average under each: of one there is nothing to find out."""
+    """The best batch bound, in rows and in seconds of the task manager's capacity, and the mean backlog under each: a
+    single one is not tried."""
     rows = {bound: round(bound * load.run.rows_for(1.0)) for bound in bounds_s}
     waited: dict[str, float] = {}
     if len(rows) > 1:
@@ -153,7 +153,7 @@ def _batches(load: Load, bounds_s: Sequence[float]) -> dict[str, Any]:
 
 
 def _carried(run: Run, engine: Engine) -> float:
-    """Rows/s of both topics together that an engine takes when more comes; then all that waited is gone."""
+    """An engine's throughput under a saturating load, rows/s of both topics together; its backlog is then drained."""
     load = run.inject(trips(MORE / 2, LONG_S))
     run.wait(10)
     first, begun = _taken(run, engine), time.monotonic()
@@ -173,7 +173,7 @@ def _taken(run: Run, engine: Engine) -> int:
 
 
 def _decide_by(session: Session, name: str) -> None:
-    """From the next cycle on."""
+    """Switch the policy from the next cycle on."""
 
     def change() -> None:
         session.controller.policy = policy(name)
@@ -192,7 +192,7 @@ def _alone(session: Session) -> Iterator[None]:
 
 @contextmanager
 def _held(session: Session, keep: float) -> Iterator[None]:
-    """A random drop at the sources, and nowhere else, that nothing changes."""
+    """A constant random drop at the sources, and nowhere else."""
     shedders = session.shedders
     for name in shedders:
         session.override(name, keep if ">" not in name else 1.0)
@@ -206,8 +206,8 @@ def _held(session: Session, keep: float) -> Iterator[None]:
 def _course(
     load: Load, out: Path, name: str, warm: Callable[[], object], mode: Mode = "auto"
 ) -> tuple[dict[str, Any], Seen]:
-    """Run the load once on a session's engine, from the newest rows on: what came of each phase, and all that was
-    seen."""
+    """Run the load once on a session's engine, from the newest rows on: the figures of each phase, and all
+    samples."""
     run, session = load.run, load.run.session
     session.stop_all()
     start_timed_taxi_drives(session, RESTRICTIONS, mode)
@@ -221,12 +221,12 @@ def _course(
 
 
 def _undropped(seen: Seen) -> tuple[dict[str, Any], Seen]:
-    """The same of an engine that drops nothing."""
+    """The same for an engine that drops nothing."""
     return {name: {**seen.phase(name), "accuracy": dict.fromkeys(RESTRICTIONS, 1.0)} for name in seen.spans}, seen
 
 
 def _windows(session: Session, query: str) -> list[Window]:
-    """The last that a query told of each of its windows."""
+    """The last report of each of a query's windows."""
     return last_told(
         [
             {
@@ -239,7 +239,7 @@ def _windows(session: Session, query: str) -> list[Window]:
 
 
 def _seen(records: Records, windows: Mapping[str, Sequence[Window]]) -> Seen:
-    """From a recording."""
+    """The samples in a recording."""
     seen = Seen(windows=windows)
     for record in records:
         second = record.at.timestamp()
@@ -250,7 +250,7 @@ def _seen(records: Records, windows: Mapping[str, Sequence[Window]]) -> Seen:
 
 
 def _of_a_session(records: Records, name: str) -> dict[str, Any]:
-    """Of a phase, what only a recording tells."""
+    """The figures of a phase that only a recording has."""
     part = [record for record in records if record.phase == name]
     first, last = part[0], part[-1]
     took_s = (last.at - first.at).total_seconds()

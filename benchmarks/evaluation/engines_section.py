@@ -1,4 +1,4 @@
-"""The part of EVALUATION.md that sets engines beside each other, written from the figures alone. Pure."""
+"""The section of EVALUATION.md that compares engines, from the figures alone. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.evaluation.kept import Figures
 from benchmarks.evaluation.row import ALONE, BATCHED, BOUNDED, DEFAULT, FIXED, FLINK, PAPERS, REACTIVE, REALTIME, Row
 
 UNDROPPED = (ALONE, BOUNDED, FLINK)
-READERS = 2  #: of each topic's rows, whose waiting rows are added up
+READERS = 2  #: of each topic, whose backlogs are added up
 PERIOD_S = 5.0
 
 
@@ -20,23 +20,23 @@ def engines_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
     phases = list(next(iter(runs[0]["engines"].values())))
     lines = [
         "Scenario 4: other engines, and a fixed drop",
-        "Taxi Drives on one core under 0.6, 1.5, 3 and again 0.6 times what our task manager carries there; TDSnk2 "
+        "Taxi Drives on one core under 0.6, 1.5, 3 and again 0.6 times our task manager's capacity there; TDSnk2 "
         "(priority 2, minimum 0.2) is the more important query, TDSnk1 has priority 1 and minimum 0.1. All engines get "
-        "the same rows/s in the same order from the same broker, and each begins warm with nothing waiting:",
+        "the same rows at the same rates from the same broker, and each starts warm and without backlog:",
         "",
         *_bullets(engines, runs),
         "",
         *(f"{name} was not run: {why}.\n" for name, why in _left_out(runs).items()),
-        "Rows wait in topics and streams at the end of a phase, once for each that has yet to read them. Plain "
-        "Spark and Flink drop nothing: what comes beyond what the core carries waits. Ages are those of TDSnk2's rows "
-        "when they are counted, end to end (since the broker took the trip in) and inside (since the source read it): "
-        "the median over windows of ten seconds, and the worst window's 99th percentile."
+        "Backlog: rows in topics and streams at the end of a phase, once per reader. Plain Spark and Flink drop "
+        "nothing: input beyond the core's capacity adds to the backlog. Latencies are ages of TDSnk2's rows "
+        "when they are counted, end to end (since the broker received the trip) and inside (since the source read "
+        "it): p50 is the median over windows of ten seconds, p95 and p99 are the worst window's."
         + (" Medians of the runs, with ranges." if len(runs) > 1 else ""),
         "",
         *_carrying(engines, runs),
         *_in_micro_batches(runs),
         *_standing_still(engines, runs),
-        "| engine | phase | rows waiting | TDSnk2 | TDSnk1 | end to end p50, s | p95 | p99 | inside p50, s | p99 |",
+        "| engine | phase | backlog | accuracy TDSnk2 | TDSnk1 | end to end p50, s | p95 | p99 | inside p50, s | p99 |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
 
@@ -61,7 +61,7 @@ def engines_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
 
     rows = [
         Row(
-            "rows waiting at the end of 3x, Spark alone by ours",
+            "backlog at the end of 3x: Spark alone / ours",
             "grows, ours near 0",
             by_ours(ALONE, "waiting_rows"),
             at_least=5,
@@ -69,14 +69,14 @@ def engines_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
     ]
     rows += _policy_rows(runs)
     for engine in (each for each in engines if each in (BOUNDED, FLINK)):
-        rows.append(Row(f"rows waiting at the end of 3x, {engine} by ours", "", by_ours(engine, "waiting_rows")))
+        rows.append(Row(f"backlog at the end of 3x: {engine} / ours", "", by_ours(engine, "waiting_rows")))
         age = by_ours(engine, "end_to_end_ms", "TDSnk2", "p50")
-        rows.append(Row(f"median age of TDSnk2's rows at 3x, {engine} by ours", "", age))
+        rows.append(Row(f"median age of TDSnk2's rows at 3x: {engine} / ours", "", age))
     return "\n".join(lines), rows
 
 
 def _values(runs: Sequence[Figures], engine: str, phase: str, *path: str) -> list[float | None]:
-    """One figure of an engine in a phase, of each run; None where a run has it not."""
+    """One figure of an engine in a phase, per run; None where a run lacks it."""
     found = []
     for run in runs:
         value: Any = run["engines"].get(engine, {}).get(phase)
@@ -87,38 +87,38 @@ def _values(runs: Sequence[Figures], engine: str, phase: str, *path: str) -> lis
 
 
 def _bullets(engines: Sequence[str], runs: Sequence[Figures]) -> list[str]:
-    """What each engine is."""
+    """A bullet per engine."""
     fused = all(run.get("fused") for run in runs)
     told = {
-        PAPERS: "by the controller, with the paper's policy"
+        PAPERS: "ours, with the paper's policy"
         + (" and with one that learns costs; " if REACTIVE in engines else "; ")
         + (
-            "each query makes its sources' rows itself, as it does unless told otherwise;"
+            "each query is fused with its sources, as by default;"
             if fused
             else "the two sources are tasks of their own (`--no-fuse`), with a stream to each query;"
         ),
-        DEFAULT: "`default`: ours without an option: by the policy that learns costs, and, since these queries keep "
-        "state, in micro-batches one after the other: what windows keep is brought up to date once a batch;",
-        REALTIME: "`real-time mode`: the same in Spark's real-time mode (`--mode realtime`): what windows keep is "
-        "brought up to date with each row;",
-        BATCHED: f"`{BATCHED}`: the same by the policy that learns costs, in micro-batches in the place of Spark's "
-        "real-time mode: what windows keep is brought up to date once a batch, not with each row;",
+        DEFAULT: "`default`: ours without an option: the policy that learns costs and, since these queries are "
+        "stateful, back-to-back micro-batches: window state is updated once a batch;",
+        REALTIME: "`real-time mode`: the same in Spark's real-time mode (`--mode realtime`): window state is updated "
+        "with each row;",
+        BATCHED: f"`{BATCHED}`: the policy that learns costs, in micro-batches instead of Spark's real-time mode: "
+        "window state is updated once a batch, not with each row;",
         ALONE: "`spark alone`: the same queries, with the controller off;",
-        FIXED: "`fixed drop`: a random drop at the sources that never changes, chosen with hindsight: the mean "
-        "accuracy that the first policy reached at 3x;",
-        BOUNDED: "`spark, bounded batches`: Spark as one would write it, a query for each sink that "
-        "reads the topics itself, in micro-batches under the `maxOffsetsPerTrigger` that did best: "
+        FIXED: "`fixed drop`: a constant random drop at the sources, chosen in hindsight: it keeps the mean accuracy "
+        "that the first policy reached at 3x;",
+        BOUNDED: "`spark, bounded batches`: plain Spark, with a query for each sink that "
+        "reads the topics itself, in micro-batches under the best `maxOffsetsPerTrigger`: "
         f"{_batches(runs)};",
         FLINK: "`flink`: Apache Flink in SQL, one job for both sinks, its TaskManager on that core. It finds the "
-        "nearest stand by the same arithmetic in a function in Java, where Spark interprets its function with a "
-        f"lambda: at the same rows/s it has less to do. It carries {_carried(runs)} rows/s here; `flink, own load` is "
+        "nearest stand by the same arithmetic in a Java function, where Spark interprets a lambda: a row costs it "
+        f"less work. Its capacity is {_carried(runs)} rows/s here; `flink, own load` is "
         "the same job under 0.6, 1.5 and 3 times that.",
     }
     return [f"- {what}" for engine, what in told.items() if engine in engines]
 
 
 def _policy_rows(runs: Sequence[Figures]) -> list[Row]:
-    """By what a default policy can be chosen: how soon each is back from a step up, and how much it keeps."""
+    """The grounds for choosing a default policy: how soon each recovers from a step up, and how much it keeps."""
 
     def at_step(engine: str, what: str) -> list[Any]:
         return [run["engines"][engine]["3x"].get(what) for run in runs if engine in run["engines"]]
@@ -129,20 +129,20 @@ def _policy_rows(runs: Sequence[Figures]) -> list[Row]:
     for engine in policies:
         if any("drained_s" in run["engines"].get(engine, {}).get("3x", {}) for run in runs):
             soon = at_step(engine, "drained_s")
-            rows.append(Row("from the step to 3x until less than a period of input waits", "", soon, " s", of=engine))
+            rows.append(Row("from the step to 3x until the backlog is below a period", "", soon, " s", of=engine))
     for engine in policies[1:]:
         both = zip(at_step(engine, "accuracy"), at_step(PAPERS, "accuracy"), strict=True)
         kept = [sum(each.values()) / sum(papers.values()) for each, papers in both]
-        rows.append(Row(f"accuracy at 3x, sum over the queries, by {PAPERS}", "", kept, of=engine))
+        rows.append(Row(f"accuracy at 3x, sum over the queries / {PAPERS}", "", kept, of=engine))
     return rows
 
 
 def _batches(runs: Sequence[Figures]) -> str:
-    """Which bound of a batch was taken in each run, and what each had come to."""
+    """The batch bound chosen in each run, and the mean backlog under each bound tried."""
     said = []
     for tried in (run["rows_per_batch"] for run in runs if run["rows_per_batch"]):
-        waited = ", ".join(f"{rows:,.0f} rows waited under {int(limit):,}" for limit, rows in tried["waited"].items())
-        said.append(f"{tried['best']:,} rows" + (f" (on average {waited})" if waited else ""))
+        waited = ", ".join(f"{rows:,.0f} under {int(limit):,}" for limit, rows in tried["waited"].items())
+        said.append(f"{tried['best']:,} rows" + (f" (mean backlog: {waited})" if waited else ""))
     return "; ".join(said)
 
 
@@ -152,7 +152,7 @@ def _carried(runs: Sequence[Figures]) -> str:
 
 
 def _carrying(engines: Sequence[str], runs: Sequence[Figures]) -> list[str]:
-    """Which of those that drop nothing keep up with what ours sheds."""
+    """The engines that keep up at 3x without dropping rows."""
     found = []
     for engine in (each for each in engines if each in UNDROPPED):
         figures = [(run["engines"][engine]["3x"], run["rows_per_s"]["3x"]) for run in runs if engine in run["engines"]]
@@ -164,15 +164,15 @@ def _carrying(engines: Sequence[str], runs: Sequence[Figures]) -> list[str]:
     if not found:
         return []
     return [
-        f"Less than {PERIOD_S:g} s of the input wait at 3x, and nothing is dropped, with {' and '.join(found)}: on "
-        "this core they carry what ours has to shed, since a row costs them less CPU. What it costs ours is among the "
-        "costs.",
+        f"With {' and '.join(found)}, the backlog at 3x is below {PERIOD_S:g} s of input although nothing is dropped: "
+        "a row costs less CPU there, so that this core carries what ours has to shed. What a row costs ours is under "
+        "Costs.",
         "",
     ]
 
 
 def _in_micro_batches(runs: Sequence[Figures]) -> list[str]:
-    """What Spark's mode makes of the same queries under the same policy."""
+    """The effect of Spark's mode on the same queries under the same policy."""
     engines = {engine for run in runs for engine in run["engines"]}
     batched, realtime = (DEFAULT, REALTIME) if {DEFAULT, REALTIME} <= engines else (BATCHED, REACTIVE)
 
@@ -185,31 +185,31 @@ def _in_micro_batches(runs: Sequence[Figures]) -> list[str]:
     def age_s(engine: str) -> float:
         return at_3x(engine, "end_to_end_ms", "TDSnk2", "p50") / 1000
 
-    restarts = ": each time that a larger batch turns out to be possible, the query is started again"
+    restarts = ": whenever a larger batch proves possible, the query is started again"
     try:
         return [
-            "The mode makes much of that difference. By the same policy, the query that keeps least keeps "
+            "The mode causes much of that difference. Under the same policy, the query that keeps least keeps "
             f"{kept(batched):.2f} of its rows at 3x in micro-batches and {kept(realtime):.2f} in real-time mode, which "
-            "brings what a window keeps (here sketches of three percentiles) up to date with each row; TDSnk2's rows "
-            f"then are {age_s(batched):.1f} s and {age_s(realtime):.1f} s old in the median, and "
-            f"{at_3x(batched, 'waiting_rows'):,.0f} and {at_3x(realtime, 'waiting_rows'):,.0f} rows wait at the end"
+            "updates window state (here sketches of three percentiles) with each row; TDSnk2's rows then "
+            f"are {age_s(batched):.1f} s and {age_s(realtime):.1f} s old in the median, and the backlog at the end is "
+            f"{at_3x(batched, 'waiting_rows'):,.0f} and {at_3x(realtime, 'waiting_rows'):,.0f} rows"
             f"{restarts if batched == BATCHED else ''}.",
             "",
         ]
-    except StatisticsError:  # no run has both, or no window of that phase was told
+    except StatisticsError:  # no run has both, or no window of that phase was reported
         return []
 
 
 def _standing_still(engines: Sequence[str], runs: Sequence[Figures]) -> list[str]:
-    """Of which engines no batch ended in some runs, so that nothing of theirs was measured."""
+    """The engines of which no batch ended in some runs, so that nothing was measured."""
     lines = []
     for engine in engines:
         phases = [list(run["engines"][engine].values()) for run in runs if engine in run["engines"]]
         still = sum(not any(phase["accuracy"] for phase in each) for each in phases)
         if still:
             lines += [
-                f"In {still} of {len(phases)} runs the queries of {engine} stood still: from soon after their start no "
-                "batch ended, though Spark called them active.",
+                f"In {still} of {len(phases)} runs the queries of {engine} stalled: from soon after their start no "
+                "batch ended, though Spark reported them active.",
                 "",
             ]
     return lines

@@ -9,22 +9,22 @@ from typing import Any
 from qod_magics.policies import policy_names
 from qod_magics.simulator import Simulation, simulate
 
-TIMES = (0.5, 1.0, 2.0, 5.0, 10.0)  #: of what the core carries
+TIMES = (0.5, 1.0, 2.0, 5.0, 10.0)  #: of the core's capacity
 QUERIES = {"top": 3, "middle": 2, "least": 1}
 MINIMUM = 0.001
-#: of a row, microseconds: read, and processed by the source; processed by each query
+#: microseconds per row: to read and to process it at the source, and to process it in a query
 READ_US, SOURCE_US, WORK_US = 10.0, 20.0, 300.0
 FIXED, OVERHEAD, PLANNED = 0.02, 0.02, 0.9  #: cores
-OVERHEAD_OF_TASK = FIXED + OVERHEAD  #: cores, whatever it processes
+OVERHEAD_OF_TASK = FIXED + OVERHEAD  #: cores, at any load
 LENGTH_S, WARM_S = 300.0, 120.0
-NOBODY = "none"  #: nobody decides
+NOBODY = "none"  #: no policy
 
 
 def goodput(
     _out: Path, scale: float, times: Sequence[float] = TIMES, policies: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """For each policy (default all), and for none: rows/s that each query processed, and what the top one gets without
-    the others. `times` are loads by what the core carries; one of them is 1."""
+    """For each policy (default: all), and for none: rows/s processed by each query, and by the top one without the
+    others. `times`: loads as multiples of the core's capacity; one of them is 1."""
     length_s = max(LENGTH_S * scale, WARM_S + 60.0)
     return {
         "rows_per_s": {f"{each:g}": _rate(each) for each in times},
@@ -42,20 +42,20 @@ def goodput(
 
 
 def used(processed: Mapping[str, float], offered: float) -> float:
-    """Cores that are used where these rows/s are processed by each query, of so many offered. The source passes on
-    what the query that gets most processes."""
+    """Cores used when each query processes these rows/s of those `offered`. The source processes as many as the query
+    that gets most."""
     tasks = 1 + len(processed)
     by_source = offered * READ_US + max(processed.values()) * SOURCE_US
     return tasks * OVERHEAD_OF_TASK + (by_source + sum(processed.values()) * WORK_US) * 1e-6
 
 
 def most_possible(queries: Sequence[str], times: float) -> tuple[float, float, float]:
-    """The most rows/s that the first of these queries can process, the cores that reading takes then, and the rows/s
-    of all queries together. Those after the first get what is left, and their minimum at least."""
+    """The most rows/s that the first of these queries can process, the cores that reading then takes, and the rows/s
+    of all queries together. The others get the remaining CPU in turn, and at least their minimum."""
     offered = _rate(times)
     processed = dict.fromkeys(queries, MINIMUM * offered)
     for query in queries:
-        # of each row/s more, the work, and for the query that gets most also what the source does
+        # one more row/s costs the work, and for the query that gets most also that of the source
         row_us = WORK_US + (SOURCE_US if query == queries[0] else 0.0)
         more = (PLANNED - used(processed, offered)) / (row_us * 1e-6)
         processed[query] = min(processed[query] + max(more, 0.0), offered)
@@ -63,7 +63,7 @@ def most_possible(queries: Sequence[str], times: float) -> tuple[float, float, f
 
 
 def _rate(times: float) -> float:
-    """Rows/s of the input at which all three queries in full need `times` what may be planned with."""
+    """Input rate (rows/s) at which all three queries at accuracy 1 need `times` the planned capacity."""
     tasks = 1 + len(QUERIES)
     row_us = READ_US + SOURCE_US + len(QUERIES) * WORK_US
     return times * (PLANNED - tasks * (FIXED + OVERHEAD)) / (row_us * 1e-6)

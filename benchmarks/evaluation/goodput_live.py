@@ -19,15 +19,15 @@ from qod_magics.data import trip_schema
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
 
-TIMES = (0.5, 1.0, 2.0, 3.0, 6.0, 12.0)  #: of what the core carries of both together
+TIMES = (0.5, 1.0, 2.0, 3.0, 6.0, 12.0)  #: of the core's capacity for both together
 QUERIES = {"higher": 2, "lower": 1}  #: priorities
 RECIPE = RECIPES["totals"]
 
 
 def goodput_live(out: Path, scale: float, times: Sequence[float] = TIMES) -> dict[str, Any]:
-    """Rows/s that each query processed under each load, and the higher one without the other.
+    """Rows/s processed by each query under each load, and by the higher one without the other.
 
-    What the core carries of both is what two plain Spark queries get of it on average, under a saturating load.
+    The capacity for both is the mean throughput of two plain Spark queries under a saturating load.
     """
     with running(out / "goodput-live-run.jsonl", {}, policy_name=DEFAULT_POLICY) as run:
         create_topics(run.session.kafka, dict.fromkeys((*RECIPE.topics, PLAINS), 1), retention=KEPT)
@@ -43,7 +43,7 @@ def goodput_live(out: Path, scale: float, times: Sequence[float] = TIMES) -> dic
 
 
 def _processed(run: Run, queries: Sequence[str], steps: Sequence[Step]) -> dict[str, dict[str, float]]:
-    """Rows/s of each of these queries, by step, from the time on that counts."""
+    """Rows/s of each of these queries, by step, once settled."""
     session = run.session
     for name in queries:
         session.stream(
@@ -75,8 +75,8 @@ def _processed(run: Run, queries: Sequence[str], steps: Sequence[Step]) -> dict[
 
 
 def most_possible(times: float) -> float:
-    """The most rows/s that the higher of the two queries can have, by what it has alone, where only work on rows costs:
-    each needs half a core at 1x, and the lower one keeps its minimum."""
+    """The most rows/s possible for the higher of the two queries / alone, if only work on rows costs CPU: each needs
+    half a core at 1x, and the lower one keeps its minimum."""
     alone = min(1.0, 2 / times)
     return min(1.0, max(2 / times - LEAST, LEAST)) / alone
 
@@ -86,11 +86,10 @@ def goodput_live_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
     loads = dict.fromkeys((load, f["times"]) for run in runs for load, f in run["loads"].items())
     lines = [
         "Goodput against offered load (live)",
-        "Two equal queries (count and sums by ten seconds and zone) of priority 2 and 1, each with a minimum accuracy "
-        f"of {LEAST:g}, on one core, by default: rows/s that each processed, and the higher one without the other "
-        "under the same load. 1x is what two plain Spark queries carry together of the same. In the place of the "
-        "source's figure stands what is possible where nothing costs but work on rows: the lower one's minimum has to "
-        "be kept.",
+        "Two equal queries (count and sums per ten seconds and zone) of priority 2 and 1, each with a minimum accuracy "
+        f"of {LEAST:g}, on one core, with default options: rows/s processed by each, and by the higher one alone under "
+        "the same load. 1x is the capacity for two such plain Spark queries together. The reference is the most that "
+        "is possible if only work on rows costs CPU, and the lower query keeps its minimum.",
         "",
         "| load | rows/s offered | higher | lower | higher alone |",
         "|---|---:|---:|---:|---:|",
@@ -102,6 +101,6 @@ def goodput_live_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
         lines.append(f"| {load} | {' | '.join(f'{sum(values) / len(values):,.0f}' for values in cells)} |")
         share: list[float | None] = [each["higher"] / each["alone"] if each["alone"] else None for each in figures]
         most = most_possible(times)
-        what = f"higher query at {load}, by what it gets alone"
+        what = f"goodput of the higher query at {load} / alone"
         rows.append(Row(what, f"at most {most:.2f}", share, source_value=most))
     return "\n".join(lines), rows

@@ -8,13 +8,13 @@ from typing import Any
 from benchmarks.simulator import CORES, SIZES, TASKS_PER_MANAGER, cycles
 
 CYCLES = 8
-#: The source's largest: so many tasks on two task managers, here of as many cores as they need.
+#: The paper's largest: tasks and task managers, the latter here with as many cores as needed.
 SOURCE_TASKS, SOURCE_MANAGERS = 2000, 2
 
 
 def growth(_out: Path, scale: float) -> dict[str, Any]:
-    """CPU time of the policy, of a cycle and of the observation before it, ms, by number of tasks. Below full scale
-    sizes end at the source's."""
+    """CPU time of the policy, of a cycle and of the observation before it, ms, by number of tasks. Below full scale,
+    sizes end at the paper's."""
     sizes = [size for size in SIZES if scale >= 1 or size <= SOURCE_TASKS]
     cores = CORES * SOURCE_TASKS / TASKS_PER_MANAGER / SOURCE_MANAGERS
     return {

@@ -1,4 +1,4 @@
-"""The part of EVALUATION.md that tells how a cycle grows with the number of tasks, from the figures alone. Pure."""
+"""The section of EVALUATION.md on how a cycle grows with the number of tasks, from the figures alone. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.evaluation.kept import Figures
 from benchmarks.evaluation.row import Row
 from benchmarks.simulator import TASKS_PER_MANAGER, exponent
 
-LARGE = 500  #: tasks from which on fixed costs are little
+LARGE = 500  #: tasks from which on fixed costs are negligible
 PERIOD_S = 5.0
 CYCLE, POLICY, OBSERVING = "cycle_ms", "policy_ms", "observing_ms"
 
@@ -28,10 +28,10 @@ def growth_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
     at_most = [median(run["by_tasks"][str(largest)][CYCLE]) for run in runs]
     lines = [
         "Scenario 5: how the controller grows (simulated)",
-        "Applications of two sources that feed two queries, one in ten a chain, some of them in overload; "
-        f"{TASKS_PER_MANAGER} tasks for each task manager of four cores. CPU time of one cycle, ms: what the "
-        "controller does between observing and applying, the policy included; observing is the simulator's part (what "
-        "it takes live is among the costs). Where a cycle's time goes, and the hour of 20,000 tasks: "
+        "Applications of two sources that feed two queries (one in ten is a chain), some of them in overload; "
+        f"{TASKS_PER_MANAGER} tasks per task manager of four cores. CPU time in ms: *cycle* is the controller's work "
+        "between observing and applying, policy included; *observing* is the simulator's (live, it is under Costs). "
+        "Breakdown of a cycle, and an hour with 20,000 tasks: "
         "[benchmarks](benchmarks/README.md#how-a-cycle-grows).",
         "",
         "| tasks | task managers | policy | cycle | observing |",

@@ -1,5 +1,4 @@
-"""The figures that are kept of a part: a JSON file of its runs, all at one scale. Each run says where, when and of what
-it is."""
+"""The stored figures of a part: a JSON file of its runs, all at one scale, each with its machine, time and commit."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ Figures = Mapping[str, Any]
 
 
 def earlier(path: Path, scale: float) -> list[Figures]:
-    """The runs that a file has, for more to be added; none where there is no file.
+    """The runs in a file, for more to be added; none without a file.
 
     Raises:
         ValueError: they are of another scale.
@@ -41,7 +40,7 @@ def keep(path: Path, part: str, scale: float, runs: Sequence[Figures]) -> None:
 
 
 def provenance(commit: str, took_s: float) -> dict[str, Any]:
-    """Of a run that has just ended."""
+    """Time, machine, load and commit of a run that has just ended."""
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
@@ -52,13 +51,13 @@ def provenance(commit: str, took_s: float) -> dict[str, Any]:
 
 
 def commit_of_tree() -> str:
-    """What is checked out; `-dirty` where files differ from it."""
+    """The commit checked out; `-dirty` if files differ from it."""
     said = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return said.stdout.strip()
 
 
 def machine() -> str:
-    """In a few words."""
+    """The machine in a few words."""
     told = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     named = (line.partition(":")[2].strip() for line in told if "model name" in line)
     return (
@@ -68,7 +67,7 @@ def machine() -> str:
 
 
 def told(part: str, scale: float, runs: Sequence[Figures]) -> str:
-    """How many runs, of what, when and where, in words."""
+    """Number, command, times and machines of the runs, in words."""
     commits = list(dict.fromkeys(run["commit"] for run in runs))
     loads = [run["load_average"] for run in runs]
     times = [run["at"] for run in runs]
@@ -88,7 +87,7 @@ def _span(values: Sequence[str]) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Four digits after the point are more than was measured."""
+    """To four decimals, more than the precision of the measurements."""
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, Mapping):

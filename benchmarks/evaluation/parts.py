@@ -1,4 +1,4 @@
-"""What the parts of a task instance cost: CPU of Spark's tasks per row, from plans that differ by one thing."""
+"""Costs of the parts of a task instance: CPU of Spark's tasks per row, from plans that differ by one part."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TRIPS, EDGE, SENT = "parts.trips", "parts.edge", ("parts.sent1", "parts.sent2")
 
 PLAIN = "parse and clean, as plain Spark does"
 
-#: What each part is: the plan that has it, and the plan that has all but it.
+#: Each part: the plan with it, and the plan with all but it.
 STEPS: Mapping[str, tuple[str, str | None]] = {
     "read the topic": ("read", None),
     "parse and clean": ("parse", "read"),
@@ -56,7 +56,7 @@ STEPS: Mapping[str, tuple[str, str | None]] = {
 
 
 def parts(run: Run, scale: float) -> dict[str, Any]:
-    """Microseconds of CPU a row of each part, in each repeat."""
+    """CPU microseconds per row: of each plan in each repeat, and of each part."""
     rows = int(ROWS * max(scale, 0.5))
     create_topics(run.session.kafka, dict.fromkeys((TRIPS, EDGE, *SENT), 1))
     data = {"generator": "taxi-trips", "columns": COLUMNS}
@@ -74,7 +74,7 @@ def parts(run: Run, scale: float) -> dict[str, Any]:
 
 
 def steps(spent: Mapping[str, list[float]]) -> dict[str, float]:
-    """Microseconds a row of each part: the median over the repeats of the difference between its plans."""
+    """Microseconds per row of each part: the median over the repeats of the difference between its plans."""
     return {
         part: median(a - b for a, b in zip(spent[with_it], spent[without] if without else _nothing(), strict=False))
         for part, (with_it, without) in STEPS.items()
@@ -94,11 +94,11 @@ class Plans:
 
     @property
     def workshop(self) -> Workshop:
-        """Builds plans as those of task instances are built."""
+        """Builds plans as for task instances."""
         return self.run.session.runtime.workshop(first(self.run))
 
     def all(self) -> dict[str, Callable[[], DataStreamWriter]]:
-        """By name."""
+        """The plans by name."""
         return {
             "read": lambda: self._records(TRIPS).select("value").writeStream,
             "parse": lambda: self._trips().writeStream,
@@ -113,11 +113,11 @@ class Plans:
         }
 
     def filling(self) -> DataStreamWriter:
-        """Writes the stream that others read."""
+        """Writes the stream that other plans read."""
         return self._instance(self._source(EDGE))
 
     def cost(self, plan: Callable[[], DataStreamWriter], sink: str) -> float:
-        """Run it and return CPU microseconds of its tasks a row read."""
+        """Run the plan and return CPU microseconds of its tasks per row read."""
         with tempfile.TemporaryDirectory() as checkpoint:
             writer = plan().format(sink).option("checkpointLocation", checkpoint)
             query = writer.outputMode("append").trigger(availableNow=True).start()
@@ -132,16 +132,16 @@ class Plans:
         manager = first(self.run)
         assert manager.ui is not None
         assert manager.application is not None
-        for _ in range(20):  # what tells of it is told a little later
+        for _ in range(20):  # stages are reported with a delay
             by_batch = stages.cpu_by_batch(stages.completed_stages(manager.ui, manager.application))
             spent = sum(cpu for (run, _), cpu in by_batch.items() if run == run_id)
             if spent:
                 return spent
             time.sleep(0.1)
-        raise TimeoutError(f"the task manager does not say what run {run_id} cost")
+        raise TimeoutError(f"the task manager reports no CPU of run {run_id}")
 
     def _records(self, topic: str) -> DataFrame:
-        """The read of a task instance, bare."""
+        """The bare read of a task instance."""
         options = {**GATHERING_READER, **self.run.session.kafka.spark_options(), "failOnDataLoss": "false"}
         reader = first(self.run).spark.readStream.format("kafka").options(**options).option("includeHeaders", "true")
         return reader.option("assign", json.dumps({topic: [0]})).option("startingOffsets", "earliest").load()
@@ -151,7 +151,7 @@ class Plans:
         return clean(parsed(self._records(TRIPS), trip_schema(COLUMNS)))
 
     def _plain_trips(self) -> DataFrame:
-        """Spark pushes the filter in front of the parse: each column it asks for is parsed for it, and then the row."""
+        """Spark pushes the filter below the parse: a row is parsed for each column of the filter, then once more."""
         row = F.from_json(F.col("value").cast("string"), trip_schema(COLUMNS)).alias("row")
         return clean(self._records(TRIPS).select(row).select("row.*"))
 
@@ -159,7 +159,7 @@ class Plans:
         return parsed(self._records(EDGE), self._trips().schema, JSON_FORMAT)
 
     def _instance(self, job: Job) -> DataStreamWriter:
-        """As a task instance is built: shedders and counts are in place."""
+        """As a task instance is built, with shedders and counts."""
         with self.workshop.result(job) as rows:
             return self.workshop.writer(job, rows) if job.topics else rows.writeStream
 

@@ -1,4 +1,4 @@
-"""Spark without any of this project: plain queries, and what a user would write who knows `maxOffsetsPerTrigger`."""
+"""Plain Spark, without this project: queries as a user would write them who knows `maxOffsetsPerTrigger`."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 class PlainSpark:
     """The timed Taxi Drives as two plain queries on the task manager's own Spark session, one for each sink.
 
-    Each reads both topics itself; the recipes are the same. Micro-batches, one as soon as the one before is done, of at
-    most `rows` rows: Kafka's option `maxOffsetsPerTrigger`. That bounds a batch, and with it how long results take, at
-    a price in work for each batch. Nothing is dropped: what comes beyond what the core carries waits. There are no
-    stages, so ages are end to end only.
+    Each reads both topics itself; the recipes are the same. Micro-batches run back to back, each of at most
+    `rows` rows (Kafka's option `maxOffsetsPerTrigger`): that bounds batches and so latency, at the price of the fixed
+    work per batch. Nothing is dropped: input beyond the core's capacity adds to the backlog. There are no stages, so
+    ages are end to end only.
     """
 
     def __init__(self, session: Session, rows: int) -> None:
         self.session = session
         self.rows = rows
-        run = secrets.token_hex(3)  # a checkpoint and a topic of an earlier one are not to be gone on with
+        run = secrets.token_hex(3)  # never resumes from an earlier checkpoint and topic
         self._topics = {query: f"plain-{query}-{run}" for query in TIMED}
         self._begun = end_offsets(session.kafka, TOPICS)
         self._schemas: dict[str, Any] = {}
@@ -55,10 +55,10 @@ class PlainSpark:
         return writer_of(told, workshop.kafka, topic, f"{self.session.runtime.checkpoints}/{topic}").start()
 
     def waiting(self) -> int | None:
-        """Rows in the topics that no finished batch of a query has counted, of both queries."""
+        """The backlog of both queries, rows: those that no finished batch has counted."""
         try:
             ends = end_offsets(self.session.kafka, TOPICS)
-        except KafkaError:  # it is busy
+        except KafkaError:  # the broker is busy
             return None
         return sum(_behind(ends, self._counted(query)) for query in self._queries.values())
 
@@ -70,7 +70,7 @@ class PlainSpark:
         return offsets(said) or self._begun
 
     def windows(self) -> Mapping[str, Sequence[Window]]:
-        """What the queries told of each ten seconds."""
+        """The windows that the queries reported."""
         workshop = self.session.runtime.workshop()
         return {
             query: last_told([row.asDict() for row in read_results(workshop, topic, self._schemas[query]).collect()])
@@ -78,7 +78,7 @@ class PlainSpark:
         }
 
     def stop(self) -> None:
-        """End the queries; their results go."""
+        """End the queries and delete their results."""
         for query in self._queries.values():
             with suppress(Exception):
                 query.stop()
@@ -92,7 +92,7 @@ def records_of(spark: SparkSession, options: Mapping[str, str], begun: Offsets) 
 
 
 def writer_of(rows: DataFrame, options: Mapping[str, str], topic: str, checkpoint: str) -> DataStreamWriter:
-    """A plain query that writes what it finds to a topic, as JSON; not started."""
+    """A plain query that writes its rows to a topic, as JSON; not started."""
     writer = rows.select(F.to_json(F.struct("*")).alias("value")).writeStream.format("kafka").options(**options)
     return writer.option("topic", topic).option("checkpointLocation", checkpoint).outputMode("update")
 
@@ -108,7 +108,7 @@ def plain_spark(session: Session, rows: int) -> Iterator[PlainSpark]:
 
 
 def offsets(said: Any) -> Offsets:
-    """Offsets as a progress report has them: JSON, or what was in it; empty where there are none."""
+    """Offsets in a progress report, as JSON or parsed; empty if there are none."""
     found = json.loads(said) if isinstance(said, str) else said
     return {topic: {int(p): int(o) for p, o in parts.items()} for topic, parts in (found or {}).items()}
 

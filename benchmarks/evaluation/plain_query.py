@@ -1,4 +1,4 @@
-"""One recipe by Spark without any of this project, as one would write it."""
+"""One recipe on plain Spark, without this project."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from qod_magics.spark.progress import Batch, batch_of
 
 
 class PlainQuery:
-    """Under way from the newest rows on, in micro-batches one after the other, on the task manager's own Spark session.
+    """A query from the newest rows on, in back-to-back micro-batches, on the task manager's own Spark session.
 
     Args:
-        session: has no stream of its own meanwhile.
-        recipe: what it does.
-        bound: rows of all topics together that a batch reads at most (`maxOffsetsPerTrigger`); None: all there are.
+        session: runs no stream of its own meanwhile.
+        recipe: the query.
+        bound: rows of all topics together that a batch reads at most (`maxOffsetsPerTrigger`); None: no bound.
 
     """
 
@@ -56,21 +56,21 @@ class PlainQuery:
         )
 
     def batches(self) -> list[Batch]:
-        """The last ones that ended. Raises RuntimeError: the query ended by itself."""
+        """The last batches that ended. Raises RuntimeError: the query failed."""
         if (error := self._query.exception()) is not None:
             raise RuntimeError(f"plain Spark ended: {error}")
         reports: list[Any] = [json.loads(each.json) for each in self._query.recentProgress]
         return [batch for batch in map(batch_of, reports) if batch is not None]
 
     def stop(self) -> None:
-        """End it."""
+        """End the query."""
         with suppress(Exception):
             self._query.stop()
 
 
 @contextmanager
 def plain_query(session: Session, recipe: Recipe, bound: int | None) -> Iterator[PlainQuery]:
-    """One that ends with the context."""
+    """A `PlainQuery` that ends with the context."""
     query = PlainQuery(session, recipe, bound)
     try:
         yield query

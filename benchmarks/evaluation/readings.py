@@ -1,7 +1,7 @@
 """What the evaluation reads from a recording. Pure.
 
 Criteria of the thesis of Stream Economics (section 5.2): restrictions are always respected, the reaction to a change of
-load is fast both ways, placement comes to use what there is.
+load is fast both ways, placement ends up using all resources.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from qod_magics.recordings.accuracy_errors import accuracy_errors
 from qod_magics.recordings.names import events, queries
 from qod_magics.recordings.phases import Phase, is_warming_up, phases, seconds
 
-NEAR = 0.05  #: measured and planned accuracy that are so near are said to be the same, fraction of 1
+NEAR = 0.05  #: difference up to which measured and planned accuracy count as equal, fraction of 1
 LAG_PERIODS = 1.0
 
 
 def series(records: Records) -> list[dict[str, Any]]:
-    """For charts: of each cycle its second, phase, and by query measured, planned and minimum accuracy."""
+    """For charts, by cycle: second, phase, lag, rates, CPU, and by query measured, planned and minimum accuracy."""
     at = seconds(records)
     return [
         {
@@ -39,12 +39,12 @@ def series(records: Records) -> list[dict[str, Any]]:
 
 
 def measured_part(records: Records) -> Records:
-    """Without what came before the first phase after `calm`: there costs are measured, and nothing is shed."""
+    """From the first phase after `calm` on: until then costs are calibrated, and nothing is shed."""
     return records[next((i for i, record in enumerate(records) if record.phase not in ("", "calm")), 0) :]
 
 
 def worst_margin(records: Records) -> dict[str, float]:
-    """By query, measured accuracy less the minimum at its worst, over all cycles in which nothing warms up."""
+    """By query, measured accuracy minus the minimum at its worst, over all cycles without warm-up."""
     found: dict[str, float] = {}
     for record in records:
         if record.repeated or is_warming_up(record):
@@ -60,7 +60,7 @@ def reaction_s(records: Records, name: str) -> float | None:
     """Seconds from the start of a phase to the end of its first cycle from which on each query runs at its planned
     accuracy (within `NEAR`) and the lag of every source stays below one period of input, three cycles at least.
 
-    None where that never came.
+    None if never.
     """
     at = seconds(records)
     phase = _named(records, name)
@@ -92,7 +92,7 @@ def homes(record: Record) -> dict[str, str]:
 
 
 def source_errors(records: Records) -> dict[str, float]:
-    """Mean |curAc - ac| of each source over the run, as the verdict has it."""
+    """Mean |curAc - ac| of each source over the run, as in the verdict."""
     found: dict[str, list[float]] = {}
     for _, source, error in accuracy_errors(records):
         found.setdefault(source, []).append(error)
@@ -100,7 +100,7 @@ def source_errors(records: Records) -> dict[str, float]:
 
 
 def source_error_spread(records: Records, worst: int = 5) -> tuple[float, float]:
-    """Of the source with the largest mean |curAc - ac|, the median, and what share of the sum its worst cycles are."""
+    """For the source with the largest mean |curAc - ac|: the median, and the share of its worst cycles in the sum."""
     found: dict[str, list[float]] = {}
     for _, source, error in accuracy_errors(records):
         found.setdefault(source, []).append(error)
@@ -139,7 +139,7 @@ def most_lag_periods(records: Records, name: str | None = None) -> float:
 
 def drained_s(records: Records, name: str) -> float | None:
     """Seconds from the start of a phase to its first cycle from which on the lag of every source stays below one period
-    of input; None where that never came."""
+    of input; None if never."""
     at = seconds(records)
     phase = _named(records, name)
     if phase is None:
@@ -152,8 +152,8 @@ def drained_s(records: Records, name: str) -> float | None:
 
 
 def errors_of(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Of (estimate, truth) pairs: mean of the relative error, its spread (standard deviation) and the 90th percentile
-    of its size, in %."""
+    """Relative errors of (estimate, truth) pairs, in %: mean, spread (standard deviation) and the 90th percentile of
+    their size."""
     relative = [100.0 * (estimate - truth) / truth for estimate, truth in pairs if truth > 0]
     sizes = [abs(each) for each in relative]
     return {

@@ -1,4 +1,4 @@
-"""What ours and plain Spark are compared on: the same functions of parsed trips for both."""
+"""The queries that compare ours with plain Spark: the same functions of parsed trips for both."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from qod_magics.session.session import Session
 
 QUERY = "compared"
 OURS, PLAINS = "out-ours", "out-plain"  #: topics of the results
-LEAST = 0.05  #: accuracy that a query keeps
+LEAST = 0.05  #: minimum accuracy of a query
 SEED = 5  #: of the trips: two topics have the same ones, in the same order
-RINGS = {1: 50_000, 2: 200_000}  #: trips of a topic until they come again, by how many topics: joins look back
+RINGS = {1: 50_000, 2: 200_000}  #: trips of a topic until they repeat, by number of topics: joins look back
 AT = "tpep_dropoff_datetime"  #: the instant of sending, to the millisecond
 SENT = "sent_ms"  #: the same, passed on by recipes without state
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A query, its inputs, and how it is written."""
+    """A query, its inputs and its output."""
 
     query: Callable[..., DataFrame]  #: of the parsed trips of each topic
-    saturating: float  #: rows/s of all topics together that plain Spark does not carry on one core
+    saturating: float  #: rows/s of all topics together that saturate plain Spark on one core
     topics: Sequence[str] = ("trips",)
-    stateless: bool = False  #: a row of the output is one of the input, and has `SENT`
+    stateless: bool = False  #: each output row is an input row, and has `SENT`
     output_mode: str = "append"  #: of plain Spark
 
 
@@ -39,13 +39,13 @@ def light(trips: DataFrame) -> DataFrame:
 
 
 def heavy(trips: DataFrame) -> DataFrame:
-    """Of each trip the taxi stand that is nearest to its beginning, of 263."""
+    """For each trip, the nearest of 263 taxi stands to its beginning."""
     found = trips.withColumn("stand", F.expr(nearest_stand("pickup")))
     return found.select("PULocationID", "stand.id", "stand.km", "total_amount", _sent())
 
 
 def totals(trips: DataFrame) -> DataFrame:
-    """How many trips and how much money, by ten seconds and zone."""
+    """Number of trips and sums of money, per ten seconds and zone."""
     return (
         _watermarked(trips)
         .groupBy(F.window(AT, "10 seconds"), "PULocationID")
@@ -54,7 +54,7 @@ def totals(trips: DataFrame) -> DataFrame:
 
 
 def percentiles(trips: DataFrame) -> DataFrame:
-    """The same with a percentile, by ten seconds and 60 names."""
+    """The same with a percentile, per ten seconds and 60 names."""
     return (
         _watermarked(trips)
         .withColumn("place", F.expr("upper(concat('zone-', PULocationID % 60))"))
@@ -74,7 +74,7 @@ def dedup(trips: DataFrame) -> DataFrame:
 
 
 def join(trips_one: DataFrame, trips_two: DataFrame) -> DataFrame:
-    """Trips that both topics have, sent within five seconds of each other: about one for each row."""
+    """Equal trips of both topics, sent within five seconds of each other: about one match per row."""
     one, two = _watermarked(trips_one).alias("one"), _watermarked(trips_two).alias("two")
     same = [
         f"one.{column} = two.{column}" for column in ("PULocationID", "DOLocationID", "trip_distance", "total_amount")
@@ -94,7 +94,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def start(session: Session, recipe: Recipe) -> None:
-    """The query under the controller, as somebody declares it who gives no option; a join reads two source streams."""
+    """Declare the query under the controller, without options; a join reads two source streams."""
     schema = trip_schema(COLUMNS)
     wanted: dict[str, Any] = {"priority": 1, "min_accuracy": LEAST, "sink": f"kafka:{OURS}"}
     if len(recipe.topics) == 1:
@@ -106,7 +106,7 @@ def start(session: Session, recipe: Recipe) -> None:
 
 
 def scenario(topics: Sequence[str], rates: Sequence[tuple[float, float]] | float, duration_s: float) -> dict[str, Any]:
-    """What the injector sends: rows/s of all topics together, or (second, rows/s) points."""
+    """The injector's scenario; `rates`: rows/s of all topics together, or (second, rows/s) points."""
     each: Any = rates / len(topics) if isinstance(rates, float) else [[t, r / len(topics)] for t, r in rates]
     data = {"generator": "taxi-trips", "columns": COLUMNS, "seed": SEED, "rows": RINGS[len(topics)]}
     return {

@@ -1,4 +1,4 @@
-"""One figure of the evaluation, beside what it is held against. Pure."""
+"""One figure of the evaluation, with its reference and its goal. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-PAPERS = "stream-economics"  #: the policy of the source
+PAPERS = "stream-economics"  #: the paper's policy
 REACTIVE = "stream-economics-reactive"  #: the best of the others
-DEFAULT = "default"  #: ours without an option: the default policy, each query in the mode that suits it
-REALTIME = "real-time mode"  #: the same where all queries run in Spark's real-time mode
-#: In figures from before micro-batches were the default of queries with state: `REACTIVE` was in real-time mode there.
+DEFAULT = "default"  #: ours without options: the default policy, each query in the mode chosen for it
+REALTIME = "real-time mode"  #: the same with all queries in Spark's real-time mode
+#: In figures from before micro-batches became the default of stateful queries; there, `REACTIVE` is in real-time mode.
 BATCHED = f"{REACTIVE}, micro-batches"
-#: The engines that it is set beside, as tables and figures name them.
+#: The other engines, as named in tables and figures.
 ALONE, FIXED, BOUNDED, FLINK = "spark alone", "fixed drop", "spark, bounded batches", "flink"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure: what the source says, what came out in each run, and the limit that it is held against."""
+    """One figure: its reference (mostly the paper's), its value in each run, and its goal."""
 
     what: str
     source: str
@@ -27,8 +27,8 @@ class Row:
     at_most: float | None = None
     at_least: float | None = None
     source_value: float | None = None  #: for the ratio
-    of: str = ""  #: what it is a figure of, where a section has it of several
-    why: str = ""  #: why it falls short, where it does: a sentence or two
+    of: str = ""  #: its subject, where a section has several
+    why: str = ""  #: why it falls short, if it does: a sentence or two
 
     @property
     def middle(self) -> float | None:
@@ -38,7 +38,7 @@ class Row:
 
     @property
     def short(self) -> bool:
-        """Whether there is a limit and it is not met; without a value it is not."""
+        """Whether there is a goal and it is missed, as it is without a value."""
         if self.middle is None:
             return bool(self.limit)
         return (self.at_most is not None and self.middle > self.at_most) or (
@@ -47,13 +47,13 @@ class Row:
 
     @property
     def limit(self) -> str:
-        """What is to be reached; empty where that is nothing."""
+        """The goal; empty without one."""
         if self.at_most is not None:
             return f"<= {self.at_most:g}{self.unit}"
         return "" if self.at_least is None else f">= {self.at_least:g}{self.unit}"
 
     def line(self) -> str:
-        """Of a Markdown table."""
+        """The line of a Markdown table."""
         ratio = ""
         if self.source_value and self.middle is not None:
             ratio = f"{self.middle / self.source_value:.2f}"
@@ -62,7 +62,7 @@ class Row:
         return f"| {what} | {self.source} | {self.shown()} | {ratio} | {self.limit} | {mark} |"
 
     def shown(self) -> str:
-        """The median of the runs that have a value, with their range where it is one."""
+        """The median of the runs that have a value, with their range unless all are equal."""
         known = [value for value in self.values if value is not None]
         if not known:
             return "never"

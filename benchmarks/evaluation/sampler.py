@@ -1,4 +1,4 @@
-"""Looks at a broker and a task manager while something runs: where topics end, CPU, and the batches that ended."""
+"""Samples a broker and a task manager during a run: end offsets of topics, CPU, and the batches that ended."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from qod_magics.kafka.offsets import end_offsets
 from qod_magics.spark.progress import Batch
 
 EVERY_S = 0.25
-PLACES, AT_EACH = 40, 25  #: where in a topic of results rows are read, and how many there
+PLACES, AT_EACH = 40, 25  #: positions in a topic of results, and rows read at each
 
 
 class Sampler:
-    """Samples from `with` to its end, on a thread of its own.
+    """Samples while its context lasts, on a thread of its own.
 
     Args:
         kafka: the broker.
-        topics: whose ends are sampled; of one partition each.
-        process: the task manager's; CPU is that of it and its children.
-        batches: those that have ended, asked for once a second; may give the same ones again.
+        topics: of one partition each; their end offsets are sampled.
+        process: the task manager's; its children's CPU is included.
+        batches: returns batches that have ended; polled once a second, may repeat some.
 
     """
 
@@ -60,11 +60,11 @@ class Sampler:
 
     @property
     def found(self) -> list[Batch]:
-        """The batches so far, by their ends."""
+        """The batches so far, in order of their ends."""
         return sorted([*self._found.values()], key=lambda batch: batch.end)
 
     def cpu_percent(self, begin: float, end: float) -> float:
-        """CPU in this time, % of one core."""
+        """Mean CPU in this interval, % of one core."""
         return (self.cpu.offset(end) - self.cpu.offset(begin)) / 10.0 / (end - begin)
 
     def _run(self) -> None:
@@ -83,14 +83,14 @@ class Sampler:
         try:
             asked = time.time()
             ends = end_offsets(self._kafka, self.ends)
-        except KafkaError:  # it is busy
+        except KafkaError:  # the broker is busy
             return
         at = (asked + time.time()) / 2
         for topic, parts in ends.items():
             self.ends[topic].add(at, sum(parts.values()))
 
     def collect(self) -> None:
-        """Ask for CPU and batches now, too."""
+        """Sample CPU and batches now."""
         at = time.time()
         used = 0.0
         for process in (self._process, *self._process.children(recursive=True)):
@@ -105,8 +105,8 @@ class Sampler:
 
 
 def result_ages(kafka: Kafka, topic: str, first: float, last: float) -> list[tuple[float, float]]:
-    """(age in seconds, 1) of rows between these offsets of a topic of results: from the row's sending, which it has in
-    `SENT`, until its result was handed to the broker's client. Rows are read at places evenly apart."""
+    """(age in seconds, 1) of rows between these offsets of a topic of results: from the row's sending (its
+    `SENT`) until its result was handed to the broker's client. Rows are sampled at evenly spaced positions."""
     if last - first < 1:
         return []
     consumer = Consumer({**kafka.client_config(), "group.id": "ages", "enable.auto.commit": False})

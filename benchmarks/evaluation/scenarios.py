@@ -1,4 +1,4 @@
-"""Scenarios 1 to 3 of the source's evaluation, run live; each gives figures and a recording."""
+"""Scenarios 1 to 3 of the paper's evaluation, run live; each gives figures and a recording."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict
 
 CALM = 250.0  #: rows/s of both topics together while costs are measured
-CALM_S = 10.0  #: at least, once costs are measured and shedders are the controller's again
+CALM_S = 10.0  #: at least, after calibration, with shedders under control again
 LONG_S = 3600.0  #: longer than any run
-#: What of the verdict on a recording holds of any scenario.
+#: Criteria of the verdict on a recording that apply to every scenario.
 HOLD = ("every plan", "every query keeps", "lag stays", "every row")
 
 
@@ -29,7 +29,7 @@ def same_priority(out: Path, scale: float) -> dict[str, Any]:
     """Scenario 1: load rises on one task manager, both queries shed, none below its minimum; a second task manager
     is added, and under a heavier load both instances of TDSnk1 move there.
 
-    `scale` shortens what is held, fraction of 1.
+    `scale` shortens the phases, fraction of 1.
     """
     record = out / "scenario1.jsonl"
     with running(record, dict.fromkeys(TOPICS, 1)) as run:
@@ -39,7 +39,7 @@ def same_priority(out: Path, scale: float) -> dict[str, Any]:
 
 
 def two_priorities(out: Path, scale: float) -> dict[str, Any]:
-    """Scenario 2: KNN joins, with a priority below TDSnk1's, which is below TDSnk2's; as the load rises KNN gives way
+    """Scenario 2: KNN joins, with a priority below TDSnk1's, which is below TDSnk2's; as the load rises KNN sheds
     first, then TDSnk1; then instances move."""
     record = out / "scenario2.jsonl"
     with running(record, {**dict.fromkeys(TOPICS, 1), "points": 2}) as run:
@@ -103,7 +103,7 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
 
 
 def _taxi_course(run: Run, scale: float, over: float, heavy: float) -> None:
-    """Calm, a load that rises to `over` times one task manager, a second one, a rise to `heavy` times, calm again."""
+    """Calm, a rise to `over` times one task manager's capacity, a second one, a rise to `heavy` times, calm again."""
     run.calibrate(lambda rate: trips(rate / 2, LONG_S), CALM)
     run.until_settled(CALM_S)
     first = max(run.rows_for(over) - CALM, CALM)
@@ -126,7 +126,7 @@ def _taxi_course(run: Run, scale: float, over: float, heavy: float) -> None:
 
 
 def _figures(record: Path) -> dict[str, Any]:
-    """What is asked of every scenario."""
+    """The figures of every scenario."""
     records = load(record)
     criteria = [c for c in verdict(records) if c.name.startswith(HOLD)]
     return {
@@ -158,7 +158,7 @@ def _taxi_figures(record: Path) -> dict[str, Any]:
 
 
 def _order(records: Records) -> list[str]:
-    """The queries in the order in which the plan first took a tenth of their input, once the load rose."""
+    """The queries in the order in which the plan first shed a tenth of their input, once the load rose."""
     found: list[str] = []
     for record in records:
         if record.phase.startswith("rising"):
@@ -169,8 +169,8 @@ def _order(records: Records) -> list[str]:
 
 
 def rate_estimates(records: Records, loads: Sequence[Path], source: str, *topics: str) -> dict[str, Any]:
-    """The input rate of a source that cycles were decided by, and that of the thesis (consumed rate, and the change of
-    the lag), against what the injectors had sent to its topics over the same seconds."""
+    """Errors of a source's input rate, as cycles used it and as the thesis estimates it (consumed rate plus the change
+    of the lag), against the rows sent to its topics over the same seconds."""
     sent = [_sent(load) for load in loads]
     ours, theirs = [], []
     before: Record | None = None
@@ -192,7 +192,7 @@ def rate_estimates(records: Records, loads: Sequence[Path], source: str, *topics
 
 
 def _sent(load: Path) -> OffsetHistory:
-    """What an injector had acknowledged, over the wall clock: rows by topic, as if of one partition."""
+    """Rows acknowledged to an injector over wall-clock time, by topic, as if of one partition."""
     lines = [json.loads(text) for text in load.read_text("utf-8").splitlines()]
     history = OffsetHistory(LONG_S)
     for line in lines:

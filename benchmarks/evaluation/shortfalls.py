@@ -8,7 +8,7 @@ from benchmarks.evaluation.row import Row
 
 
 def shortfalls(sections: Iterable[tuple[str, Sequence[Row]]], missing: Sequence[str]) -> str:
-    """A paragraph for the short rows of a section (its title, its rows) that have one cause; then what was not run."""
+    """One paragraph per section (title, rows) and cause, over the rows that fall short; then the parts not run."""
     lines = ["## What falls short", ""]
     for title, rows in sections:
         by_cause: dict[str, list[Row]] = {}
@@ -22,12 +22,12 @@ def shortfalls(sections: Iterable[tuple[str, Sequence[Row]]], missing: Sequence[
 
 
 def _figures(rows: Sequence[Row]) -> str:
-    """What each comes to and was to reach; those of several subjects together, and equal ones once."""
+    """Value and goal of each measure: its subjects together, equal values once."""
     same: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in rows:
         same.setdefault((row.what, row.limit), {}).setdefault(row.shown(), []).append(row.of)
     said = []
     for (what, limit), by_value in same.items():
         values = [f"{value} ({', '.join(of)})" if any(of) else value for value, of in by_value.items()]
-        said.append(f"{what[0].upper()}{what[1:]}: {', '.join(values)}; to reach: {limit or 'a value'}")
+        said.append(f"{what[0].upper()}{what[1:]}: {', '.join(values)}; goal: {limit or 'a value'}")
     return ". ".join(said)

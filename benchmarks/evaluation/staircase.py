@@ -1,4 +1,4 @@
-"""A load that goes up by steps, each a multiple of what a core carries, sent by one injector without a gap."""
+"""A load that rises in steps, each a multiple of a core's capacity, sent by one injector without a gap."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from benchmarks.evaluation.cluster import Run
 from benchmarks.evaluation.recipes import scenario
 
 PERIODS = 6  #: of a step at full length
-SETTLED_AFTER_S = 15.0  #: of a step at full length, the rest of which counts
+SETTLED_AFTER_S = 15.0  #: of a step at full length; its rest counts
 WARM_S, LEAST_WARM_S = 30.0, 10.0  #: at full length and at least, under the load of the first step
-MOST_ROWS_S = 150_000.0  #: that the injector sends
+MOST_ROWS_S = 150_000.0  #: of the injector
 BACK = "back"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of the load. Seconds are since the first row of all."""
+    """A step of the load. Seconds are since the load's first row."""
 
     name: str  #: "3x"
-    times: float  #: what a core carries
+    times: float  #: multiple of a core's capacity
     rows_s: float  #: of all topics together
     begin: float
     settled: float  #: from here on it counts
@@ -30,7 +30,7 @@ class Step:
 
 
 def fitting(loads: Sequence[float], carried: float, most: float = MOST_ROWS_S) -> list[float]:
-    """The loads that the injector can send; in the place of those that it can't the highest multiple that it can."""
+    """The loads that the injector can send; the highest multiple that it can send replaces the others."""
     highest = math.floor(10 * most / carried) / 10
     fit = [times for times in loads if times <= highest]
     if len(fit) < len(loads) and (not fit or highest > 1.2 * max(fit)):
@@ -41,7 +41,7 @@ def fitting(loads: Sequence[float], carried: float, most: float = MOST_ROWS_S) -
 def staircase(
     loads: Iterable[float], carried: float, period_s: float, scale: float, back: float | None = None
 ) -> list[Step]:
-    """Steps of these multiples of what is carried (rows/s), one after the other, then `back` at that one."""
+    """Consecutive steps at these multiples of `carried` (rows/s), then one at `back`."""
     length = PERIODS * period_s * scale
     settled = min(SETTLED_AFTER_S, length / 2)
     begin = max(WARM_S * scale, LEAST_WARM_S)
@@ -53,7 +53,7 @@ def staircase(
 
 
 def rates(steps: Sequence[Step]) -> list[tuple[float, float]]:
-    """(second, rows/s) points, the first step's rate before it, too."""
+    """(second, rows/s) points; the first step's rate also before it."""
     points = [(0.0, steps[0].rows_s)]
     for before, step in zip([steps[0], *steps], steps, strict=False):
         points += [(step.begin, before.rows_s), (step.begin, step.rows_s)]
@@ -63,8 +63,8 @@ def rates(steps: Sequence[Step]) -> list[tuple[float, float]]:
 def climb(
     run: Run, topics: Sequence[str], steps: Sequence[Step], at_step: Callable[[Step, bool], None] = lambda *_: None
 ) -> float:
-    """Send it, and wait until it is over. `at_step` is called when a step begins (True) and when it ends (False).
-    When the first row was sent, seconds since 1970."""
+    """Send the steps and wait for their end. `at_step` is called when a step begins (True) and when it ends (False).
+    Returns when the first row was sent, seconds since 1970."""
     injector = run.inject(scenario(topics, rates(steps), steps[-1].end))
     zero = time.time() - injector.position()
     for step in steps:

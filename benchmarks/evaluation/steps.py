@@ -1,7 +1,7 @@
-"""How long micro-batches get after a step of the rate to more than a task can take.
+"""How long micro-batches get after a step of the input rate beyond a task's capacity.
 
-They run one after the other, each over what has come meanwhile. Until the step nothing is shed; from then on the
-controller sheds, which also thins the batch that runs."""
+They run back to back, each over the rows that arrived meanwhile. Until the step nothing is shed; from then on the
+controller sheds, in the running batch, too."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from qod_magics.spark.instance import Instance
 from qod_magics.spark.progress import Batch
 
 TOPIC, TASK = "steps", "stepping"
-ROUNDS = 700  #: of the hash that makes a row dear: some tenths of a millisecond
-GUESSED_ROWS_S = 2_000.0  #: which one core takes, about
-BACKLOG_S = 20.0  #: of what it takes
-CALM, STEP = 0.5, 3.0  #: times what it takes
+ROUNDS = 700  #: of the hash that makes a row expensive: some tenths of a millisecond
+GUESSED_ROWS_S = 2_000.0  #: rough capacity of one core
+BACKLOG_S = 20.0  #: of its capacity
+CALM, STEP = 0.5, 3.0  #: times its capacity
 CALM_S, STEP_S = 20.0, 60.0
 PATIENCE_S = 120.0
-LEAST = 0.05  #: accuracy that the query keeps
+LEAST = 0.05  #: minimum accuracy of the query
 
 
 def longest_batches(run: Run, scale: float) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def longest_batches(run: Run, scale: float) -> dict[str, Any]:
         instance = session.runtime.instances[f"{TASK}.1"]
 
         def longest(seconds: float, until: Callable[[], bool] = lambda: False) -> float:
-            """Of the batches that are at work in so many seconds, or until then."""
+            """Duration of the longest batch running within `seconds`, or before `until`."""
             begun = time.time()
             while not until() and time.time() < begun + seconds:
                 time.sleep(0.5)
@@ -82,7 +82,7 @@ def longest_batches(run: Run, scale: float) -> dict[str, Any]:
 
 
 def hashed(source: DataFrame) -> DataFrame:
-    """Rows that a Python function is long about."""
+    """Rows that take an expensive Python function."""
 
     def work(id: int) -> int:
         return hashlib.pbkdf2_hmac("sha256", str(id).encode(), b"salt", ROUNDS)[0]
@@ -105,6 +105,6 @@ def _records(batches: list[Batch]) -> int:
 
 
 def _takes(instance: Instance) -> float:
-    """Rows/s of the batch with the most rows: what is fixed of a batch matters least there."""
+    """Rows/s of the batch with the most rows, where fixed costs matter least."""
     most = max(_batches(instance), key=lambda batch: _records([batch]))
     return _records([most]) / (most.end - most.start)

@@ -1,4 +1,4 @@
-"""The first table of EVALUATION.md: each figure that has a goal, in one line, whatever it is a figure of. Pure."""
+"""The first table of EVALUATION.md: one line for each measure that has a goal. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from benchmarks.evaluation.row import Row
 
 
 def summary(sections: Iterable[tuple[str, Sequence[Row]]]) -> str:
-    """A table of the rows with a limit, by section (its title, its rows).
+    """A table of the rows with a goal, by section (title, rows).
 
-    What several subjects have (recipes, policies, engines) is one line: the range of their medians, and how many hold.
+    A measure of several subjects (recipes, policies, engines) takes one line: the range of their medians, and how many
+    hold.
     """
     lines = [
         "## Summary",
         "",
-        "Figures with a goal; details, charts and what was run are in the sections.",
+        "Measures with a goal; the sections have the details, charts and runs.",
         "",
-        "| scenario | measure | source | ours | goal | verdict |",
+        "| scenario | measure | reference | ours | goal | verdict |",
         "|---|---|---|---|---|---|",
     ]
     for title, rows in sections:

@@ -108,10 +108,10 @@ def test_where_all_goals_are_reached_nothing_is_short() -> None:
     [
         (recipe(accuracy=0.97), "least accuracy up to 0.9x"),
         (recipe(worst_accuracy=0.9), "least accuracy of any cycle up to 0.9x"),
-        (recipe(age_s=1.3), "median age of rows up to 0.9x, by plain Spark's"),
-        (recipe(age_s=None), "median age of rows up to 0.9x, by plain Spark's"),
-        (recipe(cpu=88.0), "CPU up to 0.9x, by plain Spark's"),
-        (recipe(back_s=None), "back from the highest load until accuracy is 1"),
+        (recipe(age_s=1.3), "median age of rows / plain Spark's, up to 0.9x"),
+        (recipe(age_s=None), "median age of rows / plain Spark's, up to 0.9x"),
+        (recipe(cpu=88.0), "CPU / plain Spark's, up to 0.9x"),
+        (recipe(back_s=None), "recovery from the highest load to accuracy 1"),
     ],
 )
 def test_a_goal_that_is_missed_is_short_and_so_is_one_that_was_not_measured(

@@ -78,8 +78,8 @@ def test_the_longest_gap_is_one_that_ends_after_the_call() -> None:
 def test_the_section_says_where_the_difference_goes_and_which_ratio_falls_short() -> None:
     text, rows = costs_section([run()])
     assert (
-        "a row costs ours 30.0 us more than plain Spark: the queries' tasks 10.0 us more, and what is beside the tasks "
-        "20.0 us more." in text
+        "a row costs ours 30.0 us more than plain Spark: the queries' tasks 10.0 us more, and the process outside its "
+        "tasks 20.0 us more." in text
     )
     assert "| light | ours, sources apart | 4,000 | 100.0 | 40.0 | 40.0 | 20.0 |" in text
     assert (

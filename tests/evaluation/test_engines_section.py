@@ -48,4 +48,4 @@ def test_where_the_modes_were_not_compared_nothing_is_told_of_them() -> None:
     both = run(papers=phase(0.5), reactive=phase(0.2, None), batched=phase(1.0, None))
     for runs in ([run(papers=phase(0.5), reactive=phase(0.2))], [both]):
         text, _ = engines_section(runs)
-        assert "real-time mode, which brings" not in text
+        assert "real-time mode, which updates" not in text

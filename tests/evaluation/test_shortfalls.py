@@ -23,8 +23,8 @@ def test_rows_of_one_cause_share_a_paragraph_and_those_that_hold_are_left_out() 
     told = shortfalls([("Part", rows), ("Other", [Row("lag", "", [1.0], at_most=2.0)])], ["rest"]).splitlines()
     assert [line for line in told if line] == [
         "## What falls short",
-        "**Part.** Share: 0.5 (one, two), 0.6 (three); to reach: >= 0.9. It is little.",
-        "**Part.** Time: 3 s; to reach: <= 2 s. It is slow.",
+        "**Part.** Share: 0.5 (one, two), 0.6 (three); goal: >= 0.9. It is little.",
+        "**Part.** Time: 3 s; goal: <= 2 s. It is slow.",
         "- rest was not run.",
     ]
     assert shortfalls([], []).endswith("Nothing of what was run.")

@@ -30,7 +30,7 @@ class Cluster:
     Args:
         installed: where PyFlink is.
         cpus: the TaskManager's cores.
-        others: those of the JobManager, and of what submits jobs.
+        others: cores of the JobManager and of the client that submits jobs.
 
     Raises:
         SetupError: it did not come up; nothing is left behind.
@@ -59,7 +59,7 @@ class Cluster:
         definitions: Sequence[str],
         inserts: Sequence[str],
     ) -> str:
-        """Start one job of these statements, with functions in Java (class -> source); its id, once all its tasks run.
+        """Start one job of these statements, with Java functions (class -> source); its id, once all its tasks run.
 
         Raises:
             SetupError: Flink refuses it, or it does not run in time.
@@ -84,12 +84,12 @@ class Cluster:
         return job
 
     def get(self, path: str) -> Any:
-        """What its REST API answers."""
+        """GET from its REST API."""
         with _DIRECT.open(f"http://{HOST}:{self._rest}{path}", timeout=10) as answer:
             return json.load(answer)
 
     def stop(self) -> None:
-        """End both, and remove what they wrote."""
+        """End both, and remove their files."""
         for child in reversed(self._children):
             child.stop(5.0)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -174,17 +174,17 @@ class Cluster:
             time.sleep(0.25)
 
 
-#: No proxy stands between processes of one machine.
+#: Without a proxy: all processes are on this machine.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def _opened(config: Path) -> list[str]:
-    """The --add-exports and --add-opens that Flink ships for the Java of today."""
+    """The --add-exports and --add-opens that Flink ships for current Java."""
     return [word for word in config.read_text("utf-8").split() if word.startswith(("--add-exports", "--add-opens"))]
 
 
 def _cause(log: str) -> str:
-    """The line of a log that says most."""
+    """The most telling line of a log."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     telling = [line for line in lines if "Exception" in line or "Error" in line]
     return (telling or lines or ["its log is empty"])[-1][:400]

@@ -24,9 +24,9 @@ _OPTIONS = {
 class Flink:
     """The timed Taxi Drives as one job of Flink SQL, which reads both topics once for both sinks.
 
-    Rows pass from operator to operator in memory. Its JIT compiles as Flink ships it, both tiers. Nothing is dropped:
-    under overload back-pressure stops the reads, and rows wait in the topics. Ages are taken when a query has done its
-    work on a row; its percentiles are exact. There are no stages, so they are end to end only.
+    Rows pass between operators in memory. The JIT uses both tiers, as Flink ships it. Nothing is dropped: under
+    overload back-pressure stops the reads, and the backlog grows in the topics. Ages are taken after a query's work on
+    a row; percentiles are exact. There are no stages, so ages are end to end only.
     """
 
     def __init__(self, session: Session, cluster: Cluster) -> None:
@@ -43,10 +43,10 @@ class Flink:
         )
 
     def waiting(self) -> int | None:
-        """Rows that the sources have yet to read."""
+        """The backlog of the sources, rows."""
         try:
             found = self._pending()
-        except OSError:  # it is busy
+        except OSError:  # the JobManager is busy
             return None
         return sum(int(float(metric["value"])) for metric in found) if found else None
 
@@ -60,7 +60,7 @@ class Flink:
         return found
 
     def windows(self) -> Mapping[str, Sequence[Window]]:
-        """What the queries told of each ten seconds."""
+        """The windows that the queries reported."""
         workshop = self.session.runtime.workshop()
         schema = "start DOUBLE, rows BIGINT, end_to_end ARRAY<DOUBLE>"
         return {
@@ -69,13 +69,13 @@ class Flink:
         }
 
     def stop(self) -> None:
-        """Its results go; the job ends with its cluster."""
+        """Delete its results; the job ends with its cluster."""
         delete_topics(self.session.kafka, self._topics.values())
 
 
 @contextmanager
 def flink(session: Session, installed: Environment, cpus: set[int], others: set[int]) -> Iterator[Flink]:
-    """Flink from the newest rows on, its TaskManager on these cores and all else of it on the others."""
+    """Flink from the newest rows on, its TaskManager on `cpus` and all else on `others`."""
     with Cluster(installed, cpus, others) as cluster:
         engine = Flink(session, cluster)
         try:

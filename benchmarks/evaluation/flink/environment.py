@@ -1,4 +1,4 @@
-"""PyFlink in a virtual environment of its own, in the user's cache: installed once, when it is first asked for."""
+"""PyFlink in a virtual environment of its own, in the user's cache: installed once, on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qod_magics.errors import SetupError
 from qod_magics.jvm.jars import JarSet, resolve
 from qod_magics.machine.cache import cache_dir, locked
 
-#: Apache Flink, and the release of its Kafka connector that is made for it. What Python needs is in requirements.txt.
+#: Apache Flink, and the matching release of its Kafka connector. Python packages are in requirements.txt.
 FLINK_VERSION = "2.0.2"
 CONNECTOR_VERSION = "4.0.1-2.0"
 
@@ -22,7 +22,7 @@ _CONNECTOR = JarSet(
     ((f"org.apache.flink:flink-sql-connector-kafka:{CONNECTOR_VERSION}",),),
     frozenset({"flink-sql-connector-kafka"}),
 )
-_WHOLE = "whole"  #: a file that is written last
+_WHOLE = "whole"  #: a marker file, written last
 
 
 class Environment:
@@ -38,10 +38,10 @@ class Environment:
 
     @property
     def home(self) -> Path:
-        """What FLINK_HOME would name: the package has all of Flink in it."""
+        """FLINK_HOME: the package contains all of Flink."""
         found = next(self.directory.glob("lib/python*/site-packages/pyflink"), None)
         if found is None:
-            raise SetupError(f"PyFlink {FLINK_VERSION} is not whole: delete {self.directory}.")
+            raise SetupError(f"PyFlink {FLINK_VERSION} is incomplete: delete {self.directory}.")
         return found
 
 

@@ -1,8 +1,8 @@
 """The timed Taxi Drives in Flink SQL. Pure.
 
-What ours do by array functions with lambdas, which Flink SQL lacks, is a function in Java: the same great-circle
-arithmetic over the same stands. (A LEAST over the distances to all stands would be SQL, but the planner is minutes over
-it.) Nothing that is sent is null, and the table says so.
+A Java function replaces our array functions with lambdas, which Flink SQL lacks: the same great-circle arithmetic over
+the same stands. (A LEAST over the distances to all stands would be SQL, but takes the planner minutes.) No value sent
+is null, and the table says so.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from qod_magics.data import trip_schema
 
 FUNCTION = "NearestStand"  #: class in Java
 GROUP = "evaluation"
-#: Ages are told in ms, and Flink's TIMESTAMPDIFF knows no ms: whole seconds from a fixed instant, and the rest.
+#: Ages are in ms, which Flink's TIMESTAMPDIFF lacks: whole seconds from a fixed instant, plus the rest.
 _FIXED = "TO_TIMESTAMP_LTZ(0, 3)"
 _START = "TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start)"
 
 
 def function_source() -> str:
-    """Java: km from a place (longitude, latitude) to the stand that is nearest."""
+    """Java: km from a place (longitude, latitude) to the nearest stand."""
     longitudes, latitudes = (
         ", ".join(f"{getattr(s, axis):.4f}" for s in stands()) for axis in ("longitude", "latitude")
     )
@@ -72,7 +72,7 @@ def definitions(bootstrap: str, results: Mapping[str, str]) -> list[str]:
 
 
 def inserts(queries: Sequence[str]) -> list[str]:
-    """By windows of ten seconds of the clock, how old the rows were when a query had worked on them."""
+    """Ages of rows after a query's work, by windows of ten seconds of processing time."""
     return [
         f"INSERT INTO told_{query} SELECT {_START}, COUNT(*), PERCENTILE(age_ms, ARRAY[0.5, 0.95, 0.99]), "
         + ", ".join(f"SUM({end}_km)" for end in TIMED[query])

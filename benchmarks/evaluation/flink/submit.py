@@ -1,7 +1,7 @@
 """Run by the interpreter that PyFlink is installed for: submits SQL to a cluster and prints the job's id.
 
-The only argument is a JSON file with `options` (of the table environment), `functions` (by name of the class its source
-in Java; compiled here by the compiler that Flink brings along), `definitions` and `inserts`.
+The only argument is a JSON file with `options` (of the table environment), `functions` (class name -> Java source;
+compiled here by Flink's own compiler), `definitions` and `inserts`.
 """
 
 import json
@@ -15,7 +15,7 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 
 
 def main() -> int:
-    """All inserts are one job, so that a table that several read is read once."""
+    """Submit all inserts as one job, so that a table with several readers is read once."""
     asked = Path(sys.argv[1])
     given = json.loads(asked.read_text("utf-8"))
     configuration = Configuration()
