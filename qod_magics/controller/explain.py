@@ -73,7 +73,7 @@ def _drain(task: Task, decision: Decision) -> list[str]:
     else:
         given, kept = decision.plan.desired[task.id], dials.accept.get(task.id, 1.0)
         waiting = sum(lag.get(f"{source}>{task.id}", 0) for source in task.upstream)
-    if kept >= given - 0.005:
+    if kept >= given - 0.005 or waiting == 0:  # a shedder held by hand keeps less without a backlog
         return []
     return [f"it has a backlog of {waiting} rows, so it keeps {kept:.2f} until that is drained"]
 

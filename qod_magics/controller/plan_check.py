@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import assert_never
 
 from qod_magics.core.actions import (
@@ -42,12 +42,11 @@ def check_plan(plan: Plan, snapshot: Snapshot) -> None:
     except KeyError:
         _check_complete(plan, snapshot)
     if len(plan.desired) != len(tasks):
-        _check_known(plan, tasks)
-
-
-def _check_known(plan: Plan, tasks: Mapping[str, int]) -> None:
-    for unknown in sorted(plan.desired.keys() - tasks.keys()):
-        raise PlanError(f"desired names {unknown!r}, which is no task.{nearest(unknown, tasks)}")
+        for unknown in sorted(plan.desired.keys() - tasks.keys()):
+            raise PlanError(f"desired names {unknown!r}, which is no task.{nearest(unknown, tasks)}")
+    if len(plan.non_drop) != len(dag.edges.all):
+        for source, target in sorted(plan.non_drop.keys() - set(dag.edges.all), key=str):
+            raise PlanError(f"non_drop has a row from {source!r} to {target!r}, but there is no such input or stream")
 
 
 def _check_fractions(plan: Plan) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from math import ceil
 
 from qod_magics.errors import UsageProblem
+from qod_magics.machine.core_claims import claimed
 from qod_magics.machine.quota import cpu_quota
 
 
@@ -33,8 +34,9 @@ def planned_cpus(cores: int) -> float:
 
 
 def core_sets(count: int, cores: int | None) -> list[frozenset[int] | None]:
-    """The cores of each of `count` local task managers: disjoint while the machine has enough, else shared."""
-    every = usable_cores()
+    """The cores of each of `count` local task managers: disjoint while the machine has enough, else shared; those that
+    another session holds last."""
+    every = _unclaimed_first()
     if cores is not None and cores < 1:
         raise UsageProblem(f"a task manager needs 1 core or more, not {cores}")
     if count == 0:
@@ -43,6 +45,12 @@ def core_sets(count: int, cores: int | None) -> list[frozenset[int] | None]:
     if each > len(every):
         raise UsageProblem(f"{each} cores for each task manager, but {_has(every)}: take fewer")
     return [frozenset(every[(i * each + j) % len(every)] for j in range(each)) for i in range(count)]
+
+
+def _unclaimed_first() -> list[int]:
+    usable = usable_cores()
+    held = claimed(usable)
+    return sorted(usable, key=lambda cpu: cpu in held)
 
 
 def check_cores(cpus: Collection[int] | None) -> None:
@@ -55,14 +63,16 @@ def check_cores(cpus: Collection[int] | None) -> None:
 
 
 def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | None:
-    """`cores` cores for one more task manager: those not `taken` first; None: all free ones, at least one.
+    """`cores` cores for one more task manager, those `taken` or held by another session last; None: all free ones, at
+    least one.
 
     Raises UsageProblem when the machine has fewer cores.
     """
     every = usable_cores()
     if cores is not None and not 1 <= cores <= len(every):
         raise UsageProblem(f"a task manager of {cores} cores: {_has(every)}, take 1 or more of them")
-    free = [cpu for cpu in every if cpu not in taken]
+    held = claimed(every) | set(taken)
+    free = [cpu for cpu in every if cpu not in held]
     count = cores or max(len(free), 1)
     return frozenset((free + [cpu for cpu in reversed(every) if cpu not in free])[:count])
 

@@ -42,6 +42,7 @@ class Cluster:
     own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, tasks with own sources
     missing_topics: Mapping[str, str] = field(default_factory=dict)  #: topics without offsets now, and why
     events: list[Event] = field(default_factory=list)  #: since the last observation
+    leftover_topics: set[str] = field(default_factory=set)  #: topics that could not be deleted when they were left
     leaving: set[str] = field(default_factory=set)  #: task managers being removed: no new instances
     lock: threading.RLock = field(default_factory=threading.RLock)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -85,8 +85,7 @@ class Deployer:
             except BaseException:
                 self._roll_back(before, ran, stopping)
                 raise
-            with suppress(KafkaError):  # topics left over now go with the session
-                delete_topics(deployment.kafka, gone)
+            self._delete(gone)
 
     def adopt_partitions(self) -> None:
         """Have partitions added to a topic read, from their first row, by the tasks that read the topic. Their
@@ -216,10 +215,16 @@ class Deployer:
             self.cluster.instances.clear()
             self.cluster.instances.update(ran)
             gone = self.cluster.deployment.restore(before)
-        with suppress(KafkaError):  # topics left over now go with the session
-            delete_topics(before.kafka, gone)
+        self._delete(gone)
         for instance in stopped:
             instance.reinstate()
+
+    def _delete(self, topics: Collection[str]) -> None:
+        """Delete topics that nothing uses any more; if the broker fails now, when the session ends."""
+        try:
+            delete_topics(self.cluster.deployment.kafka, topics)
+        except KafkaError:
+            self.cluster.leftover_topics.update(topics)
 
 
 def _all(calls: Mapping[str, Callable[[], None]]) -> None:

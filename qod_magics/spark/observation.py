@@ -68,7 +68,6 @@ def observation(
     by_task: dict[str, list[InstanceView]] = {task.id: [] for task in tasks}
     for view in instances:
         by_task[view.task].append(view)
-    arriving: dict[str, float] = {}  #: by task, input rate before shedding, rows/s
     out_rate: dict[str, float] = {}
     rows: list[Instance] = []
     fresh: dict[str, bool] = {}
@@ -86,7 +85,6 @@ def observation(
             expected = task.external_rate
         else:
             expected = sum(reading.read_rate for reading in known)
-        arriving[task.id] = expected
         share = expected / max(len(views), 1)
         out_rate[task.id] = sum(
             view.reading.out_rate if view.reading and view.id in representative else share for view in views

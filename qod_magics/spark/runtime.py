@@ -314,7 +314,7 @@ class SparkRuntime:
             with suppress(Exception):
                 manager.close()
         with suppress(KafkaError):
-            delete_topics(self.kafka, self.deployment.own_topics(), timeout_s=5.0)
+            delete_topics(self.kafka, self.deployment.own_topics() | self.cluster.leftover_topics, timeout_s=5.0)
         self.cluster.task_managers.clear()
         self.cluster.instances.clear()
 

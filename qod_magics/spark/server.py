@@ -24,6 +24,7 @@ from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.jvm.java import Java, find_java
 from qod_magics.jvm.ports import free_ports
 from qod_magics.machine.child import Child
+from qod_magics.machine.core_claims import CoreClaim
 
 #: JIT flags of the server's JVM. With C1 alone a small core does not lose its first minute to the optimising compiler;
 #: tiered compilation wins in the long run on machines with cores to spare.
@@ -179,6 +180,7 @@ class LocalServer:
         archiving: on a regular end, leave an archive of its classes if no matching one exists: see `making`.
 
     Attributes:
+        claim: its cores, held against other sessions of this machine.
         making: the archive that it will leave, to be finished when it has ended; None: none.
 
     Raises:
@@ -192,6 +194,7 @@ class LocalServer:
         self.options = options
         self.directory = Path(tempfile.mkdtemp(prefix="qod-tm-"))
         self.token = secrets.token_urlsafe(24)
+        self.claim = CoreClaim(options.cpus or ())
         self.port, self.ui_port = free_ports(2)
         try:
             (self.directory / "log4j2.properties").write_text(_LOGGING)
@@ -217,6 +220,7 @@ class LocalServer:
                 cwd=self.directory,
             )
         except BaseException:
+            self.claim.release()
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
 
@@ -255,6 +259,7 @@ class LocalServer:
     def stop(self, timeout_s: float = 3.0) -> None:
         """End the server, after `timeout_s` seconds by force, and remove its directory."""
         self.child.stop(timeout_s)
+        self.claim.release()
 
     def _listens(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):

@@ -88,7 +88,9 @@ class TaskManager:
             cpus = self.server.options.cpus
             where = f" on core{'s' if len(cpus) > 1 else ''} {','.join(map(str, sorted(cpus)))}"
             if not self.server.child.pinned:
-                where = " on any core (this system can't keep it on some)"
+                where = " on any core (this system can't pin it)"
+            elif shared := self.server.claim.shared:
+                where += f" (another session has {','.join(map(str, sorted(shared)))}, too)"
         return f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
 
     def alive(self) -> bool:

@@ -177,6 +177,16 @@ def test_a_plan_without_a_row_for_a_stream_is_not_applied():
     assert "non_drop has no row from 'Src' to 'Snk'" in bench(policy=Forgetful()).controller.step().skipped
 
 
+def test_a_plan_with_a_row_for_a_stream_that_is_not_there_is_not_applied():
+    class Inventive(FixedPolicy):
+        def decide(self, snapshot, state):
+            plan, state = super().decide(snapshot, state)
+            return Plan(plan.desired, {**plan.non_drop, ("Snk", "Src"): 1.0}), state
+
+    skipped = bench(policy=Inventive()).controller.step().skipped
+    assert "non_drop has a row from 'Snk' to 'Src', but there is no such input or stream" in skipped
+
+
 @pytest.mark.parametrize(
     ("action", "why"),
     [

@@ -15,7 +15,7 @@ from qod_magics.application.tasks import tasks
 from qod_magics.core.actions import Move
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
-from qod_magics.errors import TaskManagerError
+from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.spark import metrics as module
 from qod_magics.spark.books import Account
 from qod_magics.spark.deployment import Deployment
@@ -304,3 +304,17 @@ def test_a_task_manager_that_is_not_pinned_may_be_seen_to_use_more_than_its_core
     monkeypatch.setattr(runtime.collector, "poll", lambda _: None)
     runtime.add_task_manager(manager)  # type: ignore[arg-type]
     assert runtime.observe().snapshot.task_managers[0].cpu == pytest.approx(150.0)
+
+
+def test_topics_that_can_not_be_deleted_are_deleted_with_the_session(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(*_: Any, **__: Any) -> None:
+        raise KafkaError("no answer")
+
+    deleted: list[str] = []
+    monkeypatch.setattr("qod_magics.spark.deployer.delete_topics", no_answer)
+    monkeypatch.setattr("qod_magics.spark.runtime.delete_topics", lambda _, topics, **__: deleted.extend(topics))
+    runtime.deployer._delete({"qod.s.trips.fares.1"})
+    runtime.close()
+    assert deleted == ["qod.s.trips.fares.1"]

@@ -49,8 +49,8 @@ BACK = 8
 #: machine, and backlogs begin at some 95 % utilization of all cores.
 IN_USE = 1.05
 #: In real-time mode trust rises by at most this part of the headroom below that limit, and falls by this part of the
-#: excess above it while the backlog grows beyond `BRIEF_S`; a backlog that is drained uses all cores, too. Micro-batches
-#: use up idle CPU, so headroom says nothing of them.
+#: excess above it while the backlog grows beyond `BRIEF_S`: one that is drained uses all cores, too. Micro-batches use
+#: up idle CPU, so headroom says nothing of them.
 OF_IDLE = 0.5
 #: Backlog where a core has headroom, seconds of input: rows in flight.
 BRIEF_S = 0.25

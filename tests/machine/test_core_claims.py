@@ -1,0 +1,81 @@
+"""Cores that sessions hold against each other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qod_magics.machine import cores
+from qod_magics.machine.core_claims import CoreClaim, claimed
+
+HOLDER = """
+import sys, time
+from qod_magics.machine.core_claims import CoreClaim
+held = CoreClaim([int(cpu) for cpu in sys.argv[1:]])
+print("holds", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(cores, "every_core", lambda: [0, 1, 2, 5])
+    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
+
+
+@pytest.fixture
+def holder() -> Iterator[subprocess.Popen[str]]:
+    """Another process, which holds cores 0 and 2."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, "0", "2"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "holds\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_cores_of_another_session_come_last(holder: subprocess.Popen[str]) -> None:
+    assert claimed([0, 1, 2, 5]) == {0, 2}
+    assert cores.core_sets(2, 1) == [frozenset({1}), frozenset({5})]
+    assert cores.core_sets(3, 1) == [frozenset({1}), frozenset({5}), frozenset({0})]
+    assert cores.free_cores(1, {1}) == frozenset({5})
+    assert cores.free_cores(None, ()) == frozenset({1, 5})
+
+
+def test_what_two_sessions_share_is_known(holder: subprocess.Popen[str]) -> None:
+    both = CoreClaim({1, 2})
+    assert both.shared == {2}
+    both.release()
+    assert claimed([1, 2]) == {2}
+
+
+def test_a_killed_session_holds_nothing(holder: subprocess.Popen[str]) -> None:
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    assert claimed([0, 1, 2, 5]) == frozenset()
+
+
+def test_two_sessions_of_one_kernel_hold_against_each_other() -> None:
+    one = CoreClaim({0})
+    assert claimed([0, 1]) == {0}
+    assert CoreClaim({0}).shared == {0}
+    one.release()
+    one.release()
+    assert claimed([0, 1]) == frozenset()
+
+
+def test_where_nothing_can_be_locked_every_core_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    assert CoreClaim({0}).shared == frozenset()
+    assert claimed([0]) == frozenset()
