@@ -20,7 +20,6 @@ Medians, the worst in brackets.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.policies import policy_names
+from qod_magics.recordings.reading import load
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.fit import fit
 from qod_magics.simulator.simulation import Fault
@@ -74,8 +74,7 @@ def stepped(simulation: Simulation, factor: float = FACTOR) -> Simulation:
 
 def taxi(seed: int) -> Simulation:
     """Taxi Drives as it ran live, on one task manager: not overloaded before the step, but after it."""
-    lines = [json.loads(line) for line in (ROOT / "tests" / "recorded" / "taxi_drives.jsonl").open("rb")]
-    found = fit(lines).simulation
+    found = fit(load(ROOT / "tests" / "recorded" / "taxi_drives.jsonl")).simulation
     quiet = replace(found.machines[0], background=PiecewiseLinear.constant(found.machines[0].background.rate(60.0)))
     topics = tuple(replace(feed, rate=PiecewiseLinear.constant(TAXI_RATE)) for feed in found.scenario.topics)
     scenario = replace(found.scenario, topics=topics, seed=seed)

@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from qod_magics.controller import read
+from qod_magics.recordings.reading import load
 from qod_magics.reports import charts
 from qod_widgets.colours import GREY, INK, MUTED, task_colours
 
@@ -24,9 +24,9 @@ def draw(recording: Path, where: Path, name: str) -> None:
     """Write `name`-accuracy.svg and the like into a directory; nothing where there is no recording."""
     if not recording.exists():
         return
-    lines = tuple(read(recording))
+    records = load(recording)
     for what, chart in SHOWN.items():
-        (where / f"{name}-{what}.svg").write_text(charts.svg(chart(lines)), "utf-8")
+        (where / f"{name}-{what}.svg").write_text(charts.svg(chart(records)), "utf-8")
 
 
 def draw_goodput(figures: Mapping[str, Any], path: Path) -> None:

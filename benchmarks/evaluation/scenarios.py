@@ -15,7 +15,7 @@ from benchmarks.evaluation.cluster import Run, running
 from qod_magics.controller.record import Record, Records
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.recordings.names import queries
-from qod_magics.recordings.reading import load
+from qod_magics.recordings.reading import load as load_recording
 from qod_magics.recordings.verdict import verdict
 
 CALM = 250.0  #: rows/s of both topics together while costs are measured
@@ -61,7 +61,7 @@ def two_priorities(out: Path, scale: float) -> dict[str, Any]:
             run.until_settled(40 * scale)
         run.phase(None)
         load.stop()
-    records = load(record)
+    records = load_recording(record)
     by_phase = {name: readings.mean_accuracy(records, name) for name in ("rising-1", "rising-2", "rising-3")}
     return {**_figures(record), "accuracy": by_phase, "gives_way": _order(records)}
 
@@ -87,7 +87,7 @@ def kafka_lag(out: Path, scale: float) -> dict[str, Any]:
         run.phase(None)
         run.wait(10)
         loads = run.injected
-    changes = [each for each in load(record) if each.phase == "changing" and not each.repeated]
+    changes = [each for each in load_recording(record) if each.phase == "changing" and not each.repeated]
     known = [
         (accuracy, rate)
         for each in changes
@@ -127,7 +127,7 @@ def _taxi_course(run: Run, scale: float, over: float, heavy: float) -> None:
 
 def _figures(record: Path) -> dict[str, Any]:
     """The figures of every scenario."""
-    records = load(record)
+    records = load_recording(record)
     criteria = [c for c in verdict(records) if c.name.startswith(HOLD)]
     return {
         "criteria": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in criteria],
@@ -141,7 +141,7 @@ def _figures(record: Path) -> dict[str, Any]:
 
 
 def _taxi_figures(record: Path) -> dict[str, Any]:
-    records = load(record)
+    records = load_recording(record)
     middle, of_worst = readings.source_error_spread(readings.measured_part(records))
     return {
         "accuracy_error": readings.source_errors(readings.measured_part(records)),

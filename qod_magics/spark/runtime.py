@@ -315,6 +315,7 @@ class SparkRuntime:
                 manager.close()
         with suppress(KafkaError):
             delete_topics(self.kafka, self.deployment.own_topics() | self.cluster.leftover_topics, timeout_s=5.0)
+        self.cluster.leftover_topics.clear()
         self.cluster.task_managers.clear()
         self.cluster.instances.clear()
 

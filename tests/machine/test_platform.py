@@ -28,9 +28,10 @@ def no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "cpu_quota", lambda: None)
 
 
-def manager(cpus: frozenset[int] | None, pinned: bool) -> TaskManager:
+def manager(cpus: frozenset[int] | None, *, pinned: bool, shared: frozenset[int] = frozenset()) -> TaskManager:
     child = SimpleNamespace(pid=os.getpid(), pinned=pinned, alive=lambda: True)
-    server: Any = SimpleNamespace(child=child, options=ServerOptions(cpus=cpus))
+    claim = SimpleNamespace(shared=shared)
+    server: Any = SimpleNamespace(child=child, options=ServerOptions(cpus=cpus), claim=claim)
     return TaskManager("tm1", Spark(), kind="local", cores=0.9, board=BOARD, server=server)  # type: ignore[arg-type]
 
 
@@ -67,6 +68,8 @@ def test_a_pinned_one_is_measured_by_its_cores() -> None:
     assert isinstance(tm.cpu_meter, CoreMeter)
     assert (tm.cpu_meter.cpus, tm.cpu_meter.cores) == ((0,), 1)
     assert tm.describe.startswith("tm1: local on core 0, ")
+    shared = manager(frozenset({0, 1}), pinned=True, shared=frozenset({1}))
+    assert "on cores 0,1 (another session has 1, too)" in shared.describe
 
 
 @contextmanager

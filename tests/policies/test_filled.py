@@ -232,3 +232,25 @@ def test_of_one_where_nothing_is_scarce_other_processes_hold_half_at_most(cpu: f
 def test_while_an_instance_is_on_its_way_nothing_else_leaves_where_it_was() -> None:
     assert not reactive(short_by_eleven(big={"state": "moving"})).moves
     assert moved(reactive(short_by_eleven(big={"state": "running"}))) == {"small.1": "tm2"}  # it rests no longer
+
+
+@pytest.mark.parametrize(("work_us", "minimum"), [(0.0, 0.1), (300.0, 0.1)], ids=["free", "dear"])
+def test_where_not_even_the_minimums_fit_accuracy_is_not_raised_however_cheap_it_seems(
+    work_us: float, minimum: float
+) -> None:
+    """Costs learned while a core was full can put all of a task's CPU on the rows that it reads."""
+    rows, read_us = 3000.0, 200.0
+    costs = {"fixed_cpu": 10.0, "read_us": read_us, "work_us": work_us}
+    other = {"fixed_cpu": 40.0, "read_us": 0.0, "work_us": 200.0}
+    given = Snapshot(
+        (TaskManager("tm1", 0.9, 100.0),),
+        (Task("cheap", (), rows, 2, minimum, costs), Task("other", (), rows, 0, 0.1, other)),
+        (),
+        (
+            Instance("cheap.1", "cheap", "tm1", rows, 70.0, False),
+            Instance("other.1", "other", "tm1", 0.1 * rows, 25.0, False),
+        ),
+    )
+    plan = decide(given)
+    assert plan.starved == ("tm1",)
+    assert plan.desired == {"cheap": minimum, "other": 0.1}

@@ -50,9 +50,14 @@ def fill(
 
 
 def max_min_shares(situation: Situation, available: list[float], left_out: Set[int]) -> list[float]:
-    """A `Sharing`: max-min fair within each priority."""
+    """A `Sharing`: max-min fair within each priority.
+
+    Queries with a task on a task manager that has no CPU left stay at their minimums, even if accuracy is free by the
+    cost estimate: that estimate can be wrong, and there is no CPU left to find out.
+    """
     load, topology = situation.load, situation.topology
-    held = reached(topology, {load.task_of[i] for i in left_out}) if left_out else None
+    stay = {load.task_of[i] for i in situation.by_id if i in left_out or available[load.manager_of[i]] <= 0.0}
+    held = reached(topology, stay) if stay else None
     sharing = [i for i in situation.by_id if i not in left_out]
     return fill(sharing, load, topology, situation.required, available, held)
 
