@@ -52,14 +52,26 @@ def fill(
 def max_min_shares(situation: Situation, available: list[float], left_out: Set[int]) -> list[float]:
     """A `Sharing`: max-min fair within each priority.
 
-    Queries with a task on a task manager that has no CPU left stay at their minimums, even if accuracy is free by the
+    Queries with a task on a task manager where not even the minimums fit stay there, even if accuracy is free by the
     cost estimate: that estimate can be wrong, and there is no CPU left to find out.
     """
     load, topology = situation.load, situation.topology
-    stay = {load.task_of[i] for i in situation.by_id if i in left_out or available[load.manager_of[i]] <= 0.0}
+    short = _short(situation, available)
+    stay = {load.task_of[i] for i in situation.by_id if i in left_out or load.manager_of[i] in short}
     held = reached(topology, stay) if stay else None
     sharing = [i for i in situation.by_id if i not in left_out]
     return fill(sharing, load, topology, situation.required, available, held)
+
+
+def _short(situation: Situation, available: Sequence[float]) -> set[int]:
+    """The task managers where the minimums do not fit, and nothing that leaves makes room."""
+    if all(left > 0.0 for left in available):
+        return set()
+    load, least = situation.load, [0.0] * len(available)
+    for i in situation.by_id:
+        least[load.manager_of[i]] += situation.min_required[load.task_of[i]]
+    given = situation.required.available
+    return {m for m, left in enumerate(available) if left <= 0.0 and least[m] - given[m] > tolerance(least[m])}
 
 
 class _Filling:
