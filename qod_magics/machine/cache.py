@@ -39,7 +39,7 @@ def locked(path: Path, timeout_s: float = 900.0) -> Iterator[None]:
         ) from error
     with file:
         deadline = time.monotonic() + timeout_s
-        while not try_lock(file):
+        while not _try_lock(file):
             if time.monotonic() > deadline:
                 raise SetupError(
                     f"Another process has held {path} for {timeout_s:.0f} s: end it, or set QOD_CACHE to another place."
@@ -51,8 +51,7 @@ def locked(path: Path, timeout_s: float = 900.0) -> Iterator[None]:
 if sys.platform == "win32":
     import msvcrt
 
-    def try_lock(file: IO[bytes]) -> bool:
-        """Take an exclusive lock on an open file, which its closing drops; False if another one holds it."""
+    def _try_lock(file: IO[bytes]) -> bool:
         file.seek(0)
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
@@ -62,8 +61,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def try_lock(file: IO[bytes]) -> bool:
-        """Take an exclusive lock on an open file, which its closing drops; False if another one holds it."""
+    def _try_lock(file: IO[bytes]) -> bool:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

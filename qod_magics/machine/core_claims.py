@@ -1,19 +1,18 @@
 """The cores that sessions on this machine have pinned processes to, so that a new one chooses others.
 
-Each core has a lock file in the temporary directory, which all users of the machine share. The operating system drops
-a lock when its holder dies.
+A session holds a core by a Unix socket with the core's number in its name, in Linux's abstract namespace: there is one
+of a name, no file is left behind, and the system frees it when its holder dies.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
+import socket
+import sys
 from collections.abc import Collection, Iterable
-from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import IO
+from contextlib import ExitStack
 
-from qod_magics.machine.cache import try_lock
+#: Of the sockets; the number of the core follows.
+NAME = "\0qod_magics-core-"
 
 
 class CoreClaim:
@@ -27,7 +26,7 @@ class CoreClaim:
 
     def __init__(self, cpus: Collection[int]) -> None:
         self.cpus = frozenset(cpus)
-        self._locks = ExitStack()
+        self._held = ExitStack()
         self.shared = frozenset(cpu for cpu in self.cpus if not self._take(cpu))
 
     def __repr__(self) -> str:
@@ -35,43 +34,35 @@ class CoreClaim:
 
     def release(self) -> None:
         """Give the cores back. Idempotent."""
-        self._locks.close()
+        self._held.close()
 
     def _take(self, cpu: int) -> bool:
-        file = _open(cpu)
-        if file is None:
-            return True
-        if not try_lock(file):
-            file.close()
-            return False
-        self._locks.enter_context(file)
-        return True
+        holding = _hold(cpu)
+        if holding is not None:
+            self._held.enter_context(holding)
+        return holding is not None
 
 
 def claimed(cpus: Iterable[int]) -> frozenset[int]:
     """Those of these cores that a session holds, of this process or another."""
-    return frozenset(cpu for cpu in cpus if _is_held(cpu))
+    found = set()
+    for cpu in cpus:
+        holding = _hold(cpu)
+        if holding is None:
+            found.add(cpu)
+        else:
+            holding.close()
+    return frozenset(found)
 
 
-def _is_held(cpu: int) -> bool:
-    file = _open(cpu)
-    if file is None:
-        return False
-    with file:
-        return not try_lock(file)
-
-
-def _open(cpu: int) -> IO[bytes] | None:
-    """The lock file of a core; None where it can't be opened: then nobody's claims are seen."""
-    directory = Path(tempfile.gettempdir()) / "qod_magics-cores"
-    try:
-        if not directory.is_dir():
-            directory.mkdir(exist_ok=True)
-            directory.chmod(0o1777)
-        path = directory / str(cpu)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
-    except OSError:
-        return None
-    with suppress(OSError):  # another user's file
-        path.chmod(0o666)
-    return os.fdopen(descriptor, "r+b")
+def _hold(cpu: int) -> socket.socket | None:
+    """The socket that holds a core; None if another one does. Elsewhere than on Linux, where nothing is pinned, every
+    core is free."""
+    holding = socket.socket(socket.AF_UNIX if sys.platform == "linux" else socket.AF_INET, socket.SOCK_DGRAM)
+    if sys.platform == "linux":
+        try:
+            holding.bind(f"{NAME}{cpu}")
+        except OSError:
+            holding.close()
+            return None
+    return holding
