@@ -88,8 +88,8 @@ def goodput_live_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
         "Goodput against offered load (live)",
         "Two equal queries (count and sums per ten seconds and zone) of priority 2 and 1, each with a minimum accuracy "
         f"of {LEAST:g}, on one core, with default options: rows/s processed by each, and by the higher one alone under "
-        "the same load. 1x is the capacity for two such plain Spark queries together. The reference is the most that "
-        "is possible if only work on rows costs CPU, and the lower query keeps its minimum.",
+        "the same load. 1x is the capacity for two such plain Spark queries together. The reference is the optimum "
+        "if only work on rows costs CPU, and the lower query keeps its minimum.",
         "",
         "| load | rows/s offered | higher | lower | higher alone |",
         "|---|---:|---:|---:|---:|",

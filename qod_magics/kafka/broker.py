@@ -118,8 +118,8 @@ class EmbeddedBroker:
         return {"kafka.bootstrap.servers": self.bootstrap}
 
     @property
-    def own_topics(self) -> None:
-        """The broker keeps as much of every topic."""
+    def own_retention(self) -> None:
+        """The broker's default, which is bounded."""
         return None
 
     def start(self, timeout_s: float = 60.0) -> None:

@@ -42,8 +42,8 @@ class Kafka(Protocol):
         ...
 
     @property
-    def own_topics(self) -> Retention | None:
-        """How much is kept of the topics that a session makes for itself; None: the cluster's own setting."""
+    def own_retention(self) -> Retention | None:
+        """Retention of the topics that a session makes for itself; None: the cluster's default."""
         ...
 
 

@@ -59,7 +59,7 @@ class ExternalKafka:
         return {"kafka.bootstrap.servers": self._bootstrap, **self._spark}
 
     @property
-    def own_topics(self) -> Retention:
+    def own_retention(self) -> Retention:
         """A day and 1 GiB of each partition: a session that is killed leaves its topics behind."""
         return Retention(bytes=1 << 30, seconds=24 * 3600)
 

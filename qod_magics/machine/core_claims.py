@@ -11,6 +11,7 @@ import sys
 from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 
+LINUX = sys.platform == "linux"  #: elsewhere nothing is pinned, and every core is free
 #: Of the sockets; the number of the core follows.
 NAME = "\0qod_magics-core-"
 
@@ -37,32 +38,27 @@ class CoreClaim:
         self._held.close()
 
     def _take(self, cpu: int) -> bool:
-        holding = _hold(cpu)
-        if holding is not None:
-            self._held.enter_context(holding)
-        return holding is not None
-
-
-def claimed(cpus: Iterable[int]) -> frozenset[int]:
-    """Those of these cores that a session holds, of this process or another."""
-    found = set()
-    for cpu in cpus:
-        holding = _hold(cpu)
-        if holding is None:
-            found.add(cpu)
-        else:
-            holding.close()
-    return frozenset(found)
-
-
-def _hold(cpu: int) -> socket.socket | None:
-    """The socket that holds a core; None if another one does. Elsewhere than on Linux, where nothing is pinned, every
-    core is free."""
-    holding = socket.socket(socket.AF_UNIX if sys.platform == "linux" else socket.AF_INET, socket.SOCK_DGRAM)
-    if sys.platform == "linux":
+        if not LINUX:
+            return True
+        holding = _socket()
         try:
             holding.bind(f"{NAME}{cpu}")
         except OSError:
             holding.close()
-            return None
-    return holding
+            return False
+        self._held.enter_context(holding)
+        return True
+
+
+def claimed(cpus: Iterable[int]) -> frozenset[int]:
+    """Those of these cores that a session holds, of this process or another. To ask takes none of them."""
+    return frozenset(cpu for cpu in cpus if LINUX and _is_held(cpu))
+
+
+def _is_held(cpu: int) -> bool:
+    with _socket() as asking:
+        return asking.connect_ex(f"{NAME}{cpu}") == 0
+
+
+def _socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

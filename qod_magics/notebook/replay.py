@@ -17,13 +17,12 @@ from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies import PAPER_POLICY, policy
 from qod_magics.recordings.cycles import cycle_of, narrated
+from qod_magics.recordings.frame import Frame, frame
 from qod_magics.recordings.phases import seconds
 from qod_magics.recordings.reading import load
 
 if TYPE_CHECKING:
     from qod_widgets.dashboard import Dashboard
-
-    Frame = dict[str, Any]
 
 #: An hour of cycles, played in two minutes.
 DEFAULT_SPEED = 30.0
@@ -34,8 +33,6 @@ class Replay:
 
     def __init__(self, path: str | os.PathLike[str], speed: float = DEFAULT_SPEED) -> None:
         """Read the whole recording. Raises RecordingError if it is invalid, UsageProblem for a speed of 0 or less."""
-        from qod_magics.recordings.frame import frame
-
         if not speed > 0:
             raise UsageProblem(f"a speed of {speed!r} plays nothing: take a number above 0")
         self.path, self.speed = Path(path), speed

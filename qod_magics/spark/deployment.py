@@ -175,7 +175,7 @@ class Deployment:
         topics.update({topic: max(count, there.get(topic, 0)) for topic, count in topics.items()})
         grow_topics(self.kafka, {topic: n for topic, n in topics.items() if there.get(topic, n) < n})
         written = {spec.sink.topic: 1 for spec in specs if isinstance(spec.sink, KafkaTopic)}
-        create_topics(self.kafka, topics, retention=self.kafka.own_topics)
+        create_topics(self.kafka, topics, retention=self.kafka.own_retention)
         create_topics(self.kafka, {topic: n for topic, n in written.items() if topic not in there})
         opened = {}
         for spec in specs:

@@ -51,7 +51,7 @@ def warm_up(
 
     begun = time.monotonic()
     topic, out = f"qod.{board.session}.{manager.id}.warm", f"qod.{board.session}.{manager.id}.warm.out"
-    create_topics(kafka, {topic: 1, out: 1})
+    create_topics(kafka, {topic: 1, out: 1}, retention=kafka.own_retention)
     producer = Producer(kafka.client_config())
     for i in range(_ROWS):
         producer.produce(

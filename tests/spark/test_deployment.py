@@ -70,7 +70,7 @@ def test_one_who_reads_the_topic_too_has_an_account_of_its_own(monkeypatch: pyte
     monkeypatch.setattr(f"{module}.grow_topics", lambda *_, **__: None)
     monkeypatch.setattr(f"{module}.create_topics", lambda *_, **__: None)
     made = running("first")
-    made.kafka = SimpleNamespace(own_topics=None)  # type: ignore[assignment]
+    made.kafka = SimpleNamespace(own_retention=None)  # type: ignore[assignment]
     new = tasks(
         application(*made.specs["first"].streams, stream("second", "trips", priority=1)), inlinable={"trips": 1}
     )
