@@ -37,12 +37,14 @@ from pyspark.sql import functions as F
 from qod_magics.data.load import load
 from qod_magics.data.schema import trip_schema
 from qod_magics.data.spec import data_from_json
+from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
 from qod_magics.spark import dial, shedder, stages
 from qod_magics.spark.dial import DialBoard, DialReading
-from qod_magics.spark.pipeline import GATHERING_READER, JSON_FORMAT, Feed, Job, Weigh, Workshop
-from qod_magics.spark.server import JIT_OPTIONS, ServerOptions
+from qod_magics.spark.parsing import JSON_FORMAT
+from qod_magics.spark.pipeline import GATHERING_READER, Feed, Job, Weigh, Workshop
+from qod_magics.spark.server import ServerOptions
 from qod_magics.spark.shedder import WEIGHT, Outlet
 from qod_magics.spark.task_manager import TaskManager, start_local
 
@@ -222,7 +224,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--warm-ups", type=int, default=3, help="runs of each plan that do not count")
     parser.add_argument("--rows", type=int, default=300_000, help="of each run")
-    parser.add_argument("--jit", choices=JIT_OPTIONS, default="c1", help="as in Session.up")
+    parser.add_argument("--jit", choices=JIT_OPTIONS, default=DEFAULT_JIT, help="as in Session.up")
     parser.add_argument("--plans", nargs="+", choices=("source", "accept", "send", "task"), default=None)
     words = parser.parse_args()
     ours, others = cores()

@@ -17,7 +17,7 @@ from benchmarks.evaluation.scenarios import LONG_S
 from qod_magics.spark.progress import Batch
 
 FIRST_S = 0.25  #: of the saturating load: the batch bound while the capacity is unknown
-WARM_S, AGAIN_S, MEASURED_S = 20.0, 5.0, 12.0  #: of a saturating load: first warm-up, later ones, and the measured rest
+WARM_S, AGAIN_S, MEASURED_S = 60.0, 5.0, 12.0  #: of a saturating load: first warm-up, later ones, and the measured rest
 BOUNDS_S = (2.0, 5.0)  #: of its capacity
 NEAR = 0.9  #: of its capacity: the load under which bounds are tried
 TRIED_S, LEAST_TRIED_S = 30.0, 6.0  #: at full length and at least; the second half counts

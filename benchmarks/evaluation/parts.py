@@ -19,16 +19,8 @@ from benchmarks.evaluation.cluster import Run
 from qod_magics.data.schema import trip_schema
 from qod_magics.kafka.topics import create_topics
 from qod_magics.spark import stages
-from qod_magics.spark.pipeline import (
-    GATHERING_READER,
-    JSON_FORMAT,
-    Feed,
-    Job,
-    Weigh,
-    Workshop,
-    parsed,
-    schema_of_stream,
-)
+from qod_magics.spark.parsing import JSON_FORMAT, parsed
+from qod_magics.spark.pipeline import GATHERING_READER, Feed, Job, Weigh, Workshop, schema_of_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -84,12 +84,12 @@ def join(trips_one: DataFrame, trips_two: DataFrame) -> DataFrame:
 
 
 RECIPES: Mapping[str, Recipe] = {
-    "light": Recipe(light, 120_000.0, stateless=True),
-    "heavy": Recipe(heavy, 30_000.0, stateless=True),
-    "totals": Recipe(totals, 80_000.0, output_mode="update"),
-    "percentiles": Recipe(percentiles, 80_000.0, output_mode="update"),
-    "dedup": Recipe(dedup, 60_000.0),
-    "join": Recipe(join, 40_000.0, topics=("trips_one", "trips_two")),
+    "light": Recipe(light, 180_000.0, stateless=True),
+    "heavy": Recipe(heavy, 80_000.0, stateless=True),
+    "totals": Recipe(totals, 160_000.0, output_mode="update"),
+    "percentiles": Recipe(percentiles, 160_000.0, output_mode="update"),
+    "dedup": Recipe(dedup, 100_000.0),
+    "join": Recipe(join, 80_000.0, topics=("trips_one", "trips_two")),
 }
 
 

@@ -13,7 +13,7 @@ from benchmarks.evaluation.recipes import scenario
 PERIODS = 6  #: of a step at full length
 SETTLED_AFTER_S = 15.0  #: of a step at full length; its rest counts
 WARM_S, LEAST_WARM_S = 30.0, 10.0  #: at full length and at least, under the load of the first step
-MOST_ROWS_S = 150_000.0  #: of the injector
+MOST_ROWS_S = 180_000.0  #: of the injector
 BACK = "back"
 
 

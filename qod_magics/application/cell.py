@@ -42,7 +42,7 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
             options.name,
             recipe,
             application,
-            topic=None if options.topic is None else TopicInput(options.topic, options.schema, options.starting),
+            topic=_topic_input(options),
             stated=options.upstream,
         ),
         priority=options.priority,
@@ -55,6 +55,12 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
         max_latency_s=options.max_latency_s,
         fuse=options.fuse,
     )
+
+
+def _topic_input(options: StreamOptions) -> TopicInput | None:
+    if options.topic is None:
+        return None
+    return TopicInput(options.topic, options.schema, options.starting, options.malformed)
 
 
 def find_inputs(

@@ -9,7 +9,7 @@ from typing import Any
 
 from qod_magics.application.names import check_stream_name, check_topic
 from qod_magics.application.sink import SINK_FORMS, Sink, parse_sink
-from qod_magics.application.stream import MODES, STARTING, Mode, Starting, check_min_accuracy
+from qod_magics.application.stream import MALFORMED, MODES, STARTING, Malformed, Mode, Starting, check_min_accuracy
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 
 
@@ -30,6 +30,7 @@ class StreamOptions:
     trigger_s: float | None = None  #: seconds
     max_latency_s: float | None = None  #: seconds
     starting: Starting = "latest"
+    malformed: Malformed | None = None
     fuse: bool = True
     sql: bool = False
     dry_run: bool = False
@@ -128,6 +129,15 @@ OPTIONS: tuple[Option, ...] = (
         metavar="|".join(STARTING),
         convert=_choice(STARTING),
         choices=STARTING,
+    ),
+    Option(
+        "--malformed",
+        "malformed",
+        "what becomes of values that are not JSON of the schema, besides being counted: drop if not given; keep: a row "
+        "of nulls; fail: the query ends",
+        metavar="|".join(MALFORMED),
+        convert=_choice(MALFORMED),
+        choices=MALFORMED,
     ),
     Option(
         "--from",
@@ -319,9 +329,11 @@ def _check_together(values: Mapping[str, Any]) -> None:
         raise UsageProblem(
             "a stream reads a topic (--topic) or other streams (--from), not both: give the topic a stream"
         )
-    for dependent in ("schema", "starting"):
+    for dependent in ("schema", "starting", "malformed"):
         if dependent in values and "topic" not in values:
             raise UsageProblem(f"--{dependent} describes a topic: name it with --topic, or leave --{dependent} out")
+    if "malformed" in values and "schema" not in values:
+        raise UsageProblem("--malformed is about values that a schema parses: give it with --schema, or leave it out")
 
 
 def _wrapped(text: str, width: int) -> list[str]:

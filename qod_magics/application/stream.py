@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
 
 Mode = Literal["auto", "realtime", "microbatch"]
 Starting = Literal["latest", "earliest"]
+Malformed = Literal["drop", "keep", "fail"]
 MODES: tuple[str, ...] = get_args(Mode)
 STARTING: tuple[str, ...] = get_args(Starting)
+MALFORMED: tuple[str, ...] = get_args(Malformed)
+#: Spark's name for a column of malformed values
+CORRUPT = "_corrupt_record"
 #: Spark's minimum duration of a real-time batch, in seconds
 LEAST_REALTIME_TRIGGER_S = 5.0
 #: the defaults of a query without restrictions: the lowest ordinary priority ...
@@ -32,6 +37,9 @@ class TopicInput:
     topic: str
     schema: str | None = None  #: DDL of the JSON rows, "id INT, fare DOUBLE"; None: the raw Kafka record
     starting: Starting = "latest"  #: starting offsets of a first run
+    #: what becomes of values that are not JSON of the schema, besides being counted; None: they are dropped, or kept
+    #: where the schema has a column for them
+    malformed: Malformed | None = None
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
@@ -39,6 +47,18 @@ class TopicInput:
             raise ApplicationError(f"the schema of the topic {self.topic!r} is empty: give DDL such as 'id INT'")
         if self.starting not in STARTING:
             raise ApplicationError(f"starting is 'latest' or 'earliest', not {self.starting!r}")
+        if self.malformed is not None and self.malformed not in MALFORMED:
+            raise ApplicationError(f"malformed is 'drop', 'keep' or 'fail', not {self.malformed!r}")
+
+    @property
+    def has_corrupt(self) -> bool:
+        """Whether the schema has the column in which Spark puts malformed values."""
+        return self.schema is not None and re.search(rf"\b{CORRUPT}\b", self.schema) is not None
+
+    @property
+    def effective_malformed(self) -> Malformed:
+        """What becomes of malformed values."""
+        return self.malformed or ("keep" if self.has_corrupt else "drop")
 
     @property
     def names(self) -> tuple[str, ...]:

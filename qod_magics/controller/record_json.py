@@ -150,7 +150,14 @@ def _count(field: str, line: Any) -> Count:
     _numbers(rows, field)
     if absent := {"arrived", "processed", "dropped", "waiting"} - rows.keys():
         raise ValueError(f"{field} lacks {', '.join(sorted(absent))}")
-    return Count(rows["arrived"], rows["processed"], rows["dropped"], rows["waiting"], rows.get("unreported", 0))
+    return Count(
+        rows["arrived"],
+        rows["processed"],
+        rows["dropped"],
+        rows["waiting"],
+        rows.get("unreported", 0),
+        rows.get("malformed", 0),
+    )
 
 
 def _event(line: Any) -> Event:

@@ -37,6 +37,7 @@ class Count:
     dropped: int = 0
     waiting: int = 0
     unreported: int = 0  #: read in a batch whose counts were lost with a killed task manager
+    malformed: int = 0  #: of those processed: rows that could not be parsed
 
     def __add__(self, other: Count) -> Count:
         """The sum, as over two topics."""
@@ -69,6 +70,7 @@ class Measured:
                     "dropped": c.dropped,
                     "waiting": c.waiting,
                     "unreported": c.unreported,
+                    **({"malformed": c.malformed} if c.malformed else {}),
                 }
                 for name, c in self.counts.items()
             },

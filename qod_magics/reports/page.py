@@ -209,15 +209,16 @@ def _books(run: Records) -> str:
         return ""
     text = (
         "Row counts since the start, by source and stream: arrived = processed + dropped + waiting + unreported. "
-        "Unreported are rows whose counts were lost with a killed task manager."
+        "Unreported are rows whose counts were lost with a killed task manager. Malformed, among those processed, are "
+        "values that are not JSON of their schema."
     )
     numbers = ["arrived", "processed", "dropped", "waiting", "unreported"]
     shown = books.assign(balance=books["arrived"] - books[numbers[1:]].sum(axis=1))
-    for column in (*numbers, "balance"):
+    for column in (*numbers, "balance", "malformed"):
         shown[column] = [f"{value:,.0f}" for value in shown[column]]
     shown["edge"] = [charts.arrow(str(edge)) for edge in shown["edge"]]
     shown = shown.rename(columns={"edge": "source or stream"})
-    return _table_section("Rows in, rows out", text, shown, " ".join((*numbers, "balance")))
+    return _table_section("Rows in, rows out", text, shown, " ".join((*numbers, "balance", "malformed")))
 
 
 def _table_section(title: str, text: str, table: pd.DataFrame, numeric: str) -> str:

@@ -208,8 +208,9 @@ def moves(records: Records) -> pd.DataFrame:
 
 
 def books(records: Records) -> pd.DataFrame:
-    """edge, arrived, processed, dropped, waiting, unreported: the last counts of each source and stream, in rows."""
-    columns = ["arrived", "processed", "dropped", "waiting", "unreported"]
+    """edge, arrived, processed, dropped, waiting, unreported, malformed: the last counts of each source and stream, in
+    rows; those malformed are among those processed."""
+    columns = ["arrived", "processed", "dropped", "waiting", "unreported", "malformed"]
     last: dict[str, Count] = {}
     for record in records:
         last.update(record.measured.counts)

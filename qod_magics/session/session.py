@@ -15,9 +15,10 @@ from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.options import StreamOptions
 from qod_magics.application.recipe import Recipe, as_recipe
 from qod_magics.application.sink import Sink, as_sink
-from qod_magics.application.stream import Mode, Starting, StreamDeclaration
+from qod_magics.application.stream import Malformed, Mode, Starting, StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
 from qod_magics.errors import UsageProblem
+from qod_magics.jvm.jit import DEFAULT_JIT
 from qod_magics.kafka.access import access
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.machine.at_exit import at_exit
@@ -93,7 +94,7 @@ class Session:
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         kafka_cpus: Cores | None = None,
-        jit: str = "c1",
+        jit: str = DEFAULT_JIT,
         memory: str = "1g",
         slots: int = SLOTS,
         say: Say = lambda _: None,
@@ -109,7 +110,8 @@ class Session:
             kafka: `host:port` of the user's broker; None starts one.
             kafka_options: options of that broker's clients, as librdkafka names them.
             kafka_cpus: cores of the started broker; default all. `say` reports if it can't be pinned to them.
-            jit: JIT compilation of local task managers: "c1" (fast warm-up) or "full" (faster in the long run).
+            jit: JIT compilation of local task managers: "full", or "c1" for runs of a few minutes: warm sooner, half as
+                fast.
             memory: their Java heap.
             slots: their task slots: a query in real-time mode holds one for each partition that it reads or shuffles.
             say: receives progress messages, a line at a time.
@@ -194,7 +196,7 @@ class Session:
         cores: int | None = None,
         cpus: Sequence[int] | None = None,
         ui: str | None = None,
-        jit: str = "c1",
+        jit: str = DEFAULT_JIT,
         memory: str = "1g",
         slots: int = SLOTS,
     ) -> str:
@@ -242,6 +244,7 @@ class Session:
         trigger_s: float | None = None,
         max_latency_s: float | None = None,
         starting: Starting = "latest",
+        malformed: Malformed | None = None,
         fuse: bool = True,
     ) -> StreamHandle:
         """Declare a stream, as a `%%qod_stream` cell does. Raises ApplicationError, KafkaError, TaskManagerError, and
@@ -264,6 +267,9 @@ class Session:
             max_latency_s: maximum age of a row when it reaches the result, seconds; below 1, mode "auto" runs stateful
                 queries in real-time mode, too.
             starting: initial offsets of a topic, "latest" or "earliest".
+            malformed: whether values that are not JSON of the schema, which are counted, are dropped ("drop"), kept as
+                rows of nulls ("keep"), or end the query ("fail"); by default dropped, and kept where the schema has the
+                column `_corrupt_record`.
             fuse: whether it may share a Spark query with its neighbours; a source with several readers is then
                 recomputed by each of them where that is cheaper.
 
@@ -282,6 +288,7 @@ class Session:
             trigger_s=trigger_s,
             max_latency_s=max_latency_s,
             starting=starting,
+            malformed=malformed,
             fuse=fuse,
         )
         return self._declare(declared(options, as_recipe(recipe), self.application))

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qod_magics.controller.status import TaskStatus, busy, share, table, task_status
+from qod_magics.spark.deployment import feed_of
+from qod_magics.spark.malformed import malformed_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +50,7 @@ def status_text(session: SessionInterface) -> str:
             lines.append(f"{instance.id} is {instance.state.value}: {instance.failure}")
     for topic, why in session.runtime.missing_topics.items():
         lines.append(f"topic {topic}: {why}; its readers wait")
+    lines += _malformed(session)
     waiting = session.application.waiting
     if waiting:
         lines.append(f"waiting until a query reads them: {', '.join(waiting)}")
@@ -57,6 +60,18 @@ def status_text(session: SessionInterface) -> str:
     if entries:
         lines.append(f"last decision: {entries[-1]}")
     return "\n".join(lines)
+
+
+def _malformed(session: SessionInterface) -> list[str]:
+    """A line for each topic with values that could not be parsed."""
+    deployment, lines = session.runtime.deployment, []
+    for spec in list(deployment.specs.values()):
+        for head, source in spec.topics.items():
+            account = deployment.accounts.get(feed_of(spec, head))
+            if account is not None and account.malformed:
+                told = malformed_text(account.malformed, account.sample, source.effective_malformed)
+                lines.append(f"topic {source.topic}: {told} ({spec.id})")
+    return lines
 
 
 def _task_status(session: SessionInterface, cycle: Cycle | None, spec: TaskSpec) -> TaskStatus:

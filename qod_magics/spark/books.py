@@ -25,6 +25,8 @@ class Account:
     dropped: int = 0
     dropped_before: int = 0  #: by the sender's shedder: rows never written to the topic
     unreported: int = 0
+    malformed: int = 0  #: of those processed, not parsed
+    sample: str | None = None  #: the beginning of such a value, the latest
 
     def __post_init__(self) -> None:
         self.position = {**self.first, **self.position}
@@ -53,6 +55,8 @@ class Account:
             self.unreported += read
             return 1.0
         self.processed += feed.kept
+        self.malformed += feed.malformed
+        self.sample = feed.sample or self.sample
         self.dropped += feed.read - feed.kept
         self.unreported += read - feed.read
         return times
@@ -67,4 +71,4 @@ class Account:
             end = max(ends.get(partition, position), position)
             arrived += end - first
             waiting += end - position
-        return Count(arrived, self.processed, self.dropped, waiting, self.unreported)
+        return Count(arrived, self.processed, self.dropped, waiting, self.unreported, self.malformed)

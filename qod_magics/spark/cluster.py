@@ -16,8 +16,10 @@ from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.malformed import MalformedReports, malformed_event
 from qod_magics.spark.observation import InstanceView
 from qod_magics.spark.pipeline import Workshop
+from qod_magics.spark.progress import Batch
 from qod_magics.spark.server import REPORTS_KEPT
 from qod_magics.spark.task_manager import TaskManager
 
@@ -41,6 +43,7 @@ class Cluster:
     cpu: dict[str, float] = field(default_factory=dict)  #: last CPU of each task manager, % of one core
     own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, tasks with own sources
     missing_topics: Mapping[str, str] = field(default_factory=dict)  #: topics without offsets now, and why
+    malformed: MalformedReports = field(default_factory=MalformedReports)
     events: list[Event] = field(default_factory=list)  #: since the last observation
     leftover_topics: set[str] = field(default_factory=set)  #: topics that could not be deleted when they were left
     leaving: set[str] = field(default_factory=set)  #: task managers being removed: no new instances
@@ -108,6 +111,7 @@ class Cluster:
             names = {feed.topic: feed.name for feed in instance.job.feeds}
             while instance.reported:
                 batch = instance.reported.popleft()
+                self._note_malformed(instance, batch)
                 times = 1.0  #: that the counts of a first batch, which does not say where it began, hold each row
                 for feed in batch.feeds:
                     account = self.deployment.accounts.get(names.get(feed.topic, ""))
@@ -141,6 +145,15 @@ class Cluster:
                     took_s=round(max(reading.first_batch_at - move.stopped_at, 0.0), 3),
                     why=move.why,
                 )
+
+    def _note_malformed(self, instance: Instance, batch: Batch) -> None:
+        for feed in instance.job.feeds:
+            for found in batch.feeds:
+                rows = found.malformed if found.topic == feed.topic else 0
+                due = self.malformed.add(f"{feed.topic}>{feed.name}", rows, time.monotonic())
+                if due:
+                    detail = malformed_event(feed.topic, instance.job.task, due, found.sample, feed.malformed)
+                    self.event("malformed-input", **detail)
 
     def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
         """The task manager on which the policy places each of these instances, never one that `forbidden` lists for it.

@@ -15,7 +15,7 @@ _NAMES_ALL = frozenset({"Project", "HashAggregate", "ObjectHashAggregate"})
 #: Operators that pass their child's rows through unchanged; their text lists the columns that they read.
 _PASS_THROUGH = frozenset({"Filter", "EventTimeWatermark", "CollectMetrics"})
 _NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<operator>\w+)")
-_PARSE = re.compile(r"Generate inline\(array\(from_json\(.*, (?:true|false), \[(?P<out>.*)\]$")
+_PARSE = re.compile(r"Generate inline\(array\((?:coalesce\()?from_json\(.*, (?:true|false), \[(?P<out>.*)\]$")
 _ID = re.compile(r"#(\d+)")
 _OUT_ID = re.compile(r"#(\d+)L?(?=, |$)")
 _COUNTED = re.compile(r"CollectMetrics (shed\.[^,]+),")

@@ -262,7 +262,9 @@ class Deployment:
             count = 1 if probe else self.source_partitions[name]
             starting = {} if probe else self.accounts[name].position
             own = tuple(p for p in range(count) if p % spec.parallelism == index)
-            feeds.append(Feed(name, (head,), source.topic, own, starting, source.schema, False))
+            feeds.append(
+                Feed(name, (head,), source.topic, own, starting, source.schema, False, source.effective_malformed)
+            )
         for upstream in spec.upstream:
             name = f"{upstream}>{spec.id}"
             pipe = self.pipes.get(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,16 @@ from pyspark.sql import functions as F
 from qod_magics.application.quiet import analysis_errors_unprinted
 from qod_magics.application.recipe import first_line, raise_unless_connection
 from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
+from qod_magics.application.stream import CORRUPT
 from qod_magics.errors import ApplicationError
 from qod_magics.spark import shedder
 from qod_magics.spark.columns import columns_read
 from qod_magics.spark.dial import DialBoard, DialReading, read_sql, waiting_sql
+from qod_magics.spark.fetching import fetch_options
 from qod_magics.spark.inlining import plan_of
 from qod_magics.spark.own_source import SheddingSession
 from qod_magics.spark.pace import MOST_S
+from qod_magics.spark.parsing import JSON_FORMAT, marked, parsed, parsed_input
 from qod_magics.spark.shedder import WEIGHT, Outlet, taken_name
 from qod_magics.spark.state import keeps_state
 
@@ -33,11 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.types import StructType
 
-#: JSON on streams keeps microseconds; Spark's default would cut them to milliseconds.
-JSON_FORMAT = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+    from qod_magics.application.stream import Malformed
 
 #: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
 #: precedence.
@@ -60,6 +59,7 @@ class Feed:
     starting: Mapping[int, int]  #: first offset of a new checkpoint, by partition
     schema: str | StructType | None  #: of the JSON rows; None: raw records
     stream: bool  #: whether another task of ours writes it
+    malformed: Malformed = "drop"  #: values that are not JSON of the schema; not of streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,43 +120,6 @@ def same_columns(one: StructType | None, other: StructType | None, ordered: bool
     return columns[0] == columns[1] if ordered else sorted(columns[0]) == sorted(columns[1])
 
 
-def parsed(
-    records: DataFrame,
-    schema: str | StructType,
-    options: Mapping[str, str] | None = None,
-    *also: str,
-    read: Collection[str] | None = None,
-) -> DataFrame:
-    """The columns of the records' JSON values, and the columns `also`; values that can't be parsed are null.
-
-    A generator (`inline`) parses, since Spark pushes no filter below one: pushed below a projection that parses, a
-    filter would parse once more each column that it reads.
-
-    Args:
-        records: have a column `value`.
-        schema: of the JSON values; a StructType where `read` is given.
-        options: of `from_json`.
-        also: columns of the records.
-        read: the columns to parse; the others are null. None: all.
-
-    """
-    if read is None:
-        row = F.from_json(F.col("value").cast("string"), schema, options)
-        return records.select(F.inline(F.array(row)), *also)
-    assert not isinstance(schema, str)
-    needed = [field for field in schema.fields if field.name in read] or schema.fields[:1]
-    rows = parsed(records, type(schema)(needed), options, *also)
-    names = {field.name for field in needed}
-    columns = [
-        F.col(_quoted(f.name)) if f.name in names else F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields
-    ]
-    return rows.select(*columns, *also)
-
-
-def _quoted(name: str) -> str:
-    return "`{}`".format(name.replace("`", "``"))
-
-
 @dataclass(frozen=True, slots=True)
 class Workshop:
     """Builds jobs on one task manager."""
@@ -209,13 +172,16 @@ class Workshop:
             for feed in job.feeds
             if feed.schema is not None and times[feed.topic] == 1
         }
-        columns = {f"shed.{topic}": schema.names for topic, schema in schemas.items()}
+        of_streams = {feed.topic for feed in job.feeds if feed.stream}
+        columns = {
+            f"shed.{topic}": schema.names if topic in of_streams else marked(schema).names
+            for topic, schema in schemas.items()
+        }
         found = {name.removeprefix("shed."): names for name, names in columns_read(plan, columns).items()}
-        corrupt = self.spark.conf.get("spark.sql.columnNameOfCorruptRecord")
         read = {
             topic: Read(schemas[topic], names)
             for topic, names in found.items()
-            if corrupt not in names  # it depends on all columns
+            if CORRUPT not in names  # it depends on all columns
         }
         return PlanFacts(keeps_state=job.aggregates or keeps_state(plan), read=read)
 
@@ -271,7 +237,7 @@ class Workshop:
         batched = max_offsets is not None  # a micro-batch reads existing records: waiting gains nothing
         reader = (
             self.spark.readStream.format("kafka")
-            .options(**{**({} if batched else GATHERING_READER), **self.kafka})
+            .options(**{**fetch_options(len(feed.partitions)), **({} if batched else GATHERING_READER), **self.kafka})
             .option("assign", json.dumps({feed.topic: list(feed.partitions)}))
             .option(
                 "startingOffsets", json.dumps({feed.topic: {str(p): feed.starting.get(p, -2) for p in feed.partitions}})
@@ -291,10 +257,11 @@ class Workshop:
             kept = shedder.shed_source(records, self.dial(self.board.source(job.task)), counted_as)
         if feed.schema is None:
             return kept
-        options = JSON_FORMAT if feed.stream else None
-        if read is None:
-            return parsed(kept, feed.schema, options, WEIGHT)
-        return parsed(kept, read.schema, options, WEIGHT, read=read.columns)
+        schema, columns = (feed.schema, None) if read is None else (read.schema, read.columns)
+        if feed.stream:
+            return parsed(kept, schema, JSON_FORMAT, WEIGHT, read=columns)
+        counted_as = f"malformed.{job.feeds.index(feed)}.{feed.topic}"  # a topic may have several schemas
+        return parsed_input(kept, schema, feed.malformed, counted_as, read=columns)
 
     def _weighed(self, job: Job, rows: DataFrame) -> DataFrame:
         """Rows with `_weight`: if a recipe dropped it, 1 / the task's accuracy."""

@@ -20,13 +20,16 @@ class FeedCount:
     end: Offsets  #: the next offset to read, by partition
     read: int | None  #: rows before the shedder; None: the batch carried no count
     kept: int | None  #: rows after it
+    malformed: int = 0  #: of these, the ones whose values could not be parsed
+    sample: str | None = None  #: the beginning of such a value
 
     def counted_once(self, records: int) -> FeedCount:
         """The counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
         foreachBatch that evaluates a batch twice, counts each row twice."""
         if self.read is None or self.kept is None or self.read <= records:
             return self
-        return replace(self, read=records, kept=round(self.kept * records / self.read))
+        share = records / self.read
+        return replace(self, read=records, kept=round(self.kept * share), malformed=round(self.malformed * share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
             end.get(topic, {}),
             _count(observed, "rows", topic, position),
             _count(observed, "kept", topic, position),
+            *_malformed(observed, topic),
         )
         if feed.start is not None:
             records = sum(offset - feed.start.get(partition, offset) for partition, offset in feed.end.items())
@@ -95,6 +99,17 @@ def _count(observed: Mapping[str, Mapping[str, Any]], what: str, topic: str, pos
     """A count: metrics of our own reads are named by topic, those of a recipe's source by position."""
     row = observed.get(f"shed.{topic}") or observed.get(f"shed.{position}") or {}
     return None if row.get(what) is None else int(row[what])
+
+
+def _malformed(observed: Mapping[str, Mapping[str, Any]], topic: str) -> tuple[int, str | None]:
+    """How many values of a topic could not be parsed, by any of its schemas, and a sample."""
+    rows, sample = 0, None
+    for name, row in observed.items():
+        kind, _, feed = name.partition(".")
+        if kind == "malformed" and feed.partition(".")[2] == topic:
+            rows += int(row.get("rows") or 0)
+            sample = row.get("sample") or sample
+    return rows, sample
 
 
 def _observed(row: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from qod_magics.spark.pipeline import JSON_FORMAT, Workshop
+from qod_magics.spark.parsing import JSON_FORMAT
+from qod_magics.spark.pipeline import Workshop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

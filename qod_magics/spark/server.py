@@ -22,18 +22,13 @@ from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.jvm.java import Java, find_java
+from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.jvm.ports import free_ports
 from qod_magics.machine.child import Child
 from qod_magics.machine.core_claims import CoreClaim
 
 #: JIT flags of the server's JVM. With C1 alone a small core does not lose its first minute to the optimising compiler;
 #: tiered compilation wins in the long run on machines with cores to spare.
-JIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    # C1's default code cache, 48 MB, is too small for Spark: the sweeper and recompilation would take a tenth of a core
-    "c1": ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m"),
-    "full": (),
-}
-
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stdout.ref = console
@@ -115,7 +110,7 @@ class ServerOptions:
     cpus: frozenset[int] | None = None  #: cores to pin it to; None: all
     slots: int = SLOTS
     memory: str = "1g"  #: Java heap
-    jit: str = "c1"  #: "c1" or "full"
+    jit: str = DEFAULT_JIT  #: "full" or "c1"
     conf: Mapping[str, str] = field(default_factory=dict)  #: Spark settings on top of ours
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """Load shedders as parts of a query's plan: Poisson sampling with a probability that each row's weight records.
 
 Internal columns, which never reach a recipe: `_u`, the row's random number; `_p` and `_d0`, `_d1`, ..., the dials as
-this row read them; `_sent`, its weight on arrival or its outlet. `_weight` = 1 / (probability with which the row was
-kept so far) is for the user.
+this row read them; `_sent`, its weight on arrival or its outlet; `_malformed`, of `parsing`. `_weight` = 1 /
+(probability with which the row was kept so far) is for the user.
 
 Reading a dial by reflection for each row is expensive (most of a microsecond where only C1 compiles), and so is copying
 a row between operators: each shedder reads its dial once, in one projection of only the columns needed after it, and
@@ -32,7 +32,7 @@ DRAW = "(shiftrightunsigned(xxhash64(reflect('java.lang.System', 'nanoTime')), 1
 #: Guards 1/d where d = 0: no row passes there, but a projection may be evaluated before the filter.
 SMALLEST = 1e-9
 #: Names of the shedders' internal columns; in Spark, column names are case-insensitive.
-_OWN = re.compile(r"_(u|p|sent|d\d+|r\d+)", re.IGNORECASE)
+_OWN = re.compile(r"_(u|p|sent|malformed|d\d+|r\d+)", re.IGNORECASE)
 
 
 def shed_source(records: DataFrame, keep_sql: str, counted_as: str, replayable: bool = True) -> DataFrame:

@@ -14,7 +14,8 @@ from qod_magics.session.session import Session
 from qod_magics.spark.columns import columns_read
 from qod_magics.spark.connection import connect, let_go
 from qod_magics.spark.inlining import plan_of
-from qod_magics.spark.pipeline import Feed, Job, Weigh, parsed
+from qod_magics.spark.parsing import MALFORMED, parsed_input
+from qod_magics.spark.pipeline import Feed, Job, Weigh
 from tests.live.conftest import PATIENCE_S, server_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def source(spark: SparkSession, read: frozenset[str] | None = None) -> DataFrame
     records = spark.createDataFrame([(value, n) for n, value in enumerate(VALUES)], "value STRING, _weight INT")
     schema: Any = spark.range(0).select(F.from_json(F.lit("{}"), SCHEMA).alias("row")).schema["row"].dataType
     assert isinstance(schema, StructType)
-    return parsed(records.observe("shed.t", F.count(F.lit(1)).alias("rows")), schema, None, "_weight", read=read)
+    counted = records.observe("shed.t", F.count(F.lit(1)).alias("rows"))
+    return parsed_input(counted, schema, "keep", "malformed.0.t", read=read)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def source(spark: SparkSession, read: frozenset[str] | None = None) -> DataFrame
 def test_what_is_read_is_found_and_what_is_not_read_does_not_matter(spark: SparkSession, body: str, read: str) -> None:
     whole: DataFrame = eval(body, {"source": source(spark), "F": F})
     plan = plan_of(whole.select(F.struct("*")))
-    found = columns_read(plan, {"shed.t": COLUMNS}).get("shed.t", frozenset(COLUMNS))
+    found = columns_read(plan, {"shed.t": (*COLUMNS, MALFORMED)}).get("shed.t", frozenset(COLUMNS)) - {MALFORMED}
     assert {name[0] for name in found} >= set(read), "a column that is read would be null"
     less: DataFrame = eval(body, {"source": source(spark, found), "F": F})
     assert less.schema == whole.schema
@@ -101,4 +103,4 @@ def test_feeds_of_one_topic_are_parsed_whole_each_by_its_own_schema(cluster: Ses
     job = Job("t", "t.1", 0, feeds, union_of_firsts, (), (), None, None, None)
     found = cluster.runtime.workshop().plan_facts(job).read
     wanted = {} if second == "one" else {"one": {"a"}, "other": {"x"}}
-    assert {topic: read.columns for topic, read in found.items()} == wanted
+    assert {topic: read.columns - {MALFORMED} for topic, read in found.items()} == wanted

@@ -20,7 +20,7 @@ from qod_magics.application.views import temporary_views
 from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
 from qod_magics.spark.connection import connect, let_go
-from qod_magics.spark.pipeline import parsed
+from qod_magics.spark.parsing import parsed
 from tests.application.frames import application
 from tests.live.conftest import PATIENCE_S, server_of
 

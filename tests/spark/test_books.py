@@ -102,6 +102,14 @@ def test_a_first_batch_begins_where_the_account_was_opened() -> None:
     assert account.count({0: 18, 1: 20}) == Count(arrived=8, processed=4, dropped=1, waiting=3, unreported=0)
 
 
+def test_malformed_rows_are_among_those_processed_also_if_a_batch_was_evaluated_twice() -> None:
+    account = Account("t", {0: 0})
+    account.take(FeedCount("t", None, {0: 10}, 10, 8, 3, "not json"))
+    account.take(FeedCount("t", {0: 10}, {0: 20}, 20, 20, 4))
+    assert account.count({0: 20}) == Count(arrived=20, processed=18, dropped=2, waiting=0, unreported=0, malformed=5)
+    assert account.sample == "not json"
+
+
 def test_rows_of_a_lost_report_are_named_by_the_next_one() -> None:
     account = Account("t", {0: 0})
     account.take(FeedCount("t", None, {0: 10}, 10, 10))

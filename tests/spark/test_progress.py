@@ -126,3 +126,23 @@ def test_odd_offsets_are_those_of_another_kind_of_source(offset: Any) -> None:
     batch = batch_of(report(sources=[source]))
     assert batch is not None
     assert batch.feeds[0].end == {}
+
+
+def test_malformed_values_are_those_of_all_schemas_of_a_topic() -> None:
+    metrics = {
+        "shed.trips": {"rows": 12, "kept": 9},
+        "malformed.0.trips": {"rows": 2, "sample": "{bad"},
+        "malformed.1.trips": {"rows": 1, "sample": None},
+        "malformed.2.other.trips": {"rows": 7, "sample": "of another topic"},
+        "out": {"rows": 7},
+    }
+    batch = batch_of(report(observedMetrics=metrics))
+    assert batch is not None
+    (feed,) = batch.feeds
+    assert (feed.kept, feed.malformed, feed.sample) == (9, 3, "{bad")
+
+
+def test_a_batch_without_malformed_values_has_none() -> None:
+    batch = batch_of(report(observedMetrics={"shed.trips": {"rows": 12, "kept": 9}, "malformed.0.trips": {"rows": 0}}))
+    assert batch is not None
+    assert (batch.feeds[0].malformed, batch.feeds[0].sample) == (0, None)
