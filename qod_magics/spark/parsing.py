@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from qod_magics.application.stream import Malformed
 
-#: JSON on streams keeps microseconds; Spark's default would cut them to milliseconds.
+#: JSON on streams keeps microseconds; Spark's default would cut them to milliseconds. A column `_corrupt_record` is one
+#: like others there: Spark would look for malformed values, of which there are none, and make it null.
 JSON_FORMAT = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "columnNameOfCorruptRecord": "_no_column",
 }
 #: Internal column: the text of a malformed value; null elsewhere.
 MALFORMED = "_malformed"
@@ -57,7 +59,7 @@ def parsed(
     """
     if read is None:
         row = F.from_json(F.col("value").cast("string"), schema, options)
-        if options is not None and "columnNameOfCorruptRecord" in options:
+        if options is not None and options.get("columnNameOfCorruptRecord") in (MALFORMED, CORRUPT):
             row = F.coalesce(row, F.from_json(F.lit(NO_VALUE), schema, options))
         return records.select(F.inline(F.array(row)), *also)
     assert not isinstance(schema, str)
