@@ -60,9 +60,10 @@ def state(session: Session) -> str:
 def cluster() -> Iterator[Session]:
     """Kafka and two local task managers of one core each (tm1, tm2), for all tests that do not break it.
 
-    It decides by the paper's policy, whose plans can be told beforehand; sessions of a test's own take the default.
+    It decides by the paper's policy, whose plans can be told beforehand; sessions of a test's own take the default. Its
+    tests last seconds: compiled by C1 alone, they leave each other more of the cores.
     """
-    with Session.up(task_managers=2, cores=1, period_s=5.0, policy_name=PAPER_POLICY) as session:
+    with Session.up(task_managers=2, cores=1, period_s=5.0, policy_name=PAPER_POLICY, jit="c1") as session:
         yield session
 
 
