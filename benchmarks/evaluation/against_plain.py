@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.evaluation.ages import ages, counts, median_age, reached
 from benchmarks.evaluation.capacity import first, pid
-from benchmarks.evaluation.carrying import carrying, saturated_s
+from benchmarks.evaluation.carrying import carrying
 from benchmarks.evaluation.cluster import Run, running
 from benchmarks.evaluation.plain_query import PlainQuery
 from benchmarks.evaluation.recipes import OURS, PLAINS, QUERY, RECIPES, Recipe, scenario, start
@@ -75,7 +75,7 @@ def _compared(record: Path, recipe: Recipe, scale: float, loads: Sequence[float]
         plain["loads"] = _plain(
             run, recipe, plain["bound"], staircase(few, plain["rows_s"], period_s, scale, AFTERWARDS)
         )
-        _warm(run, recipe, scale)
+        _warm(run, recipe, plain["saturated_s"])
         ours = _ours(run, recipe, staircase(all_loads, plain["rows_s"], period_s, scale, AFTERWARDS))
     return {"plain": plain, "ours": ours, "period_s": period_s, "stateless": recipe.stateless}
 
@@ -118,13 +118,13 @@ def _plain(run: Run, recipe: Recipe, bound: int | None, steps: Sequence[Step]) -
     return found
 
 
-def _warm(run: Run, recipe: Recipe, scale: float) -> None:
+def _warm(run: Run, recipe: Recipe, seconds: float) -> None:
     """Run ours under the saturating load for as long as plain Spark's capacity was measured: the code that Spark
     generates for a query is slow until the JVM has compiled it, and differs between the two."""
     start(run.session, recipe)
     run.session.pause(open_shedders=True)
     load = run.inject(scenario(recipe.topics, recipe.saturating, LONG_S))
-    run.wait(saturated_s(scale))
+    run.wait(seconds)
     load.stop()
     run.session.stop_all()
     run.session.resume()

@@ -30,10 +30,11 @@ def against_plain_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
         "The same recipe, in turns, on the same task manager of one core: ours without options (priority 1, minimum "
         "accuracy 0.05), and plain Spark, which reads and parses the topic itself in back-to-back micro-batches, with "
         "the defaults of Spark's Kafka source but for the `maxOffsetsPerTrigger` (none, or 2 s or 5 s of its capacity) "
-        "that gives the lowest age of rows at 0.9x. 1x is plain Spark's capacity, measured first under a saturating load; ours is then warmed up under that load for as "
-        "long, so that the JVM has compiled the code of both. Each load lasts six periods at full length; figures are "
-        "from its fourth period on. Ours runs through all loads without a restart, then back to 0.6x. Plain Spark "
-        "drops nothing and would not recover: after each load above 1x it restarts from the newest rows.",
+        "that gives the lowest age of rows at 0.9x. 1x is plain Spark's capacity under a saturating load, measured "
+        "until it rises no more; ours is then warmed up under that load for as long, so that the JVM has compiled the "
+        "code of both. Each load lasts six periods at full length; figures are from its fourth period on. Ours runs "
+        "through all loads without a restart, then back to 0.6x. Plain Spark drops nothing and would not recover: "
+        "after each load above 1x it restarts from the newest rows.",
         "",
         "*Accuracy*: rows kept / rows read, and *worst* that of the worst cycle; *work*: rows/s kept / plain Spark's "
         "capacity; *age*: median age of rows, when a row's result is written (stateless recipes) or when its batch "
