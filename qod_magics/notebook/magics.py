@@ -250,7 +250,11 @@ class QodMagics(Magics):
         parser.add_argument("--cores", type=int)
         parser.add_argument("--cpus", metavar="N,N", help="core numbers of a local one")
         parser.add_argument("--ui", metavar="URL", help="address of its Spark UI, for CPU times")
-        parser.add_argument("--slots", type=int, default=32, help="task slots of a local one")
+        parser.add_argument(
+            "--slots", type=int, help="task slots of a local one; default: as for `up`, like the next two"
+        )
+        parser.add_argument("--jit", choices=["full", "c1"])
+        parser.add_argument("--memory", help="Java heap of a local one")
         given = parser.read(words)
         cpus = cores(given.cpus)
         id = self._session().add_task_manager(
@@ -258,7 +262,8 @@ class QodMagics(Magics):
             cores=given.cores,
             cpus=sorted(cpus) if cpus else None,
             ui=given.ui,
-            jit=self.jit,
+            jit=given.jit,
+            memory=given.memory,
             slots=given.slots,
         )
         self._say(f"{id} is up")

@@ -18,7 +18,6 @@ from qod_magics.application.sink import Sink, as_sink
 from qod_magics.application.stream import Malformed, Mode, Starting, StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
 from qod_magics.errors import UsageProblem
-from qod_magics.jvm.jit import DEFAULT_JIT
 from qod_magics.kafka.access import access
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.machine.at_exit import at_exit
@@ -34,7 +33,7 @@ from qod_magics.session.scenario_runner import ScenarioRunner, Start
 from qod_magics.session.settings import Settings
 from qod_magics.session.status import session_text, status_text
 from qod_magics.session.waiting import Show
-from qod_magics.spark.server import SLOTS, ServerOptions
+from qod_magics.spark.server import ServerOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +59,7 @@ class Session:
 
     def __init__(self, resources: Resources, settings: Settings) -> None:
         self.id, self.kafka, self.runtime = resources.id, resources.kafka, resources.runtime
+        self._settings = settings
         self.began = datetime.now(UTC)
         self.recording_path = Path(settings.record or resources.directory.path / "run.jsonl")
         self.controller = Controller(
@@ -94,9 +94,6 @@ class Session:
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         kafka_cpus: Cores | None = None,
-        jit: str = DEFAULT_JIT,
-        memory: str = "1g",
-        slots: int = SLOTS,
         say: Say = lambda _: None,
         **options: Any,
     ) -> Session:
@@ -110,10 +107,6 @@ class Session:
             kafka: `host:port` of the user's broker; None starts one.
             kafka_options: options of that broker's clients, as librdkafka names them.
             kafka_cpus: cores of the started broker; default all. `say` reports if it can't be pinned to them.
-            jit: JIT compilation of local task managers: "full", or "c1" for runs of a few minutes: warm sooner, half as
-                fast.
-            memory: their Java heap.
-            slots: their task slots: a query in real-time mode holds one for each partition that it reads or shuffles.
             say: receives progress messages, a line at a time.
             options: `policy_name`, `period_s` and the rest of `Settings`.
 
@@ -124,7 +117,10 @@ class Session:
         check_cores(kafka_cpus)
         settings = Settings(**options)
         begun = time.monotonic()
-        servers = [ServerOptions(cpus=share, slots=slots, jit=jit, memory=memory) for share in shares]
+        servers = [
+            ServerOptions(cpus=share, slots=settings.slots, jit=settings.jit, memory=settings.memory)
+            for share in shares
+        ]
         launched = launch(servers)
         try:
             resources = Resources(access(kafka, kafka_options, kafka_cpus), settings, own_kafka=kafka is None)
@@ -196,16 +192,21 @@ class Session:
         cores: int | None = None,
         cpus: Sequence[int] | None = None,
         ui: str | None = None,
-        jit: str = DEFAULT_JIT,
-        memory: str = "1g",
-        slots: int = SLOTS,
+        jit: str | None = None,
+        memory: str | None = None,
+        slots: int | None = None,
     ) -> str:
         """Start another local task manager, or connect to the server at `url`; returns its id once it is warmed up.
-        Raises SetupError, TaskManagerError, UsageProblem."""
+        Options that are None are the session's. Raises SetupError, TaskManagerError, UsageProblem."""
         if url is not None:
             return self._provisioner.connect(url, ui, cores).id
         return self._provisioner.start(
-            ServerOptions(cpus=self._provisioner.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
+            ServerOptions(
+                cpus=self._provisioner.cores(cores, cpus),
+                slots=self._settings.slots if slots is None else slots,
+                jit=self._settings.jit if jit is None else jit,
+                memory=self._settings.memory if memory is None else memory,
+            )
         ).id
 
     def remove_task_manager(self, id: str, *, kill: bool = False) -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qod_magics.errors import UsageProblem
+from qod_magics.jvm.jit import DEFAULT_JIT
 from qod_magics.policies import DEFAULT_POLICY, policy
+from qod_magics.spark.server import SLOTS
 
 #: Fraction of each task manager's cores that plans leave free, to drain backlogs and for the JVM itself.
 HEADROOM = 0.1
@@ -29,6 +31,10 @@ class Settings:
     checkpoints: str | None = None  #: URL or path that every task manager reaches; None: a temporary directory
     headroom: float = HEADROOM  #: fraction of 1
     warm_up_timeout_s: float = 60.0  #: timeout of an instance's warm-up, seconds
+    #: of local task managers: JIT compilation, "full", or "c1" for runs of a few minutes: warm sooner, half as fast
+    jit: str = DEFAULT_JIT
+    memory: str = "1g"  #: their Java heap
+    slots: int = SLOTS  #: their task slots: a query in real-time mode holds one per partition it reads or shuffles
 
     def __post_init__(self) -> None:
         policy(self.policy_name)

