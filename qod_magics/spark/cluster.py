@@ -147,13 +147,14 @@ class Cluster:
                 )
 
     def _note_malformed(self, instance: Instance, batch: Batch) -> None:
-        for feed in instance.job.feeds:
-            for found in batch.feeds:
-                rows = found.malformed if found.topic == feed.topic else 0
-                due = self.malformed.add(f"{feed.topic}>{feed.name}", rows, time.monotonic())
-                if due:
-                    detail = malformed_event(feed.topic, instance.job.task, due, found.sample, feed.malformed)
-                    self.event("malformed-input", **detail)
+        feeds = {feed.topic: feed for feed in instance.job.feeds}
+        for found in batch.feeds:
+            if (feed := feeds.get(found.topic)) is None:
+                continue
+            due = self.malformed.add(f"{feed.topic}>{feed.name}", found.malformed, time.monotonic())
+            if due:
+                detail = malformed_event(feed.topic, instance.job.task, due, found.sample, feed.malformed)
+                self.event("malformed-input", **detail)
 
     def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
         """The task manager on which the policy places each of these instances, never one that `forbidden` lists for it.

@@ -119,8 +119,10 @@ def marked(schema: str | StructType) -> str | StructType:
     from pyspark.sql.types import StringType, StructField
 
     if isinstance(schema, str):
-        has = re.search(rf"\b{CORRUPT}\b", schema) is not None
-        return schema if has else f"{schema.strip()}, {MALFORMED} STRING"
+        if re.search(rf"\b{CORRUPT}\b", schema):
+            return schema
+        struct = re.fullmatch(r"\s*struct\s*<(.*)>\s*", schema, re.IGNORECASE | re.DOTALL)
+        return f"struct<{struct[1]}, {MALFORMED}: string>" if struct else f"{schema.strip()}, {MALFORMED} STRING"
     if CORRUPT in schema.names:
         return schema
     return type(schema)([*schema.fields, StructField(MALFORMED, StringType())])
