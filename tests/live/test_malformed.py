@@ -65,9 +65,8 @@ def test_only_the_columns_that_a_query_reads_are_checked(brief: Session, topic: 
     eventually(lambda: of(brief, "q", "b") == ["text"], what="the row whose b is right")
 
 
-@pytest.mark.parametrize("schema", ["struct<a: int, b: string>", "a: int, b: string"])
-def test_other_forms_of_schemas_are_taken(brief: Session, topic: str, schema: str) -> None:
-    cell(brief, f"q --topic {topic} --schema '{schema}' --starting earliest -p 1", "source")
+def test_a_schema_may_be_a_struct(brief: Session, topic: str) -> None:
+    cell(brief, f"q --topic {topic} --schema 'struct<a: int, b: string>' --starting earliest -p 1", "source")
     send(brief, topic, [*GOOD, "not json"])
     assert malformed(brief, "q", len(GOOD) + 1) == 1
     eventually(lambda: sorted(of(brief, "q", "a")) == list(range(20)), what="the rows")

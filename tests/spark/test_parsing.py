@@ -11,7 +11,7 @@ from qod_magics.spark.parsing import marked
     ("schema", "with_it"),
     [
         ("a INT, b STRING", "a INT, b STRING, _malformed STRING"),
-        (" a: INT ", "a: INT, _malformed STRING"),
+        (" a INT\n", "a INT, _malformed STRING"),
         ("s STRUCT<x: INT>", "s STRUCT<x: INT>, _malformed STRING"),
         ("struct<a: int>", "struct<a: int, _malformed: string>"),
         ("STRUCT <a: int,\nb: STRUCT<c: int>> ", "struct<a: int,\nb: STRUCT<c: int>, _malformed: string>"),
