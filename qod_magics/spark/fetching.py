@@ -1,8 +1,8 @@
 """How much a Kafka consumer of Spark's fetches and hands over at a time.
 
 After each poll Spark asks the broker for the first and the last offset of the partition, and waits for both answers. A
-poll hands over 500 records by default, so that under load a consumer spends more of its time on these requests than on
-dropping the records: with fewer, larger polls, a dropped row costs half of the CPU and half of the time.
+poll hands over 500 records by default, so that a consumer which drops most of its records spends as long on these
+requests as on the records. `benchmarks/reading.py` compares.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from qod_magics.policies.stream_economics.trust import (
     MOST,
     PACED_CYCLES,
     REST_S,
+    UP,
     WAITING_COLD_S,
     WAITING_S,
     Trust,
@@ -226,6 +227,39 @@ def test_trust_falls_once_until_the_smaller_plan_can_show() -> None:
         factors.append(trust.factor)
     assert factors == pytest.approx([1.35, 1.35, 1.215])
     assert after(replace(trust, waiting_s=0.0), 3 * WAITING_S, asked=9.0, sheds=True, limit_s=WAITING_S).factor < 1.1
+
+
+def test_trust_does_not_fall_while_more_is_kept_than_planned() -> None:
+    grows = {"waiting_s": 3 * WAITING_S, "asked": 1.7, "limit_s": WAITING_S}
+    before = replace(SHEDDING, factor=0.9, waiting_s=2 * WAITING_S)
+    assert after(before, **grows, sheds=True).factor == pytest.approx(DOWN * 0.9)
+    held = after(before, **grows, sheds=False, applied=False)
+    assert (held.factor, held.ceiling) == (0.9, inf)
+
+
+def test_it_stays_while_a_paused_controller_lets_the_backlog_grow_and_falls_once_plans_are_applied() -> None:
+    """Twice the core's capacity for a minute: every row is kept; then as planned, and the backlog still grows."""
+    trusts = None
+    for cycle in range(20, 32):
+        kept = Measured({"q": 20_000 + 8000 * cycle}, {"q": 4000.0}, {"q": 1.0})
+        _, trusts = trusted(seen(cycle, 4000.0), kept, trusts)
+        if cycle == 21:
+            first = trusts.managers["tm1"].factor
+    assert trusts is not None
+    assert trusts.managers["tm1"].factor == first
+    for cycle in range(32, 38):
+        kept = Measured({"q": 300_000 + 8000 * cycle}, {"q": 4000.0}, {"q": 0.3})
+        _, trusts = trusted(seen(cycle, 4000.0), kept, trusts)
+    assert trusts.managers["tm1"].factor < first
+
+
+def test_a_ceiling_is_forgotten_once_micro_batches_have_cpu_to_spare() -> None:
+    low = replace(SHEDDING, factor=0.5, ceiling=0.52)
+    little = {"asked": 9.0, "sheds": True, "limit_s": WAITING_S}
+    assert after(low, waiting_s=0.2, **little).factor == 0.5
+    spare = after(low, waiting_s=0.2, spare=0.3, **little)
+    assert (spare.factor, spare.ceiling) == (pytest.approx(0.5 * UP * UP), inf)
+    assert after(low, waiting_s=REST_S, spare=0.3, **little).ceiling == 0.52
 
 
 def sharing(cycle: int, queries: int = 2) -> Snapshot:

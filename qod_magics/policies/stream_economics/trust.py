@@ -17,7 +17,7 @@ from math import inf
 
 from qod_magics.core.freshness import window_of
 from qod_magics.core.load import load_of
-from qod_magics.core.optional import BATCH_RATE, BATCH_TIME, NODE_COST, OPEN, PACED, TRUST
+from qod_magics.core.optional import BATCH_RATE, BATCH_TIME, ELASTIC_CPU, NODE_COST, OPEN, PACED, TRUST
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.topology import Topology
@@ -61,6 +61,12 @@ OURS = 0.6
 HOLD = 2
 #: Trust rises only while the tasks use this share of the CPU it grants: otherwise something else limits them.
 USED = 0.85
+#: It falls only where the tasks are within this multiple of that CPU, by their costs: beyond, they run at higher
+#: accuracies than planned, as while the controller is paused, and the backlog says nothing of the plan.
+APPLIED = 1.25
+#: In micro-batches, from this share of the cores on that batches could do without, the ceiling is no longer one: the
+#: load has fallen.
+SPARE = 0.1
 #: A task manager counts as dearer or cheaper than others only by the excess over this share: less is within the noise
 #: of a few readings, and trust covers it.
 SAME_COST = 0.05
@@ -135,6 +141,8 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             asked=None if is_cold else asked[manager.id],
             whole=0.0 if is_cold else needed[manager.id] / max(100.0 * manager.cores, 1e-9),
             used=used[manager.id] if seen_at > trust.seen_at else 0.0,  # one measurement raises trust once
+            applied=used[manager.id] <= APPLIED * trust.factor,
+            spare=(ELASTIC_CPU.of(manager) or 0.0) / max(100.0 * manager.cores, 1e-9),
             sheds=any(accuracy is not None and accuracy < FULL for accuracy in map(measured.accuracy.get, tasks)),
             limit_s=limit_s,
             rest_s=rests_s,
@@ -167,6 +175,8 @@ def after(
     rest_s: float = REST_S,
     idle: float = inf,
     overuse: float = 0.0,
+    applied: bool = True,
+    spare: float = 0.0,
     at_minimum: bool = False,
 ) -> Trust:
     """The state one cycle later.
@@ -182,6 +192,8 @@ def after(
         rest_s: ordinary backlog between two batches, seconds of input.
         idle: headroom below the utilization limit, as a share of it; infinite where that says nothing.
         overuse: utilization above that limit, as a share of it, if its tasks cause it.
+        applied: whether its tasks run at accuracies at which they need no more CPU than is granted.
+        spare: CPU that micro-batches could do without, as a share of its cores.
         at_minimum: whether all of its queries run at their minimums: less trust could not make them shed more.
 
     """
@@ -195,7 +207,7 @@ def after(
         failed = min(max(asked, LEAST), MOST)  # costs that predict no overload are off by at least the CPU missing
         held = max(min(factor, DOWN * failed), LEAST)
         return replace(same, is_open=False, factor=held, ceiling=failed, rises=0, hold=HOLD)
-    if waiting_s > limit_s and waiting_s >= before.waiting_s and not at_minimum:
+    if waiting_s > limit_s and waiting_s >= before.waiting_s and not at_minimum and applied:
         if same.hold > 0 and waiting_s <= 2.0 * limit_s:
             return same
         return replace(same, factor=max(factor * DOWN, LEAST), ceiling=factor, rises=0, hold=HOLD)
@@ -206,6 +218,8 @@ def after(
     if sheds:
         if used < USED * factor:  # a warm-up, or another task manager, holds its queries back
             return same
+        if spare > SPARE and waiting_s <= rest_s / 2:
+            same = before = replace(same, ceiling=inf, rises=0)
         rises = before.rises + 1
         up = factor * (UP if waiting_s > rest_s / 2 else UP * UP)
         if before.ceiling < inf:
