@@ -53,6 +53,7 @@ def counted(bench: Bench, fetching: Mapping[str, str], keep: float, parse: Parse
     records = reader.option("assign", json.dumps({"trips": [0]})).option("startingOffsets", "earliest").load()
     rows = parse(shedder.shed_source(records, f"CAST({keep} AS DOUBLE)", "shed.trips"), bench.schema)
     window = F.window("tpep_pickup_datetime", "10 seconds")
+    rows = rows.withWatermark("tpep_pickup_datetime", "10 seconds")
     return rows.groupBy(window, "PULocationID").agg(F.sum(WEIGHT), F.sum("total_amount"))
 
 

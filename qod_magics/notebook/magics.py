@@ -250,11 +250,9 @@ class QodMagics(Magics):
         parser.add_argument("--cores", type=int)
         parser.add_argument("--cpus", metavar="N,N", help="core numbers of a local one")
         parser.add_argument("--ui", metavar="URL", help="address of its Spark UI, for CPU times")
-        parser.add_argument(
-            "--slots", type=int, help="task slots of a local one; default: as for `up`, like the next two"
-        )
-        parser.add_argument("--jit", choices=["full", "c1"])
-        parser.add_argument("--memory", help="Java heap of a local one")
+        parser.add_argument("--slots", type=int, help="task slots of a local one; default: as for `up`")
+        parser.add_argument("--jit", choices=["full", "c1"], help="its JIT compilation; default: as for `up`")
+        parser.add_argument("--memory", help="Java heap of a local one; default: as for `up`")
         given = parser.read(words)
         cpus = cores(given.cpus)
         id = self._session().add_task_manager(

@@ -33,7 +33,6 @@ from qod_magics.session.scenario_runner import ScenarioRunner, Start
 from qod_magics.session.settings import Settings
 from qod_magics.session.status import session_text, status_text
 from qod_magics.session.waiting import Show
-from qod_magics.spark.server import ServerOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,10 +116,7 @@ class Session:
         check_cores(kafka_cpus)
         settings = Settings(**options)
         begun = time.monotonic()
-        servers = [
-            ServerOptions(cpus=share, slots=settings.slots, jit=settings.jit, memory=settings.memory)
-            for share in shares
-        ]
+        servers = [settings.server(share) for share in shares]
         launched = launch(servers)
         try:
             resources = Resources(access(kafka, kafka_options, kafka_cpus), settings, own_kafka=kafka is None)
@@ -201,12 +197,7 @@ class Session:
         if url is not None:
             return self._provisioner.connect(url, ui, cores).id
         return self._provisioner.start(
-            ServerOptions(
-                cpus=self._provisioner.cores(cores, cpus),
-                slots=self._settings.slots if slots is None else slots,
-                jit=self._settings.jit if jit is None else jit,
-                memory=self._settings.memory if memory is None else memory,
-            )
+            self._settings.server(self._provisioner.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
         ).id
 
     def remove_task_manager(self, id: str, *, kill: bool = False) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from qod_magics.errors import UsageProblem
 from qod_magics.jvm.jit import DEFAULT_JIT
 from qod_magics.policies import DEFAULT_POLICY, policy
-from qod_magics.spark.server import SLOTS
+from qod_magics.spark.server import SLOTS, ServerOptions
 
 #: Fraction of each task manager's cores that plans leave free, to drain backlogs and for the JVM itself.
 HEADROOM = 0.1
@@ -22,6 +22,7 @@ class Settings:
 
     Raises:
         UsageProblem: there is no such policy, or a value is out of range.
+        SetupError: no local task manager can be started with these options.
 
     """
 
@@ -38,6 +39,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         policy(self.policy_name)
+        self.server(None)
         if not (math.isfinite(self.period_s) and self.period_s > 0):
             raise UsageProblem(f"a period of {self.period_s!r} s makes no loop: take a number of seconds above 0")
         if not 0 <= self.headroom < 1:
@@ -46,3 +48,19 @@ class Settings:
             raise UsageProblem(
                 f"the recording needs a file, and {os.fspath(self.record)!r} is a directory: add a name to it"
             )
+
+    def server(
+        self,
+        cpus: frozenset[int] | None,
+        *,
+        slots: int | None = None,
+        jit: str | None = None,
+        memory: str | None = None,
+    ) -> ServerOptions:
+        """Options of a local task manager on these cores (None: all); the other ones, where None, are the session's."""
+        return ServerOptions(
+            cpus,
+            slots=self.slots if slots is None else slots,
+            jit=self.jit if jit is None else jit,
+            memory=self.memory if memory is None else memory,
+        )
