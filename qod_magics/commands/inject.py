@@ -48,7 +48,8 @@ def _parser() -> Parser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the producer (librdkafka's names), for example compression.type=lz4; may be repeated",
+        help="a setting of the producer (librdkafka's names), for example compression.type=lz4; may be repeated; "
+        f"passwords, which other users would see, as JSON in the variable {CONFIG_VARIABLE}",
     )
     return parser
 

@@ -1,10 +1,11 @@
-"""The embedded broker: a real Apache Kafka (KRaft, one JVM) on the loopback interface, with its data in a temporary
-directory. It ends with the kernel."""
+"""The embedded broker: a real Apache Kafka (KRaft, one JVM) on the loopback interface, behind a password, with its data
+in a temporary directory. It ends with the kernel."""
 
 from __future__ import annotations
 
 import base64
 import os
+import secrets
 import shutil
 import socket
 import tempfile
@@ -23,7 +24,8 @@ from qod_magics.jvm.jars import broker_jars
 from qod_magics.jvm.java import Java, find_java
 from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.kafka.cluster import QUIET, Admin
-from qod_magics.kafka.properties import Retention, log4j_properties, server_properties
+from qod_magics.kafka.options import spark_options
+from qod_magics.kafka.properties import Login, Retention, log4j_properties, server_properties
 from qod_magics.machine.child import Child
 
 _STARTS = 3  #: attempts: a free port can be taken before the broker binds it
@@ -68,6 +70,7 @@ class EmbeddedBroker:
         self.retention = retention or Retention()
         self.full_jit = full_jit
         self.archiving = archiving
+        self._login = Login(secrets.token_urlsafe(24))
         self._makings: list[class_data.Making] = []
         self._admin = Admin()
         self._child: Child | None = None
@@ -103,10 +106,16 @@ class EmbeddedBroker:
         """A client for topics and offsets, one per process."""
         return self._admin.get(self.client_config())
 
+    @property
+    def credentials(self) -> dict[str, str]:
+        """Client options (librdkafka's names) that others need beside `bootstrap`, the password among them."""
+        return self._login.options()
+
     def client_config(self) -> dict[str, Any]:
         """Options for confluent_kafka."""
         return {
             **QUIET,
+            **self.credentials,
             "bootstrap.servers": self.bootstrap,
             "broker.address.family": "v4",
             "reconnect.backoff.max.ms": 500,  # reconnect soon after a restart
@@ -115,7 +124,7 @@ class EmbeddedBroker:
 
     def spark_options(self) -> dict[str, str]:
         """Options for Spark's source and sink."""
-        return {"kafka.bootstrap.servers": self.bootstrap}
+        return {"kafka.bootstrap.servers": self.bootstrap, **spark_options(self.credentials)}
 
     @property
     def own_retention(self) -> None:
@@ -236,7 +245,7 @@ class EmbeddedBroker:
         return self._directory / "broker.log"
 
     def _configure(self, directory: Path, controller_port: int) -> None:
-        properties = server_properties(self._port, controller_port, directory / "data", self.retention)
+        properties = server_properties(self._port, controller_port, directory / "data", self.retention, self._login)
         Path(self._properties_file).write_text(properties, "utf-8")
         (directory / "log4j2.properties").write_text(log4j_properties(self._log_file), "utf-8")
 

@@ -40,8 +40,9 @@ _SAME = (
     "client.rack",
 )
 _MODULES = "org.apache.kafka.common.security"
+PLAIN_LOGIN_MODULE = f"{_MODULES}.plain.PlainLoginModule"
 _LOGIN_MODULE = {
-    "PLAIN": f"{_MODULES}.plain.PlainLoginModule",
+    "PLAIN": PLAIN_LOGIN_MODULE,
     "SCRAM-SHA-256": f"{_MODULES}.scram.ScramLoginModule",
     "SCRAM-SHA-512": f"{_MODULES}.scram.ScramLoginModule",
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from qod_magics.jvm.ports import HOST
+from qod_magics.kafka.options import PLAIN_LOGIN_MODULE
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +26,44 @@ class Retention:
         return max(10_000, self.seconds * 1000 // 4)
 
 
-def server_properties(port: int, controller_port: int, data: Path, retention: Retention) -> str:
-    """server.properties of a single-node KRaft broker on the loopback interface."""
+@dataclass(frozen=True, slots=True)
+class Login:
+    """The one user of the embedded broker, by SASL/PLAIN: nothing leaves the loopback interface."""
+
+    password: str = field(repr=False)
+    user: str = "qod"
+
+    def options(self) -> dict[str, str]:
+        """A client's options, librdkafka's names."""
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": self.user,
+            "sasl.password": self.password,
+        }
+
+    def jaas(self) -> str:
+        """The broker's: who may log in, and as whom it logs in to its own controller."""
+        login = f'username="{self.user}" password="{self.password}" user_{self.user}="{self.password}"'
+        return f"{PLAIN_LOGIN_MODULE} required {login};"
+
+
+def server_properties(port: int, controller_port: int, data: Path, retention: Retention, login: Login) -> str:
+    """server.properties of a single-node KRaft broker on the loopback interface; both ports ask for the login."""
     settings = {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@{HOST}:{controller_port}",
-        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listeners": f"CLIENTS://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"CLIENTS://{HOST}:{port}",
         "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "CLIENTS",
+        "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.clients.plain.sasl.jaas.config": login.jaas(),
+        "listener.name.controller.plain.sasl.jaas.config": login.jaas(),
         "log.dirs": data.as_posix(),
         # One partition by default; no topic created by a typo.
         "num.partitions": 1,

@@ -27,8 +27,6 @@ from qod_magics.jvm.ports import free_ports
 from qod_magics.machine.child import Child
 from qod_magics.machine.core_claims import CoreClaim
 
-#: JIT flags of the server's JVM. With C1 alone a small core does not lose its first minute to the optimising compiler;
-#: tiered compilation wins in the long run on machines with cores to spare.
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stdout.ref = console
@@ -73,6 +71,14 @@ _CONF: Mapping[str, str] = {
     **OWN_SESSION_CONF,
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
+    # Other users of the machine reach the loopback interface, too: the driver's RPC and its blocks ask for a secret
+    # that Spark makes, the UI shows and changes nothing, and hides the password of Kafka.
+    "spark.authenticate": "true",
+    "spark.ui.killEnabled": "false",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas",
+    "spark.sql.redaction.options.regex": "(?i)url|secret|password|token|access[.]?key|jaas",
+    # the UI's page of Connect shows the statements, with the options of their sources
+    "spark.sql.redaction.string.regex": r'''(?is)LoginModule required.*?;|password"\s*value:\s*"[^"]*"''',
     # Hadoop starts a process to set a local file's permissions and, with `FileContext`, others to check for links. A
     # checkpoint ends with its session, and needs no checksum files.
     "spark.sql.streaming.checkpointFileManagerClass": (

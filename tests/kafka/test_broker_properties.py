@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from qod_magics.kafka.broker import EmbeddedBroker, cluster_id
-from qod_magics.kafka.properties import Retention, log4j_properties, server_properties
+from qod_magics.kafka.properties import Login, Retention, log4j_properties, server_properties
+
+LOGIN = Login("wor d")
 
 
 def properties(text: str) -> dict[str, str]:
@@ -13,7 +15,7 @@ def properties(text: str) -> dict[str, str]:
 
 
 def test_every_address_is_on_loopback() -> None:
-    made = properties(server_properties(1234, 1235, Path("/data"), Retention()))
+    made = properties(server_properties(1234, 1235, Path("/data"), Retention(), LOGIN))
     addresses = [made[name] for name in ("listeners", "advertised.listeners", "controller.quorum.voters")]
     hosts = [part.rpartition(":")[0] for value in addresses for part in value.split(",")]
     assert {host.rpartition("/")[2].rpartition("@")[2] for host in hosts} == {"127.0.0.1"}
@@ -21,14 +23,30 @@ def test_every_address_is_on_loopback() -> None:
     assert made["controller.quorum.voters"].endswith(":1235")
 
 
+def test_every_port_asks_for_a_login() -> None:
+    made = properties(server_properties(1, 2, Path("/data"), Retention(), LOGIN))
+    protocols = dict(pair.split(":") for pair in made["listener.security.protocol.map"].split(","))
+    assert {part.partition("://")[0] for part in made["listeners"].split(",")} == set(protocols)
+    for name, protocol in protocols.items():
+        assert protocol == "SASL_PLAINTEXT"
+        assert 'user_qod="wor d"' in made[f"listener.name.{name.lower()}.plain.sasl.jaas.config"]
+
+
+def test_a_password_is_in_no_repr() -> None:
+    assert "wor d" not in repr(LOGIN)
+    broker = EmbeddedBroker()
+    assert broker.credentials["sasl.password"] not in repr(broker)
+    assert broker.credentials["sasl.password"] != EmbeddedBroker().credentials["sasl.password"]
+
+
 def test_data_is_bounded_in_bytes_and_time() -> None:
-    made = properties(server_properties(1, 2, Path("/data"), Retention(bytes=10, seconds=60, segment_bytes=5)))
+    made = properties(server_properties(1, 2, Path("/data"), Retention(bytes=10, seconds=60, segment_bytes=5), LOGIN))
     assert (made["log.retention.bytes"], made["log.retention.ms"], made["log.segment.bytes"]) == ("10", "60000", "5")
     assert int(made["log.roll.ms"]) < 60_000, "a segment that never ends never grows old"
 
 
 def test_a_typo_makes_no_topic() -> None:
-    made = properties(server_properties(1, 2, Path("/data"), Retention()))
+    made = properties(server_properties(1, 2, Path("/data"), Retention(), LOGIN))
     assert made["auto.create.topics.enable"] == "false"
     assert made["num.partitions"] == "1"
 

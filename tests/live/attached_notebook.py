@@ -32,7 +32,7 @@ SETTINGS = {
 }
 
 
-def main(bootstrap: str, topic: str, url: str, jars: str) -> dict[str, Any]:
+def main(kafka: str, topic: str, url: str, jars: str) -> dict[str, Any]:
     """Attach the session, run a stateful query on it, turn its dial, go down; what was seen on the way."""
     if url:
         spark = SparkSession.builder.remote(url).getOrCreate()
@@ -46,9 +46,11 @@ def main(bootstrap: str, topic: str, url: str, jars: str) -> dict[str, Any]:
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "qod_magics")
     shell.user_ns["spark"] = spark
+    where = json.loads(kafka)
+    options = " ".join(f"--kafka-option {name}={value}" for name, value in where["kafka_options"].items())
     seen: dict[str, Any] = {}
     try:
-        shell.run_line_magic("qod", f"attach --kafka {bootstrap} --period 2")
+        shell.run_line_magic("qod", f"attach --kafka {where['kafka']} {options} --period 2")
     except QodError as error:
         seen["refused"] = str(error)
     else:
@@ -61,7 +63,7 @@ def main(bootstrap: str, topic: str, url: str, jars: str) -> dict[str, Any]:
     seen["children"] = [p.name() for p in psutil.Process().children()]
     spark.stop()
     try:
-        Session.attach(spark, kafka=bootstrap)
+        Session.attach(spark, **where)
     except QodError as error:
         seen["stopped"] = str(error)
     return seen

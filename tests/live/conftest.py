@@ -117,6 +117,12 @@ def server_of(cluster: Session) -> LocalServer:
     return server
 
 
+def kafka_of(session: Session) -> dict[str, Any]:
+    """Options of another session that uses the embedded broker of this one."""
+    assert isinstance(session.kafka, EmbeddedBroker)
+    return {"kafka": session.kafka.bootstrap, "kafka_options": session.kafka.credentials}
+
+
 @pytest.fixture
 def topic(cluster: Session) -> str:
     """The name of a new topic with one partition."""

@@ -15,7 +15,7 @@ from qod_magics.jvm.jars import connector_jars
 from qod_magics.jvm.java import find_java
 from qod_magics.session.session import Session
 from tests.live import attached_notebook
-from tests.live.conftest import new_topic, server_of
+from tests.live.conftest import kafka_of, new_topic, server_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ def notebook(directory: Path, session: Session, url: str = "", jars: str = "") -
         "IPYTHONDIR": str(directory),
         "TMPDIR": str(directory),
     }
-    words = [sys.executable, attached_notebook.__file__, session.kafka.bootstrap, new_topic(session), url, jars]
+    words = [sys.executable, attached_notebook.__file__, json.dumps(kafka_of(session)), new_topic(session), url, jars]
     done = subprocess.run(words, env=env, cwd=directory, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

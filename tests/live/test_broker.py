@@ -9,14 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from qod_magics.errors import KafkaError
+from qod_magics.jvm.ports import HOST
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.cluster import LOG, QUIET, Kafka
 from qod_magics.kafka.external import ExternalKafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets, known_end_offsets
 from qod_magics.kafka.properties import Retention
@@ -173,15 +176,46 @@ def test_it_is_on_loopback_only(broker: EmbeddedBroker) -> None:
 
 def test_another_process_reaches_it_as_an_external_one(broker: EmbeddedBroker) -> None:
     create_topics(broker, {"from-outside": 1})
-    external = ExternalKafka(broker.bootstrap, {"client.id": "outside"})
+    external = ExternalKafka(broker.bootstrap, {"client.id": "outside", **broker.credentials})
     produce(external, "from-outside", 4)
     assert end_offsets(external, ["from-outside"]) == {"from-outside": {0: 4}}
     external.close()
 
 
+@pytest.mark.parametrize("port", ["clients", "controller"])
+@pytest.mark.parametrize("password", [None, "guessed"])
+def test_without_the_password_rows_are_neither_read_nor_written(
+    password: str | None, port: str, broker: EmbeddedBroker
+) -> None:
+    create_topics(broker, {"secret": 1})
+    produce(broker, "secret", 1)
+    written = end_offsets(broker, ["secret"])["secret"][0]
+    assert broker.pid is not None
+    found = {f"{HOST}:{number}" for _, number in listening(broker.pid)} - {broker.bootstrap}
+    bootstrap = broker.bootstrap if port == "clients" else found.pop()
+    login = {} if password is None else {**broker.credentials, "sasl.password": password}
+    stranger = {**QUIET, "bootstrap.servers": bootstrap, **login}
+
+    delivered: list[Any] = []
+    producer = Producer({**stranger, "message.timeout.ms": 3000}, logger=LOG)
+    producer.produce("secret", b"forged", on_delivery=lambda error, _: delivered.append(error))
+    producer.flush(PATIENCE_S)
+    assert [error is not None for error in delivered] == [True]
+
+    consumer = Consumer({**stranger, "group.id": "stranger"}, logger=LOG)
+    consumer.assign([TopicPartition("secret", 0, 0)])
+    try:
+        assert [message.error() for message in consumer.consume(1, timeout=2.0) if message.error() is None] == []
+    finally:
+        consumer.close()
+    with pytest.raises(KafkaException):
+        AdminClient(stranger, logger=LOG).list_topics(timeout=2.0)
+    assert end_offsets(broker, ["secret"]) == {"secret": {0: written}}
+
+
 def test_options_that_librdkafka_refuses_are_told(broker: EmbeddedBroker) -> None:
     with pytest.raises(KafkaError, match=r"no\.such\.option"):
-        ExternalKafka(broker.bootstrap, {"no.such.option": 1}).admin()
+        ExternalKafka(broker.bootstrap, {**broker.credentials, "no.such.option": 1}).admin()
 
 
 def test_a_broker_that_isnt_there_is_told() -> None:

@@ -18,7 +18,7 @@ from qod_magics.session.resources import Resources
 from qod_magics.session.session import Session
 from qod_magics.session.settings import Settings
 from qod_magics.spark import connection
-from tests.live.conftest import PATIENCE_S, server_of
+from tests.live.conftest import PATIENCE_S, kafka_of, server_of
 from tests.live.kernel import GONE_S, Kernel, Traces, lingering, look
 
 LOAD = "import os\n%load_ext qod_magics"
@@ -118,7 +118,7 @@ def test_up_with_a_server_that_is_not_there(cluster: Session) -> None:
     (port,) = free_ports(1)
     url = f"sc://127.0.0.1:{port}"
     refused(
-        lambda: Session.up(task_managers=0, connect=[url], kafka=cluster.kafka.bootstrap),
+        lambda: Session.up(task_managers=0, connect=[url], **kafka_of(cluster)),
         TaskManagerError,
         f"127.0.0.1:{port}.* can't be used",
     )
@@ -145,7 +145,7 @@ def test_a_session_that_can_not_be_made(cluster: Session) -> None:
 def test_two_sessions_end_by_themselves(cluster: Session) -> None:
     """The end of one leaves the other as it is."""
     before = look()
-    other = Session.up(task_managers=1, kafka=cluster.kafka.bootstrap)
+    other = Session.up(task_managers=1, **kafka_of(cluster))
     (manager,) = other.runtime.task_managers.values()
     other.down()
     assert beside_the_cluster(before) == []

@@ -23,7 +23,7 @@ from qod_magics.spark import lifecycle, recovery, stall
 from qod_magics.spark.dial import DialReading, read_sql
 from qod_magics.spark.instance import State
 from qod_magics.spark.task_manager import TaskManager
-from tests.live.conftest import brief_batches, eventually, heard, new_topic, pause
+from tests.live.conftest import brief_batches, eventually, heard, kafka_of, new_topic, pause
 from tests.live.steady import SCHEMA, Steady
 from tests.live.watching import Events, books, counted, declare_counts, home, running, settled
 
@@ -189,7 +189,7 @@ def test_instances_of_hung_and_killed_task_managers_go_on_elsewhere_or_wait(
 ) -> None:
     """On two of the test's own, beside the shared broker: the one with the state hangs, then the one left is killed."""
     monkeypatch.setattr(recovery, "HUNG_S", 10.0)
-    options: dict[str, Any] = {"period_s": PERIOD_S, "kafka": cluster.kafka.bootstrap}
+    options: dict[str, Any] = {"period_s": PERIOD_S, **kafka_of(cluster)}
     # the shared server, where the state ends, writes its last snapshot within a minute, also after the session's end
     with Session.up(task_managers=2, cores=1, checkpoints=str(tmp_path), **options) as session:
         pause(session)

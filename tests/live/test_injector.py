@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from qod_magics.data import TRIP_STREAM_SCHEMA
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.injector import Injector
+from qod_magics.kafka.injector import CONFIG_VARIABLE, Injector
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.scenario import Scenario
 
@@ -143,10 +143,10 @@ def test_stops_when_told_with_closed_books(broker: EmbeddedBroker) -> None:
 
 
 PARENT = """
-import sys, time
+import json, sys, time
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.scenario import Scenario
-injector = Injector(Scenario.read(sys.argv[1]), sys.argv[2])
+injector = Injector(Scenario.read(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))
 injector.start()
 print(injector.pid, flush=True)
 time.sleep(600)
@@ -156,7 +156,7 @@ time.sleep(600)
 def test_dies_when_its_parent_is_killed(broker: EmbeddedBroker, tmp_path: Path) -> None:
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(scenario("orphan", 1000, duration_s=600).to_json()))
-    command = [sys.executable, "-c", PARENT, path, broker.bootstrap]
+    command = [sys.executable, "-c", PARENT, path, broker.bootstrap, json.dumps(broker.credentials)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as parent:
         assert parent.stdout is not None
         process = psutil.Process(int(parent.stdout.readline()))
@@ -212,21 +212,20 @@ def test_says_what_is_late_and_what_failed_when_the_broker_is_gone() -> None:
 
 
 def test_a_topic_with_other_partitions_is_refused_in_one_line(broker: EmbeddedBroker) -> None:
-    with Injector(scenario("narrow", 100, duration_s=1), broker.bootstrap) as injector:
+    with Injector.into(broker, scenario("narrow", 100, duration_s=1)) as injector:
         injector.wait(PATIENCE_S)
-    injector = Injector(scenario("narrow", 100, duration_s=1, partitions=2), broker.bootstrap)
+    injector = Injector.into(broker, scenario("narrow", 100, duration_s=1, partitions=2))
     with pytest.raises(KafkaError, match="has 1 partitions, not 2") as caught:
         injector.start()
     assert "\n" not in str(caught.value)
     assert not injector.alive()
 
 
-def command(*words: str | Path) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "qod_magics", "inject", *map(str, words)]
+def command(broker: EmbeddedBroker, *words: str | Path) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "qod_magics", "inject", *map(str, words), "--bootstrap", broker.bootstrap]
     where = Path(__file__).parents[2]
-    return subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=where, env={**os.environ}
-    )
+    env = {**os.environ, CONFIG_VARIABLE: json.dumps(broker.credentials)}
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=where, env=env)
 
 
 def test_the_command_sends_a_scenario(broker: EmbeddedBroker, tmp_path: Path) -> None:
@@ -234,8 +233,8 @@ def test_the_command_sends_a_scenario(broker: EmbeddedBroker, tmp_path: Path) ->
     feed = {"topic": "lines", "data": {"jsonl": "rows.jsonl", "event_time": "ts"}, "rate": 50}
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps({"duration_s": 10, "topics": [feed]}))
-    words = (path, "--bootstrap", broker.bootstrap, "--speed", "20", "--record", tmp_path / "record.jsonl")
-    with command(*words, "--client-option", "compression.type=lz4") as process:
+    words = (path, "--speed", "20", "--record", tmp_path / "record.jsonl")
+    with command(broker, *words, "--client-option", "compression.type=lz4") as process:
         said, complained = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, complained) == (0, "")
     assert said == "lines: 500 due, 500 sent, 500 acknowledged, 0 failed\n"
@@ -247,7 +246,7 @@ def test_the_command_sends_a_scenario(broker: EmbeddedBroker, tmp_path: Path) ->
 def test_a_signal_stops_the_command_with_closed_books(broker: EmbeddedBroker, tmp_path: Path) -> None:
     path, record = tmp_path / "scenario.json", tmp_path / "record.jsonl"
     path.write_text(json.dumps(scenario("signalled", 1000, duration_s=600).to_json()))
-    with command(path, "--bootstrap", broker.bootstrap, "--record", record) as process:
+    with command(broker, path, "--record", record) as process:
         until(lambda: record.exists() and '"counts"' in record.read_text())
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=PATIENCE_S)

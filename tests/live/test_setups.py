@@ -18,6 +18,7 @@ from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import broker_jars, connector_set
 from qod_magics.jvm.java import find_java
 from qod_magics.jvm.ports import free_ports
+from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.session import Session
 from qod_magics.spark import server as server_module
@@ -210,7 +211,7 @@ def test_a_taken_port_is_one_line(monkeypatch: pytest.MonkeyPatch, taken: int, t
 
 @pytest.mark.parametrize("as_url", [False, True])
 def test_the_users_kafka_and_a_place_for_checkpoints(
-    as_url: bool, cluster: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    as_url: bool, cluster: Session, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my cp").mkdir()
@@ -219,8 +220,8 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
     with Session.up(
         task_managers=0,
         connect=[server_of(cluster).url],
-        kafka=cluster.kafka.bootstrap,
-        kafka_options={"client.id": "mine", "kafka.max.poll.records": "77"},
+        kafka=broker.bootstrap,
+        kafka_options={**broker.credentials, "client.id": "mine", "kafka.max.poll.records": "77"},
         checkpoints=checkpoints,
         period_s=2.0,
     ) as session:
@@ -238,20 +239,20 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
     assert not [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
 
 
-def test_options_reach_spark(cluster: Session) -> None:
+def test_options_reach_spark(cluster: Session, broker: EmbeddedBroker) -> None:
     with pytest.raises(TaskManagerError, match=r"no\.such\.Reporter") as caught:
         Session.up(
             task_managers=0,
             connect=[server_of(cluster).url],
-            kafka=cluster.kafka.bootstrap,
-            kafka_options={"kafka.metric.reporters": "no.such.Reporter"},
+            kafka=broker.bootstrap,
+            kafka_options={**broker.credentials, "kafka.metric.reporters": "no.such.Reporter"},
         )
     one_line(caught.value)
 
 
-def test_options_reach_librdkafka(cluster: Session) -> None:
+def test_options_reach_librdkafka(broker: EmbeddedBroker) -> None:
     with pytest.raises(KafkaError, match=r"no\.such\.option") as caught:
-        Session.up(kafka=cluster.kafka.bootstrap, kafka_options={"no.such.option": "1"})
+        Session.up(kafka=broker.bootstrap, kafka_options={**broker.credentials, "no.such.option": "1"})
     one_line(caught.value)
 
 

@@ -34,11 +34,10 @@ class Flink:
         self.cluster = cluster
         self._topics = {query: f"flink-{query}" for query in TIMED}
         create_topics(session.kafka, dict.fromkeys(self._topics.values(), 1))
-        bootstrap = session.kafka.bootstrap
         self.job = cluster.submit(
             {**_OPTIONS, "execution.checkpointing.dir": (cluster.directory / "checkpoints").as_uri()},
             {sql.FUNCTION: sql.function_source()},
-            sql.definitions(bootstrap, self._topics),
+            sql.definitions(session.kafka.spark_options(), self._topics),
             sql.inserts(list(self._topics)),
         )
 

@@ -44,12 +44,28 @@ public class {FUNCTION} extends org.apache.flink.table.functions.ScalarFunction 
 """
 
 
-def definitions(bootstrap: str, results: Mapping[str, str]) -> list[str]:
-    """The source over both topics, the cleaned trips, and by query a view of its work and the topic of its results."""
+#: Where the classes of Kafka's client are in Flink's connector.
+SHADED = "org.apache.flink.kafka.shaded.org.apache.kafka."
+
+
+def definitions(kafka_options: Mapping[str, str], results: Mapping[str, str]) -> list[str]:
+    """The source over both topics, the cleaned trips, and by query a view of its work and the topic of its results.
+
+    Args:
+        kafka_options: of Kafka's Java client, each prefixed with `kafka.`, as Spark's source takes them.
+        results: topic by query.
+
+    """
     columns = ", ".join(
         f"{column.replace('TIMESTAMP', 'TIMESTAMP_LTZ(3)')} NOT NULL" for column in trip_schema(COLUMNS).split(", ")
     )
-    kafka = f"'connector' = 'kafka', 'properties.bootstrap.servers' = '{bootstrap}', 'format' = 'json'"
+    properties = {
+        name.replace("kafka.", "properties.", 1): value.replace("org.apache.kafka.", SHADED)
+        for name, value in kafka_options.items()
+    }
+    kafka = ", ".join(
+        f"'{name}' = '{value}'" for name, value in {"connector": "kafka", "format": "json", **properties}.items()
+    )
     made = [
         f"CREATE TEMPORARY TABLE records ({columns}, sent TIMESTAMP_LTZ(3) NOT NULL METADATA FROM 'timestamp' VIRTUAL) "
         f"WITH ({kafka}, 'topic' = '{';'.join(TOPICS)}', 'properties.group.id' = '{GROUP}', "

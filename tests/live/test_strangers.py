@@ -1,0 +1,69 @@
+"""Other users of this machine reach the loopback interface, too: without the session's secrets they get nothing there.
+
+What Kafka refuses is in test_broker.py, what Connect refuses in test_endings.py.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import urllib.error
+import urllib.request
+
+import psutil
+import pytest
+
+from qod_magics.kafka.broker import EmbeddedBroker
+from qod_magics.session.session import Session
+from tests.live.conftest import eventually, new_topic, produce, server_of
+
+RPC_REQUEST = 3  #: in `org.apache.spark.network.protocol.Message`
+
+
+def answer(port: int, message: bytes) -> str:
+    """Spark's answer to a call by its wire protocol, of a client that did not log in."""
+    body = struct.pack(">bqi", RPC_REQUEST, 1, len(message)) + message
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(struct.pack(">q", 8 + len(body)) + body)
+        return connection.recv(10_000).decode("utf-8", "replace")
+
+
+def driver_ports(cluster: Session) -> list[int]:
+    """Ports of a local task manager beside Connect's and the UI's; all of them are on loopback."""
+    server = server_of(cluster)
+    found = [c.laddr for c in psutil.Process(server.child.pid).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert {address.ip.removeprefix("::ffff:") for address in found} == {"127.0.0.1"}
+    return sorted({address.port for address in found} - {server.port, server.ui_port})
+
+
+def test_the_driver_and_its_blocks_ask_for_a_login(cluster: Session) -> None:
+    ports = driver_ports(cluster)
+    assert len(ports) == 2
+    for port in ports:
+        assert "Expected SaslMessage" in answer(port, b"anything")
+
+
+def test_the_ui_changes_nothing_and_hides_the_password(qod: Session, broker: EmbeddedBroker) -> None:
+    topic = new_topic(qod)
+    qod.stream("rows", topic=topic, schema="id LONG", priority=1, sink="memory", starting="earliest")
+    produce(qod, topic, ({"id": i} for i in range(100)))
+    eventually(lambda: qod.results("rows").count() == 100, what="all rows")
+    manager = qod.runtime.instances["rows.1"].task_manager
+    assert manager.ui is not None
+    password = broker.credentials["sasl.password"]
+    paths = ["jobs/", "stages/", "environment/", "SQL/", "StreamingQuery/", "connect/"]
+    for path in [*paths, "api/v1/applications"]:
+        text = page(f"{manager.ui}/{path}")
+        assert password not in text, path
+        assert "kill?" not in text
+    (application,) = json.loads(page(f"{manager.ui}/api/v1/applications"))
+    for path in ("sql?details=true&length=50", "jobs", "stages?details=true", "environment"):
+        assert password not in page(f"{manager.ui}/api/v1/applications/{application['id']}/{path}")
+    with pytest.raises(urllib.error.HTTPError):
+        page(f"{manager.ui}/jobs/job/kill/?id=0", method="POST")
+
+
+def page(url: str, method: str = "GET") -> str:
+    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=60) as answer:
+        return answer.read().decode()
