@@ -1,0 +1,148 @@
+"""A soak under faults: `python -m benchmarks.soak [--minutes N] [--seed S] [--rate R]`.
+
+Two queries run by the defaults on two local task managers of one core each: a windowed count, which keeps state, and a
+filter behind a stream of its own. The load goes up and down; at random times, by a seed that is printed, one fault
+after the other happens (`FAULTS`). Checked:
+
+- books: each row that arrived is processed, dropped, waiting or unreported, for every source and stream in every cycle;
+  at the end nothing waits, and the sources have all records of the topic in their books;
+- windows: the count of each from the weights, beside the records of the topic: within five standard errors of the
+  sample;
+- growth: memory and open files of all processes, and the time of a cycle: less than 1 % an hour in the second half.
+  Runs of less than an hour only print it;
+- leftovers: topics, processes, threads and directories at the end.
+
+Printed: each fault when it is over, with seconds since the start, and each check. Exit code 1 if one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from benchmarks.soak.application import Application, JumpingClock, eventually, faults, load
+from benchmarks.soak.watching import Truth, Watch, deviation, estimates, slope
+from qod_magics.kafka.topics import topic_partitions
+from qod_magics.session.session import Session
+
+PERIOD_S = 3.0
+#: Seconds before the first fault, from one to the next at least, and after the last.
+FIRST_S, BETWEEN_S, LAST_S = 45.0, 25.0, 60.0
+#: How far a window may be off, in standard errors of its sample.
+SIGMAS = 5.0
+#: Allowed growth, fraction an hour, and how long a run must be to tell, seconds.
+GROWTH, TELLING_S = 0.01, 3600.0
+
+
+class Checks:
+    """Prints each check, and remembers whether all passed."""
+
+    def __init__(self) -> None:
+        self.passed = True
+
+    def __call__(self, what: str, holds: bool, found: object) -> None:
+        self.passed &= holds
+        print(f"{'PASS' if holds else 'FAIL'} {what}: {found}", flush=True)
+
+
+def soak(session: Session, seconds: float, rate: float, dice: random.Random, check: Checks) -> None:
+    """Run the application on this session for so long, and check all but what is left afterwards."""
+    application = Application(session, JumpingClock(), dice)
+    session.controller.clock = application.clock
+    begun, watch = time.monotonic(), Watch(session)
+    injector = session.inject(load(rate, seconds, dice))
+    application.declare()
+    truth = Truth(session)
+    with watch:
+        time.sleep(FIRST_S)
+        for done in faults(application, begun + seconds - LAST_S, BETWEEN_S):
+            print(f"{time.monotonic() - begun:6.0f} s: {done}", flush=True)
+            truth.read()
+        print(f"injector: {injector.wait(seconds)}")
+        settled = eventually(application.settled)
+        truth.read()
+    check_books(session, watch, truth, settled, check)
+    check_windows(session, truth, check)
+    check_growth(watch, seconds, check)
+    truth.close()
+    session.stop_all()
+    topics = [name for name in topic_partitions(session.kafka) if name.startswith("qod.")]
+    check("no topic is left", not topics, topics)
+
+
+def check_books(session: Session, watch: Watch, truth: Truth, settled: bool, check: Checks) -> None:
+    """Every row is accounted for."""
+    counts = session.last.measured.counts if session.last is not None and session.last.measured is not None else {}
+    for name, count in sorted(counts.items()):
+        print(f"{name}: {count}")
+    print(f"events: {dict(sorted(watch.events.items()))}")
+    check("books balance in every cycle", not watch.unbalanced, [len(watch.cycles), *watch.unbalanced[:3]])
+    check("all instances run at the end, and nothing waits", settled, {n: c.waiting for n, c in counts.items()})
+    arrived = {name: counts[name].arrived if name in counts else None for name in ("counts", "trips")}
+    check("each source's books have all records", set(arrived.values()) == {truth.total}, [truth.total, arrived])
+
+
+def check_windows(session: Session, truth: Truth, check: Checks) -> None:
+    """The estimates are as far off as samples are."""
+    found = estimates(session)
+    far = {start: deviation(found.get(start, (0.0, 0.0)), rows) for start, rows in truth.rows.items()}
+    worst = max(far, key=lambda start: far[start])
+    off = {start: (found.get(start), truth.rows[start]) for start, sigmas in far.items() if sigmas > SIGMAS}
+    shed = sum(variance > 0 for _, variance in found.values())
+    said = f"{len(far)} windows, {shed} of them shed; the worst by {far[worst]:.1f}"
+    check(f"windows are within {SIGMAS:g} standard errors", not off, f"{said} {dict(list(off.items())[:5]) or ''}")
+
+
+def check_growth(watch: Watch, seconds: float, check: Checks) -> None:
+    """Nothing grows with time."""
+    tells = seconds >= TELLING_S
+    took = np.median([each for _, each in watch.cycles])
+    check(
+        "cycles take no longer",
+        not tells or slope(watch.cycles) < GROWTH,
+        f"{slope(watch.cycles):+.1%} an hour of {took:.3f} s",
+    )
+    last = max(points[-1][0] for points in watch.resident.values())
+    for name, memory in watch.resident.items():
+        files = watch.files[name]
+        if last - memory[-1][0] > 60 or memory[-1][0] - memory[0][0] < seconds / 2:
+            continue  # it was killed, or came late
+        grown = max(slope(memory), slope(files))
+        of = f"{memory[-1][1] / 2**20:.0f} MiB, {slope(files):+.1%} of {files[-1][1]:.0f} files"
+        said = f"{slope(memory):+.1%} an hour of {of}"
+        check(f"{name} does not grow", not tells or grown < GROWTH, said)
+
+
+def main() -> int:
+    """Run the command; returns its exit code."""
+    parser = argparse.ArgumentParser(description="A soak under faults.")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    parser.add_argument("--rate", type=float, default=4_000.0, help="rows/s at most")
+    words = parser.parse_args()
+    print(f"{words.minutes:g} minutes, seed {words.seed}, up to {words.rate:g} rows/s", flush=True)
+    check, threads = Checks(), set(threading.enumerate())
+    with tempfile.TemporaryDirectory(prefix="soak-") as directory:
+        tempfile.tempdir = os.environ["TMPDIR"] = directory
+        with Session.up(task_managers=2, cores=1, period_s=PERIOD_S) as session:
+            soak(session, words.minutes * 60, words.rate, random.Random(words.seed), check)
+        processes = psutil.Process().children(recursive=True)
+        check("no process is left", not processes, processes)
+        left = [thread for thread in threading.enumerate() if thread not in threads and not thread.daemon]
+        check("no thread is left", not left, left)
+        directories = [path.name for path in Path(directory).glob("qod-*") if not path.name.startswith("qod-session")]
+        check("no directory is left", not directories, directories)
+    return 0 if check.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
