@@ -6,8 +6,10 @@ import secrets
 import shutil
 from contextlib import ExitStack, suppress
 
+from qod_magics.errors import KafkaError
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.presence import Presence, sweep
 from qod_magics.machine.directory import Directory
 from qod_magics.session.provisioning import Provisioner
 from qod_magics.session.settings import Settings
@@ -30,6 +32,7 @@ class Resources:
         directory: temporary files.
         runtime: the task managers and the queries on them.
         provisioner: adds task managers to the runtime.
+        notes: what was done to the user's broker, or could not be, one line each.
 
     """
 
@@ -40,6 +43,7 @@ class Resources:
         try:
             if own_kafka and isinstance(kafka, EmbeddedBroker):
                 self._endings.callback(kafka.stop)
+            self.notes = () if own_kafka else self._appear()
             self.directory = Directory("qod-session-")
             self._endings.callback(self.directory.remove)
             root = checkpoint_root(settings.checkpoints or self.directory.path / "checkpoints")
@@ -57,6 +61,20 @@ class Resources:
 
     def __repr__(self) -> str:
         return f"session {self.id}: Kafka at {self.kafka.bootstrap}; {self.runtime}"
+
+    def _appear(self) -> tuple[str, ...]:
+        """Delete topics of dead sessions on the user's broker, and mark this session as alive."""
+        notes = []
+        try:
+            swept = sweep(self.kafka)
+            if swept:
+                notes.append(f"deleted {sum(swept.values())} topics of sessions that were killed: {', '.join(swept)}")
+            presence = Presence(self.kafka, self.id)
+            presence.begin()
+            self._endings.callback(presence.end)
+        except KafkaError as error:
+            notes.append(f"topics of sessions that are killed stay on this broker: {error}")
+        return tuple(notes)
 
     def end(self) -> None:
         """Stop all queries, our servers and the session's own broker, if any; remove the files."""

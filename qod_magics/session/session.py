@@ -126,6 +126,8 @@ class Session:
         try:
             where = "" if kafka_cpus is None or can_pin() else " on any core (this system can't pin it)"
             say(f"Kafka at {resources.kafka.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
+            for note in resources.notes:
+                say(note)
             for manager in resources.provisioner.assemble(launched, connect):
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
             return cls(resources, settings)
@@ -149,6 +151,8 @@ class Session:
         settings = Settings(**options)
         resources = Resources(access(kafka, kafka_options), settings, own_kafka=kafka is None)
         try:
+            for note in resources.notes:
+                say(note)
             say(resources.provisioner.attach(spark).describe)
             return cls(resources, settings)
         except BaseException:
@@ -290,7 +294,8 @@ class Session:
         return self._declare(declaration_of(options, body, namespace, self.application), options.dry_run)
 
     def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
-        return StreamHandle(self, declaration.name, self._streams.declare(declaration, dry_run), dry_run)
+        declared = self._streams.declare(declaration, dry_run)
+        return StreamHandle(self, declaration.name, declared.replaced, dry_run, declared.notes)
 
     def stop(self, name: str) -> None:
         """Stop and remove a stream. Raises ApplicationError: there is none of this name, or others read it."""

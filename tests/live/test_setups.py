@@ -6,11 +6,13 @@ import os
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyspark
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
@@ -18,8 +20,11 @@ from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import broker_jars, connector_set
 from qod_magics.jvm.java import find_java
 from qod_magics.jvm.ports import free_ports
+from qod_magics.kafka import presence
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.topics import topic_partitions
+from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.presence import Presence
+from qod_magics.kafka.topics import create_topics, delete_topics, topic_partitions
 from qod_magics.session.session import Session
 from qod_magics.spark import server as server_module
 from qod_magics.spark.server import LocalServer, ServerOptions
@@ -237,6 +242,31 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
         assert settings["retention.bytes"].value == str(1 << 30)
     assert [path.name for path in tmp_path.rglob("*")] == ["my cp", "of the user"]
     assert not [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
+
+
+def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(broker: EmbeddedBroker) -> None:
+    alive, dead = Presence(broker, "0a0a0a"), Presence(broker, "0b0b0b")
+    others = {"qod.0c0c0c.trips.1": 1, "qod.0a0a0a.trips.1": 1, "mine": 1}
+    create_topics(broker, {**others, "qod.0b0b0b.trips.1": 1, "qod.0b0b0b.out.2": 1, dead.topic: 1})
+    producer = Producer(broker.client_config())
+    long_ago = int(1000 * (time.time() - 2 * presence.DEAD_S))
+    producer.produce(dead.topic, b"alive", timestamp=long_ago)
+    producer.flush(30)
+    alive.begin()
+    try:
+        eventually(lambda: end_offsets(broker, [alive.topic])[alive.topic][0], what="its first record")
+        said: list[str] = []
+        with Session.up(
+            task_managers=1, kafka=broker.bootstrap, kafka_options=broker.credentials, say=said.append
+        ) as session:
+            assert any(line == "deleted 3 topics of sessions that were killed: 0b0b0b" for line in said), said
+            there = set(topic_partitions(broker))
+            assert others.keys() | {alive.topic, f"qod.{session.id}.alive"} <= there
+            assert not [name for name in there if name.startswith("qod.0b0b0b")]
+        assert f"qod.{session.id}.alive" not in topic_partitions(broker)
+    finally:
+        alive.end()
+        delete_topics(broker, others)
 
 
 def test_options_reach_spark(cluster: Session, broker: EmbeddedBroker) -> None:
