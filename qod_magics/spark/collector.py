@@ -8,8 +8,12 @@ from contextlib import suppress
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import State
+from qod_magics.spark.server import REPORTS_KEPT, STAGES_KEPT
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin
+
+#: Stages of a batch, at most as a rule: of a query with one shuffle, and of its sink.
+STAGES = 3
 
 
 class Collector:
@@ -37,11 +41,15 @@ class Collector:
             manager.polling.release()
 
     def keep_up(self) -> None:
-        """Poll task managers on which a query with many batches per period may soon discard reports not collected
-        yet."""
-        due = {i.task_manager for i in self.cluster.all_instances if i.state is State.RUNNING and i.overdue()}
-        for manager in due:
-            if manager is not None and not manager.polling.locked():
+        """Poll task managers that may soon discard reports or stages not collected yet: queries with many batches per
+        period make more than Spark keeps."""
+        batches: dict[TaskManager, list[float]] = {}
+        for instance in self.cluster.all_instances:
+            if instance.state is State.RUNNING and instance.task_manager is not None:
+                batches.setdefault(instance.task_manager, []).append(instance.unpolled())
+        for manager, ended in batches.items():
+            due = max(ended) > REPORTS_KEPT / 2 or sum(ended) * STAGES > STAGES_KEPT / 2
+            if due and not manager.polling.locked():
                 begin(lambda m=manager: self.poll(m), f"keeping-up-{manager.id}")  # type: ignore[misc]
 
     def _poll(self, manager: TaskManager) -> None:

@@ -20,7 +20,6 @@ from qod_magics.spark.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.progress import Batch, batch_of
 from qod_magics.spark.realtime import TOO_FEW_SLOTS, not_realtime
 from qod_magics.spark.reason import reason
-from qod_magics.spark.server import REPORTS_KEPT
 from qod_magics.spark.stall import StallDetector
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin
@@ -313,11 +312,11 @@ class Instance:
                 self.begun = True
         return fresh
 
-    def overdue(self) -> bool:
-        """Whether, since the last poll, it may have made half as many reports as Spark keeps."""
+    def unpolled(self) -> float:
+        """Batches that it may have ended since the last poll."""
         lengths = [batch.end - begin for begin, batch in self.meter.spans if batch.run_id == self.run_id][-8:]
         each_s = sum(lengths) / len(lengths) if lengths else SHORT_BATCH_S
-        return time.monotonic() - max(self.polled_at, self.started_at) > REPORTS_KEPT / 2 * each_s
+        return (time.monotonic() - max(self.polled_at, self.started_at)) / each_s
 
     def failed(self) -> str | None:
         """Why the query ended by itself; None while it runs."""

@@ -61,8 +61,8 @@ class Meter:
         return True
 
     def charge(self, run_id: str, batch_id: int, cpu_s: float) -> None:
-        """Record the CPU seconds of a batch, all its stages."""
-        self.cpu_s[run_id, batch_id] = cpu_s
+        """Record the CPU seconds of a batch: of those of its stages that are still kept, which are fewer later on."""
+        self.cpu_s[run_id, batch_id] = max(cpu_s, self.cpu_s.get((run_id, batch_id), 0.0))
         if len(self.cpu_s) > 1024:
             for key in list(self.cpu_s)[:512]:
                 del self.cpu_s[key]

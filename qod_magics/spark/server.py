@@ -46,8 +46,9 @@ _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 #: Name of the archives of the server's classes.
 ARCHIVE = "task-manager"
 
-#: Spark keeps one report less than this per query; older ones are lost unless fetched before.
-REPORTS_KEPT = 64
+#: Spark keeps one report less than this per query, and this many stages of all queries; older ones are lost unless
+#: fetched before.
+REPORTS_KEPT, STAGES_KEPT = 64, 240
 
 #: What a query's checkpoint (its state store's format and number of partitions) or our metrics depend on: the same on
 #: every task manager, since queries move between them. Each can be set per session, too.
@@ -93,7 +94,7 @@ _CONF: Mapping[str, str] = {
     "spark.kafka.producer.cache.timeout": "1m",  # each run of a query has its own producer
     # back-to-back micro-batches have some ten stages per second and core
     "spark.ui.retainedJobs": "200",
-    "spark.ui.retainedStages": "240",
+    "spark.ui.retainedStages": str(STAGES_KEPT),
     "spark.ui.retainedTasks": "400",
     # an idle query polls offsets at this interval; Spark's 10 ms would take a part of the core
     "spark.sql.streaming.pollingDelay": "50ms",

@@ -144,6 +144,15 @@ def test_cpu_is_that_of_the_batches_whose_cost_is_known() -> None:
     assert reading.cpu == pytest.approx(100 * 1.5 / 4)
 
 
+def test_stages_that_spark_has_discarded_take_no_cpu_from_their_batch() -> None:
+    meter = Meter()
+    meter.charge("run", 0, 2.0)
+    meter.charge("run", 0, 0.5)  # its first stages are no longer kept
+    meter.charge("run", 1, 0.5)
+    meter.charge("run", 1, 2.0)  # its last stages had not ended
+    assert meter.cpu_s == {("run", 0): 2.0, ("run", 1): 2.0}
+
+
 def test_the_last_known_cpu_is_held_until_the_batches_of_a_new_run_are_charged() -> None:
     meter = Meter()
     meter.add(batch(0, 0, 5, read=10))

@@ -142,7 +142,7 @@ def test_a_run_that_ended_is_not_held_against_the_one_after_it(watched: Watched)
 def test_batches_that_are_many_for_a_period_are_asked_for_in_between(watched: Watched) -> None:
     watched.query.recentProgress = [done(n) for n in range(9)]  # a second each
     watched.parts.collector.poll(watched.home)
-    assert not watched.one.overdue()
+    assert watched.one.unpolled() < 1.0
     watched.query.recentProgress.append(done(9))
     watched.parts.collector.keep_up()
     time.sleep(0.1)
@@ -150,7 +150,24 @@ def test_batches_that_are_many_for_a_period_are_asked_for_in_between(watched: Wa
     watched.one.polled_at -= REPORTS_KEPT / 2
     watched.parts.collector.keep_up()
     soon(lambda: watched.booked == [60, 40])
-    assert not watched.one.overdue()
+    assert watched.one.unpolled() < 1.0
+
+
+def test_stages_of_several_queries_are_asked_for_before_spark_discards_them(watched: Watched) -> None:
+    watched.query.recentProgress = [done(n) for n in range(9)]  # a second each
+    watched.parts.collector.poll(watched.home)
+    watched.query.recentProgress.append(done(9))
+    watched.one.polled_at -= REPORTS_KEPT / 4  # too few for a query alone
+    watched.parts.collector.keep_up()
+    time.sleep(0.1)
+    assert watched.booked == [54, 36]
+    for number in range(2, 5):
+        other = instance(watched.home, Reporting())  # type: ignore[arg-type]
+        other.polled_at, other.started_at = watched.one.polled_at, watched.one.polled_at
+        other.meter.spans.extend(watched.one.meter.spans)
+        watched.cluster.instances[f"T.{number}"] = other
+    watched.parts.collector.keep_up()
+    soon(lambda: watched.booked == [60, 40])
 
 
 def _restart(watched: Watched) -> None:
