@@ -68,6 +68,26 @@ def is_here(spark: SparkSession) -> bool:
     return host in own or host in ("localhost", socket.gethostname(), socket.getfqdn())
 
 
+def endpoint(spark: SparkSession) -> str | None:
+    """`host:port` of a Connect session's server; None for a classic session."""
+    if not type(spark).__module__.startswith("pyspark.sql.connect."):
+        return None
+    found: str = spark.client._builder.endpoint
+    return found
+
+
+def refuses(endpoint: str, timeout_s: float = 1.0) -> bool:
+    """Whether nothing listens at this `host:port`: its process has ended. No answer in time is no proof of that."""
+    host, _, port = endpoint.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout_s):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+
+
 def executor_cores(ui: str | None, application: str | None, patience_s: float) -> float | None:
     """Cores of the executors, if known; waits up to `patience_s` seconds for those of a new server."""
     if ui is None or application is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from weakref import WeakSet
 
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, refuses_realtime
@@ -16,7 +17,7 @@ from qod_magics.spark.timeouts import begin
 STALLED_S = 60.0
 #: Window for the utilization of a task manager's cores in stall detection, seconds.
 BUSY_OVER_S = 10.0
-#: A remote task manager silent for this long, seconds, is lost.
+#: A task manager of the user's that is silent for this long, seconds, is reported; it is lost once it is gone, too.
 SILENCE_S = 15.0
 #: A local one that was silent and idle for this long, seconds, is killed.
 HUNG_S = 30.0
@@ -32,6 +33,7 @@ class Recovery:
         self.cluster = cluster
         self.lifecycle = lifecycle
         self._missing: frozenset[str] = frozenset()  #: topics that were missing at the last check
+        self._told_silent: WeakSet[TaskManager] = WeakSet()
         #: of silent task managers: since when, when last measured, and CPU seconds used by then
         self._used_s: dict[TaskManager, tuple[float, float, float]] = {}
 
@@ -98,10 +100,8 @@ class Recovery:
     def recover_lost(self) -> None:
         """Find lost task managers and restart their instances on the others; likewise an instance that arrived on one
         after its removal."""
-        now = time.monotonic()
         for manager in list(self.cluster.task_managers.values()):
-            silent = manager.kind != "local" and now - (manager.silent_since or now) > SILENCE_S
-            if manager.alive() and not silent:
+            if not self._is_lost(manager):
                 continue
             with self.cluster.lock:
                 if self.cluster.task_managers.pop(manager.id, None) is None:
@@ -114,7 +114,7 @@ class Recovery:
                     "task-manager-lost",
                     task_manager=manager.id,
                     instances=[i.id for i in orphans],
-                    why="it does not answer" if silent else "its process ended",
+                    why="its process ended" if manager.kind == "local" else "it is gone",
                 )
             for instance in orphans:
                 instance.forsake()
@@ -125,6 +125,24 @@ class Recovery:
                 instance.move = OngoingMove(home.id, "", f"{home.id} was removed", time.time())
                 instance.forsake()
         self.place_waiting()
+
+    def _is_lost(self, manager: TaskManager) -> bool:
+        """Whether it has ended. One of the user's that is only silent is left alone, and reported once: its queries may
+        run on, and a second run of them would write to the same checkpoints."""
+        if manager.kind == "local" or not manager.alive():
+            return not manager.alive()
+        silent_s = time.monotonic() - (manager.silent_since or time.monotonic())
+        if silent_s <= SILENCE_S:
+            self._told_silent.discard(manager)
+            return False
+        if manager not in self._told_silent:
+            self._told_silent.add(manager)
+            why = (
+                f"it has not answered for {silent_s:.0f} s; its queries may still run, and are not started elsewhere "
+                f"until it refuses connections or is removed (%qod remove-tm {manager.id})"
+            )
+            self.cluster.event("task-manager-silent", task_manager=manager.id, why=why)
+        return manager.gone()
 
     def place_waiting(self) -> None:
         """Start the instances that wait for a task manager, if there is one."""

@@ -6,7 +6,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import LostError, TaskManagerError
@@ -14,10 +16,10 @@ from qod_magics.machine.cores import every_core, planned_cpus
 from qod_magics.spark import dial, stages
 from qod_magics.spark.connection import CONNECT_MODE, connect, hidden, let_go, load_client, refuse_beside_classic
 from qod_magics.spark.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter, cpu_seconds
-from qod_magics.spark.location import adopt, executor_cores, is_here, setting, ui_address
+from qod_magics.spark.location import adopt, endpoint, executor_cores, is_here, refuses, setting, ui_address
 from qod_magics.spark.reason import reason
 from qod_magics.spark.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
-from qod_magics.spark.timeouts import call_within
+from qod_magics.spark.timeouts import begin, call_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +63,8 @@ class TaskManager:
         self.polling = threading.Lock()  #: held while a poll of its queries is under way
         self.dials: dict[str, float] = {}  #: those whose values are known
         self._turning = threading.Lock()
+        self._stages: Future[dict[tuple[str, int], float] | None] | None = None  #: a call of its REST API under way
+        self.endpoint = None if server is not None else endpoint(spark)
         master = setting(spark, "spark.master") or ""
         local = master.startswith("local") and not master.startswith("local-cluster")
         if dial.reflection_allowed(spark, f"qod.{board.session}.probe"):
@@ -96,6 +100,16 @@ class TaskManager:
     def alive(self) -> bool:
         """False once its process has ended. One not started here is judged by its answers (`silent_since`)."""
         return self.server is None or self.server.child.alive()
+
+    def gone(self) -> bool:
+        """Whether its process or session has ended, and its queries with it. Silence alone is no proof: the queries of
+        one that does not answer may run on."""
+        if self.server is not None:
+            return not self.alive()
+        if self.endpoint is not None:
+            return refuses(self.endpoint)
+        context = getattr(self.spark, "sparkContext", None)
+        return context is not None and context._jsc is None
 
     def busy(self, over_s: float) -> float | None:
         """Utilization of its cores over the last `over_s` seconds, a fraction of 1: by all processes or, where it is
@@ -165,14 +179,23 @@ class TaskManager:
 
         call_within(turn, timeout_s, f"{self.id}: turning dials")
 
-    def stage_cpu(self) -> dict[tuple[str, int], float] | None:
-        """Executor CPU seconds by (run id, batch id); None where its REST API is unknown or silent."""
-        if self.ui is None or self.application is None:
+    def stage_cpu(self, timeout_s: float = 1.5) -> dict[tuple[str, int], float] | None:
+        """Executor CPU seconds by (run id, batch id); None where its REST API is unknown, silent, or slow: the next
+        call has a late answer. One thread at a time may call it."""
+        ui, application = self.ui, self.application
+        if ui is None or application is None:
             return None
-        try:
-            return stages.cpu_by_batch(stages.completed_stages(self.ui, self.application))
-        except (OSError, ValueError):
+        if self._stages is None:
+            fetch = partial(stages.completed_stages, ui, application)
+            self._stages = begin(lambda: stages.cpu_by_batch(fetch()), f"stages-{self.id}")
+        wait((self._stages,), timeout_s)
+        if not self._stages.done():
             return None
+        found = None
+        with suppress(OSError, ValueError):
+            found = self._stages.result()
+        self._stages = None
+        return found
 
     def works_on(self, run_id: str) -> bool | None:
         """Whether a streaming query has active stages; None where its REST API is unknown or silent."""

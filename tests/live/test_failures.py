@@ -23,7 +23,7 @@ from qod_magics.spark import lifecycle, recovery, stall
 from qod_magics.spark.dial import DialReading, read_sql
 from qod_magics.spark.instance import State
 from qod_magics.spark.task_manager import TaskManager
-from tests.live.conftest import brief_batches, eventually, heard, kafka_of, new_topic, pause
+from tests.live.conftest import brief_batches, eventually, heard, kafka_of, new_topic, pause, server_of
 from tests.live.steady import SCHEMA, Steady
 from tests.live.watching import Events, books, counted, declare_counts, home, running, settled
 
@@ -182,6 +182,34 @@ def check_waiting(session: Session, topic: str) -> None:
     with pytest.raises(TaskManagerError, match="add-tm"):
         session.stream("more", topic=topic, schema=SCHEMA, priority=1, min_accuracy=0.1)
     assert "more" not in session.application
+
+
+def test_a_server_of_the_users_that_is_silent_keeps_its_queries(
+    cluster: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not started a second time elsewhere, on the same checkpoints: they run on, and are seen again."""
+    monkeypatch.setattr(recovery, "SILENCE_S", 3.0)
+    theirs = server_of(cluster)
+    options: dict[str, Any] = {"period_s": PERIOD_S, **kafka_of(cluster)}
+    with Session.up(task_managers=1, cores=1, connect=[theirs.url], **options) as session:
+        pause(session)
+        topic = new_topic(session)
+        remote = next(id for id, each in session.runtime.task_managers.items() if each.kind == "connect")
+        session.stream("rows", topic=topic, schema=SCHEMA, priority=1, min_accuracy=0.1, sink="memory")
+        if home(session, "rows.1") != remote:
+            session.move("rows.1", remote)
+        run = session.runtime.instances["rows.1"].run_id
+        with Steady(session, topic) as steady, Events(session) as events:
+            process = psutil.Process(theirs.child.pid)
+            process.suspend()
+            try:
+                assert "%qod remove-tm" in events.first("task-manager-silent", task_manager=remote)["why"]
+            finally:
+                process.resume()
+            events.first("metrics-back", task_manager=remote)
+            settled(session, "rows", steady.stop())
+            assert events.of("task-manager-lost") == events.of("move") == []
+        assert (home(session, "rows.1"), session.runtime.instances["rows.1"].run_id) == (remote, run)
 
 
 def test_instances_of_hung_and_killed_task_managers_go_on_elsewhere_or_wait(

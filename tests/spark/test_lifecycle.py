@@ -286,6 +286,28 @@ def test_one_that_hangs_after_it_was_busy_is_killed(monkeypatch: pytest.MonkeyPa
     assert [event.kind for event in parts.cluster.events][:1] == ["task-manager-hung"]
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_one_of_the_users_that_is_silent_is_lost_only_once_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """Its queries may run on: a second run of them would write to the same checkpoints."""
+    home = manager("tm1")
+    one = instance(home, Query())
+    parts = Parts(cluster(home, instances=(one,)))
+    home.silent_since = time.monotonic() - recovery.SILENCE_S - 1.0
+    monkeypatch.setattr(home, "gone", lambda: gone)
+    for _ in range(3):
+        parts.recovery.recover_lost()
+    assert kinds(parts.cluster) == ["task-manager-silent", "task-manager-lost"][: 1 + gone]
+    assert (one.task_manager, one.state) == ((None, State.WAITING) if gone else (home, State.RUNNING))
+    if not gone:
+        home.silent_since = None
+        parts.recovery.recover_lost()
+        home.silent_since = time.monotonic() - recovery.SILENCE_S - 1.0
+        parts.recovery.recover_lost()
+        assert kinds(parts.cluster) == ["task-manager-silent"] * 2
+
+
 def test_placing_and_building_plans_prefer_those_that_answer() -> None:
     first, second = manager("tm1"), manager("tm2")
     made = cluster(first, second)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from qod_magics.spark.dial import DialReading
+from qod_magics.spark.location import refuses
 from qod_magics.spark.server import _quoted
 from qod_magics.spark.task_manager import TaskManager
 from tests.spark.stand_ins import BOARD, Spark
+
+RUN = "0a0b0c0d-0000-4000-8000-000000000000"
 
 
 class Mastered(Spark):
@@ -35,6 +42,47 @@ class Mastered(Spark):
 def test_dials_are_read_for_each_row_only_where_the_driver_works_itself(master: str, reading: DialReading) -> None:
     made = TaskManager("tm1", Mastered(master), kind="attached", cores=1.0, board=BOARD)  # type: ignore[arg-type]
     assert made.reading is reading
+
+
+def test_a_ui_that_does_not_answer_holds_up_no_poll_and_its_late_answer_is_not_lost() -> None:
+    release = threading.Event()
+    stage = {"description": f"runId = {RUN}\nbatch = 3", "executorCpuTime": 2_000_000_000}
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            release.wait(30)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps([stage]).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the console."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        made = TaskManager("tm1", Spark(), kind="attached", cores=1.0, board=BOARD)  # type: ignore[arg-type]
+        made.ui, made.application = f"http://127.0.0.1:{server.server_port}", "app"
+        assert made.stage_cpu(0.05) is None
+        assert made.stage_cpu(0.05) is None
+        release.set()
+        assert made.stage_cpu(30.0) == {(RUN, 3): 2.0}
+        made.ui = "http://127.0.0.1:9"
+        assert made.stage_cpu(30.0) is None
+    finally:
+        release.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_server_is_gone_when_its_port_refuses_connections() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # answers nothing, like a process that is stopped
+        endpoint = f"127.0.0.1:{listening.getsockname()[1]}"
+        assert not refuses(endpoint)
+    assert refuses(endpoint)
+    assert not refuses("no-such-host.invalid:15002")
 
 
 @pytest.mark.parametrize("option", ["-Dx=/tmp/a b", "-Dx=plain", '-Dx=a "b" c', "-Dx=c:\\a b"])
