@@ -43,7 +43,7 @@ from qod_magics.kafka.topics import create_topics
 from qod_magics.spark import dial, shedder, stages
 from qod_magics.spark.dial import DialBoard, DialReading
 from qod_magics.spark.parsing import JSON_FORMAT
-from qod_magics.spark.pipeline import GATHERING_READER, Feed, Job, Weigh, Workshop
+from qod_magics.spark.pipeline import GATHERING_READER, Feed, Job, Workshop
 from qod_magics.spark.server import ServerOptions
 from qod_magics.spark.shedder import WEIGHT, Outlet
 from qod_magics.spark.task_manager import TaskManager, start_local
@@ -107,7 +107,7 @@ class Bench:
         return counted.select(self.value().alias("value"), F.lit("stream").alias("topic"), F.lit(0).alias("partition"))
 
     def sent(self, rows: DataFrame) -> DataFrame:
-        outlet = Outlet("in>out", "stream", 1, None, self.dial(self.board.send("in>out")))
+        outlet = Outlet("in>out", "stream", 1, None, self.dial(self.board.send("in>out")), "1.0D")
         drawn = shedder.draw(rows, [outlet]).observe("out", *shedder.sent_counts([outlet]))
         return shedder.send(drawn, [outlet], self.value())
 
@@ -136,7 +136,7 @@ class Bench:
         """The plan of a task instance that passes this feed through."""
 
         @contextmanager
-        def through(spark: object, inputs: Mapping[str, DataFrame], weigh: Weigh) -> Iterator[DataFrame]:
+        def through(spark: object, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
             yield inputs["in"]
 
         job = Job("in", "in.1", 0, (feed,), through, (), (), None, None, None)

@@ -20,7 +20,7 @@ from qod_magics.data.schema import trip_schema
 from qod_magics.kafka.topics import create_topics
 from qod_magics.spark import stages
 from qod_magics.spark.parsing import JSON_FORMAT, parsed
-from qod_magics.spark.pipeline import GATHERING_READER, Feed, Job, Weigh, Workshop, schema_of_stream
+from qod_magics.spark.pipeline import GATHERING_READER, Feed, Job, Workshop, schema_of_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -166,7 +166,7 @@ class Plans:
 
 def _job(feed: Feed, recipe: Callable[[DataFrame], DataFrame], to: tuple[str, ...]) -> Job:
     @contextmanager
-    def build(_spark: SparkSession, inputs: Mapping[str, DataFrame], _weigh: Weigh) -> Iterator[DataFrame]:
+    def build(_spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
         yield recipe(inputs["in"])
 
     outlets = tuple(f"in>{topic}" for topic in to)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from qod_magics.application.quiet import analysis_errors_unprinted
 from qod_magics.application.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
-from qod_magics.application.weight import one_weight, twice
+from qod_magics.application.weight import (
+    WEIGHT,
+    Compares,
+    Origins,
+    Weights,
+    one_weight,
+    origins_of,
+    twice,
+    weighed,
+    weight_problem,
+)
 from qod_magics.errors import ApplicationError
 
 if TYPE_CHECKING:
@@ -21,25 +31,49 @@ def opened_chain(
     spec: TaskSpec,
     spark: SparkSession,
     inputs: Mapping[str, DataFrame],
-    weigh: Callable[[DataFrame], DataFrame] | None = None,
+    origins: Origins | None = None,
+    weights: Weights | None = None,
+    compares: Compares | None = None,
 ) -> Iterator[DataFrame]:
     """The DataFrame of the chain, while the context is open; start the query inside it.
 
-    `inputs` holds the upstream streams by name, or the topics by the names of the heads that read them; `weigh` adds
-    the `_weight` between two recipes where the first dropped it. The views of SQL recipes exist until the context
-    closes; meanwhile no other thread builds SQL on this session. Raises ApplicationError, one line that names the
-    stream, when a recipe fails; connection errors pass through.
+    The views of SQL recipes exist until the context closes; meanwhile no other thread builds SQL on this session.
+
+    Args:
+        spec: the task.
+        spark: the session.
+        inputs: the upstream streams by name, or the topics by the names of the heads that read them.
+        origins: of the upstream streams; each its own, where they are not given.
+        weights: what is known of `_weight`; what is found is added.
+        compares: finds recipes that compare rows by `_weight`; None: only those in `weights` are taken for such.
+
+    Raises:
+        ApplicationError: a recipe fails: one line that names the stream. Connection errors pass through.
+
     """
+    weights = Weights() if weights is None else weights
+    known = {**{name: frozenset({name}) for name in spec.upstream}, **(origins or {})}
     with ExitStack() as open_recipes, analysis_errors_unprinted():
         made = dict(inputs)
         for stream in spec.streams:
+            given = _given(stream, made)
+            if stream.name in weights.compared:
+                given = _unweighed(given)
             try:
-                frame = one_weight(open_recipes.enter_context(stream.recipe.opened(spark, _given(stream, made))))
+                frame = open_recipes.enter_context(stream.recipe.opened(spark, given))
+                if stream.name not in weights.compared and compares is not None and compares(frame):
+                    with suppress(ApplicationError):  # without the column fails what names it, and so means it
+                        frame = open_recipes.enter_context(stream.recipe.opened(spark, _unweighed(given)))
+                        weights.compared.add(stream.name)
             except ApplicationError as error:
                 raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
-            if weigh is not None and stream is not spec.tail:
-                frame = weigh(frame)  # every input of a recipe has a weight, as without fusion
-            made[stream.name] = frame
+            problem = weight_problem(frame.columns, [known[name] for name in stream.upstream])
+            if problem is not None:
+                weights.unknown[stream.name] = problem
+            frame = one_weight(frame, known=problem is None)
+            # every input of a recipe has a weight, as without fusion
+            made[stream.name] = frame if stream is spec.tail else weighed(frame)
+            known[stream.name] = origins_of(stream, known)
         same = twice(frame)
         if same is not None:
             raise ApplicationError(f"stream {spec.id!r} gives two columns {same!r}: rename one, or leave it out")
@@ -50,6 +84,12 @@ def build_chain(spec: TaskSpec, spark: SparkSession, inputs: Mapping[str, DataFr
     """The DataFrame of the chain alone: enough on a classic session, or when no recipe of the chain is SQL."""
     with opened_chain(spec, spark, inputs) as frame:
         return frame
+
+
+def _unweighed(given: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """The inputs without `_weight`; one that is given by several names stays one."""
+    bare = {id(rows): rows.drop(WEIGHT) for rows in given.values()}
+    return {name: bare[id(rows)] for name, rows in given.items()}
 
 
 def _given(stream: StreamDeclaration, made: Mapping[str, DataFrame]) -> dict[str, DataFrame]:

@@ -66,6 +66,11 @@ class PythonRecipe:
         """Whether it is empty."""
         return self._result is None
 
+    @property
+    def text(self) -> str:
+        """The source."""
+        return self.source_text
+
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
         """Inputs whose names do not occur in the source."""
         return () if self.passes_through else tuple(name for name in inputs if name not in self.names)

@@ -31,6 +31,11 @@ class Recipe(Protocol):
         """Names that it reads and does not define, the candidates for inputs; None: it takes any inputs."""
         ...
 
+    @property
+    def text(self) -> str:
+        """As it was written; "" if it was not written as a text."""
+        ...
+
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
         """The inputs that it certainly never reads."""
         ...
@@ -58,6 +63,11 @@ class SqlRecipe:
     def names(self) -> frozenset[str] | None:
         """Tables that the text reads. Raises ApplicationError for text that can't be parsed."""
         return frozenset(tables_read(self.sql))
+
+    @property
+    def text(self) -> str:
+        """The query."""
+        return self.sql
 
     @cached_property
     def aggregates(self) -> bool:
@@ -108,6 +118,11 @@ class FunctionRecipe:
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             return None
         return frozenset(parameter.name for parameter in parameters) - {"spark"}
+
+    @property
+    def text(self) -> str:
+        """Empty."""
+        return ""
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
         """Empty: never known beforehand."""

@@ -1,24 +1,83 @@
-"""The sampling weight `_weight` of a recipe's result."""
+"""The sampling weight `_weight` of a recipe's result: exact, or null where it is not known."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+    from qod_magics.application.stream import StreamDeclaration
+    from qod_magics.application.tasks import TaskSpec
 
 #: 1 / (probability that a row was kept so far); every input of a recipe has it
 WEIGHT = "_weight"
+#: Why it is null.
+LEFT_OUT = "its recipe leaves it out"
+NOT_INDEPENDENT = "its recipe pairs rows that are not sampled independently"
+
+#: By stream or task: the topics, and recipes with a source of their own, from which its rows come.
+Origins = Mapping[str, frozenset[str]]
 
 
-def one_weight(rows: DataFrame) -> DataFrame:
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Facts about `_weight` in the streams of some tasks, found while their recipes are built."""
+
+    unknown: dict[str, str] = field(default_factory=dict)  #: why it is null in a stream's rows, by stream
+    #: Streams whose recipes compare whole rows, as `SELECT DISTINCT *` does: their inputs are given without it.
+    compared: set[str] = field(default_factory=set)
+
+
+#: Whether a recipe's result compares rows by `_weight`.
+Compares = Callable[["DataFrame"], bool]
+
+
+def origins(specs: Sequence[TaskSpec]) -> dict[str, frozenset[str]]:
+    """Where the rows of each task come from; tasks in an order in which inputs precede their readers."""
+    found: dict[str, frozenset[str]] = {}
+    for spec in specs:
+        of_streams = dict(found)
+        for stream in spec.streams:
+            of_streams[stream.name] = origins_of(stream, of_streams)
+        found[spec.id] = of_streams[spec.id]
+    return found
+
+
+def origins_of(stream: StreamDeclaration, known: Origins) -> frozenset[str]:
+    """Where a stream's rows come from."""
+    if stream.topic is not None:
+        return frozenset({f"topic {stream.topic.topic}"})
+    if not stream.upstream:
+        return frozenset({f"source of {stream.name}"})
+    return frozenset().union(*(known[name] for name in stream.upstream))
+
+
+def weight_problem(columns: Sequence[str], inputs: Sequence[frozenset[str]]) -> str | None:
+    """Why the weight of a recipe's rows is not known; None if it is.
+
+    Args:
+        columns: of its result. A join has one `_weight` from each of its inputs.
+        inputs: the origins of each input. Inputs of separate origins are sampled independently.
+
+    """
+    weights = columns.count(WEIGHT)
+    if weights == 0:
+        return LEFT_OUT
+    separate = sum(map(len, inputs)) == len(frozenset().union(*inputs))
+    return None if weights == 1 or (weights <= len(inputs) and separate) else NOT_INDEPENDENT
+
+
+def one_weight(rows: DataFrame, known: bool) -> DataFrame:
     """The rows with at most one `_weight`, their last column then.
 
-    A join yields one from each of its inputs. Inputs are sampled independently, so that a pair is kept with the product
-    of the probabilities of its rows: its weight is the product of their weights. The empty side of an outer join
-    counts as 1.
+    A pair of rows that are sampled independently is kept with the product of their probabilities: its weight is the
+    product of their weights. It is null if it is not `known`, and where a side of an outer join is empty: the row
+    there may have been dropped.
     """
     columns = rows.columns
     if columns.count(WEIGHT) < 2:
@@ -28,9 +87,21 @@ def one_weight(rows: DataFrame) -> DataFrame:
     # columns of one name differ only by position
     names = [f"{WEIGHT}_{i}" if name == WEIGHT else f"c{i}" for i, name in enumerate(columns)]
     placed = rows.toDF(*names)
-    weights = [F.coalesce(F.col(n), F.lit(1.0)) for n in names if n.startswith(WEIGHT)]
+    weight = reduce(mul, [F.col(n) for n in names if n.startswith(WEIGHT)]) if known else no_weight()
     kept = [F.col(n).alias(name) for n, name in zip(names, columns, strict=True) if name != WEIGHT]
-    return placed.select(*kept, reduce(mul, weights).alias(WEIGHT))
+    return placed.select(*kept, weight.alias(WEIGHT))
+
+
+def weighed(rows: DataFrame) -> DataFrame:
+    """The rows with a `_weight`: null where their recipe leaves it out."""
+    return rows if WEIGHT in rows.columns else rows.withColumn(WEIGHT, no_weight())
+
+
+def no_weight() -> Column:
+    """The weight that is not known."""
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast("double")
 
 
 def twice(rows: DataFrame) -> str | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qod_magics.application.application import Application
 from qod_magics.application.tasks import TaskSpec, tasks
+from qod_magics.application.weight import LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError
 from qod_magics.spark.results import read_results
 
@@ -16,6 +19,14 @@ if TYPE_CHECKING:
 
     from qod_magics.application.stream import StreamDeclaration
     from qod_magics.spark.runtime import SparkRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The outcome of a declaration."""
+
+    replaced: bool  #: whether another stream of this name was
+    notes: tuple[str, ...] = ()  #: what its author should know, one line each
 
 
 class Streams:
@@ -32,12 +43,13 @@ class Streams:
         self.application = Application()
         self._runtime = runtime
         self._changing = threading.RLock()
+        self._unknown: dict[str, str] = {}  # why `_weight` is null, by stream
 
     def __repr__(self) -> str:
         return f"streams of a session: {', '.join(self.application.names) or 'none'}"
 
-    def declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> bool:
-        """Declare and start a stream, or only check its recipe (`dry_run`). Returns whether it replaces another.
+    def declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> Declared:
+        """Declare and start a stream, or only check its recipe (`dry_run`).
 
         Raises:
             ApplicationError, KafkaError, TaskManagerError.
@@ -45,16 +57,18 @@ class Streams:
         """
         with self._changing:
             application = self.application.declare(declaration)
-            replaced = declaration.name in self.application
+            name, before = declaration.name, self.application
             with suppress(KafkaError, TaskManagerError):  # a waiting stream may be declared before its topic exists
-                awaited = tasks(application.awaited(declaration.name))
+                awaited = tasks(application.awaited(name))
                 if awaited:
-                    self._runtime.deployment.check(awaited, self._runtime.workshop())
+                    self._check(awaited)
             if dry_run:
-                self._runtime.deployment.check(self._tasks(application), self._runtime.workshop())
+                self._check(self._tasks(application))
             else:
                 self._run(application)
-            return replaced
+            offsets = _offsets_note(before[name], declaration) if name in before.live else None
+            notes = (offsets, self._weight_note(application, name))
+            return Declared(name in before, tuple(note for note in notes if note is not None))
 
     def remove(self, name: str) -> None:
         """Stop and remove a stream. Raises ApplicationError: there is no such stream, or others read it."""
@@ -83,10 +97,35 @@ class Streams:
             raise ApplicationError(f"{name!r} keeps no rows in memory; streams with --sink memory: {memory}")
         return read_results(self._runtime.workshop(), topic, deployment.schemas[name])
 
+    def _weight_note(self, application: Application, name: str) -> str | None:
+        why = self._unknown.get(name)
+        if why is not None and (why != LEFT_OUT or name not in application.queries):
+            return f"{WEIGHT} is null in its rows, as {why}"
+        upstream = application.upstreams[name] if WEIGHT in application[name].recipe.text else ()
+        lost = [f"of {each}, as {self._unknown[each]}" for each in upstream if each in self._unknown]
+        return f"{WEIGHT} is null in the rows {'; '.join(lost)}" if lost else None
+
+    def _check(self, specs: Sequence[TaskSpec]) -> None:
+        checked = self._runtime.deployment.check(specs, self._runtime.workshop())
+        self._learn(specs, checked.weights)
+
+    def _learn(self, specs: Sequence[TaskSpec], weights: Weights) -> None:
+        built = {name for spec in specs for name in spec.members}
+        self._unknown = {name: why for name, why in self._unknown.items() if name not in built} | weights.unknown
+
     def _run(self, application: Application) -> None:
-        self._runtime.deployer.deploy(self._tasks(application))
+        specs = self._tasks(application)
+        self._runtime.deployer.deploy(specs)
         self.application = application
+        self._learn(specs, self._runtime.deployment.weights)
 
     def _tasks(self, application: Application) -> tuple[TaskSpec, ...]:
         """The application's tasks; streams deployed as separate tasks stay separate, to keep their backlog."""
         return tasks(application, self._runtime.deployment.edges, self._runtime.deployer.inlinable(application))
+
+
+def _offsets_note(before: StreamDeclaration, new: StreamDeclaration) -> str | None:
+    one, other = before.topic, new.topic
+    if one is None or other is None or one.topic != other.topic or other.starting != "earliest":
+        return None
+    return f"it goes on where it was: `%qod stop {new.name}` first lets it read {other.topic!r} from the earliest row"

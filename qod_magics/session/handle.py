@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qod_magics.session.status import fused_text, instances_with, stream_text, where_text
@@ -22,11 +23,19 @@ DECLARED = (
 class StreamHandle:
     """The handle to which the notebook binds a stream's name."""
 
-    def __init__(self, session: SessionInterface, name: str, replaced: bool = False, dry_run: bool = False) -> None:
+    def __init__(
+        self,
+        session: SessionInterface,
+        name: str,
+        replaced: bool = False,
+        dry_run: bool = False,
+        notes: Sequence[str] = (),
+    ) -> None:
         self.session = session
         self.name = name
         self.replaced = replaced
         self.dry_run = dry_run
+        self.notes = notes
 
     def dataframe(self) -> DataFrame:
         """Its rows so far (memory sink), as a Spark DataFrame."""
@@ -47,7 +56,11 @@ class StreamHandle:
 
     @property
     def said(self) -> str:
-        """The outcome of its declaration, in one line."""
+        """The outcome of its declaration, in one line; further ones are notes."""
+        return "\n".join([self._outcome, *(f"{self.name}: {note}" for note in self.notes)])
+
+    @property
+    def _outcome(self) -> str:
         if self.dry_run:
             return f"{self.name} is well-formed (dry run: nothing was started)"
         if self.name in self.session.application.waiting:

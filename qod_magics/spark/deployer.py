@@ -15,7 +15,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.deployment import Deployment, Prepared, feed_of
+from qod_magics.spark.deployment import Checked, Deployment, Prepared, feed_of
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
@@ -73,14 +73,14 @@ class Deployer:
         with self._deploying:
             deployment = self.cluster.deployment
             change = difference(deployment.specs.values(), specs)
-            schemas = deployment.check(specs, self.cluster.workshop()) if specs else {}
-            afresh = self._afresh(change, specs, schemas)
+            checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked({})
+            afresh = self._afresh(change, specs, checked.schemas)
             before, ran = deployment.copy(), dict(self.cluster.instances)
             ends = {*change.stop, *change.restart, *change.rebuild, *change.replace}
             stopping = [instance for instance in ran.values() if instance.job.task in ends]
             try:
                 self._stop_for(specs, stopping)
-                gone, new = self._adopt(deployment.prepare(specs, schemas), change, afresh)
+                gone, new = self._adopt(deployment.prepare(specs, checked), change, afresh)
                 self._start(new)
             except BaseException:
                 self._roll_back(before, ran, stopping)

@@ -14,13 +14,14 @@ from qod_magics.application.recipe import raise_unless_connection
 from qod_magics.application.sink import KafkaTopic, Memory
 from qod_magics.application.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec, sources_of, tasks
+from qod_magics.application.weight import WEIGHT, Compares, Origins, Weights, origins
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
-from qod_magics.spark.inlining import is_inlinable, plan_of
-from qod_magics.spark.pipeline import Feed, Job, Weigh, Workshop, same_columns, schema_of_stream
+from qod_magics.spark.inlining import groups_by, is_inlinable, plan_of
+from qod_magics.spark.pipeline import Feed, Job, Workshop, same_columns, schema_of_stream
 from qod_magics.spark.shedder import taken_name
 
 if TYPE_CHECKING:
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 
 #: The fields that a change of the application replaces.
 _BOOKS = ("specs", "pipes", "schemas", "accounts", "results", "source_partitions")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What building the recipes of some tasks showed."""
+
+    schemas: dict[str, StructType]  #: output of each task
+    weights: Weights = field(default_factory=Weights)  #: in their streams
 
 
 @dataclass(slots=True)
@@ -43,6 +52,18 @@ class Pipe:
     key: str | None
 
 
+def _compares_weights(rows: DataFrame) -> bool:
+    try:
+        return groups_by(plan_of(rows), WEIGHT)
+    except Exception as error:
+        raise_unless_connection(error)
+        return False  # what Spark can't plan by itself, as some SQL over views
+
+
+def _as_it_is(_: DataFrame) -> bool:
+    return False
+
+
 def feed_of(spec: TaskSpec, head: str) -> str:
     """The name of the feed from a head's topic: the task's id, or "head>task" if the task has several heads."""
     return spec.id if len(spec.heads) == 1 else f"{head}>{spec.id}"
@@ -53,7 +74,7 @@ class Prepared:
     """Tasks to run, with what the broker created and answered for them."""
 
     specs: tuple[TaskSpec, ...]
-    schemas: dict[str, Any]  #: by stream
+    checked: Checked
     pipes: dict[str, Pipe]  #: by name
     results: dict[str, str]  #: topics of memory sinks, by task
     opened: dict[str, Account]  #: new accounts of sources, by feed
@@ -68,6 +89,7 @@ class Deployment:
     specs: dict[str, TaskSpec] = field(default_factory=dict)  #: inputs first
     pipes: dict[str, Pipe] = field(default_factory=dict)
     schemas: dict[str, StructType] = field(default_factory=dict)  #: output of each task, with `_weight` if it has one
+    weights: Weights = field(default_factory=Weights)  #: in the streams of the tasks
     accounts: dict[str, Account] = field(default_factory=dict)  #: by name of the feed
     results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
@@ -78,8 +100,9 @@ class Deployment:
         """The tasks that run a stream, inputs first; several where it is inlined into each of its readers."""
         return [spec for spec in self.specs.values() if name in spec.members]
 
-    def check(self, specs: Sequence[TaskSpec], workshop: Workshop) -> dict[str, StructType]:
-        """The output schema of every task, from building each recipe once, without starting anything.
+    def check(self, specs: Sequence[TaskSpec], workshop: Workshop) -> Checked:
+        """The output schema of every task, and where weights are not known, from building each recipe once, without
+        starting anything.
 
         Raises:
             ApplicationError: a recipe fails, a key column is missing, or a topic has too few partitions.
@@ -87,6 +110,7 @@ class Deployment:
 
         """
         schemas: dict[str, StructType] = {}
+        weights, found = Weights(), origins(specs)
         for spec in specs:
             for topic in spec.topics.values():
                 count = partitions(self.kafka, topic.topic)
@@ -97,7 +121,7 @@ class Deployment:
                     )
                 if topic.schema is not None:
                     workshop.check_schema(topic.schema)
-            job = self._job(spec, 0, schemas, probe=True)
+            job = self._job(spec, 0, schemas, found, weights, _compares_weights)
             with workshop.result(job) as rows:
                 schemas[spec.id] = rows.schema
             taken = taken_name(schemas[spec.id].names)
@@ -113,7 +137,7 @@ class Deployment:
                             f"--key {spec.key} of {spec.id!r}: its input {upstream!r} has no such column; "
                             f"it has {', '.join(columns)}"
                         )
-        return schemas
+        return Checked(schemas, weights)
 
     def inlinable(self, application: Application, workshop: Workshop) -> dict[str, int]:
         """The streams between tasks that each reader may compute itself from their topics, with the number of instances
@@ -135,7 +159,7 @@ class Deployment:
         """Over how many instances its topics' partitions can be spread evenly; 0 if it can't be inlined."""
         counts = [partitions(self.kafka, topic.topic) for topic in spec.topics.values()]
         try:
-            with workshop.result(self._job(spec, 0, {}, probe=True)) as rows:
+            with workshop.result(self._job(spec, 0, {}, {}, Weights(), _as_it_is)) as rows:
                 return gcd(*counts) if is_inlinable(plan_of(rows)) else 0
         except Exception as error:  # reported when the stream is checked
             raise_unless_connection(error)
@@ -143,7 +167,7 @@ class Deployment:
 
     def copy(self) -> Deployment:
         """A copy for a rollback; the accounts are shared and stay live."""
-        shallow: dict[str, Any] = {name: dict(getattr(self, name)) for name in _BOOKS}
+        shallow: dict[str, Any] = {name: dict(getattr(self, name)) for name in _BOOKS}  # `weights` are never changed
         return replace(self, **shallow)
 
     def restore(self, before: Deployment) -> set[str]:
@@ -151,13 +175,14 @@ class Deployment:
         gone = self.own_topics() - before.own_topics()
         for name in _BOOKS:
             setattr(self, name, dict(getattr(before, name)))
+        self.weights = before.weights
         return gone
 
     def own_topics(self) -> set[str]:
         """The topics of its streams and memory sinks."""
         return {pipe.topic for pipe in self.pipes.values()} | set(self.results.values())
 
-    def prepare(self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> Prepared:
+    def prepare(self, specs: Sequence[TaskSpec], checked: Checked) -> Prepared:
         """Create the topics that these tasks need, and fetch the first offsets of new accounts. All calls to the broker
         are here, so that `adopt` can be called under a lock. Raises KafkaError."""
         wanted: dict[str, Pipe] = {}
@@ -168,7 +193,9 @@ class Deployment:
                 topic = known.topic if known else self._new_topic(f"{upstream}.{spec.id}")
                 parts = max(spec.parallelism, known.partitions if known else 1)
                 wanted[name] = Pipe(name, upstream, spec.id, topic, parts, spec.key)
-        results = {spec.id: self._results_topic(spec, schemas) for spec in specs if isinstance(spec.sink, Memory)}
+        results = {
+            spec.id: self._results_topic(spec, checked.schemas) for spec in specs if isinstance(spec.sink, Memory)
+        }
         topics = {pipe.topic: pipe.partitions for pipe in wanted.values()}
         topics.update({results[spec.id]: spec.parallelism for spec in specs if spec.id in results})
         there = topic_partitions(self.kafka)
@@ -184,7 +211,7 @@ class Deployment:
                     ask = end_offsets if source.starting == "latest" else beginning_offsets
                     offsets = ask(self.kafka, [source.topic], timeout_s=10.0)[source.topic]
                     opened[feed_of(spec, head)] = Account(source.topic, dict(offsets))
-        return Prepared(tuple(specs), dict(schemas), wanted, results, opened)
+        return Prepared(tuple(specs), checked, wanted, results, opened)
 
     def adopt(self, prepared: Prepared) -> set[str]:
         """Make these tasks the current ones, with their accounts; returns unneeded topics, to be deleted once the tasks
@@ -209,7 +236,8 @@ class Deployment:
         self.accounts = accounts
         self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
         self.specs = {spec.id: spec for spec in specs}
-        self.pipes, self.results, self.schemas = wanted, prepared.results, prepared.schemas
+        self.pipes, self.results = wanted, prepared.results
+        self.schemas, self.weights = prepared.checked.schemas, prepared.checked.weights
         return before - self.own_topics()
 
     @property
@@ -224,7 +252,8 @@ class Deployment:
 
     def jobs(self, spec: TaskSpec, generation: int) -> list[Job]:
         """One job per instance of a task; `generation` counts its new checkpoints."""
-        made = [self._job(spec, index, self.schemas) for index in range(spec.parallelism)]
+        found = origins(list(self.specs.values()))
+        made = [self._job(spec, index, self.schemas, found, self.weights) for index in range(spec.parallelism)]
         return [replace(job, run=f"{self.session}-{generation}-{job.index + 1}") for job in made]
 
     def topics(self) -> list[str]:
@@ -255,7 +284,17 @@ class Deployment:
                 return account
         return None
 
-    def _job(self, spec: TaskSpec, index: int, schemas: Mapping[str, Any], probe: bool = False) -> Job:
+    def _job(
+        self,
+        spec: TaskSpec,
+        index: int,
+        schemas: Mapping[str, Any],
+        found: Origins,
+        weights: Weights,
+        compares: Compares | None = None,
+    ) -> Job:
+        """One instance; with `compares`, to build its recipes only, before its topics are there."""
+        probe = compares is not None
         feeds = []
         for head, source in spec.topics.items():
             name = feed_of(spec, head)
@@ -276,8 +315,8 @@ class Deployment:
         outgoing = [] if probe else [pipe for pipe in self.pipes.values() if pipe.source == spec.id]
 
         @contextmanager
-        def build(spark: SparkSession, inputs: Mapping[str, DataFrame], weigh: Weigh) -> Iterator[DataFrame]:
-            with opened_chain(spec, spark, inputs, weigh) as rows:
+        def build(spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
+            with opened_chain(spec, spark, inputs, found, weights, compares) as rows:
                 yield rows
 
         return Job(

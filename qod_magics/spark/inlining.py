@@ -28,6 +28,7 @@ NARROW = frozenset(
 #: Nondeterministic functions, and higher-order functions over arrays, whose cost is unknown.
 _NOT_CHEAP = re.compile(r"\b(rand|randn|randstr|uniform|uuid|shuffle|monotonically_increasing_id|lambdafunction)\(")
 _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
+_KEYS = re.compile(r"(?:Aggregate\(keys=|StreamingDeduplicate\w* )(\[[^\]]*\])")
 _WHOLE = {"spark.sql.debug.maxToStringFields": "100000", "spark.sql.maxPlanStringLength": "10000000"}
 
 
@@ -36,6 +37,12 @@ def is_inlinable(plan: str) -> bool:
     lines = [line for line in plan.splitlines() if line.strip() and not line.startswith("==")]
     operators = {found[1] if (found := _OPERATOR.match(line)) else "" for line in lines}
     return bool(lines) and operators <= NARROW and _NOT_CHEAP.search(plan) is None
+
+
+def groups_by(plan: str, column: str) -> bool:
+    """Whether a physical plan groups, or removes duplicates, by this column."""
+    named = re.compile(rf"\b{re.escape(column)}#\d+")
+    return any(named.search(keys[1]) for keys in _KEYS.finditer(plan))
 
 
 def plan_of(rows: DataFrame) -> str:

@@ -19,6 +19,7 @@ from qod_magics.application.quiet import analysis_errors_unprinted
 from qod_magics.application.recipe import first_line, raise_unless_connection
 from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
 from qod_magics.application.stream import CORRUPT
+from qod_magics.application.weight import weighed
 from qod_magics.errors import ApplicationError
 from qod_magics.spark import shedder
 from qod_magics.spark.columns import columns_read
@@ -43,9 +44,7 @@ if TYPE_CHECKING:
 GATHERING_READER = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
 GATHERING_WRITER = {"kafka.linger.ms": "50", "kafka.batch.size": "65536"}
 
-#: Adds `_weight` to rows without it.
-Weigh = Callable[["DataFrame"], "DataFrame"]
-Build = Callable[["SparkSession", Mapping[str, "DataFrame"], Weigh], AbstractContextManager["DataFrame"]]
+Build = Callable[["SparkSession", Mapping[str, "DataFrame"]], AbstractContextManager["DataFrame"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ class Workshop:
             inputs.update(dict.fromkeys(feed.inputs, rows))
         if not job.feeds:
             spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)))
-        with job.build(spark, inputs, lambda rows: self._weighed(job, rows)) as rows:
+        with job.build(spark, inputs) as rows:
             yield rows
 
     def plan_facts(self, job: Job) -> PlanFacts:
@@ -263,18 +262,12 @@ class Workshop:
         counted_as = f"malformed.{job.feeds.index(feed)}.{feed.topic}"  # a topic may have several schemas
         return parsed_input(kept, schema, feed.malformed, counted_as, read=columns)
 
-    def _weighed(self, job: Job, rows: DataFrame) -> DataFrame:
-        """Rows with `_weight`: if a recipe dropped it, 1 / the task's accuracy."""
-        if WEIGHT in rows.columns:
-            return rows
-        accuracy = self.dial(self.board.accuracy(job.task))
-        return rows.withColumn(WEIGHT, F.expr(f"1.0D / greatest({accuracy}, {shedder.SMALLEST}D)"))
-
     def _to_streams(self, job: Job, rows: DataFrame) -> DataStreamWriter:
-        rows = self._weighed(job, rows)
+        rows = weighed(rows)
+        accuracy = self.dial(self.board.accuracy(job.task))
         names = [c for c in rows.columns if c != WEIGHT]
         outlets = [
-            Outlet(name, topic, partitions, key, self.dial(self.board.send(name)))
+            Outlet(name, topic, partitions, key, self.dial(self.board.send(name)), accuracy)
             for name, (topic, partitions, key) in zip(job.outlets, job.topics, strict=True)
         ]
         drawn = shedder.draw(rows, outlets)

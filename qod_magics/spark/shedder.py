@@ -2,7 +2,7 @@
 
 Internal columns, which never reach a recipe: `_u`, the row's random number; `_p` and `_d0`, `_d1`, ..., the dials as
 this row read them; `_sent`, its weight on arrival or its outlet; `_malformed`, of `parsing`. `_weight` = 1 /
-(probability with which the row was kept so far) is for the user.
+(probability with which the row was kept so far) is for the user; null where a recipe lost it.
 
 Reading a dial by reflection for each row is expensive (most of a microsecond where only C1 compiles), and so is copying
 a row between operators: each shedder reads its dial once, in one projection of only the columns needed after it, and
@@ -48,16 +48,19 @@ def shed_source(records: DataFrame, keep_sql: str, counted_as: str, replayable: 
 
 
 def shed_arrivals(records: DataFrame, accept_sql: str, counted_as: str) -> DataFrame:
-    """Thin a stream's backlog to the present accuracy; expects records with headers, adds `_weight`.
+    """Thin a stream's backlog to the present accuracy; expects records with headers, adds `_weight`, null if unknown.
 
     A row kept so far with probability p = 1 / _weight is kept with min(1, accept / p): all rows in the steady state,
-    fewer of those sent under an older plan with a higher accuracy.
+    fewer of those sent under an older plan with a higher accuracy. If the weight is unknown, p is the accuracy of the
+    sender at the time of sending.
     """
     dialled = records.select(
         "*", weight_from_header().alias("_sent"), F.expr(RECORD_HASH).alias("_u"), F.expr(accept_sql).alias("_p")
     )
-    kept = _counted(dialled, counted_as, "_u < _p * _sent")
-    weighed = kept.withColumn(WEIGHT, F.expr(f"greatest(_sent, 1.0D / greatest(_p, {SMALLEST}D))"))
+    kept = _counted(dialled, counted_as, "_u < _p * abs(_sent)")
+    weighed = kept.withColumn(
+        WEIGHT, F.expr(f"if(_sent > 0D, greatest(_sent, 1.0D / greatest(_p, {SMALLEST}D)), NULL)")
+    )
     return weighed.drop("_sent", "_u", "_p")
 
 
@@ -90,6 +93,7 @@ class Outlet:
     partitions: int
     key: str | None  #: column whose value decides the partition; None: spread evenly
     send_sql: str  #: reads d(from, to)
+    accuracy_sql: str  #: reads the sender's accuracy, for rows of unknown weight
 
 
 def sent_counts(outlets: Sequence[Outlet]) -> list[Column]:
@@ -107,7 +111,11 @@ def draw(rows: DataFrame, outlets: Sequence[Outlet]) -> DataFrame:
 def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column) -> DataFrame:
     """Kafka records of all streams: value, topic, partition and the header that carries `_weight`."""
     records = [
-        (F.lit(outlet.topic).alias("topic"), _partition(outlet).alias("partition"), _weight_sent(i).alias("weight"))
+        (
+            F.lit(outlet.topic).alias("topic"),
+            _partition(outlet).alias("partition"),
+            _weight_sent(i, outlet).alias("weight"),
+        )
         for i, outlet in enumerate(outlets)
     ]
     going = drawn.where(" OR ".join(_sent_if(i) for i in range(len(outlets))))
@@ -127,8 +135,10 @@ def _sent_if(i: int) -> str:
     return f"_u < _d{i}"
 
 
-def _weight_sent(i: int) -> Column:
-    return F.expr(f"{WEIGHT} / greatest(_d{i}, {SMALLEST}D)")
+def _weight_sent(i: int, outlet: Outlet) -> Column:
+    """The weight on this stream; where it is not known, what a row of now would have, as a negative number."""
+    known = f"coalesce({WEIGHT}, -1.0D / greatest({outlet.accuracy_sql}, {SMALLEST}D))"
+    return F.expr(f"{known} / greatest(_d{i}, {SMALLEST}D)")
 
 
 def _partition(outlet: Outlet) -> Column:
@@ -140,11 +150,11 @@ def _partition(outlet: Outlet) -> Column:
 
 
 def weight_header(weight: Column) -> Column:
-    """The record headers that carry `_weight`; a row of weight 1 has none."""
+    """The record headers that carry `_weight`, negative if it is assumed; a row of weight 1 has none."""
     header = F.array(F.struct(F.lit("weight").alias("key"), weight.cast("string").cast("binary").alias("value")))
     return F.when(weight != 1.0, header)
 
 
 def weight_from_header() -> Column:
-    """`_weight` of a record read from a stream."""
+    """`_weight` of a record read from a stream; negative if it is assumed."""
     return F.expr("COALESCE(CAST(CAST(headers[0].value AS STRING) AS DOUBLE), 1.0D)")

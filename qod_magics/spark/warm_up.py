@@ -61,7 +61,7 @@ def warm_up(
     producer.flush(10)
 
     @contextmanager
-    def build(spark, inputs, weigh):  # type: ignore[no-untyped-def]
+    def build(spark, inputs):  # type: ignore[no-untyped-def]
         rows = inputs["source"].withWatermark("at", "10 seconds")
         yield rows.groupBy(F.window("at", "10 seconds"), "zone").agg(
             F.sum("_weight").alias("n"), F.avg("amount").alias("mean")

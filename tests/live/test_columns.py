@@ -15,7 +15,7 @@ from qod_magics.spark.columns import columns_read
 from qod_magics.spark.connection import connect, let_go
 from qod_magics.spark.inlining import plan_of
 from qod_magics.spark.parsing import MALFORMED, parsed_input
-from qod_magics.spark.pipeline import Feed, Job, Weigh
+from qod_magics.spark.pipeline import Feed, Job
 from tests.live.conftest import PATIENCE_S, server_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_what_is_read_is_found_and_what_is_not_read_does_not_matter(spark: Spark
 
 
 @contextmanager
-def union_of_firsts(_spark: SparkSession, inputs: Mapping[str, DataFrame], _weigh: Weigh) -> Iterator[DataFrame]:
+def union_of_firsts(_spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
     """The first column of each input."""
     first, *others = [rows.select(F.col(rows.columns[0]).alias("first")) for rows in inputs.values()]
     for other in others:

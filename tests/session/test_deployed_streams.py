@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from qod_magics.application.application import Application
+from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.stream import StreamDeclaration, TopicInput
 from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.weight import LEFT_OUT, NOT_INDEPENDENT, Weights
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.session.deployed_streams import Streams
+from qod_magics.spark.deployment import Checked
 from tests.application.frames import stream
 
 WAIT_S = 30.0  #: far more than anything here takes
@@ -25,13 +30,18 @@ class Deployed:
         self.deployer = self
         self.specs: tuple[TaskSpec, ...] = ()
         self.checked: list[Sequence[TaskSpec]] = []
+        self.weights = Weights()  # of all that is checked and run
         self.broken = False
         self.deploying, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
 
     @property
     def deployment(self) -> Any:
-        return SimpleNamespace(edges=(), check=lambda specs, _: self.checked.append(specs))
+        return SimpleNamespace(edges=(), weights=self.weights, check=self._check)
+
+    def _check(self, specs: Sequence[TaskSpec], _: None) -> Checked:
+        self.checked.append(specs)
+        return Checked({}, self.weights)
 
     def inlinable(self, _: Application) -> dict[str, int]:
         return {}
@@ -67,9 +77,9 @@ def streams(runtime: Deployed) -> Streams:
 
 
 def test_what_is_declared_runs(streams: Streams, runtime: Deployed) -> None:
-    assert not streams.declare(stream("other", topic="rows", priority=2))
+    assert not streams.declare(stream("other", topic="rows", priority=2)).replaced
     assert runtime.priorities == {"query": 1, "other": 2}
-    assert streams.declare(stream("other", topic="rows", priority=3)), "it takes the place of the first"
+    assert streams.declare(stream("other", topic="rows", priority=3)).replaced, "it takes the place of the first"
     streams.restrict("query", priority=4)
     assert runtime.priorities == {"query": 4, "other": 3}
     streams.remove("query")
@@ -83,6 +93,31 @@ def test_a_dry_run_is_checked_and_not_run(streams: Streams, runtime: Deployed) -
     streams.declare(stream("other", topic="rows", priority=2), dry_run=True)
     assert [spec.id for spec in runtime.checked[-1]] == ["query", "other"]
     assert (streams.application.names, list(runtime.priorities)) == (("query",), ["query"])
+
+
+def test_who_declares_a_stream_hears_where_weights_are_null(streams: Streams, runtime: Deployed) -> None:
+    runtime.weights.unknown.update(bare=LEFT_OUT, pairs=NOT_INDEPENDENT, total=LEFT_OUT)
+    null = "_weight is null in its rows, as "
+    assert streams.declare(stream("bare", topic="rows")).notes == (null + LEFT_OUT,)
+    assert streams.declare(stream("bare", topic="rows"), dry_run=True).notes == (null + LEFT_OUT,)
+    assert streams.declare(stream("pairs", "bare", priority=1)).notes == (null + NOT_INDEPENDENT,)
+    assert streams.declare(stream("total", topic="rows", priority=1)).notes == (), "no stream reads a query"
+    assert streams.declare(stream("passed", "bare", priority=1)).notes == (), "it does not name the weight"
+    weighs = StreamDeclaration("weighs", PythonRecipe("bare.select('_weight')"), ("bare",), priority=1)
+    assert streams.declare(weighs).notes == (f"_weight is null in the rows of bare, as {LEFT_OUT}",)
+    runtime.weights.unknown.clear()
+    assert streams.declare(stream("bare", topic="others")).notes == (), "it was replaced by one with a weight"
+
+
+def test_earliest_is_not_where_a_stream_begins_again_that_is_declared_anew(streams: Streams) -> None:
+    earliest = TopicInput("rows", starting="earliest")
+    query = StreamDeclaration("query", PythonRecipe("source"), earliest, priority=1)
+    (note,) = streams.declare(query).notes
+    assert note.startswith("it goes on where it was: `%qod stop query` first")
+    assert streams.declare(replace(query, inputs=replace(earliest, topic="others"))).notes == ()
+    assert streams.declare(replace(query, inputs=TopicInput("others"))).notes == ()
+    streams.remove("query")
+    assert streams.declare(query).notes == ()
 
 
 def test_a_change_that_the_runtime_refuses_is_none(streams: Streams, runtime: Deployed) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 from qod_magics.application.python_recipe import PythonRecipe
 from qod_magics.application.tasks import tasks
 from qod_magics.spark.books import Account
-from qod_magics.spark.deployment import Deployment, Pipe
+from qod_magics.spark.deployment import Checked, Deployment, Pipe
 from qod_magics.spark.pipeline import same_columns
 from tests.application.frames import application, stream
 
@@ -76,13 +76,13 @@ def test_one_who_reads_the_topic_too_has_an_account_of_its_own(monkeypatch: pyte
     )
     assert [spec.members for spec in new] == [("trips", "first"), ("trips", "second")]
     columns = {name: ROWS for spec in new for name in (*spec.members, spec.id)}
-    opened = made.prepare(new, columns).opened
+    opened = made.prepare(new, Checked(columns)).opened
     assert made._known_account(new, new[0], "trips") is made.accounts["first"]
     assert [account.position for account in opened.values()] == [{0: 11}]
     (elsewhere,) = tasks(application(stream("trips", topic="u", priority=1)))
-    assert [a.position for a in made.prepare([elsewhere], {"trips": ROWS}).opened.values()] == [{0: 5}]
+    assert [a.position for a in made.prepare([elsewhere], Checked({"trips": ROWS})).opened.values()] == [{0: 5}]
     (other,) = tasks(application(stream("rides", topic="t", priority=1)))
-    assert [a.position for a in made.prepare([other], {"rides": ROWS}).opened.values()] == [{0: 11}]
+    assert [a.position for a in made.prepare([other], Checked({"rides": ROWS})).opened.values()] == [{0: 11}]
 
 
 def test_edges_are_pairs_of_streams() -> None:

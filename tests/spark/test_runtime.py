@@ -18,7 +18,7 @@ from qod_magics.core.runtime import Dials
 from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.spark import metrics as module
 from qod_magics.spark.books import Account
-from qod_magics.spark.deployment import Deployment
+from qod_magics.spark.deployment import Checked, Deployment
 from qod_magics.spark.dial import DialReading
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.meter import Meter
@@ -140,7 +140,7 @@ def test_a_task_manager_without_metrics_is_told_once_and_its_return_too(
 def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     """The watcher, which starts what waits for a task manager, may come by before the deployment has."""
     specs, started = tasks(application(stream("ticks", priority=1))), []
-    monkeypatch.setattr(Deployment, "check", lambda *_: {})
+    monkeypatch.setattr(Deployment, "check", lambda *_: Checked({}))
     monkeypatch.setattr(Deployment, "prepare", lambda *_: SimpleNamespace(specs=specs))
     monkeypatch.setattr(Deployment, "adopt", lambda *_: set())
     monkeypatch.setattr(type(runtime.cluster), "workshop", lambda _: None)

@@ -1,0 +1,50 @@
+"""When the weight of a recipe's rows is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from qod_magics.application.tasks import tasks
+from qod_magics.application.weight import LEFT_OUT, NOT_INDEPENDENT, origins, weight_problem
+from tests.application.frames import application, stream
+
+A, B = frozenset({"topic a"}), frozenset({"topic b"})
+
+
+@pytest.mark.parametrize(
+    ("columns", "inputs", "problem"),
+    [
+        (["id", "_weight"], [A], None),
+        (["id", "_weight"], [], None),  # of a recipe with a source of its own
+        (["id"], [A], LEFT_OUT),
+        (["id", "_weight", "name", "_weight"], [A, B], None),
+        (["id", "_weight", "id", "_weight"], [A], NOT_INDEPENDENT),  # joined with itself
+        (["id", "_weight", "id", "_weight"], [], NOT_INDEPENDENT),
+        (["id", "_weight", "id", "_weight"], [A, A], NOT_INDEPENDENT),
+        (["id", "_weight", "id", "_weight"], [A, A | B], NOT_INDEPENDENT),
+        (["id", "_weight", "id", "_weight", "_weight"], [A, B], NOT_INDEPENDENT),
+        (["id", "_weight"], [A, A | B], None),  # a union
+    ],
+)
+def test_a_weight_is_known_of_one_input_and_of_separate_ones(
+    columns: list[str], inputs: list[frozenset[str]], problem: str | None
+) -> None:
+    assert weight_problem(columns, inputs) == problem
+
+
+def test_rows_come_from_topics_however_many_streams_are_between() -> None:
+    specs = tasks(
+        application(
+            stream("a", topic="one"),
+            stream("b", "a", fuse=False),
+            stream("c", "a", fuse=False),
+            stream("d", topic="two"),
+            stream("own"),
+            stream("e", "b", "c", "own"),
+            stream("f", "d", "e", priority=1),
+        ),
+    )
+    found = origins(specs)
+    assert found["b"] == found["c"] == {"topic one"}
+    assert found["e"] == {"topic one", "source of own"}
+    assert found["f"] == {"topic one", "topic two", "source of own"}

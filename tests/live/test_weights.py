@@ -1,0 +1,82 @@
+"""`_weight` where it is not known: null, and said when the stream is declared."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import Row
+
+from qod_magics.application.weight import one_weight
+from qod_magics.core.plan import Edge, Plan
+from qod_magics.core.runtime import Dials
+from qod_magics.session.session import Session
+from tests.live.applications import all_read, cell, count, rows, turn
+from tests.live.conftest import eventually, heard, new_topic, produce
+
+READ = "--schema 'id LONG' --starting earliest"
+
+
+def test_pairs_of_rows_of_one_topic_have_none(brief: Session) -> None:
+    topic = new_topic(brief)
+    turn(brief, {(None, "one"): 0.5, (None, "other"): 0.5})
+    for side in ("one", "other"):
+        cell(brief, f"{side} --topic {topic} {READ}")
+    said = cell(
+        brief, "pairs -p 1 -a 0.1", "one.join(other, one.id == other.id).select(one.id, one._weight, other._weight)"
+    ).said
+    assert said.endswith(
+        "pairs: _weight is null in its rows, as its recipe pairs rows that are not sampled independently"
+    )
+    produce(brief, topic, ({"id": i} for i in range(400)))
+    for side in ("one", "other"):
+        eventually(lambda s=side: all_read(brief, s, 400), what=f"all rows in {side}")  # type: ignore[misc]
+        sent = count(brief, side).processed
+        eventually(lambda s=side, n=sent: all_read(brief, f"{s}>pairs", n), what=f"all of {side}")  # type: ignore[misc]
+    found = rows(brief, "pairs")
+    assert 100 < len(found) < 300  # both sides keep the same records: 200, not 100
+    assert {row["_weight"] for row in found} == {None}
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_rows_of_a_recipe_that_leaves_it_out_have_none_and_are_thinned_all_the_same(
+    brief: Session, fused: bool
+) -> None:
+    topic, fuse = new_topic(brief), "" if fused else "--no-fuse"
+    first = "reader" if fused else "bare"
+    said = cell(brief, f"bare --topic {topic} {READ} {fuse}", "source.repartition(1).select('id')").said
+    assert said.endswith("bare: _weight is null in its rows, as its recipe leaves it out")
+    said = cell(brief, f"reader -p 1 -a 0.1 {fuse}", "bare.select('id', '_weight')").said
+    assert said.endswith("reader: _weight is null in the rows of bare, as its recipe leaves it out")
+    keep: dict[Edge, float] = {(None, first): 0.5, ("bare", "reader"): 1.0}
+    heard(lambda: brief.runtime.apply(Plan({first: 0.5}, keep), Dials(keep, {"reader": 0.25})))
+    produce(brief, topic, ({"id": i} for i in range(2000)))
+    eventually(lambda: all_read(brief, first, 2000), what="all rows read")
+    if not fused:
+        sent = count(brief, first).processed
+        eventually(lambda: all_read(brief, "bare>reader", sent), what="all rows arrived")
+    found = rows(brief, "reader")
+    assert {row["_weight"] for row in found} == {None}
+    expected, chance = (1000, 0.5) if fused else (500, 0.25)
+    assert abs(len(found) - expected) <= 4 * (2000 * chance * (1 - chance)) ** 0.5
+
+
+@pytest.mark.parametrize("body", ["source.dropDuplicates()", "spark.sql('SELECT DISTINCT * FROM {s}', s=source)"])
+def test_rows_that_differ_in_weight_alone_are_duplicates(brief: Session, body: str) -> None:
+    topic = new_topic(brief)
+    turn(brief, {(None, "once"): 1.0})
+    cell(brief, f"once -p 1 -a 0.1 --topic {topic} {READ}", body)
+    produce(brief, topic, ({"id": i % 50} for i in range(500)))
+    eventually(lambda: all_read(brief, "once", 500), what="the first rows")
+    turn(brief, {(None, "once"): 0.5})
+    produce(brief, topic, ({"id": i % 50} for i in range(500)))
+    eventually(lambda: all_read(brief, "once", 1000), what="all rows")
+    found = {tuple(row.items()) for row in rows(brief, "once")}
+    assert found == {(("id", i),) for i in range(50)}
+
+
+def test_the_empty_side_of_an_outer_join_may_have_been_dropped(cluster: Session) -> None:
+    spark = cluster.runtime.task_managers["tm1"].spark
+    left = spark.createDataFrame([Row(id=1, _weight=2.0), Row(id=2, _weight=2.0)])
+    right = spark.createDataFrame([Row(other=1, _weight=4.0)])
+    joined = left.join(right, left.id == right.other, "left")
+    assert {row["id"]: row["_weight"] for row in one_weight(joined, known=True).collect()} == {1: 8.0, 2: None}
+    assert {row["_weight"] for row in one_weight(joined, known=False).collect()} == {None}
