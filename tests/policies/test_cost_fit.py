@@ -109,11 +109,25 @@ def test_a_few_rows_do_not_make_a_row_absurdly_dear(quiet: list[tuple[float, flo
 def test_what_a_row_costs_is_known_soon_after_many_came(
     quiet: list[tuple[float, float, float]], fixed: float, read: float, work: float, rate: float
 ) -> None:
+    """Also where all before said otherwise: a dozen readings of 8 % of a core, of a task whose fixed cost is 0 once it
+    has rows. Costs are 0 or more, so an error of the fixed cost goes to the others until readings at accuracy 1 mend
+    it: at most 3.6 % of a core, as a search by hill climbing found."""
     fit = seen_quiet(quiet)
     costs = (fixed, read, work)
     for point in alternating(rate, (0.4, 0.8), 3):
         fit = fit.after(*point, cost(costs, point))
-    assert fit.expected(rate, rate) == pytest.approx(cost(costs, (rate, rate)), rel=0.25, abs=2.0)
+    assert fit.expected(rate, rate) == pytest.approx(cost(costs, (rate, rate)), rel=0.25, abs=4.0)
+
+
+@given(QUIET, st.floats(1.0, 8.0), READ, WORK, RATE)
+def test_readings_without_rows_that_agree_with_those_to_come_do_not_mislead(
+    quiet: list[tuple[float, float, float]], fixed: float, read: float, work: float, rate: float
+) -> None:
+    fit = seen_quiet([(rows, accuracy, fixed * (0.9 + 0.2 * cpu / 8.0)) for rows, accuracy, cpu in quiet])
+    costs = (fixed, read, work)
+    for point in alternating(rate, (0.4, 0.8), 3):
+        fit = fit.after(*point, cost(costs, point))
+    assert fit.expected(rate, rate) == pytest.approx(cost(costs, (rate, rate)), rel=0.1)
 
 
 def seen_quiet(readings: Sequence[tuple[float, float, float]]) -> CostFit:
