@@ -20,6 +20,8 @@ BEAT_S = 60.0
 #: A session that has not written for this long, seconds, is dead.
 DEAD_S = 3600.0
 TIMEOUT_S = 5.0
+#: Of the topic to which a session writes: the last record stays, however long ago the session was killed.
+KEEP = Retention(bytes=1 << 20, seconds=None, segment_bytes=1 << 20)
 #: A session's own topics, with its id, and the one to which it writes.
 _OWN = re.compile(r"qod\.([0-9a-f]{6})\..+")
 _MARK = "qod.{}.alive"
@@ -45,8 +47,7 @@ class Presence:
 
     def begin(self) -> None:
         """Create the topic, write to it, and go on from a thread. Raises KafkaError."""
-        keep = Retention(bytes=1 << 20, seconds=7 * 24 * 3600, segment_bytes=1 << 20)
-        create_topics(self._kafka, {self.topic: 1}, retention=keep, timeout_s=TIMEOUT_S)
+        create_topics(self._kafka, {self.topic: 1}, retention=KEEP, timeout_s=TIMEOUT_S)
         self._thread.start()
 
     def end(self) -> None:

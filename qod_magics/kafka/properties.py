@@ -8,6 +8,9 @@ from pathlib import Path
 from qod_magics.jvm.ports import HOST
 from qod_magics.kafka.options import PLAIN_LOGIN_MODULE
 
+#: The age at which a segment is rolled where age does not delete it: Kafka's default, a week.
+ROLL_MS = 7 * 24 * 3600 * 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Retention:
@@ -17,13 +20,18 @@ class Retention:
     """
 
     bytes: int = 512 << 20
-    seconds: int = 3600
+    seconds: int | None = 3600  #: None: no limit
     segment_bytes: int = 64 << 20
+
+    @property
+    def milliseconds(self) -> int:
+        """`seconds` in milliseconds; -1: no limit."""
+        return -1 if self.seconds is None else self.seconds * 1000
 
     @property
     def roll_ms(self) -> int:
         """Milliseconds after which a segment is rolled although not full, so that it can expire."""
-        return max(10_000, self.seconds * 1000 // 4)
+        return ROLL_MS if self.seconds is None else max(10_000, self.milliseconds // 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ def server_properties(port: int, controller_port: int, data: Path, retention: Re
         "log.cleaner.dedupe.buffer.size": 8 << 20,
         # Bounded data, deleted soon after it expires.
         "log.retention.bytes": retention.bytes,
-        "log.retention.ms": retention.seconds * 1000,
+        "log.retention.ms": retention.milliseconds,
         "log.segment.bytes": retention.segment_bytes,
         "log.roll.ms": retention.roll_ms,
         "log.retention.check.interval.ms": 5000,

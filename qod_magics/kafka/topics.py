@@ -172,7 +172,7 @@ def _config(retention: Retention | None) -> dict[str, str]:
         return {}
     return {
         "retention.bytes": str(retention.bytes),
-        "retention.ms": str(retention.seconds * 1000),
+        "retention.ms": str(retention.milliseconds),
         "segment.bytes": str(retention.segment_bytes),
         "segment.ms": str(retention.roll_ms),
     }

@@ -235,7 +235,12 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
         assert session.runtime.workshop().kafka["kafka.max.poll.records"] == "77"
         check_counting(session)
         assert list(tmp_path.glob(f"my cp/{session.id}/**/offsets/0")), list(tmp_path.rglob("*"))
-        (own, *_) = [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
+        mark = Presence(broker, session.id).topic
+        (own, *_) = [
+            topic
+            for topic in topic_partitions(cluster.kafka)
+            if topic.startswith(f"qod.{session.id}.") and topic != mark
+        ]
         asked = ConfigResource(ConfigResource.Type.TOPIC, own)
         settings = cluster.kafka.admin().describe_configs([asked])[asked].result(30)
         assert settings["retention.ms"].value == str(24 * 3600 * 1000)
@@ -247,9 +252,10 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
 def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(broker: EmbeddedBroker) -> None:
     alive, dead = Presence(broker, "0a0a0a"), Presence(broker, "0b0b0b")
     others = {"qod.0c0c0c.trips.1": 1, "qod.0a0a0a.trips.1": 1, "mine": 1}
-    create_topics(broker, {**others, "qod.0b0b0b.trips.1": 1, "qod.0b0b0b.out.2": 1, dead.topic: 1})
+    create_topics(broker, {**others, "qod.0b0b0b.trips.1": 1, "qod.0b0b0b.out.2": 1})
+    create_topics(broker, {dead.topic: 1}, retention=presence.KEEP)
     producer = Producer(broker.client_config())
-    long_ago = int(1000 * (time.time() - 2 * presence.DEAD_S))
+    long_ago = int(1000 * (time.time() - 30 * 24 * 3600))
     producer.produce(dead.topic, b"alive", timestamp=long_ago)
     producer.flush(30)
     alive.begin()
