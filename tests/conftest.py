@@ -21,7 +21,14 @@ LONG = frozenset({"test_contract.py", "test_standalone.py"})
 #: Live tests about what is done in which time.
 TIMED = frozenset({"test_evaluation.py", "test_notebooks.py"})
 #: Modules that begin first where several run side by side, so that none of them is left alone with the last one.
-FIRST = ("test_failures.py", "test_applications.py", "test_magics.py", "test_endings.py", "test_attach.py")
+FIRST = (
+    "test_task_managers.py",
+    "test_applications.py",
+    "test_queries.py",
+    "test_magics.py",
+    "test_endings.py",
+    "test_attach.py",
+)
 
 settings.register_profile(
     "default",
