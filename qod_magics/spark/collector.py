@@ -26,14 +26,14 @@ class Collector:
     def __repr__(self) -> str:
         return f"collector of the reports of {len(self.cluster.instances)} instances"
 
-    def poll(self, manager: TaskManager) -> None:
+    def poll(self, manager: TaskManager, timeout_s: float = 2.0) -> None:
         """Collect the reports of one task manager since the last poll. Raises the last error of an instance's poll.
 
         Raises:
-            TaskManagerError: the previous poll is still unanswered.
+            TaskManagerError: another poll of it is under way, and has not ended after `timeout_s` seconds.
 
         """
-        if not manager.polling.acquire(blocking=False):
+        if not manager.polling.acquire(timeout=timeout_s):
             raise TaskManagerError(f"{manager.id} has not answered the last poll yet.")
         try:
             self._poll(manager)
@@ -55,8 +55,7 @@ class Collector:
     def _poll(self, manager: TaskManager) -> None:
         problem: Exception | None = None
         here = [i for i in self.cluster.all_instances if i.task_manager is manager]
-        if not any(i.state is State.RUNNING for i in here):
-            manager.ping()
+        active = manager.active_runs()
         for instance in here:
             lock = instance.lock  # `forsake` may replace it
             if instance.state is not State.RUNNING or not lock.acquire(blocking=False):
@@ -64,7 +63,7 @@ class Collector:
             run_id = instance.run_id
             try:
                 instance.poll()
-                why = instance.failed()
+                why = None if run_id in active else instance.failed()
                 if why is not None:  # a batch may have ended between the two calls
                     with suppress(Exception):
                         instance.poll()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from weakref import WeakSet
+from concurrent.futures import Future
+from weakref import WeakKeyDictionary, WeakSet
 
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, refuses_realtime
@@ -34,6 +35,9 @@ class Recovery:
         self.lifecycle = lifecycle
         self._missing: frozenset[str] = frozenset()  #: topics that were missing at the last check
         self._told_silent: WeakSet[TaskManager] = WeakSet()
+        self._pings: WeakKeyDictionary[TaskManager, Future[object]] = WeakKeyDictionary()
+        #: of silent task managers: when they answered a ping last or, if they have not, got the first one
+        self._heard_at: WeakKeyDictionary[TaskManager, float] = WeakKeyDictionary()
         #: of silent task managers: since when, when last measured, and CPU seconds used by then
         self._used_s: dict[TaskManager, tuple[float, float, float]] = {}
 
@@ -78,7 +82,8 @@ class Recovery:
         instances restart elsewhere, as after a crash."""
         now = time.monotonic()
         for manager in list(self.cluster.task_managers.values()):
-            since, used_s = manager.silent_since, manager.used_s() if manager.silent_since is not None else None
+            since = self._silent_since(manager)
+            used_s = manager.used_s() if since is not None else None
             if since is None or used_s is None or not manager.alive():
                 self._used_s.pop(manager, None)
                 continue
@@ -96,6 +101,23 @@ class Recovery:
             why = f"it has not answered for {now - since:.0f} s and did nothing: killed"
             self.cluster.event("task-manager-hung", task_manager=manager.id, why=why)
             begin(manager.kill, f"killing-{manager.id}")
+
+    def _silent_since(self, manager: TaskManager) -> float | None:
+        """Since when it has answered no ping, monotonic seconds; None if it answered the last poll.
+
+        It is pinged from the first poll on that fails: polls may be minutes apart, and one fails also where only one of
+        the queries can't be asked.
+        """
+        if manager.silent_since is None:
+            self._pings.pop(manager, None)
+            self._heard_at.pop(manager, None)
+            return None
+        ping, now = self._pings.get(manager), time.monotonic()
+        if ping is None or (ping.done() and ping.exception() is None):
+            self._heard_at[manager] = now
+        if ping is None or ping.done():
+            self._pings[manager] = begin(manager.active_runs, f"ping-{manager.id}")
+        return self._heard_at[manager]
 
     def recover_lost(self) -> None:
         """Find lost task managers and restart their instances on the others; likewise an instance that arrived on one
@@ -131,7 +153,8 @@ class Recovery:
         run on, and a second run of them would write to the same checkpoints."""
         if manager.kind == "local" or not manager.alive():
             return not manager.alive()
-        silent_s = time.monotonic() - (manager.silent_since or time.monotonic())
+        since = self._silent_since(manager)
+        silent_s = 0.0 if since is None else time.monotonic() - since
         if silent_s <= SILENCE_S:
             self._told_silent.discard(manager)
             return False

@@ -194,7 +194,7 @@ class SparkRuntime:
         if not managers:
             raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
         timeout_s = max(0.8 * self.period_s, 2.0)
-        answers = gather({m.id: (lambda m=m: self.collector.poll(m)) for m in managers}, timeout_s)  # type: ignore[misc]
+        answers = gather({m.id: partial(self.collector.poll, m, timeout_s) for m in managers}, timeout_s)
         for manager in managers:
             self.metrics.heard(manager, answers[manager.id])
         self.metrics.sample()

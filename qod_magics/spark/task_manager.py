@@ -130,9 +130,10 @@ class TaskManager:
             raise TaskManagerError(f"{self.id} was not started here ({self.kind}): only a local one can be killed.")
         self.server.child.kill()
 
-    def ping(self) -> None:
-        """Make a call that any server answers. Raises whatever Spark raises if this one does not."""
-        self.spark.conf.get("spark.sql.shuffle.partitions")
+    def active_runs(self) -> frozenset[str]:
+        """Ids of the runs of this session's queries that are active on it, asked for in one call. Raises whatever
+        Spark raises if it does not answer."""
+        return frozenset(str(query.runId) for query in self.spark.streams.active)
 
     def ask(self, call: Any, what: str, timeout_s: float = 10.0) -> Any:
         """Make a call to it with a timeout.

@@ -28,7 +28,13 @@ class Spark:
         self.gate = threading.Event()
         self.gate.set()
         self.asked: list[str] = []
-        self.conf = self
+        self.conf = self.streams = self
+        self.queries: list[Query] = []
+
+    @property
+    def active(self) -> list[Query]:
+        self.gate.wait(30)
+        return self.queries
 
     def get(self, key: str) -> str | None:
         return {"spark.master": "local[4]", "spark.driver.host": "localhost"}.get(key)

@@ -245,45 +245,69 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
 # -- task managers that hang ------------------------------------------------------------------------------------------
 
 
-def silent(monkeypatch: pytest.MonkeyPatch, used_s: Callable[[float], float]) -> tuple[Callable[[float], None], Parts]:
-    """Let seconds pass, with a check each, for a task manager that does not answer; CPU seconds used by then."""
-    home, clock = manager("tm1"), [1000.0]
-    home.silent_since = clock[0]
-    monkeypatch.setattr(home, "used_s", lambda: used_s(clock[0] - 1000.0))
-    monkeypatch.setattr(home, "kill", lambda: None)
-    monkeypatch.setattr(recovery, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    parts = Parts(cluster(home))
+class Silent:
+    """A task manager with a query, whose last poll failed and that answers nothing since; time passes by `wait` alone.
 
-    def wait(seconds: float) -> None:
+    Args:
+        used_s: the CPU seconds that it has used by a time, in seconds; None: it was not started here.
+
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, used_s: Callable[[float], float] | None) -> None:
+        self.home, self.now = manager("tm1"), 1000.0
+        self.home.kind = "connect" if used_s is None else "local"
+        self.home.silent_since = self.now
+        self.answers(False)
+        self.one = instance(self.home, Query())
+        self.parts = Parts(cluster(self.home, instances=(self.one,)))
+        monkeypatch.setattr(self.home, "used_s", lambda: None if used_s is None else used_s(self.now - 1000.0))
+        monkeypatch.setattr(self.home, "kill", lambda: None)
+        monkeypatch.setattr(recovery, "time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
+
+    def answers(self, does: bool) -> None:
+        gate = self.home.spark.gate  # type: ignore[attr-defined]
+        gate.set() if does else gate.clear()
+
+    def wait(self, seconds: float) -> list[str]:
+        """A check of its own each second; the kinds of all events so far."""
         for _ in range(round(seconds)):
-            clock[0] += 1.0
-            parts.recovery.kill_hung()
-
-    return wait, parts
+            self.now += 1.0
+            self.parts.recovery.kill_hung()
+            self.parts.recovery.recover_lost()
+            ping = self.parts.recovery._pings.get(self.home)
+            if ping is not None and self.home.spark.gate.is_set():  # type: ignore[attr-defined]
+                ping.result(10)
+        return kinds(self.parts.cluster)
 
 
 def test_a_task_manager_that_neither_answers_nor_works_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    wait, parts = silent(monkeypatch, lambda at: 7.0)
-    wait(recovery.HUNG_S)
-    assert parts.cluster.events == []
-    wait(2)
-    (event,) = parts.cluster.events
-    assert (event.kind, event.detail["task_manager"]) == ("task-manager-hung", "tm1")
+    silent = Silent(monkeypatch, lambda at: 7.0)
+    assert silent.wait(recovery.HUNG_S) == []
+    assert silent.wait(2) == ["task-manager-hung"]
 
 
 def test_one_that_is_only_busy_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little it gets done in one of the seconds."""
-    wait, parts = silent(monkeypatch, lambda at: 0.3 * at)
-    wait(5 * recovery.HUNG_S)
-    assert parts.cluster.events == []
+    assert Silent(monkeypatch, lambda at: 0.3 * at).wait(5 * recovery.HUNG_S) == []
 
 
 def test_one_that_hangs_after_it_was_busy_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    wait, parts = silent(monkeypatch, lambda at: min(at, 40.0))
-    wait(3 * recovery.HUNG_S)
-    assert [event.kind for event in parts.cluster.events][:1] == []
-    wait(recovery.HUNG_S)
-    assert [event.kind for event in parts.cluster.events][:1] == ["task-manager-hung"]
+    silent = Silent(monkeypatch, lambda at: min(at, 40.0))
+    assert silent.wait(3 * recovery.HUNG_S) == []
+    assert silent.wait(recovery.HUNG_S)[:1] == ["task-manager-hung"]
+
+
+@pytest.mark.parametrize("used_s", [lambda at: 7.0, None])
+def test_one_that_answers_is_not_silent_however_long_ago_a_poll_failed(
+    monkeypatch: pytest.MonkeyPatch, used_s: Callable[[float], float] | None
+) -> None:
+    """Polls are as far apart as the user says, and one fails where one query can't be asked."""
+    silent = Silent(monkeypatch, used_s)
+    assert silent.wait(5.0) == []
+    silent.answers(True)
+    assert silent.wait(600.0) == []
+    silent.answers(False)
+    assert silent.wait(recovery.HUNG_S + 2.0) == ["task-manager-silent" if used_s is None else "task-manager-hung"]
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -291,21 +315,17 @@ def test_one_of_the_users_that_is_silent_is_lost_only_once_it_is_gone(
     monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
     """Its queries may run on: a second run of them would write to the same checkpoints."""
-    home = manager("tm1")
-    one = instance(home, Query())
-    parts = Parts(cluster(home, instances=(one,)))
-    home.silent_since = time.monotonic() - recovery.SILENCE_S - 1.0
-    monkeypatch.setattr(home, "gone", lambda: gone)
-    for _ in range(3):
-        parts.recovery.recover_lost()
-    assert kinds(parts.cluster) == ["task-manager-silent", "task-manager-lost"][: 1 + gone]
-    assert (one.task_manager, one.state) == ((None, State.WAITING) if gone else (home, State.RUNNING))
+    silent = Silent(monkeypatch, None)
+    monkeypatch.setattr(silent.home, "gone", lambda: gone)
+    assert silent.wait(recovery.SILENCE_S) == []
+    assert silent.wait(3.0) == ["task-manager-silent", "task-manager-lost"][: 1 + gone]
+    expected = (None, State.WAITING) if gone else (silent.home, State.RUNNING)
+    assert (silent.one.task_manager, silent.one.state) == expected
     if not gone:
-        home.silent_since = None
-        parts.recovery.recover_lost()
-        home.silent_since = time.monotonic() - recovery.SILENCE_S - 1.0
-        parts.recovery.recover_lost()
-        assert kinds(parts.cluster) == ["task-manager-silent"] * 2
+        silent.home.silent_since = None
+        silent.wait(1.0)
+        silent.home.silent_since = silent.now
+        assert silent.wait(recovery.SILENCE_S + 2.0) == ["task-manager-silent"] * 2
 
 
 def test_placing_and_building_plans_prefer_those_that_answer() -> None:
@@ -382,7 +402,7 @@ def test_a_poll_that_is_not_answered_is_not_begun_again() -> None:
     first = begin(lambda: Parts(made).collector.poll(home), "poll")
     assert began.wait(10)
     with pytest.raises(TaskManagerError, match="tm1 has not answered"):  # and so it stays silent, in `silent_since`
-        Parts(made).collector.poll(home)
+        Parts(made).collector.poll(home, timeout_s=0.1)
     gate.set()
     first.result(10)
     one.query = query  # type: ignore[assignment]

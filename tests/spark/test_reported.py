@@ -120,6 +120,14 @@ def test_a_batch_that_was_heard_of_before_the_connection_broke_is_entered_when_i
     assert watched.booked == [6, 4]
 
 
+def test_queries_that_their_task_manager_lists_as_active_are_not_asked_one_by_one(watched: Watched) -> None:
+    watched.query.recentProgress.append(done(0))
+    watched.query.breaks = {"isActive"}
+    watched.home.spark.queries = [watched.query]  # type: ignore[attr-defined]
+    watched.parts.collector.poll(watched.home)
+    assert watched.booked == [6, 4]
+
+
 def test_what_a_query_reported_just_before_it_failed_is_entered(watched: Watched) -> None:
     watched.query.active = False
     watched.query.last_gasp = [done(0)]

@@ -122,7 +122,7 @@ def test_a_task_manager_without_metrics_is_told_once_and_its_return_too(
 ) -> None:
     mute = True
 
-    def poll(_: Any) -> None:
+    def poll(_: Any, timeout_s: float) -> None:
         if mute:
             raise TaskManagerError("tm1 has not answered the last poll yet.")
 
