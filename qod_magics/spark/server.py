@@ -42,6 +42,10 @@ logger.clients.level = error
 """
 
 GARBAGE_COLLECTOR = "-XX:+UseSerialGC"
+#: The whole heap from the beginning, half of it for young objects. What a batch allocates, the fetches of Kafka's
+#: consumer (8 MiB each) among it, is garbage soon; grown by need, the heap stays so small that it is promoted, and all
+#: of the heap is collected every three seconds: 18 % of a core under 80,000 rows/s, instead of 5 %.
+YOUNG = "-XX:NewRatio=1"
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 #: Name of the archives of the server's classes.
 ARCHIVE = "task-manager"
@@ -280,6 +284,8 @@ class LocalServer:
             GARBAGE_COLLECTOR,
             "-XX:+ExitOnOutOfMemoryError",  # out of memory, it would hang: its queries restart elsewhere
             "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
+            f"-Xms{options.memory}",
+            YOUNG,
             *JIT_OPTIONS[options.jit],
             f"-Djava.io.tmpdir={self.directory}",
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
