@@ -280,6 +280,7 @@ class Controller:
         journal = self._journal
         journal.cycle += 1
         cycle = Cycle(journal.cycle, self.clock.wall(), self.period_s, annotations=self._annotations)
+        began = self.clock.monotonic()
         self._collect_late_apply()
         seen = self._observe()
         if rates and not isinstance(seen, str):
@@ -290,7 +291,9 @@ class Controller:
             cycle = replace(cycle, paused=self._paused, skipped=found)
         else:
             paused = self._paused
-            cycle = replace(cycle, paused=paused, decision=found, applied=not paused and self._apply(found))
+            applied = not paused and self._apply(found)
+            took_s = self.clock.monotonic() - began if applied else 0.0
+            cycle = replace(cycle, paused=paused, decision=found, applied=applied, applied_s=took_s)
         cycle = journal.tell(cycle)
         journal.record(cycle)
         self._last = cycle

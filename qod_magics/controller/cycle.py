@@ -47,6 +47,7 @@ class Cycle:
     period_s: float
     decision: Decision | None = None  #: None: the cycle was skipped
     applied: bool = False  #: whether the plan is known to be in force
+    applied_s: float = 0.0  #: seconds from `at` until it was: observing, deciding, and setting the dials
     paused: bool = False  #: recommend only: the plan was not meant to be applied
     events: tuple[Event, ...] = ()  #: of the cluster and of the controller, since the cycle before
     skipped: str | None = None  #: why there is no decision

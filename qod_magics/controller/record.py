@@ -27,6 +27,7 @@ class Record:
     current_accuracy: Mapping[str, float] = field(default_factory=nothing)  #: by task, as measured
     events: tuple[Event, ...] = ()  #: of the cluster and of the controller, since the record before
     applied: bool = False  #: whether the plan is known to be in force
+    applied_s: float = 0.0  #: seconds from `at` until it was
     number: int = 0  #: of the cycle; 1 is the first
     period_s: float = DEFAULT_PERIOD_S
     policy: str | None = None  #: the name of the policy; None: the recording does not say
@@ -54,6 +55,7 @@ def record_of(cycle: Cycle, decision: Decision, events: Sequence[Event], repeate
         current_accuracy=decision.current_accuracy,
         events=tuple(events),
         applied=cycle.applied,
+        applied_s=cycle.applied_s,
         number=cycle.number,
         period_s=cycle.period_s,
         policy=decision.policy,

@@ -26,6 +26,7 @@ RESERVED = frozenset(
         "period_s",
         "policy",
         "policy_ms",
+        "applied_s",
         "dials",
         "repeated",
     }
@@ -55,6 +56,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
         "period_s": record.period_s,
         "policy": record.policy,
         "policy_ms": record.policy_ms,
+        "applied_s": round(record.applied_s, 3),
         "dials": dials_to_json(record.dials),
         **record.annotations,
         **({"repeated": True} if record.repeated else {}),
@@ -79,6 +81,7 @@ def record_from_json(line: Mapping[str, Any], number: int = 1) -> Record:
         current_accuracy=dict(plan_line["current_accuracy"]),
         events=tuple(_event(event) for event in _list(line, "events")),
         applied=bool(line.get("applied")),
+        applied_s=_number(line, "applied_s") or 0.0,
         number=int(_number(line, "cycle") or number),
         period_s=_number(line, "period_s") or DEFAULT_PERIOD_S,
         policy=str(policy) if policy else None,

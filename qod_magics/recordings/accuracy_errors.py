@@ -13,7 +13,8 @@ def accuracy_errors(records: Records) -> list[tuple[int, str, float]]:
     """(index of the record, source, |curAc - ac|): the absolute errors of measured against planned accuracies.
 
     The current accuracy is measured over the `window` of the instances (seconds since the epoch) and compared with the
-    mean, over that window, of the plans in force; in a recording without windows, with the last applied plan.
+    mean, over that window, of the plans in force, each from when its dials were set; in a recording without windows,
+    with the last applied plan.
     """
     errors: list[tuple[int, str, float]] = []
     in_force: list[tuple[float, Mapping[str, float]]] = []  #: (since, desired accuracies), in order
@@ -25,7 +26,7 @@ def accuracy_errors(records: Records) -> list[tuple[int, str, float]]:
             if source in record.current_accuracy and planned is not None:
                 errors.append((index, source, abs(record.current_accuracy[source] - planned)))
         if record.applied:
-            in_force.append((record.at.timestamp(), record.plan.desired))
+            in_force.append((record.at.timestamp() + record.applied_s, record.plan.desired))
     return errors
 
 

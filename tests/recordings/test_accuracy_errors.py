@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from qod_magics.recordings.accuracy_errors import _planned, _window
+from qod_magics.recordings.accuracy_errors import _planned, _window, accuracy_errors
 from tests.recordings.taxi_drives import records, taxi_drives
 
 
@@ -23,3 +23,23 @@ def test_the_estimate_compares_over_the_time_that_was_measured() -> None:
     )
     assert _planned("TDSrc1", in_force[:1], (at[0] - 3.0, at[0] + 1.0)) is None
     assert _window(records(lines)[5], "TDSrc1") == (at[3], at[4])
+
+
+def test_a_plan_counts_from_when_its_dials_were_set() -> None:
+    lines = taxi_drives()
+    at = datetime.fromisoformat(lines[3]["at"]).timestamp()
+    for line in lines[:5]:
+        line["plan"]["desired"]["TDSrc1"] = 0.2
+        line["plan"]["current_accuracy"]["TDSrc1"] = 0.2
+        line["applied"] = True
+    lines[3]["plan"]["desired"]["TDSrc1"] = 0.8
+    lines[3]["applied_s"] = 2.0
+    for instance in lines[4]["snapshot"]["instances"]:
+        instance["window"] = [at - 1.0, at + 2.0]
+
+    def error() -> float:
+        return next(each for index, source, each in accuracy_errors(records(lines)) if (index, source) == (4, "TDSrc1"))
+
+    assert error() == pytest.approx(0.0)
+    del lines[3]["applied_s"]  # an older recording
+    assert error() == pytest.approx(0.4)
