@@ -69,7 +69,7 @@ lab: jars ## open JupyterLab on the notebooks
 # Neighbours stay together, for what they share; what only the others import is left alone.
 pure := $(python) -m pytest -n auto --dist worksteal --ignore=tests/live --ignore=tests/browser
 
-# Tests on real Kafka and Spark wait for most of their time: so many modules at once, each process with a cluster of its own.
+# Tests on real Kafka and Spark wait for most of their time: this number of modules at once, each process with a cluster of its own.
 MODULES ?= 2
 beside := $(python) -m pytest tests/live -n $(MODULES) --dist loadfile --no-loadscope-reorder
 alone := $(python) -m pytest tests/live tests/browser

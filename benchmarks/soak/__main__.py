@@ -55,7 +55,7 @@ class Checks:
 
 
 def soak(session: Session, seconds: float, rate: float, dice: random.Random, check: Checks) -> None:
-    """Run the application on this session for so long, and check all but what is left afterwards."""
+    """Run the application on this session for `seconds`, and check all but what is left afterwards."""
     application = Application(session, JumpingClock(), dice)
     session.controller.clock = application.clock
     begun, watch = time.monotonic(), Watch(session)
