@@ -147,7 +147,7 @@ def main() -> int:
         check("no process is left", not processes, processes)
         left = [thread for thread in threading.enumerate() if thread not in threads and not thread.daemon]
         check("no thread is left", not left, left)
-        directories = [path.name for path in Path(directory).glob("qod-*") if not path.name.startswith("qod-session")]
+        directories = [path.name for path in Path(directory).glob("qod-*")]
         check("no directory is left", not directories, directories)
     return 0 if check.passed else 1
 
