@@ -167,8 +167,8 @@ class Bench:
     def cpu(self, run_id: str) -> float | None:
         assert self.manager.ui is not None
         assert self.manager.application is not None
-        by_batch = stages.cpu_by_batch(stages.completed_stages(self.manager.ui, self.manager.application))
-        return sum(seconds for (run, _), seconds in by_batch.items() if run == run_id) or None
+        by_batch = stages.times_by_batch(stages.completed_stages(self.manager.ui, self.manager.application))
+        return sum(taken.cpu_s for (run, _), taken in by_batch.items() if run == run_id) or None
 
 
 def fill(broker: EmbeddedBroker, topic: str, rows: int) -> None:

@@ -166,7 +166,7 @@ class Charges:
     def __init__(self, manager: TaskManager, every_s: float = 4.0) -> None:
         self._manager = manager
         self._every_s = every_s
-        self._before = set(manager.stage_cpu() or {})
+        self._before = set(manager.task_times() or {})
         self._cpu: dict[tuple[str, int], float] = {}
         self._looked = time.monotonic()
 
@@ -175,7 +175,7 @@ class Charges:
         time.sleep(after_s)
         if after_s or time.monotonic() - self._looked > self._every_s:
             self._looked = time.monotonic()
-            self._cpu.update(self._manager.stage_cpu() or {})
+            self._cpu |= {key: taken.cpu_s for key, taken in (self._manager.task_times() or {}).items()}
 
     def by_query(self, at_work: Engine) -> dict[str, float]:
         """CPU seconds of the executor threads."""

@@ -125,8 +125,8 @@ class Plans:
         assert manager.ui is not None
         assert manager.application is not None
         for _ in range(20):  # stages are reported with a delay
-            by_batch = stages.cpu_by_batch(stages.completed_stages(manager.ui, manager.application))
-            spent = sum(cpu for (run, _), cpu in by_batch.items() if run == run_id)
+            by_batch = stages.times_by_batch(stages.completed_stages(manager.ui, manager.application))
+            spent = sum(taken.cpu_s for (run, _), taken in by_batch.items() if run == run_id)
             if spent:
                 return spent
             time.sleep(0.1)

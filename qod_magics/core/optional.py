@@ -63,9 +63,11 @@ READ_COST = Field("tasks", "read_us", "microseconds", _FITTED, "CPU for each row
 WORK_COST = Field("tasks", "work_us", "microseconds", _FITTED, "CPU for each row kept beyond reading it, as learned")
 SELECTIVITY = Field("tasks", "selectivity", "a ratio", _FITTED, "rows out for each row kept, as learned")
 BATCH_RATE = Field("instances", "batches_per_s", "batches/s", _FITTED, "micro-batches; absent in real-time mode")
+EVICTION = Field("instances", "eviction_cpu", "% of one core", _FITTED, "CPU of searching state for expired rows")
 TRIGGER = Field("instances", "trigger_s", "s", _FITTED, "trigger interval that the user asked for")
 ELASTIC_CPU = Field("task_managers", "elastic_cpu", "% of one core", _FITTED, "CPU of micro-batches it can do without")
 BATCH_TIME = Field("task_managers", "batch_s", "s", _FITTED, "micro-batch interval that plans assume")
+INTERVAL = Field("task_managers", "interval_s", "s", _REACTIVE, "micro-batch interval there, if beyond `batch_s`")
 TRUST = Field("task_managers", "trust", "a ratio", _REACTIVE, "CPU to plan with / CPU available by costs")
 OPEN = Field("task_managers", "open_s", "s", _REACTIVE, "sheds nothing until its backlog exceeds this")
 PACED = Field("task_managers", "paced_s", "s", _REACTIVE, "minimum interval of its micro-batches")
@@ -73,7 +75,7 @@ RESTS = Field("instances", "rests_s", "s", _REACTIVE, "time left of its cool-dow
 
 FIELDS = (
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
-    *(BATCH_RATE, TRIGGER, ELASTIC_CPU, BATCH_TIME, TRUST, OPEN, PACED, RESTS),
+    *(BATCH_RATE, EVICTION, TRIGGER, ELASTIC_CPU, BATCH_TIME, INTERVAL, TRUST, OPEN, PACED, RESTS),
 )
 
 REACT = PlanKey(

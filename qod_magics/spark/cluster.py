@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core import snapshot as core
-from qod_magics.core.optional import BATCH_RATE, TRIGGER
+from qod_magics.core.optional import BATCH_RATE, EVICTION, TRIGGER
 from qod_magics.core.placement import Placer, Unplaced
 from qod_magics.core.runtime import Event
 from qod_magics.errors import TaskManagerError, nearest
@@ -46,6 +46,7 @@ class Cluster:
     malformed: MalformedReports = field(default_factory=MalformedReports)
     events: list[Event] = field(default_factory=list)  #: since the last observation
     leftover_topics: set[str] = field(default_factory=set)  #: topics that could not be deleted when they were left
+    lingering: list[Instance] = field(default_factory=list)  #: stopped by a deployment; their runs may not have ended
     leaving: set[str] = field(default_factory=set)  #: task managers being removed: no new instances
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -216,6 +217,8 @@ class Cluster:
                 extra["mode"] = instance.mode
             if instance.mode == "micro-batch" and reading is not None:
                 extra[BATCH_RATE.name] = round(reading.batch_rate, 4)
+                if reading.eviction > 0.0:
+                    extra[EVICTION.name] = round(reading.eviction, 2)
                 if instance.job.trigger_s is not None:
                     extra[TRIGGER.name] = instance.job.trigger_s
             if instance.python_cpu and reading is not None and reading.cpu is not None:

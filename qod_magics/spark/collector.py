@@ -74,10 +74,10 @@ class Collector:
                 problem = error
             finally:
                 lock.release()
-        cpu = manager.stage_cpu()
-        if cpu is not None:
+        times = manager.task_times()
+        if times is not None:
             runs = {i.run_id: i for i in self.cluster.all_instances if i.run_id is not None}
-            for (run_id, batch_id), seconds in cpu.items():
+            for (run_id, batch_id), seconds in times.items():
                 if run_id in runs:
                     runs[run_id].meter.charge(run_id, batch_id, seconds)
         self._charge_python(manager)

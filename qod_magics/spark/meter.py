@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qod_magics.spark.progress import Batch
+from qod_magics.spark.stages import TaskTime
 
 #: Resolution of reports, seconds: no batch is shorter.
 SHORTEST_S = 1e-3
@@ -34,6 +35,7 @@ class MeterReading:
     out: int  #: rows of the output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream
     batch_rate: float = 0.0  #: batches/s
+    eviction: float = 0.0  #: part of the CPU: searching state for expired rows
     cpu_held: bool = False  #: whether the CPU predates the window, none of whose batches is charged yet
 
 
@@ -42,7 +44,7 @@ class Meter:
     """Collects the batches of one instance; survives moves (the runs follow each other)."""
 
     spans: deque[tuple[float, Batch]] = field(default_factory=lambda: deque(maxlen=256))  #: (begin of span, batch)
-    cpu_s: dict[tuple[str, int], float] = field(default_factory=dict)  #: by run and batch
+    times: dict[tuple[str, int], TaskTime] = field(default_factory=dict)  #: by run and batch
     #: By run, latest runs only: id of the last batch added. A run reports its batches in order, so all up to that one
     #: are known; reports of an earlier run may still arrive from a call that hung while the run ended.
     last: dict[str, int] = field(default_factory=dict)
@@ -60,12 +62,12 @@ class Meter:
         self.spans.append((min(begin, batch.end - SHORTEST_S), batch))
         return True
 
-    def charge(self, run_id: str, batch_id: int, cpu_s: float) -> None:
-        """Record the CPU seconds of a batch: of those of its stages that are still kept, which are fewer later on."""
-        self.cpu_s[run_id, batch_id] = max(cpu_s, self.cpu_s.get((run_id, batch_id), 0.0))
-        if len(self.cpu_s) > 1024:
-            for key in list(self.cpu_s)[:512]:
-                del self.cpu_s[key]
+    def charge(self, run_id: str, batch_id: int, times: TaskTime) -> None:
+        """Record the tasks' time of a batch: of those of its stages that are still kept, which are fewer later on."""
+        self.times[run_id, batch_id] = max(times, self.times.get((run_id, batch_id), times))
+        if len(self.times) > 1024:
+            for key in list(self.times)[:512]:
+                del self.times[key]
 
     def reading(self, period_s: float, run_id: str | None) -> MeterReading | None:
         """Means over the last period before the last report of run `run_id`; None while it has reported nothing."""
@@ -75,7 +77,7 @@ class Meter:
         last = spans[-1][1]
         since = last.end - period_s
         rows = read = out = seconds = batches = 0.0
-        cpu = cpu_seconds = 0.0
+        cpu = cpu_seconds = eviction = 0.0
         kept_by: dict[str, list[int]] = {}
         sent: dict[str, int] = {}
         out_rows = 0
@@ -90,9 +92,10 @@ class Meter:
             read += share * sum(feed.read or 0 for feed in batch.feeds)
             out += share * batch.out
             out_rows += batch.out
-            charged = self.cpu_s.get((batch.run_id, batch.batch_id))
+            charged = self.times.get((batch.run_id, batch.batch_id))
             if charged is not None:
-                cpu += share * charged
+                cpu += share * charged.cpu_s
+                eviction += share * _eviction(batch, charged)
                 cpu_seconds += share * length
             for feed in batch.feeds:
                 counts = kept_by.setdefault(feed.topic, [0, 0])
@@ -107,6 +110,7 @@ class Meter:
             out_rate=out / seconds,
             cpu=100.0 * cpu / cpu_seconds if cpu_seconds else held,
             batch_rate=batches / seconds,
+            eviction=100.0 * eviction / cpu_seconds if cpu_seconds else 0.0,
             cpu_held=not cpu_seconds and held is not None,
             since=max(spans[0][0], since),
             at=last.end,
@@ -120,7 +124,12 @@ class Meter:
     def _last_cpu(self) -> float | None:
         """% of one core in the last batch, of any run, whose CPU is known; None if there is none."""
         for begin, batch in reversed(self.spans):
-            charged = self.cpu_s.get((batch.run_id, batch.batch_id))
+            charged = self.times.get((batch.run_id, batch.batch_id))
             if charged is not None:
-                return 100.0 * charged / (batch.end - begin)
+                return 100.0 * charged.cpu_s / (batch.end - begin)
         return None
+
+
+def _eviction(batch: Batch, charged: TaskTime) -> float:
+    """CPU seconds in which a batch searched state for expired rows: its tasks use the CPU evenly over their time."""
+    return charged.cpu_s * min(batch.eviction_s / max(charged.run_s, SHORTEST_S), 1.0)

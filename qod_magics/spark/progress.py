@@ -44,6 +44,7 @@ class Batch:
     feeds: tuple[FeedCount, ...]
     out: int  #: rows of the task's output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream ("0", "1", ...)
+    eviction_s: float = 0.0  #: run time of its tasks in which state was searched for expired rows
 
     @property
     def rows(self) -> int:
@@ -60,7 +61,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     for position, source in enumerate(report.get("sources") or ()):
         end = _offsets(source.get("endOffset"))
         start = _offsets(source.get("startOffset"))
-        topic = next(iter(end), "")
+        topic = next(iter(end)) if len(end) == 1 else ""  # a recipe may read several at once
         moved = moved or (start != end if topic else source.get("startOffset") != source.get("endOffset"))
         if topic and any(feed.topic == topic for feed in feeds):
             continue  # the recipe reads this feed twice
@@ -72,7 +73,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
             _count(observed, "kept", topic, position),
             *_malformed(observed, topic),
         )
-        if feed.start is not None:
+        if feed.start is not None and feed.end.keys() <= feed.start.keys():  # else new partitions have no start yet
             records = sum(offset - feed.start.get(partition, offset) for partition, offset in feed.end.items())
             times = max(times, (feed.read or 0) / max(records, 1))
             feed = feed.counted_once(records)
@@ -92,6 +93,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
         feeds=tuple(feeds),
         out=round(out.get("rows", 0) / times),
         sent={key.removeprefix("sent_"): round(n / times) for key, n in out.items() if key.startswith("sent_")},
+        eviction_s=sum(each.get("allRemovalsTimeMs") or 0 for each in report.get("stateOperators") or ()) / 1e3,
     )
 
 

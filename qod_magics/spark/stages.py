@@ -1,7 +1,7 @@
-"""CPU time of streaming batches, from Spark's REST API.
+"""CPU and run time of streaming batches, from Spark's REST API.
 
 Spark describes every job of a streaming query by the query's run id and the batch's id, so the completed stages give
-the executor CPU time of each batch. Python workers are separate processes and not included.
+the executors' CPU and run time of each batch. Python workers are separate processes and not included.
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 _BATCH = re.compile(r"runId = ([0-9a-f-]{36})\s+batch = (\d+)")
+
+
+class TaskTime(NamedTuple):
+    """Of the tasks of a batch, seconds."""
+
+    cpu_s: float
+    run_s: float  #: from begin to end of each task, with what it waited for its core
 
 
 def completed_stages(api: str, application: str, timeout_s: float = 5.0) -> list[dict[str, Any]]:
@@ -37,12 +44,13 @@ def applications(api: str, timeout_s: float = 5.0) -> list[str]:
         return [entry["id"] for entry in json.load(answer)]
 
 
-def cpu_by_batch(stages: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
-    """Executor CPU seconds by (run id, batch id), all stages of a batch together."""
-    cpu: dict[tuple[str, int], float] = {}
+def times_by_batch(stages: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], TaskTime]:
+    """By (run id, batch id), all tasks of all stages of a batch together."""
+    found: dict[tuple[str, int], TaskTime] = {}
     for stage in stages:
         match = _BATCH.search(stage.get("description") or "")
         if match:
             key = (match[1], int(match[2]))
-            cpu[key] = cpu.get(key, 0.0) + stage["executorCpuTime"] / 1e9
-    return cpu
+            cpu_s, run_s = found.get(key, TaskTime(0.0, 0.0))
+            found[key] = TaskTime(cpu_s + stage["executorCpuTime"] / 1e9, run_s + stage["executorRunTime"] / 1e3)
+    return found

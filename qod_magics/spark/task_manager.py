@@ -63,7 +63,7 @@ class TaskManager:
         self.polling = threading.Lock()  #: held while a poll of its queries is under way
         self.dials: dict[str, float] = {}  #: those whose values are known
         self._turning = threading.Lock()
-        self._stages: Future[dict[tuple[str, int], float] | None] | None = None  #: a call of its REST API under way
+        self._stages: Future[dict[tuple[str, int], stages.TaskTime]] | None = None  #: a call of its REST API under way
         self.endpoint = None if server is not None else endpoint(spark)
         master = setting(spark, "spark.master") or ""
         local = master.startswith("local") and not master.startswith("local-cluster")
@@ -180,15 +180,15 @@ class TaskManager:
 
         call_within(turn, timeout_s, f"{self.id}: turning dials")
 
-    def stage_cpu(self, timeout_s: float = 1.5) -> dict[tuple[str, int], float] | None:
-        """Executor CPU seconds by (run id, batch id); None where its REST API is unknown, silent, or slow: the next
-        call has a late answer. One thread at a time may call it."""
+    def task_times(self, timeout_s: float = 1.5) -> dict[tuple[str, int], stages.TaskTime] | None:
+        """CPU and run time of tasks by (run id, batch id); None where its REST API is unknown, silent, or slow: the
+        next call has a late answer. One thread at a time may call it."""
         ui, application = self.ui, self.application
         if ui is None or application is None:
             return None
         if self._stages is None:
             fetch = partial(stages.completed_stages, ui, application)
-            self._stages = begin(lambda: stages.cpu_by_batch(fetch()), f"stages-{self.id}")
+            self._stages = begin(lambda: stages.times_by_batch(fetch()), f"stages-{self.id}")
         wait((self._stages,), timeout_s)
         if not self._stages.done():
             return None

@@ -211,6 +211,14 @@ def test_where_the_one_that_would_suffice_fits_nowhere_another_goes() -> None:
     assert plan.starved == ("tm1",)  # by 1 %
 
 
+def test_one_whose_departure_frees_nothing_stays() -> None:
+    given = short_by_eleven()
+    free = Task("free", (), 1000.0, 0, 0.0, {"fixed_cpu": 0.0, "read_us": 0.0, "work_us": 100.0})
+    there = Instance("free.1", "free", "tm1", 100.0, 1.0, False)
+    plan = decide(replace(given, tasks=(*given.tasks, free), instances=(*given.instances, there)))
+    assert moved(plan) == {"small.1": "tm2"}
+
+
 def reactive(given: Snapshot) -> Plan:
     return policy("stream-economics-reactive").decide(given, None)[0]
 

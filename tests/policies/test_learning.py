@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qod_magics.controller.recording import read
-from qod_magics.core.optional import FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
+from qod_magics.core.optional import BATCH_TIME, FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
 from qod_magics.core.plan_json import plan_from_json, plan_to_json
 from qod_magics.core.policy import LearningPolicy
 from qod_magics.core.runtime import Count, Measured
@@ -18,7 +18,7 @@ from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManag
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.notebook.replay import Replay
 from qod_magics.policies import policy, policy_names
-from qod_magics.policies.stream_economics.learning import Lessons, learn
+from qod_magics.policies.stream_economics.learning import SHORT_SEARCH_S, Lessons, learn
 from qod_magics.recordings.verdict import verdict
 from qod_magics.simulator import Simulation, simulate
 
@@ -106,6 +106,61 @@ def test_a_task_manager_where_all_costs_more_is_told_apart() -> None:
     assert cheap is not None
     assert dear is not None
     assert dear / cheap == pytest.approx(2.0, rel=0.1)
+
+
+def batching(cycle: int, eviction_s: float, rows_s: float = 10_000.0) -> Snapshot:
+    """A query in two micro-batches/s: 10 microseconds of CPU a row, 0.1 s a batch, and this for its state."""
+    batches = 2.0
+    eviction = 100.0 * eviction_s * batches
+    cpu = 1e-3 * rows_s + 10.0 * batches + eviction
+    extra = {"window": [cycle, cycle + 5], "batches_per_s": batches, "eviction_cpu": eviction}
+    return Snapshot(
+        (TaskManager("tm1", 1.0, min(cpu, 100.0)),),
+        (Task("q", (), rows_s, 1, 0.1),),
+        (),
+        (Instance("q.1", "q", "tm1", rows_s, cpu, False, extra),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("eviction_s", "interval_s"),
+    [(0.0, 2.0), (0.2, 2.0), (0.6, 3.0), (2.0, 5.0), (4.0, 8.2)],  # at most half of the time is for empty batches
+)
+def test_plans_assume_batches_long_enough_for_the_eviction_of_state(eviction_s: float, interval_s: float) -> None:
+    memory: Lessons | None = None
+    for cycle in range(1, 9):
+        found, memory = learn(batching(cycle, eviction_s), Measured(), memory)
+    assert BATCH_TIME.of(found.task_managers[0]) == pytest.approx(interval_s, abs=0.2)
+    fixed, read_us, work_us = costs(found, "q")
+    assert fixed is not None
+    assert read_us is not None
+    assert work_us is not None
+    needed = fixed + 1e-4 * 10_000 * (read_us + work_us)
+    short = 2 * 100.0 * SHORT_SEARCH_S  # counts as the cost of batches or of rows: one rate can't tell
+    assert needed == pytest.approx(10.0 + (10.0 + 100.0 * eviction_s) / interval_s, abs=1.0 + short)
+
+
+@pytest.mark.parametrize(
+    ("rows_s", "eviction_s"),
+    [(20.0, 0.01), (90.0, 0.5)],  # a state of few keys, at any rate; and one that is left from a higher rate
+)
+def test_the_state_at_a_trickle_says_little_of_that_at_a_high_rate(rows_s: float, eviction_s: float) -> None:
+    memory: Lessons | None = None
+    for cycle in range(1, 9):
+        found, memory = learn(batching(cycle, eviction_s=0.5), Measured(), memory)
+    before = sum(each or 0.0 for each in costs(found, "q")[1:])
+    for cycle in range(9, 21):
+        found, memory = learn(batching(cycle, eviction_s, rows_s), Measured(), memory)
+    assert 0.5 * before < sum(each or 0.0 for each in costs(found, "q")[1:]) < 1.5 * before
+
+
+def test_a_query_with_a_long_trigger_lengthens_no_others_batches() -> None:
+    memory: Lessons | None = None
+    for cycle in range(1, 9):
+        one = batching(cycle, eviction_s=4.0)
+        instance = replace(one.instances[0], extra={**one.instances[0].extra, "trigger_s": 60.0})
+        found, memory = learn(replace(one, instances=(instance,)), Measured(), memory)
+    assert BATCH_TIME.of(found.task_managers[0]) == 2.0
 
 
 def test_what_is_gone_is_forgotten() -> None:

@@ -19,7 +19,8 @@ def batch(
     sent: Mapping[str, int] | None = None,
     feeds: tuple[FeedCount, ...] | None = None,
     planning_s: float = 0.0,
+    eviction_s: float = 0.0,
 ) -> Batch:
     if feeds is None:
         feeds = (FeedCount("t", {0: 0}, {0: read}, read, read if kept is None else kept),)
-    return Batch(run, number, start, end, planning_s, feeds, out, dict(sent or {}))
+    return Batch(run, number, start, end, planning_s, feeds, out, dict(sent or {}), eviction_s)

@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 
 from qod_magics.spark.meter import RUNS_KEPT, Meter
 from qod_magics.spark.progress import FeedCount
+from qod_magics.spark.stages import TaskTime
 from tests.spark.batches import batch
 
 PERIOD_S = 5.0
+
+
+def taken(cpu_s: float) -> TaskTime:
+    """Tasks that had a core for half of their time."""
+    return TaskTime(cpu_s, 2.0 * cpu_s)
 
 
 def test_a_run_that_has_reported_nothing_has_no_reading() -> None:
@@ -137,31 +143,42 @@ def test_cpu_is_that_of_the_batches_whose_cost_is_known() -> None:
     reading = meter.reading(60.0, "run")
     assert reading is not None
     assert reading.cpu is None
-    meter.charge("run", 0, 1.0)
-    meter.charge("run", 1, 0.5)
+    meter.charge("run", 0, taken(1.0))
+    meter.charge("run", 1, taken(0.5))
     reading = meter.reading(60.0, "run")
     assert reading is not None
     assert reading.cpu == pytest.approx(100 * 1.5 / 4)
 
 
+def test_eviction_is_a_share_of_the_cpu_as_it_is_of_the_run_time() -> None:
+    meter = Meter()
+    meter.add(batch(0, 0.0, 2.0, read=10, eviction_s=0.5))
+    assert meter.reading(60.0, "run").eviction == 0.0  # type: ignore[union-attr]
+    meter.charge("run", 0, TaskTime(1.0, 2.0))
+    assert meter.reading(60.0, "run").eviction == pytest.approx(100 * 0.25 / 2)  # type: ignore[union-attr]
+    meter.add(batch(1, 2.0, 4.0, read=10, eviction_s=9.0))  # reported by more tasks than are kept
+    meter.charge("run", 1, TaskTime(1.0, 2.0))
+    assert meter.reading(2.0, "run").eviction == pytest.approx(100 * 1.0 / 2)  # type: ignore[union-attr]
+
+
 def test_stages_that_spark_has_discarded_take_no_cpu_from_their_batch() -> None:
     meter = Meter()
-    meter.charge("run", 0, 2.0)
-    meter.charge("run", 0, 0.5)  # its first stages are no longer kept
-    meter.charge("run", 1, 0.5)
-    meter.charge("run", 1, 2.0)  # its last stages had not ended
-    assert meter.cpu_s == {("run", 0): 2.0, ("run", 1): 2.0}
+    meter.charge("run", 0, taken(2.0))
+    meter.charge("run", 0, taken(0.5))  # its first stages are no longer kept
+    meter.charge("run", 1, taken(0.5))
+    meter.charge("run", 1, taken(2.0))  # its last stages had not ended
+    assert meter.times == {("run", 0): taken(2.0), ("run", 1): taken(2.0)}
 
 
 def test_the_last_known_cpu_is_held_until_the_batches_of_a_new_run_are_charged() -> None:
     meter = Meter()
     meter.add(batch(0, 0, 5, read=10))
-    meter.charge("run", 0, 1.5)
+    meter.charge("run", 0, taken(1.5))
     meter.add(batch(0, 20, 25, read=10, run="next"))
     held = meter.reading(PERIOD_S, "next")
     assert held is not None
     assert (held.cpu, held.cpu_held) == (pytest.approx(30.0), True)
-    meter.charge("next", 0, 0.5)
+    meter.charge("next", 0, taken(0.5))
     known = meter.reading(PERIOD_S, "next")
     assert known is not None
     assert (known.cpu, known.cpu_held) == (pytest.approx(10.0), False)
@@ -191,9 +208,9 @@ def test_memory_stays_bounded() -> None:
     meter = Meter()
     for number in range(3000):
         meter.add(batch(number, number, number + 1, read=1))
-        meter.charge("run", number, 0.1)
+        meter.charge("run", number, taken(0.1))
     assert len(meter.spans) <= 256
-    assert len(meter.cpu_s) <= 1024
+    assert len(meter.times) <= 1024
     assert meter.last == {"run": 2999}
     reading = meter.reading(PERIOD_S, "run")
     assert reading is not None

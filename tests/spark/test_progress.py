@@ -53,6 +53,23 @@ def test_a_batch() -> None:
     assert (batch.out, batch.sent) == (7, {"0": 5, "1": 2})
 
 
+def test_rows_of_new_partitions_and_of_several_topics_are_not_taken_for_counted_twice() -> None:
+    source = report()["sources"][0]
+    grown = {**source, "startOffset": {"trips": {"0": 10}}}
+    assert batch_of(report(sources=[grown])).rows == 9  # type: ignore[union-attr]
+    two = {**source, "startOffset": {"a": {"0": 5}, "b": {"0": 0}}, "endOffset": {"a": {"0": 5}, "b": {"0": 12}}}
+    observed = {"shed.0": {"rows": 12, "kept": 9}, "out": {"rows": 7}}
+    batch = batch_of(report(sources=[two], observedMetrics=observed))
+    assert batch is not None
+    assert (batch.feeds[0].topic, batch.rows, batch.out) == ("", 9, 7)
+
+
+def test_the_eviction_of_all_state_operators_counts() -> None:
+    operators = [{"allRemovalsTimeMs": 250}, {"allRemovalsTimeMs": 500}, {"operatorName": "another"}]
+    assert batch_of(report(stateOperators=operators)).eviction_s == 0.75  # type: ignore[union-attr]
+    assert batch_of(report()).eviction_s == 0.0  # type: ignore[union-attr]
+
+
 def test_both_clients_say_the_same() -> None:
     observed = {
         "shed.trips": connect_row(rows=12, kept=9),

@@ -14,6 +14,7 @@ from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.instance import Instance
 from qod_magics.spark.pipeline import Job
+from qod_magics.spark.stages import TaskTime
 from tests.spark.batches import batch
 
 
@@ -61,7 +62,7 @@ def test_the_snapshot_says_how_much_of_the_cpu_it_is() -> None:
     now, tm = time.time(), manager(50.0, 5.0)
     only = instance("only", tm)
     only.meter.add(batch(1, now - 2.0, now, run="run-only", read=10))
-    only.meter.charge("run-only", 1, 0.2)
+    only.meter.charge("run-only", 1, TaskTime(0.2, 0.3))
     watching = collector(only)
     watching.cluster.task_managers["tm1"] = tm
     watching._charge_python(tm)

@@ -46,7 +46,7 @@ def test_dials_are_read_for_each_row_only_where_the_driver_works_itself(master: 
 
 def test_a_ui_that_does_not_answer_holds_up_no_poll_and_its_late_answer_is_not_lost() -> None:
     release = threading.Event()
-    stage = {"description": f"runId = {RUN}\nbatch = 3", "executorCpuTime": 2_000_000_000}
+    stage = {"description": f"runId = {RUN}\nbatch = 3", "executorCpuTime": 2_000_000_000, "executorRunTime": 3_000}
 
     class Slow(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -64,12 +64,12 @@ def test_a_ui_that_does_not_answer_holds_up_no_poll_and_its_late_answer_is_not_l
     try:
         made = TaskManager("tm1", Spark(), kind="attached", cores=1.0, board=BOARD)  # type: ignore[arg-type]
         made.ui, made.application = f"http://127.0.0.1:{server.server_port}", "app"
-        assert made.stage_cpu(0.05) is None
-        assert made.stage_cpu(0.05) is None
+        assert made.task_times(0.05) is None
+        assert made.task_times(0.05) is None
         release.set()
-        assert made.stage_cpu(30.0) == {(RUN, 3): 2.0}
+        assert made.task_times(30.0) == {(RUN, 3): (2.0, 3.0)}
         made.ui = "http://127.0.0.1:9"
-        assert made.stage_cpu(30.0) is None
+        assert made.task_times(30.0) is None
     finally:
         release.set()
         server.shutdown()

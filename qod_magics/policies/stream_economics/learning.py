@@ -6,6 +6,7 @@ up: a start costs more CPU than the run itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -15,6 +16,7 @@ from qod_magics.core.optional import (
     BATCH_RATE,
     BATCH_TIME,
     ELASTIC_CPU,
+    EVICTION,
     FIXED_CPU,
     NODE_COST,
     READ_COST,
@@ -39,6 +41,13 @@ MOST = 4.0
 #: Micro-batches follow one another without a pause while CPU is idle. Plans assume batches, and so backlogs, of this
 #: many seconds; and of more where empty batches would take more than half of that time.
 BATCH_S = 2.0
+#: The search of a state for expired rows reads all of it in every batch, so longer batches do it less often. Plans
+#: assume batches long enough for it to take at most this share of the cores, but for that no longer than a period of
+#: the controller; and longer ones only where it would take more than half of that time.
+EVICTION_SHARE, LONG_BATCH_S = 0.2, 5.0
+#: A search that takes less than this, in CPU seconds, is part of a batch's fixed cost; the rest is in proportion to the
+#: rows kept, and at most the second, in seconds for each 1000 rows/s: the state may be left from a higher rate.
+SHORT_SEARCH_S, LONGEST_SEARCH_S = 0.02, 1.0
 
 Books = tuple[int, int]  #: rows processed and dropped since the start
 
@@ -67,6 +76,7 @@ class Lesson:
     fit: CostFit | None = None  #: None: no reading with rows yet
     selectivity: Ratio = Ratio()
     passing: float = 1.0  #: share of the rows read that passed the shedders at its reading end, when it last had input
+    eviction: Ratio = Ratio()  #: CPU seconds of a batch for each 1000 rows/s kept, weighted by the square of these
     trigger_s: float | None = None  #: trigger interval that the user asked for, or 0; None: real-time mode
     books: Books = (0, 0)
 
@@ -107,7 +117,7 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
         for each in new:
             lesson = _fitted(lesson, each)
             if lesson.fit is not None and each.in_rate > 0.0:
-                used[each.task_manager][0] += each.cpu
+                used[each.task_manager][0] += each.cpu - _eviction(each)
                 used[each.task_manager][1] += lesson.fit.expected(*_rates(lesson, each))
                 updated.add(each.task_manager)
         if task.id in out_rate and new and len(new) == len(instances):
@@ -154,14 +164,30 @@ def _batch_times(
     snapshot: Snapshot, lessons: Mapping[str, Lesson], overheads: Mapping[str, BatchOverhead]
 ) -> Mapping[str, float]:
     """By task manager with micro-batches: the interval that plans assume, seconds."""
-    cores = {manager.id: manager.cores for manager in snapshot.task_managers}
-    empty_s = dict.fromkeys(overheads, 0.0)  # of one empty batch of each instance
+    if not overheads:
+        return {}
+    cores = {manager.id: max(manager.cores, 1e-9) for manager in snapshot.task_managers}
+    tasks = {task.id: task for task in snapshot.tasks}
+    width = Counter(each.task for each in snapshot.instances)
+    empty_s = dict.fromkeys(overheads, 0.0)  # of one batch of each instance without rows
+    whole_s = dict.fromkeys(overheads, 0.0)  # the search of the states that accuracy 1 would make
     for each in snapshot.instances:
-        lesson = lessons[each.task]
-        if each.task_manager in empty_s and lesson.trigger_s is not None and lesson.fit is not None:
-            of_one = lesson.fit.costs[0] + overheads[each.task_manager].of_a_batch
-            empty_s[each.task_manager] += of_one / 100.0 / max(cores[each.task_manager], 1e-9)
-    return {name: max(BATCH_S, 2.0 * seconds) for name, seconds in empty_s.items()}
+        name, lesson = each.task_manager, lessons[each.task]
+        if name not in empty_s or lesson.trigger_s is None or lesson.fit is None:
+            continue
+        if lesson.trigger_s > LONG_BATCH_S:  # its interval is the user's
+            continue
+        read, kept, _ = _rates(lesson, each)
+        if (external := tasks[each.task].external_rate) is not None:
+            read = external / 1000.0 / width[each.task]
+        of_one = (lesson.fit.costs[0] + overheads[name].of_a_batch) / 100.0
+        eviction = lesson.eviction.value or 0.0
+        empty_s[name] += (of_one + eviction * kept) / cores[name]
+        whole_s[name] += eviction * read / cores[name]
+    return {
+        name: max(BATCH_S, 2.0 * seconds, min(whole_s[name] / EVICTION_SHARE, LONG_BATCH_S))
+        for name, seconds in empty_s.items()
+    }
 
 
 def _elastic(
@@ -204,9 +230,10 @@ def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_
     if lesson.fit is not None:
         fixed, read, work = lesson.fit.costs
         if lesson.trigger_s is not None:
-            fixed /= max(
-                min((batch_s.get(i.task_manager, BATCH_S) for i in instances), default=BATCH_S), lesson.trigger_s
-            )
+            assumed_s = min((batch_s.get(i.task_manager, BATCH_S) for i in instances), default=BATCH_S)
+            interval_s = max(assumed_s, lesson.trigger_s)
+            fixed /= interval_s
+            work += 100.0 * (lesson.eviction.value or 0.0) / interval_s
         extra[FIXED_CPU.name] = fixed
         extra[READ_COST.name] = read * MICROSECONDS
         extra[WORK_COST.name] = work * MICROSECONDS
@@ -236,8 +263,20 @@ def _fitted(lesson: Lesson, instance: Instance) -> Lesson:
     known = lesson.fit if (trigger_s is None) == (lesson.trigger_s is None) else None  # its mode has changed
     read, kept, _ = _rates(lesson, instance)
     learned = CostFit.first if known is None else known.after
-    fit = learned(read, kept, instance.cpu, batches)
+    eviction = _eviction(instance)
+    fit = learned(read, kept, max(instance.cpu - eviction, 0.0), batches)
+    if batches is not None:
+        lesson = replace(lesson, eviction=lesson.eviction.after(eviction / 100.0 / batches * kept, kept * kept))
     return replace(lesson, fit=fit, trigger_s=trigger_s) if all(isfinite(cost) for cost in fit.costs) else lesson
+
+
+def _eviction(instance: Instance) -> float:
+    """CPU of its search for expired rows beyond a short one in each batch, % of one core."""
+    batches = BATCH_RATE.of(instance)
+    if not batches:
+        return 0.0
+    each_s = (EVICTION.of(instance) or 0.0) / 100.0 / batches - SHORT_SEARCH_S
+    return 100.0 * batches * min(max(each_s, 0.0), LONGEST_SEARCH_S * instance.in_rate / 1000.0)
 
 
 def _rates(lesson: Lesson, instance: Instance) -> tuple[float, float, float | None]:
