@@ -121,10 +121,10 @@ def _manager(name: str, decision: Decision) -> list[str]:
     if here:
         most = sorted(here, key=lambda instance: -instance.cpu)
         parts.append("it runs " + listed([f"{i.id} ({i.cpu:.1f} %)" for i in most]))
-    parts += decision.reasons.task_manager(name)
     warming = [instance.id for instance in here if instance.warming_up]
     if warming:
-        parts.append(f"warming up: {listed(warming)}, so it takes no part in sharing and nothing is moved away from it")
+        parts.append(f"warming up: {listed(warming)}")
+    parts += decision.reasons.task_manager(name)
     leaving = [instance.id for instance in here if instance.id in decision.plan.leaving]
     if leaving:
         parts.append(f"told to leave it: {listed(leaving)}")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core.optional import (
+    BACKLOG,
     BATCH_RATE,
     BATCH_TIME,
     FIXED_CPU,
@@ -19,6 +20,7 @@ from qod_magics.core.optional import (
     PACED,
     READ_COST,
     RESTS,
+    TRIGGER,
     TRUST,
     WORK_COST,
 )
@@ -32,8 +34,10 @@ from qod_magics.policies.stream_economics.trust import (
     COLD_S,
     DOWN,
     LEAST,
+    LONGEST_S,
     MOST,
     PACED_CYCLES,
+    REST_BATCHES,
     REST_S,
     UP,
     WAITING_COLD_S,
@@ -292,6 +296,70 @@ def test_batches_of_queries_that_share_a_task_manager_are_kept_apart_before_rows
         found, memory = trusted(sharing(2 + cycle), behind(1.0), memory)
     assert PACED.of(found.task_managers[0]) is None
     assert PACE.name not in policy("stream-economics-reactive").decide(found, None)[0].extra
+
+
+def waiting_for_others(
+    cycle: int, *, busy: float = 10.0, own: float = 5.0, cores: float = 0.9, **extra: float
+) -> Snapshot:
+    """One query in micro-batches of 6 s that use little CPU, since they wait for something else."""
+    one = seen(cycle, work_us=50.0)
+    given = {BATCH_RATE.name: 1.0 / 6.0, **one.instances[0].extra, **extra}
+    return replace(
+        one,
+        task_managers=(TaskManager("tm1", cores, busy, {BATCH_TIME.name: 2.0}),),
+        instances=(replace(one.instances[0], cpu=own, extra=given),),
+    )
+
+
+WARM = Trusts(since={"q": 0.0})
+
+
+def test_batches_that_wait_for_something_other_than_cpu_are_no_backlog() -> None:
+    found, _ = trusted(waiting_for_others(20), waits(6.0), WARM)
+    assert opened_for(found) == pytest.approx(12.0)
+    plan, _ = policy("stream-economics-reactive").decide(found, None)
+    assert plan.desired["q"] == 1.0
+    assert plan.extra[BACKLOG.name][0] == pytest.approx(6.0 * REST_BATCHES)
+    late, _ = trusted(waiting_for_others(20), waits(13.0), WARM)
+    assert opened_for(late) is None
+
+
+def test_batches_that_are_rare_because_rows_are_allow_no_backlog() -> None:
+    found, _ = trusted(waiting_for_others(20), waits(1.0), WARM)
+    assert opened_for(found) == WAITING_S
+    assert policy("stream-economics-reactive").decide(found, None)[0].extra[BACKLOG.name] == [REST_S, WAITING_S]
+
+
+def test_an_interval_that_the_user_asked_for_is_no_backlog() -> None:
+    found, _ = trusted(waiting_for_others(20, **{TRIGGER.name: 300.0}), waits(300.0), WARM)
+    assert opened_for(found) == pytest.approx(600.0)
+
+
+@pytest.mark.parametrize(
+    "scarce",
+    [{"busy": 80.0}, {"busy": 95.0, "own": 90.0}, {"busy": 95.0, "own": 90.0, "cores": 4.0}],
+    ids=["other load", "one core", "its core of four"],
+)
+def test_batches_that_are_long_for_want_of_cpu_are_a_backlog(scarce: dict[str, float]) -> None:
+    found, _ = trusted(waiting_for_others(20, **scarce), waits(6.0), WARM)
+    assert opened_for(found) is None
+    plan, _ = policy("stream-economics-reactive").decide(found, None)
+    assert plan.extra[BACKLOG.name] == [REST_S, WAITING_S]
+
+
+def test_batches_that_become_longer_and_longer_are_a_backlog_whatever_they_wait_for() -> None:
+    slow, _ = trusted(waiting_for_others(20, **{BATCH_RATE.name: 0.01}), waits(2.0 * LONGEST_S + 1.0), WARM)
+    assert opened_for(slow) is None
+
+
+def test_batches_are_kept_apart_by_the_time_that_their_cpu_takes() -> None:
+    """Two queries, of which one waits for something else: pacing is for CPU."""
+    given = sharing(20)
+    slow = replace(given.instances[0], cpu=5.0, extra={**given.instances[0].extra, BATCH_RATE.name: 1.0 / 6.0})
+    given = replace(given, instances=(slow, given.instances[1]))
+    known = Trusts(since={"q0": 0.0, "q1": 0.0})
+    assert PACED.of(trusted(given, behind(7.0), known)[0].task_managers[0]) is None
+    assert PACED.of(trusted(given, behind(9.0), known)[0].task_managers[0]) == 2.0
 
 
 def test_a_query_by_itself_keeps_no_distance() -> None:

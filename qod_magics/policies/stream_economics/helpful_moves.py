@@ -43,6 +43,8 @@ def only_helpful(situation: Situation, movable: Movable) -> Minimums:
     for i in _candidates(situation, movable, spare, leaving):
         instance, home = snapshot.instances[i], load.manager_of[i]
         need = by_costs[load.task_of[i]]
+        if need <= tolerance(need):  # its departure would free nothing
+            continue
         room = {
             name: real[m] if situation.is_open[m] else spare[m] for m, name in enumerate(names) if not load.warming[m]
         }

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 from qod_magics.core.dag import Dag
 from qod_magics.core.load import load_of
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.optional import OPEN, TRUST
+from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.policies.stream_economics.measures import known_requirements, minimums
 
 
@@ -21,6 +23,7 @@ class Need:
     available: float  #: aCpu(tm): what it has for its tasks
     at_minimum: float  #: sum of minReq over its instances
     at_full: float  #: sum of rCpu(t, 1) over its instances
+    trust: float = 1.0  #: CPU that plans give its tasks / aCpu(tm); infinite where it runs open
 
     @property
     def short(self) -> float:
@@ -28,9 +31,14 @@ class Need:
         return max(self.at_minimum - self.available, 0.0)
 
     @property
+    def is_open(self) -> bool:
+        """Whether plans shed nothing for its CPU."""
+        return self.trust == inf
+
+    @property
     def is_tight(self) -> bool:
         """Whether not all of its tasks can run at full accuracy."""
-        return self.at_full > self.available + 0.05
+        return self.at_full > self.trust * self.available + 0.05
 
 
 def needs(snapshot: Snapshot) -> Mapping[str, Need]:
@@ -45,9 +53,13 @@ def needs(snapshot: Snapshot) -> Mapping[str, Need]:
         at_minimum[manager] += least[task]
         at_full[manager] += full[task]
     return {
-        manager.id: Need(required.available[i], at_minimum[i], at_full[i])
+        manager.id: Need(required.available[i], at_minimum[i], at_full[i], _trust(manager))
         for i, manager in enumerate(snapshot.task_managers)
     }
+
+
+def _trust(manager: TaskManager) -> float:
+    return inf if OPEN.of(manager) is not None else TRUST.of(manager) or 1.0
 
 
 def shortage(name: str, need: Need) -> str:

@@ -135,7 +135,7 @@ class StreamEconomics:
 
     def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
         """See `core.policy.ExplainingPolicy`."""
-        return StreamEconomicsReasons(snapshot, plan)
+        return StreamEconomicsReasons(self.evidence.settled(snapshot), plan)
 
 
 class LearningStreamEconomics(StreamEconomics):

@@ -11,7 +11,7 @@ from qod_magics.core.keyed import in_order
 from qod_magics.core.load import load_of, warming_up
 from qod_magics.core.optional import OPEN, TRUST
 from qod_magics.core.plan import Plan
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.table import column
 from qod_magics.core.topology import restrictions
 from qod_magics.core.wording import listed
@@ -19,7 +19,7 @@ from qod_magics.policies.stream_economics.needs import Need, needs, shortage, su
 
 
 class StreamEconomicsReasons:
-    """The `core.reasons.Reasons` of a Stream Economics plan for a snapshot."""
+    """The `core.reasons.Reasons` of a Stream Economics plan for a snapshot: the one that it was decided on."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self.snapshot = snapshot
@@ -56,14 +56,9 @@ class StreamEconomicsReasons:
         dag = Dag.of(snapshot)
         t = dag.topology.position[id]
         for host in _limiting(dag, in_order(plan.desired, dag.tasks), t, self._limits([t])):
-            words = self._pressure(host)
-            if host not in self._warming:
-                here = {i.task for i in snapshot.instances if i.task_manager == host}
-                first = sorted(other for other in here - above(snapshot, id) if asked[other][0] > asked[id][0])
-                if first:
-                    names = [f"{other} (priority {asked[other][0]})" for other in first]
-                    words += f", and serves {listed(names)} first"
-            parts.append(words)
+            here = {i.task for i in snapshot.instances if i.task_manager == host}
+            first = sorted(other for other in here - above(snapshot, id) if asked[other][0] > asked[id][0])
+            parts.append(self._pressure(host, [f"{other} (priority {asked[other][0]})" for other in first]))
         return parts
 
     def supply(self, id: str) -> str:
@@ -71,15 +66,12 @@ class StreamEconomicsReasons:
         return supply(id, self._needs[id])
 
     def task_manager(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`: whether it runs open, or how far its cost estimates are trusted."""
-        manager = next(each for each in self.snapshot.task_managers if each.id == id)
-        if (limit_s := OPEN.of(manager)) is not None:
-            return [f"it runs open: nothing is shed for its CPU until its backlog exceeds {limit_s:g} s of input"]
-        trust = TRUST.of(manager)
-        if trust is None or round(trust, 2) == 1.0:
-            return []
-        fewer = "more" if trust > 1.0 else "less"
-        return [f"plans give its tasks {abs(trust - 1.0):.0%} {fewer} CPU than that, judged by its backlog"]
+        """See `core.reasons.Reasons`: whether a warm-up there excludes it from sharing, whether it runs open, or how
+        far its cost estimates are trusted."""
+        if id in self._warming:
+            excluded = ["until that is over, it takes no part in sharing and nothing is moved away from it"]
+            return excluded + self._trust(id)
+        return self._trust(id)
 
     def starved(self, id: str) -> str:
         """See `core.reasons.Reasons`."""
@@ -95,16 +87,35 @@ class StreamEconomicsReasons:
         return needs(self.snapshot)
 
     @cached_property
-    def _warming(self) -> Mapping[str, list[str]]:
-        return warming_up(self.snapshot)
+    def _managers(self) -> Mapping[str, TaskManager]:
+        return {manager.id: manager for manager in self.snapshot.task_managers}
 
-    def _pressure(self, host: str) -> str:
-        """CPU and needs of a task manager that limits a task, and its instances that are warming up."""
+    @cached_property
+    def _warming(self) -> Mapping[str, list[str]]:
+        """The instances whose warm-up excludes their task manager from sharing, by task manager."""
+        found = warming_up(self.snapshot)
+        return {host: there for host, there in found.items() if not self._needs[host].is_open}
+
+    def _trust(self, id: str) -> list[str]:
+        manager = self._managers[id]
+        if (limit_s := OPEN.of(manager)) is not None:
+            return [f"it runs open: nothing is shed for its CPU until its backlog exceeds {limit_s:g} s of input"]
+        trust = TRUST.of(manager)
+        if trust is None or round(trust, 2) == 1.0:
+            return []
+        fewer = "more" if trust > 1.0 else "less"
+        return [f"plans give its tasks {abs(trust - 1.0):.0%} {fewer} CPU than it has, judged by its backlog"]
+
+    def _pressure(self, host: str, first: Sequence[str] = ()) -> str:
+        """CPU and needs of a task manager that limits a task, whom it serves `first`, how far its cost estimates are
+        trusted, and its instances that are warming up."""
         words = supply(host, self._needs[host])
         if host in self._warming:
             there = listed(self._warming[host])
-            words += f"; warming up there: {there}, so its queries run at their minimum until that is over"
-        return words
+            return f"{words}; warming up there: {there}, so its queries run at their minimum until that is over"
+        if first:
+            words += f", and serves {listed(first)} first"
+        return "; ".join([words, *self._trust(host)])
 
     def _limits(self, tasks: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
         """The task managers that limit each of these tasks, their descendants and all ancestors of those: they run the

@@ -17,10 +17,21 @@ from math import inf
 
 from qod_magics.core.freshness import window_of
 from qod_magics.core.load import load_of
-from qod_magics.core.optional import BATCH_RATE, BATCH_TIME, ELASTIC_CPU, NODE_COST, OPEN, PACED, TRUST
+from qod_magics.core.optional import (
+    BATCH_RATE,
+    BATCH_TIME,
+    ELASTIC_CPU,
+    INTERVAL,
+    NODE_COST,
+    OPEN,
+    PACED,
+    TRIGGER,
+    TRUST,
+)
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.topology import Topology
+from qod_magics.policies.stream_economics.accuracy import FULL_CORE
 from qod_magics.policies.stream_economics.measures import known_requirements
 
 #: Backlog above which an open task manager sheds, seconds of input: with queries that have run for a while, and with
@@ -32,6 +43,10 @@ REST_S = 2.5
 REST_BATCHES, WAITING_BATCHES = 1.25, 2.0
 #: The same while batches are paced: the offsets of a batch are settled before it waits for its turn.
 REST_PACED, WAITING_PACED = 2.25, 3.5
+#: Batches may also wait for their trigger, or for something other than CPU, such as a slow sink. CPU is scarce from
+#: this share of the cores in use, or of its core by the instance itself: long batches are a sign of that. Below, their
+#: measured interval is the ordinary one, up to this many seconds: under an overload, each is longer than the last.
+SCARCE, LONGEST_S = 0.8, 30.0
 #: Cycles for which micro-batches are paced after a backlog. Queries that share a task manager take turns by the batch,
 #: so a nearly idle query would use as much of it as one with a thousand rows a batch.
 PACED_CYCLES = 12
@@ -122,6 +137,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     asked = {name: cpu / max(available[name], 1e-9) for name, cpu in needed.items()}
     in_use, _ = _needed(snapshot, topology, measured.accuracy)
     used = {name: cpu / max(available[name], 1e-9) for name, cpu in in_use.items()}
+    intervals_s = _intervals_s(snapshot, waiting)
     least = {t: NEAR * topology.min_accuracy[position] for t, position in topology.position.items()}
     managers: dict[str, Trust] = {}
     hosts = []
@@ -130,11 +146,12 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         is_cold = any(task not in since or now - since[task] < COLD_S for task in tasks)
         trust, seen_at = before.managers.get(manager.id, Trust()), newest[manager.id]
         batch_s = BATCH_TIME.of(manager) or 0.0
+        interval_s = max(batch_s, intervals_s[manager.id])
         limit_s = max(
-            WAITING_COLD_S if is_cold else WAITING_S, (WAITING_PACED if trust.paced else WAITING_BATCHES) * batch_s
+            WAITING_COLD_S if is_cold else WAITING_S, (WAITING_PACED if trust.paced else WAITING_BATCHES) * interval_s
         )
         waits_s = max((waiting[task] for task in tasks), default=0.0)
-        rests_s = max(REST_S, (REST_PACED if trust.paced else REST_BATCHES) * batch_s)
+        rests_s = max(REST_S, (REST_PACED if trust.paced else REST_BATCHES) * interval_s)
         found = after(
             trust,
             waits_s,
@@ -155,6 +172,8 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             paced = max(trust.paced - 1, 0) if found.is_open and waits_s <= rests_s else PACED_CYCLES
         managers[manager.id] = replace(found, seen_at=seen_at, paced=paced)
         fields = {OPEN.name: limit_s} if found.is_open else {TRUST.name: found.factor}
+        if interval_s > batch_s:
+            fields[INTERVAL.name] = interval_s
         if paced:
             fields[PACED.name] = batch_s
         if (cost := NODE_COST.of(manager)) is not None:
@@ -234,7 +253,7 @@ def after(
 def rest_s(manager: TaskManager) -> float:
     """Ordinary backlog there between two batches, seconds of input."""
     batches = REST_BATCHES if PACED.of(manager) is None else REST_PACED
-    return max(REST_S, batches * (BATCH_TIME.of(manager) or 0.0))
+    return max(REST_S, batches * (INTERVAL.of(manager) or BATCH_TIME.of(manager) or 0.0))
 
 
 def waiting_s(snapshot: Snapshot, measured: Measured) -> Mapping[str, float]:
@@ -245,6 +264,20 @@ def waiting_s(snapshot: Snapshot, measured: Measured) -> Mapping[str, float]:
         lag = sum(measured.lag.get(name, 0) for name in feeds)
         rate = sum(measured.input_rate.get(name, 0.0) for name in feeds) or task.external_rate or 0.0
         found[task.id] = lag / rate if rate > 0.0 else 0.0
+    return found
+
+
+def _intervals_s(snapshot: Snapshot, waiting: Mapping[str, float]) -> Mapping[str, float]:
+    """By task manager, seconds: the longest interval of micro-batches there for which rows wait, though CPU is not
+    scarce; 0 without any."""
+    found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
+    idle = {manager.id for manager in snapshot.task_managers if manager.cpu < SCARCE * 100.0 * manager.cores}
+    for instance in snapshot.instances:
+        has_cpu = instance.task_manager in idle and instance.cpu < SCARCE * FULL_CORE
+        if has_cpu and waiting[instance.task] > REST_S:  # else it is the input that is rare
+            rate, asked_s = BATCH_RATE.of(instance), TRIGGER.of(instance) or 0.0
+            measured_s = min(1.0 / rate, LONGEST_S) if rate else 0.0
+            found[instance.task_manager] = max(found[instance.task_manager], measured_s, asked_s)
     return found
 
 

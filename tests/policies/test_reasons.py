@@ -1,0 +1,89 @@
+"""The reasons given for a plan are those it was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from qod_magics.core.optional import FIXED_CPU, OPEN, READ_COST, RESTS, SELECTIVITY, TRUST, WORK_COST
+from qod_magics.core.plan import Plan
+from qod_magics.core.reasons import Reasons
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.policies.stream_economics.variants import reactive
+
+COSTS = {FIXED_CPU.name: 0.0, READ_COST.name: 0.0, SELECTIVITY.name: 1.0}
+
+
+def chain(
+    first: Mapping[str, float], second: Mapping[str, float], *, warming: bool = False, **source: float
+) -> Snapshot:
+    """At full accuracy a source takes 120 % of the core of tm1, by its costs, and its query 80 % of that of tm2."""
+    return Snapshot(
+        (TaskManager("tm1", 1.0, 90.0, first), TaskManager("tm2", 1.0, 40.0, second)),
+        (
+            Task("src", (), 1000.0, None, None, {**COSTS, WORK_COST.name: 1200.0}),
+            Task("q", ("src",), None, 1, 0.1, {**COSTS, WORK_COST.name: 800.0}),
+        ),
+        (Stream("src", "q", 500.0),),
+        (
+            Instance("src.1", "src", "tm1", 500.0, 45.0, warming, source),
+            Instance("src.2", "src", "tm1", 500.0, 45.0, False),
+            Instance("q.1", "q", "tm2", 500.0, 40.0, False),
+        ),
+    )
+
+
+def explained(given: Snapshot) -> tuple[Plan, Reasons]:
+    policy = reactive()
+    plan, _ = policy.decide(given)
+    return plan, policy.explain(given, plan)
+
+
+def test_shedding_for_want_of_trust_is_said_to_be_that() -> None:
+    plan, reasons = explained(chain({OPEN.name: 5.0}, {TRUST.name: 0.6}))
+    assert plan.desired["q"] == pytest.approx(0.75)
+    less = "plans give its tasks 40% less CPU than it has, judged by its backlog"
+    expected = (
+        "tm2 has 100.0 % of a core for its tasks, needs 8.0 % at minimum accuracies and 80.0 % at full accuracy"
+        f"; {less}"
+    )
+    assert reasons.shedding(["q"]) == {"q": expected}
+    assert reasons.task("q") == [expected]
+    assert less in reasons.task_manager("tm2")
+
+
+@pytest.mark.parametrize("first", [{OPEN.name: 5.0}, {TRUST.name: 1.5}], ids=["open", "trusted"])
+def test_a_task_manager_with_enough_cpu_by_the_evidence_is_no_limit(first: Mapping[str, float]) -> None:
+    plan, reasons = explained(chain(first, {TRUST.name: 0.6}))
+    assert plan.desired["q"] == pytest.approx(0.75)
+    (words,) = reasons.shedding(["q"]).values()
+    assert "tm2 has" in words
+    assert "tm1" not in words
+
+
+def test_trust_in_more_is_said_where_not_even_that_is_enough() -> None:
+    plan, reasons = explained(chain({TRUST.name: 1.1}, {OPEN.name: 5.0}))
+    assert plan.desired["q"] == pytest.approx(1.1 / 1.2)
+    assert "plans give its tasks 10% more CPU than it has" in reasons.shedding(["q"])["q"]
+
+
+@pytest.mark.parametrize(
+    ("first", "source"),
+    [({OPEN.name: 5.0}, {RESTS.name: 10.0}), ({TRUST.name: 1.5}, {})],
+    ids=["open", "after the cool-down"],
+)
+def test_a_warm_up_that_excludes_nobody_is_no_reason(first: Mapping[str, float], source: Mapping[str, float]) -> None:
+    plan, reasons = explained(chain(first, {TRUST.name: 0.6}, warming=True, **source))
+    assert plan.desired["q"] == pytest.approx(0.75)
+    assert "warm" not in reasons.shedding(["q"])["q"]
+    assert not any("sharing" in words for words in reasons.task_manager("tm1"))
+
+
+def test_a_warm_up_that_excludes_its_queries_is_the_reason() -> None:
+    plan, reasons = explained(chain({TRUST.name: 1.5}, {TRUST.name: 0.6}, warming=True, **{RESTS.name: 10.0}))
+    assert plan.desired["q"] == pytest.approx(0.1)
+    assert "warming up there: src.1, so its queries run at their minimum" in reasons.shedding(["q"])["q"]
+    assert reasons.task_manager("tm1")[0] == (
+        "until that is over, it takes no part in sharing and nothing is moved away from it"
+    )
