@@ -10,9 +10,10 @@ from qod_magics.application.quiet import analysis_errors_unprinted
 from qod_magics.application.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weight import (
+    ONE_OF_A_PAIR,
     WEIGHT,
-    Compares,
     Origins,
+    Usages,
     Weights,
     one_weight,
     origins_of,
@@ -33,7 +34,7 @@ def opened_chain(
     inputs: Mapping[str, DataFrame],
     origins: Origins | None = None,
     weights: Weights | None = None,
-    compares: Compares | None = None,
+    usages: Usages | None = None,
 ) -> Iterator[DataFrame]:
     """The DataFrame of the chain, while the context is open; start the query inside it.
 
@@ -45,7 +46,7 @@ def opened_chain(
         inputs: the upstream streams by name, or the topics by the names of the heads that read them.
         origins: of the upstream streams; each its own, where they are not given.
         weights: what is known of `_weight`; what is found is added.
-        compares: finds recipes that compare rows by `_weight`; None: only those in `weights` are taken for such.
+        usages: finds what recipes do with `_weight`; None: it is in `weights` already.
 
     Raises:
         ApplicationError: a recipe fails: one line that names the stream. Connection errors pass through.
@@ -61,13 +62,16 @@ def opened_chain(
                 given = _unweighed(given)
             try:
                 frame = open_recipes.enter_context(stream.recipe.opened(spark, given))
-                if stream.name not in weights.compared and compares is not None and compares(frame):
+                usage = usages(frame) if usages is not None else None
+                if usage is not None and usage.compares and stream.name not in weights.compared:
                     with suppress(ApplicationError):  # without the column fails what names it, and so means it
                         frame = open_recipes.enter_context(stream.recipe.opened(spark, _unweighed(given)))
                         weights.compared.add(stream.name)
             except ApplicationError as error:
                 raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
             problem = weight_problem(frame.columns, [known[name] for name in stream.upstream])
+            if problem is None and ((usage is not None and usage.joins) or stream.name in weights.unknown):
+                problem = weights.unknown.get(stream.name, ONE_OF_A_PAIR)
             if problem is not None:
                 weights.unknown[stream.name] = problem
             frame = one_weight(frame, known=problem is None)

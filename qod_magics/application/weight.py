@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,6 +19,7 @@ WEIGHT = "_weight"
 #: Why it is null.
 LEFT_OUT = "its recipe leaves it out"
 NOT_INDEPENDENT = "its recipe pairs rows that are not sampled independently"
+ONE_OF_A_PAIR = "its recipe joins streams and keeps the weight of one of them"
 
 #: By stream or task: the topics, and recipes with a source of their own, from which its rows come.
 Origins = Mapping[str, frozenset[str]]
@@ -33,8 +34,15 @@ class Weights:
     compared: set[str] = field(default_factory=set)
 
 
-#: Whether a recipe's result compares rows by `_weight`.
-Compares = Callable[["DataFrame"], bool]
+class Usage(NamedTuple):
+    """What a recipe does with `_weight`, by its plan."""
+
+    compares: bool  #: groups, or removes duplicates, by it
+    joins: bool  #: joins streams; the result has the weight of one of them as it was
+
+
+#: Finds that for a recipe's result; None where Spark can't plan it.
+Usages = Callable[["DataFrame"], Usage | None]
 
 
 def origins(specs: Sequence[TaskSpec]) -> dict[str, frozenset[str]]:
@@ -73,7 +81,7 @@ def weight_problem(columns: Sequence[str], inputs: Sequence[frozenset[str]]) -> 
 
 
 def one_weight(rows: DataFrame, known: bool) -> DataFrame:
-    """The rows with at most one `_weight`, their last column then.
+    """The rows with at most one `_weight`: of several, the last column.
 
     A pair of rows that are sampled independently is kept with the product of their probabilities: its weight is the
     product of their weights. It is null if it is not `known`, and where a side of an outer join is empty: the row
@@ -81,7 +89,7 @@ def one_weight(rows: DataFrame, known: bool) -> DataFrame:
     """
     columns = rows.columns
     if columns.count(WEIGHT) < 2:
-        return rows
+        return rows if known or WEIGHT not in columns else rows.withColumn(WEIGHT, no_weight())
     from pyspark.sql import functions as F
 
     # columns of one name differ only by position

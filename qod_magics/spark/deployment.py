@@ -14,13 +14,13 @@ from qod_magics.application.recipe import raise_unless_connection
 from qod_magics.application.sink import KafkaTopic, Memory
 from qod_magics.application.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec, sources_of, tasks
-from qod_magics.application.weight import WEIGHT, Compares, Origins, Weights, origins
+from qod_magics.application.weight import WEIGHT, Origins, Usage, Usages, Weights, origins
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
-from qod_magics.spark.inlining import groups_by, is_inlinable, plan_of
+from qod_magics.spark.inlining import groups_by, is_inlinable, keeps_one, plan_of
 from qod_magics.spark.pipeline import Feed, Job, Workshop, same_columns, schema_of_stream
 from qod_magics.spark.shedder import taken_name
 
@@ -52,16 +52,17 @@ class Pipe:
     key: str | None
 
 
-def _compares_weights(rows: DataFrame) -> bool:
+def _usage(rows: DataFrame) -> Usage | None:
     try:
-        return groups_by(plan_of(rows), WEIGHT)
+        plan = plan_of(rows)
     except Exception as error:
         raise_unless_connection(error)
-        return False  # what Spark can't plan by itself, as some SQL over views
+        return None  # what Spark can't plan by itself, as some SQL over views
+    return Usage(groups_by(plan, WEIGHT), rows.columns.count(WEIGHT) == 1 and keeps_one(plan, WEIGHT))
 
 
-def _as_it_is(_: DataFrame) -> bool:
-    return False
+def _as_it_is(_: DataFrame) -> None:
+    return None
 
 
 def feed_of(spec: TaskSpec, head: str) -> str:
@@ -121,7 +122,7 @@ class Deployment:
                     )
                 if topic.schema is not None:
                     workshop.check_schema(topic.schema)
-            job = self._job(spec, 0, schemas, found, weights, _compares_weights)
+            job = self._job(spec, 0, schemas, found, weights, _usage)
             with workshop.result(job) as rows:
                 schemas[spec.id] = rows.schema
             taken = taken_name(schemas[spec.id].names)
@@ -291,10 +292,10 @@ class Deployment:
         schemas: Mapping[str, Any],
         found: Origins,
         weights: Weights,
-        compares: Compares | None = None,
+        usages: Usages | None = None,
     ) -> Job:
-        """One instance; with `compares`, to build its recipes only, before its topics are there."""
-        probe = compares is not None
+        """One instance; with `usages`, to build its recipes only, before its topics are there."""
+        probe = usages is not None
         feeds = []
         for head, source in spec.topics.items():
             name = feed_of(spec, head)
@@ -316,7 +317,7 @@ class Deployment:
 
         @contextmanager
         def build(spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
-            with opened_chain(spec, spark, inputs, found, weights, compares) as rows:
+            with opened_chain(spec, spark, inputs, found, weights, usages) as rows:
                 yield rows
 
         return Job(

@@ -45,6 +45,14 @@ def groups_by(plan: str, column: str) -> bool:
     return any(named.search(keys[1]) for keys in _KEYS.finditer(plan))
 
 
+def keeps_one(plan: str, column: str) -> bool:
+    """Whether a physical plan joins streams, and its result has this column of one of them as it was."""
+    if "StreamingSymmetricHashJoin" not in plan:
+        return False
+    result = next((line for line in plan.splitlines() if _OPERATOR.match(line) and not line.startswith("==")), "")
+    return re.search(rf" AS {re.escape(column)}#\d+", result) is None  # else the recipe computes it
+
+
 def plan_of(rows: DataFrame) -> str:
     """The physical plan as text, untruncated. Raises whatever Spark raises for a query that it can't plan."""
     settings = rows.sparkSession.conf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.inlining import groups_by
+from qod_magics.spark.inlining import groups_by, keeps_one
 
 NORMAL = "knownfloatingpointnormalized(normalizenanandzero(_weight#9)) AS _weight#9"
 
@@ -24,3 +24,19 @@ NORMAL = "knownfloatingpointnormalized(normalizenanandzero(_weight#9)) AS _weigh
 )
 def test_a_plan_shows_by_which_columns_it_groups(line: str, found: bool) -> None:
     assert groups_by(f"== Physical Plan ==\n{line}\n", "_weight") is found
+
+
+JOIN = "+- StreamingSymmetricHashJoin [id#3L], [id#4L], Inner, condition = [ leftOnly = null]"
+
+
+@pytest.mark.parametrize(
+    ("plan", "found"),
+    [
+        (f"*(3) Project [id#3L, _weight#9]\n{JOIN}", True),
+        (f"{JOIN}, LeftSemi\n   +- *(1) Project [id#3L, (d#5 * 2.0) AS _weight#9]", True),
+        (f"*(3) Project [id#3L, (_weight#9 * _weight#10) AS _weight#11]\n{JOIN}", False),
+        ("*(3) Project [id#3L, _weight#9]\n+- *(3) BroadcastHashJoin [id#3L], [id#4L], Inner, BuildRight", False),
+    ],
+)
+def test_a_plan_shows_whether_it_keeps_the_weight_of_one_side_of_a_join(plan: str, found: bool) -> None:
+    assert keeps_one(f"== Physical Plan ==\n{plan}\n", "_weight") is found
