@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
@@ -30,7 +31,8 @@ class PythonRecipe:
     was created (collections of plain values are copied, all else is referenced), then `spark`, its inputs by name, and
     `F` for pyspark.sql.functions unless the name space has another `F`.
 
-    Two recipes are equal when their texts and captured names are: plain values by value, all else by identity.
+    Two recipes are equal when their texts and captured names are: plain values by value, all else by identity; and so
+    are the notebook's names that captured functions of the notebook read in turn.
     Raises ApplicationError, with the line, for source that does not compile or does not end with an expression.
     """
 
@@ -38,6 +40,7 @@ class PythonRecipe:
     namespace: InitVar[Mapping[str, Any]] = MappingProxyType({})
     names: frozenset[str] = field(init=False)  #: names it reads and does not define
     captured: Mapping[str, Any] = field(init=False, repr=False)
+    behind: Mapping[str, Any] = field(init=False, repr=False)  #: what captured functions read, when it was created
     _body: CodeType = field(init=False, repr=False)
     _result: CodeType | None = field(init=False, repr=False)
 
@@ -46,7 +49,8 @@ class PythonRecipe:
         read = names_read(tree)
         captured = {name: _copied(namespace[name]) for name in sorted(read) if name in namespace and name != "spark"}
         body, result = _compile(tree, self.source_text)
-        for attribute, value in (("names", read), ("captured", captured), ("_body", body), ("_result", result)):
+        found = {"names": read, "captured": captured, "behind": _behind(captured), "_body": body, "_result": result}
+        for attribute, value in found.items():
             object.__setattr__(self, attribute, value)
 
     def __eq__(self, other: object) -> bool:
@@ -54,8 +58,8 @@ class PythonRecipe:
             return NotImplemented
         return (
             self.source_text == other.source_text
-            and self.captured.keys() == other.captured.keys()
-            and all(_same(value, other.captured[name]) for name, value in self.captured.items())
+            and _all_same(self.captured, other.captured)
+            and _all_same(self.behind, other.behind)
         )
 
     def __hash__(self) -> int:
@@ -175,6 +179,35 @@ def _is_plain(value: object) -> bool:
 
 def _copied(value: Any) -> Any:
     return copy.deepcopy(value) if _is_plain(value) else value
+
+
+def _behind(captured: Mapping[str, Any]) -> dict[str, Any]:
+    """The notebook's names that functions of the notebook among these read, and so on; a UDF's function, too."""
+    found: dict[str, Any] = {}
+    waiting = list(captured.values())
+    while waiting:
+        value = waiting.pop()
+        function = inspect.unwrap(getattr(value, "func", value)) if callable(value) else None
+        space = getattr(function, "__globals__", {})
+        if not inspect.isfunction(function) or space.get("__name__") != "__main__":
+            continue
+        for name in _names_of(function.__code__):
+            if name in space and name not in found and name not in captured:
+                found[name] = _copied(space[name])
+                waiting.append(space[name])
+    return found
+
+
+def _names_of(code: CodeType) -> Iterator[str]:
+    """The global names and attributes that a function reads, those of the functions within it included."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_of(constant)
+
+
+def _all_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
 
 
 def _same(one: object, other: object) -> bool:

@@ -28,12 +28,14 @@ class StreamHandle:
         session: SessionInterface,
         name: str,
         replaced: bool = False,
+        unchanged: bool = False,
         dry_run: bool = False,
         notes: Sequence[str] = (),
     ) -> None:
         self.session = session
         self.name = name
         self.replaced = replaced
+        self.unchanged = unchanged
         self.dry_run = dry_run
         self.notes = notes
 
@@ -69,7 +71,8 @@ class StreamHandle:
         reasons = {i.mode_why for i in instances if i.mode_why}
         why = f" ({next(iter(reasons))})" if reasons else ""
         fused = fused_text(self.session.runtime.deployment.specs_with(self.name))
-        return f"{self.name} {'replaced' if self.replaced else 'runs'} {where_text(instances)}{why}{fused}"
+        done = "goes on unchanged" if self.unchanged else "replaced" if self.replaced else "runs"
+        return f"{self.name} {done} {where_text(instances)}{why}{fused}"
 
     def __repr__(self) -> str:
         """Where it runs now, and how it kept up in the last cycle."""

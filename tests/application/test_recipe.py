@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
 import pytest
 
@@ -125,6 +127,20 @@ def test_a_function_gets_what_its_parameters_name() -> None:
     assert str(failure(FunctionRecipe(lone), trips="T")).endswith("RuntimeError: T")
     frame = "T"
     assert str(failure(FunctionRecipe(lone), source=frame, taxi=frame)).endswith("RuntimeError: T")
+
+
+def test_recipes_differ_when_what_their_functions_read_does() -> None:
+    notebook: dict[str, Any] = {"__name__": "__main__", "LIMIT": 10}
+    code = "def inner(x):\n    return x > LIMIT\ndef big(df):\n    return [inner(x) for x in df]\n"
+    exec(code, notebook)
+    notebook["wrapped"] = functools.update_wrapper(lambda df: df, notebook["big"])
+    for name in ("big", "wrapped"):
+        before = PythonRecipe(f"{name}(trips)", notebook)
+        assert before == PythonRecipe(f"{name}(trips)", notebook)
+        notebook["LIMIT"] += 90
+        assert before != PythonRecipe(f"{name}(trips)", notebook)
+    notebook["unread"] = 1
+    assert PythonRecipe("big(trips)", notebook) == PythonRecipe("big(trips)", {**notebook, "unread": 2})
 
 
 def test_a_function_that_names_other_inputs_is_told_so() -> None:
