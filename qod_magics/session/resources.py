@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
 from qod_magics.errors import KafkaError
@@ -39,6 +40,7 @@ class Resources:
     def __init__(self, kafka: Kafka, settings: Settings, *, own_kafka: bool = False) -> None:
         self.id = secrets.token_hex(3)
         self.kafka = kafka
+        self._own_kafka = own_kafka
         self._endings = ExitStack()  #: cleanup callbacks, last in first out
         try:
             if own_kafka and isinstance(kafka, EmbeddedBroker):
@@ -75,6 +77,10 @@ class Resources:
         except KafkaError as error:
             notes.append(f"topics of sessions that are killed stay on this broker: {error}")
         return tuple(notes)
+
+    def left(self) -> Sequence[str]:
+        """After `end`: what could not be stopped or deleted, one line each. Our own broker has gone with its topics."""
+        return [*self.runtime.unstopped, *([] if self._own_kafka else self.runtime.undeleted)]
 
     def end(self) -> None:
         """Stop all queries, our servers and the session's own broker, if any; remove the files."""

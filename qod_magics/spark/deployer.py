@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -114,7 +115,7 @@ class Deployer:
         jobs = {job.instance: job for job in deployment.jobs(spec, self._generation[spec.id])}
         for instance in self.cluster.all_instances:
             if instance.id in jobs:
-                instance.job = jobs[instance.id]
+                instance.job = replace(jobs[instance.id], run=instance.job.run)  # its checkpoint stays
         for name, count in grown.items():
             account = deployment.accounts[name]
             for partition in range(count):
@@ -141,7 +142,25 @@ class Deployer:
     def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
         for instance in instances:
             instance.become(State.STOPPED)
-        gather({i.id: partial(self.lifecycle.stop, i, at_batch_end_s) for i in instances}, STEP_S)
+        stopped = gather({i.id: partial(self.lifecycle.stop, i, at_batch_end_s) for i in instances}, STEP_S)
+        for instance in instances:
+            error = stopped[instance.id]
+            if isinstance(error, BaseException):
+                self._not_stopped(instance, error)
+
+    def _not_stopped(self, instance: Instance, error: BaseException) -> None:
+        """Leave an instance whose run may go on to the watcher, and report it once for each run."""
+        with self.cluster.lock:
+            if not isinstance(error, TaskManagerError):  # which says that it is still being stopped
+                known = any(each.unended is instance.unended for each in self.cluster.lingering)
+                if instance.unended is None or known:
+                    return
+            self.cluster.lingering.append(instance)
+        home = instance.task_manager
+        why = f"it may run on, and is asked again every second to stop: {reason(error)}"
+        self.cluster.event(
+            "query-not-stopped", instance=instance.id, task_manager=home.id if home is not None else None, why=why
+        )
 
     def _adopt(self, prepared: Prepared, change: Difference, afresh: set[str]) -> tuple[set[str], list[Instance]]:
         """Make these tasks the current ones; returns unneeded topics, and instances to start. A task and its instances

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -135,9 +135,10 @@ class Instance:
 
     def follow(self, before: Instance, afresh: bool) -> None:
         """Succeed the previous instance of this name: take over its measurements and, unless this one starts `afresh`,
-        its checkpoint."""
+        its checkpoint and output."""
         self.meter, self.held, self.unended = before.meter, before.held, before.unended
         if not afresh:
+            self.job = replace(self.job, run=before.job.run)  # the files of a checkpoint are in one directory
             self.no_realtime = before.no_realtime
             self.checkpoint, self.begun = before.checkpoint, before.begun
 
@@ -327,14 +328,17 @@ class Instance:
         return reason(error) if error is not None else "the query ended by itself"
 
     def stop(self, at_batch_end_s: float = 0.0) -> None:
-        """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds.
+        """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds. A run that could
+        not be stopped before is stopped at once.
 
         The next run reads an interrupted batch again: downstream of Kafka, at most one batch is seen twice.
         """
         with self.lock:
-            query = self.query
+            query = self.query or self.unended
             if query is None:
                 return
+            if self.query is None:
+                at_batch_end_s = 0.0
             deadline = time.monotonic() + at_batch_end_s
             self.unended = query
             try:

@@ -126,6 +126,7 @@ class Lifecycle:
         kind = "query-failed" if stalled_s is None else "query-stalled"
         if instance.started_at and time.monotonic() - instance.started_at - (stalled_s or 0.0) > RECOVERED_AFTER_S:
             instance.failures = 0
+        instance.started_at = 0.0  # that run is over: it resets no later count
         if finds_remains(why):
             instance.start_afresh()
         instance.query = None

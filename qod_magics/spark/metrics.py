@@ -109,7 +109,7 @@ class Metrics:
             if (
                 seen
                 and len(seen) == sum(v.task == task for v in views)
-                and max(v.age_s for v in seen) < 2 * self.cluster.period_s
+                and all(v.age_s < 2 * self._report_due_s(v) for v in seen)
             ):
                 then = self.history.at(account.topic, now - (wall - min(v.reading.at for v in seen if v.reading)))
                 lag[name] = sum(max(int(then.get(p, e)) - account.position.get(p, 0), 0) for p, e in ends.items())
@@ -161,6 +161,12 @@ class Metrics:
                 if known and len(known) == len(rates):
                     found[spec.id] = sum(known)
         return found
+
+    def _report_due_s(self, view: InstanceView) -> float:
+        """Seconds between two of its reports by its mode and trigger, and a period of the controller at least."""
+        shortest_s = REALTIME_BATCH_S if view.extra.get("mode") == "real-time" else 0.0
+        trigger_s = self.cluster.deployment.specs[view.task].trigger_s or 0.0
+        return max(self.cluster.period_s, shortest_s, trigger_s)
 
     def _feeds(self, task: str) -> dict[str, str]:
         """The topics that a task reads, by feed."""

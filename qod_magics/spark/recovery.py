@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
+from functools import partial
 from weakref import WeakKeyDictionary, WeakSet
 
 from qod_magics.spark.cluster import Cluster
@@ -40,6 +41,8 @@ class Recovery:
         self._heard_at: WeakKeyDictionary[TaskManager, float] = WeakKeyDictionary()
         #: of silent task managers: since when, when last measured, and CPU seconds used by then
         self._used_s: dict[TaskManager, tuple[float, float, float]] = {}
+        #: the last attempt to stop each lingering instance, by `id()`
+        self._stopping: dict[int, Future[None]] = {}
 
     def __repr__(self) -> str:
         return f"recovery of {len(self.cluster.instances)} instances"
@@ -75,7 +78,8 @@ class Recovery:
         for instance in self.cluster.all_instances if back else ():
             if any(feed.topic in back for feed in instance.job.feeds):
                 instance.failures, instance.retry_at = 0, 0.0
-                instance.become(State.BACKING_OFF, of={State.GAVE_UP})
+                homeless = instance.task_manager is None  # lost since
+                instance.become(State.WAITING if homeless else State.BACKING_OFF, of={State.GAVE_UP})
 
     def kill_hung(self) -> None:
         """Kill the local task managers that neither answer nor use CPU: stopped by a signal, or deadlocked. Their
@@ -191,12 +195,37 @@ class Recovery:
                 begin(run, f"place-{instance.id}")
 
     def retry(self) -> None:
-        """Restart failed instances after their back-off."""
+        """Restart failed instances after their back-off; stop those that a deployment could not stop."""
+        self._stop_lingering()
         now = time.monotonic()
         for instance in self.cluster.all_instances:
             due = now >= instance.retry_at and instance.task_manager is not None
             if due and instance.become(State.STARTING, of={State.BACKING_OFF}):
                 begin(lambda i=instance: self._restart(i), f"restart-{instance.id}")  # type: ignore[misc]
+
+    def _stop_lingering(self) -> None:
+        with self.cluster.lock:
+            left = self.cluster.lingering = [i for i in self.cluster.lingering if self._lingers(i)]
+        self._stopping = {id(i): self._stopping[id(i)] for i in left if id(i) in self._stopping}
+        for instance in left:
+            tried = self._stopping.get(id(instance))
+            if tried is None or tried.done():
+                call = partial(self._stop_again, instance)
+                self._stopping[id(instance)] = begin(call, f"stop-{instance.id}")
+
+    def _lingers(self, instance: Instance) -> bool:
+        """Whether it must still be stopped: not once a failed deployment has put it back, for its restart stops it."""
+        home, tried = instance.task_manager, self._stopping.get(id(instance))
+        if instance.state is not State.STOPPED or home is None:
+            return False
+        if not home.alive() or self.cluster.task_managers.get(home.id) is not home:
+            return False
+        return tried is None or not tried.done() or instance.unended is not None
+
+    def _stop_again(self, instance: Instance) -> None:
+        with instance.lock:
+            if instance.state is State.STOPPED:  # not put back meanwhile
+                self.lifecycle.stop(instance)
 
     def _restart(self, instance: Instance) -> None:
         manager = instance.task_manager

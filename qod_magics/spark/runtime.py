@@ -67,6 +67,8 @@ class SparkRuntime:
         self.metrics = Metrics(self.cluster)
         self.deployer = Deployer(self.cluster, self.lifecycle, self.metrics, self.checkpoints)
         self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance: its target
+        self.unstopped: list[str] = []  #: after the end: queries that may still run, one line each
+        self.undeleted: list[str] = []  #: after the end: topics that are still there, one line
         self._failing: dict[str, str] = {}  #: failing steps of the watcher, and why
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
@@ -248,7 +250,11 @@ class SparkRuntime:
             and any(abs(manager.dials.get(k, 1.0) - v) > 0.02 for k, v in self.cluster.dials_of(i).items())
         ]
         results = gather(
-            {m.id: (lambda m=m, wanted=wanted: m.turn(wanted)) for m, wanted in by_manager.items()},  # type: ignore[misc]
+            {
+                m.id: (lambda m=m, wanted=wanted: m.turn(wanted))  # type: ignore[misc]
+                for m, wanted in by_manager.items()
+                if m.reading is not DialReading.RESTART  # a restart sets them
+            },
             max(self.period_s, 3.0),
         )
         for instance in restarts:
@@ -305,16 +311,28 @@ class SparkRuntime:
             return moved
 
     def close(self) -> None:
-        """Stop all queries, close all task managers, delete the topics of streams."""
+        """Stop all queries, close all task managers, delete the topics of streams. What fails is in `unstopped` and
+        `undeleted`."""
         self._ended.set()
         self._watcher.join(5.0)
-        with suppress(Exception):
-            gather({i.id: partial(self.lifecycle.stop, i) for i in self.cluster.all_instances}, 15.0)
+        homes = {i.id: i.task_manager for i in self.cluster.all_instances}
+        stopped = gather({i.id: partial(self.lifecycle.stop, i) for i in self.cluster.all_instances}, 15.0)
         for manager in list(self.task_managers.values()):
             with suppress(Exception):
                 manager.close()
-        with suppress(KafkaError):
-            delete_topics(self.kafka, self.deployment.own_topics() | self.cluster.leftover_topics, timeout_s=5.0)
+        # a local one has ended, and its queries with it
+        left = {id: home for id, home in homes.items() if home is not None and home.kind != "local"}
+        self.unstopped = [
+            f"{id} may still run on {home.id}: {reason(error)}"
+            for id, home in left.items()
+            if isinstance(error := stopped[id], BaseException)
+        ]
+        topics = self.deployment.own_topics() | self.cluster.leftover_topics
+        try:
+            delete_topics(self.kafka, topics, timeout_s=5.0)
+        except KafkaError as error:
+            session, broker = self.deployment.session, self.kafka.bootstrap
+            self.undeleted = [f"{len(topics)} topics qod.{session}.* stay on {broker}: {reason(error)}"]
         self.cluster.leftover_topics.clear()
         self.cluster.task_managers.clear()
         self.cluster.instances.clear()

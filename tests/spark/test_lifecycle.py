@@ -64,6 +64,18 @@ def test_a_query_that_ran_for_long_has_recovered(back_off: tuple[float, ...]) ->
     assert (one.state, one.failures) == (State.BACKING_OFF, 1)
 
 
+def test_restarts_that_fail_after_a_long_run_come_to_an_end(back_off: tuple[float, ...]) -> None:
+    """The long run counts once: those that fail at their start have not run."""
+    home = manager()
+    one = instance(home, Query())
+    made = cluster(home, instances=(one,))
+    one.started_at = time.monotonic() - lifecycle.RECOVERED_AFTER_S - 1
+    for _ in (*back_off, "once more"):
+        Parts(made).lifecycle.fail(one, "no such table")
+    assert [event.detail.get("retry_in_s") for event in made.events] == [*back_off, None]
+    assert one.state is State.GAVE_UP
+
+
 def test_who_lost_his_task_manager_did_not_fail(back_off: tuple[float, ...]) -> None:
     """A start that breaks off because the server died is not the query's fault, and is not tried there again."""
     gone, left = manager("tm1"), manager("tm2")
@@ -171,6 +183,22 @@ def test_what_was_given_up_for_want_of_a_topic_starts_when_it_is_back() -> None:
     parts.recovery.restart_readers()
     assert (one.state, one.failures, one.retry_at) == (State.BACKING_OFF, 0, 0.0)
     assert (other.state, other.failures) == (State.GAVE_UP, 5)
+
+
+def test_what_lost_its_task_manager_as_well_waits_for_another_when_its_topic_is_back() -> None:
+    home = manager()
+    one = instance(home, Query())
+    feed = Feed("T", ("T",), "lost", (0,), {0: 0}, None, False)  # type: ignore[arg-type]
+    one.job = replace(one.job, feeds=(feed,))
+    made = cluster(instances=(one,))
+    parts = Parts(made)
+    assert one.become(State.GAVE_UP)
+    one.forsake()
+    made.missing_topics = {"lost": "there is none"}
+    parts.recovery.restart_readers()
+    made.missing_topics = {}
+    parts.recovery.restart_readers()
+    assert one.state is State.WAITING
 
 
 def moving(monkeypatch: pytest.MonkeyPatch) -> tuple[Instance, TaskManager, Cluster, Query, list[str]]:

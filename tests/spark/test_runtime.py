@@ -269,6 +269,38 @@ def test_what_came_is_counted_over_the_time_of_the_reading(runtime: SparkRuntime
     runtime.deployment.accounts.clear()
 
 
+@pytest.mark.parametrize(
+    ("mode", "trigger_s", "age_s", "waits"),
+    [
+        ("micro-batch", None, 3.0, 100),
+        ("micro-batch", None, 5.0, 600),
+        ("micro-batch", 30.0, 31.0, 100),
+        ("micro-batch", 30.0, 61.0, 600),
+        ("real-time", None, 6.0, 100),
+        ("real-time", None, 11.0, 600),
+        ("real-time", 30.0, 31.0, 100),
+    ],
+)
+def test_rows_that_came_after_the_last_report_wait_once_the_next_is_overdue(
+    runtime: SparkRuntime, mode: str, trigger_s: float | None, age_s: float, waits: int
+) -> None:
+    """Before that, they are the input of a batch or interval that has not ended; a query that is stuck ends none."""
+    runtime.period_s = 2.0
+    runtime.add_task_manager(Silent())  # type: ignore[arg-type]
+    (spec,) = tasks(application(stream("ticks", topic="t", priority=1, trigger_s=trigger_s)))
+    runtime.deployment.specs[spec.id] = spec
+    runtime.deployment.accounts["ticks"] = Account("t", {0: 900})
+    instance = instance_on(runtime, "ticks", runtime.task_managers["tm1"])
+    wall, now = time.time(), time.monotonic()
+    for ago, offset in ((age_s + 1.0, 1000), (age_s - 1.0, 1000), (0.0, 1500)):
+        runtime.metrics.history.record(now - ago, {"t": {0: offset}})
+    instance.run_id, instance.mode = "run", mode
+    instance.meter.add(batch(0, wall - age_s - 2.0, wall - age_s))
+    assert runtime.metrics.observation().measured.lag["ticks"] == waits
+    for books in (runtime.cluster.instances, runtime.deployment.specs, runtime.deployment.accounts):
+        books.clear()
+
+
 class Alternating:
     """Cores that are measured now above, now below the mean, as a plan that alternates makes it look."""
 

@@ -12,7 +12,7 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
 from qod_magics.session.session import Session
-from qod_magics.spark import recovery
+from qod_magics.spark import recovery, runtime, task_manager
 from qod_magics.spark.dial import DialReading, read_sql
 from tests.live.conftest import eventually, heard, kafka_of, new_topic, pause, server_of
 from tests.live.faults.breaking import (
@@ -59,6 +59,44 @@ def test_a_server_of_the_users_that_is_silent_keeps_its_queries(
             settled(session, "rows", steady.stop())
             assert events.of("task-manager-lost") == events.of("move") == []
         assert (home(session, "rows.1"), session.runtime.instances["rows.1"].run_id) == (remote, run)
+
+
+@pytest.mark.parametrize("mode", ["microbatch", "realtime"])
+def test_a_run_on_a_host_that_vanished_ends_once_another_writes_to_its_checkpoint(
+    cluster: Session, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Nobody could stop it: its host neither answered nor refused connections, until the user removed it. When the host
+    is back, Spark ends the run at its next batch: the checkpoint has that batch already."""
+    monkeypatch.setattr(recovery, "HUNG_S", 600.0)
+    monkeypatch.setattr(runtime, "REMOVAL_S", 2.0)
+    monkeypatch.setattr(task_manager, "let_go", lambda *_: None)  # the request to end its session is lost, too
+    theirs = server_of(cluster)
+    options: dict[str, Any] = {"period_s": PERIOD_S, **kafka_of(cluster)}
+    with Session.up(task_managers=1, cores=1, connect=[theirs.url], **options) as session:
+        pause(session)
+        topic = new_topic(session)
+        remote = next(id for id, each in session.runtime.task_managers.items() if each.kind == "connect")
+        wanted: dict[str, Any] = {"priority": 1, "min_accuracy": 0.1, "sink": "memory", "mode": mode}
+        session.stream("rows", topic=topic, schema=SCHEMA, **wanted)
+        if home(session, "rows.1") != remote:
+            session.move("rows.1", remote)
+        with Steady(session, topic) as steady:
+            eventually(lambda: session.runtime.instances["rows.1"].begun, what="its first batch")
+            left, process = session.runtime.instances["rows.1"].query, psutil.Process(theirs.child.pid)
+            assert left is not None
+            process.suspend()
+            try:
+                session.remove_task_manager(remote)
+                eventually(lambda: running(session), what=session.status)
+                reported = session.runtime.instances["rows.1"].ended
+                before = reported()
+                eventually(lambda: reported() > before + 1, what="batches elsewhere")
+            finally:
+                process.resume()
+            eventually(lambda: not left.isActive, what="the run that was left ends")
+            assert "CONCURRENT_STREAM_LOG_UPDATE" in str(left.exception())
+            settled(session, "rows", steady.stop())
+            assert running(session)
 
 
 def test_instances_of_hung_and_killed_task_managers_go_on_elsewhere_or_wait(
