@@ -80,10 +80,12 @@ _CONF: Mapping[str, str] = {
     # that Spark makes, the UI shows and changes nothing, and hides the password of Kafka.
     "spark.authenticate": "true",
     "spark.ui.killEnabled": "false",
-    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas",
-    "spark.sql.redaction.options.regex": "(?i)url|secret|password|token|access[.]?key|jaas",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|keystore[.]key|jaas",
+    "spark.sql.redaction.options.regex": "(?i)url|secret|password|token|access[.]?key|keystore[.]key|jaas",
     # the UI's page of Connect shows the statements, with the options of their sources
-    "spark.sql.redaction.string.regex": r'''(?is)LoginModule required.*?;|password"\s*value:\s*"[^"]*"''',
+    "spark.sql.redaction.string.regex": (
+        r'''(?is)LoginModule required(?:.*?;\\?"|[^;]*;)|(?:password|keystore[.]key)"\s*value:\s*"(?:[^"\\]|\\.)*"'''
+    ),
     # Hadoop starts a process to set a local file's permissions and, with `FileContext`, others to check for links. A
     # checkpoint ends with its session, and needs no checksum files.
     "spark.sql.streaming.checkpointFileManagerClass": (
