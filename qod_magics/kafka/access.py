@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from qod_magics.errors import UsageProblem
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.external import ExternalKafka
@@ -23,8 +24,13 @@ def access(bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[i
 
     Raises:
         SetupError, KafkaError: nothing is left running.
+        UsageProblem: an option is for the other kind of broker.
 
     """
+    if bootstrap is None and options:
+        raise UsageProblem(f"--kafka-option {next(iter(options))} is for your own broker: name it, --kafka HOST:PORT")
+    if bootstrap is not None and cpus is not None:
+        raise UsageProblem("--kafka-cpus pins the broker that is started here, and --kafka names yours: leave one out")
     if bootstrap is None:
         embedded = EmbeddedBroker(cpus=cpus)
         embedded.start()

@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from qod_magics.errors import KafkaError
+from qod_magics.errors import KafkaError, UsageProblem
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.machine.child import Child
@@ -101,6 +101,7 @@ class Injector:
         Raises:
             KafkaError: it is already started, or ended at once; the message says why.
             SetupError: the process can't be started.
+            UsageProblem: its record is a file that no injector wrote.
 
         """
         if self._child is not None:
@@ -185,6 +186,7 @@ class Injector:
         except TypeError as problem:
             raise KafkaError(f"client_config can't be serialized ({problem}): give strings and numbers") from None
         self._lines = _Lines(self._record_path or directory / "record.jsonl")
+        _check_record(self._lines.path)
         self._lines.path.unlink(missing_ok=True)  # an earlier run's record would look like a start
         self._child = Child(
             [
@@ -219,6 +221,19 @@ class Injector:
 
 
 _RUN = "from qod_magics.commands.inject import main; sys.exit(main(sys.argv[1:]))"
+
+
+def _check_record(path: Path) -> None:
+    """Raises UsageProblem for a file that an injector did not write."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(1000)
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        raise UsageProblem(f"record={str(path)!r} can't be read ({problem.strerror}): choose another") from None
+    if first and not first.startswith(b'{"kind":'):
+        raise UsageProblem(f"record={str(path)!r} is a file that no injector wrote: choose another")
 
 
 class _Lines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,3 +65,14 @@ class Settings:
             jit=self.jit if jit is None else jit,
             memory=self.memory if memory is None else memory,
         )
+
+
+def check_kind(url: str | None, of_servers: Mapping[str, object], of_local: Mapping[str, object]) -> None:
+    """Refuse options of the other kind of task manager: the user's server at `url`, or a local one (None). Raises
+    UsageProblem."""
+    refused, why = of_local, "a local task manager, and the URL names a server of yours: leave one of them out"
+    if url is None:
+        refused, why = of_servers, "a server of yours: name its URL, too (sc://HOST:PORT)"
+    for name, value in refused.items():
+        if value is not None:
+            raise UsageProblem(f"--{name} is an option of {why}")

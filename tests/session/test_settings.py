@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
+from qod_magics.kafka.access import access
 from qod_magics.session.session import Session
-from qod_magics.session.settings import Settings
+from qod_magics.session.settings import Settings, check_kind
 
 NOBODY = "127.0.0.1:1"  #: a broker that is asked in vain
 
@@ -30,6 +31,22 @@ def test_a_wrong_option_is_refused_before_kafka_is_asked(
         Session.up(kafka=NOBODY, **options)
     with pytest.raises(kind, match=match):
         Session.attach(object(), kafka=NOBODY, **options)  # type: ignore[arg-type]
+
+
+def test_options_of_the_other_kind_of_broker_are_refused() -> None:
+    with pytest.raises(UsageProblem, match=r"--kafka-option sasl.username is for your own broker: name it, --kafka"):
+        access(None, {"sasl.username": "me"})
+    with pytest.raises(UsageProblem, match=r"--kafka-cpus pins the broker that is started here"):
+        access(NOBODY, {}, {0})
+
+
+def test_options_of_the_other_kind_of_task_manager_are_refused() -> None:
+    check_kind("sc://there", {"ui": "http://there:4040"}, {"cpus": None, "jit": None})
+    check_kind(None, {"ui": None}, {"cpus": [0], "jit": "c1"})
+    with pytest.raises(UsageProblem, match="--jit is an option of a local task manager, and the URL names"):
+        check_kind("sc://there", {"ui": None}, {"cpus": None, "jit": "c1"})
+    with pytest.raises(UsageProblem, match="--ui is an option of a server of yours: name its URL"):
+        check_kind(None, {"ui": "http://there:4040"}, {"cpus": None})
 
 
 def test_the_ends_of_what_is_allowed_are(tmp_path: Path) -> None:
