@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.accuracy import current_accuracy
 from qod_magics.core.optional import REACT
-from qod_magics.core.plan import Edge, Plan
+from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
 from qod_magics.core.runtime import Dials, InputRateRuntime, Measured, Observation, PlacingRuntime, Runtime
 from qod_magics.core.snapshot import Snapshot
@@ -191,9 +191,15 @@ class Controller:
             raise UsageProblem(f"a non-drop probability lies between 0 and 1, not at {d!r}")
         held = {key: value for key, value in self._by_hand.items() if key != edge}
         self._by_hand = held if d is None else {**held, edge: float(d)}
-        name = f"{edge[0]}>{edge[1]}" if edge[0] is not None else edge[1]
+        name = edge_name(edge)
         words = f"{name} keeps {d:.2f} of its rows, by hand" if d is not None else f"{name} follows the plan again"
         self.note("override", words, stream=name, d=d)
+
+    def release(self, shedders: Collection[str]) -> None:
+        """Give back those held by hand that are not among these, by name: a later stream of their name is not held."""
+        for edge in self._by_hand:
+            if edge_name(edge) not in shedders:
+                self.override(edge, None)
 
     def annotate(self, **annotations: Any) -> None:
         """Add keys to the recording's lines from now on (`phase="overload"`); None takes one away.

@@ -12,6 +12,12 @@ from qod_magics.core.snapshot import nothing
 Edge = tuple[str | None, str]  #: (from, to); from is None for the outside world
 
 
+def edge_name(edge: Edge) -> str:
+    """The name of its shedder: that of a source, or "from>to"."""
+    source, target = edge
+    return target if source is None else f"{source}>{target}"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A policy's answer to one snapshot. All fractions are of 1.

@@ -185,9 +185,9 @@ class QodMagics(Magics):
     def _down(self, words: list[str]) -> None:
         MagicWords("down", "Stop everything that was started.").read(words)
         session, self.session = self._session(), None
-        session.down()
+        left = session.down()
         self.shell.user_ns.pop("qod", None)
-        self._say("down: no query, server or topic of ours is left")
+        self._say(f"down, but {'; '.join(left)}" if left else "down: no query, server or topic of ours is left")
 
     def _status(self, words: list[str]) -> None:
         MagicWords("status", "What runs where, and how it keeps up.").read(words)

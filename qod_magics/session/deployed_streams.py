@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qod_magics.application.application import Application
+from qod_magics.application.difference import difference
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.weight import LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError
@@ -26,6 +27,7 @@ class Declared:
     """The outcome of a declaration."""
 
     replaced: bool  #: whether another stream of this name was
+    unchanged: bool = False  #: whether it was declared in the same way before
     notes: tuple[str, ...] = ()  #: what its author should know, one line each
 
 
@@ -68,7 +70,8 @@ class Streams:
                 self._run(application)
             offsets = _offsets_note(before[name], declaration) if name in before.live else None
             notes = (offsets, self._weight_note(application, name))
-            return Declared(name in before, tuple(note for note in notes if note is not None))
+            unchanged = name in before and before[name] == declaration
+            return Declared(name in before, unchanged, tuple(note for note in notes if note is not None))
 
     def remove(self, name: str) -> None:
         """Stop and remove a stream. Raises ApplicationError: there is no such stream, or others read it."""
@@ -81,10 +84,15 @@ class Streams:
             self._run(Application())
 
     def restrict(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
-        """Change a query's restrictions while it runs. Raises ApplicationError."""
+        """Change a query's restrictions while it runs; a stream that waited for a query becomes one, and starts.
+        Raises ApplicationError, KafkaError, TaskManagerError."""
         with self._changing:
             application = self.application.restrict(name, priority=priority, min_accuracy=min_accuracy)
-            self._runtime.deployer.restrict(self._tasks(application))
+            specs = self._tasks(application)
+            if not difference(self._runtime.deployment.specs.values(), specs).is_empty:
+                self._run(application)
+                return
+            self._runtime.deployer.restrict(specs)
             self.application = application
 
     def results(self, name: str) -> DataFrame:

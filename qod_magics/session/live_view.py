@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.controller.cycle import Cycle
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.record import record_of
+from qod_magics.core.plan import edge_name
 from qod_magics.errors import QodError
 from qod_magics.recordings.cycles import narrated
 from qod_magics.recordings.frame import Frame, frame
@@ -88,7 +89,7 @@ class View:
 
     def _follow(self, made: Frame) -> None:
         controller = self._session.controller
-        by_hand = {f"{of}>{to}" if of is not None else to: d for (of, to), d in controller.overrides.items()}
+        by_hand = {edge_name(edge): d for edge, d in controller.overrides.items()}
         self.panel.update(made, controller.period_s, controller.paused, by_hand)
 
     def _picture(self) -> Picture:

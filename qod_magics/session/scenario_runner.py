@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.errors import QodError, ScenarioError, nearest
+from qod_magics.controller.journal import describe
+from qod_magics.errors import ScenarioError, nearest
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.scenario import ScenarioEvent
 
@@ -70,8 +71,9 @@ class ScenarioRunner:
                 try:
                     self._do(event)
                     self.done.append(event)
-                except QodError as error:
-                    self.session.controller.note("scenario-failed", f"{event.action} {event.target}: {error}")
+                except Exception as error:  # applications are functions of the user's
+                    words = f"{event.action} {event.target}: {describe(error)}"
+                    self.session.controller.note("scenario-failed", words)
             if not self.injector.alive() and not left:
                 return
 
@@ -83,8 +85,10 @@ class ScenarioRunner:
             session.remove_task_manager(self._managers.pop(name, name))
         elif event.action == "start_application":
             before = set(session.application.names)
-            self.applications[name](session)
-            self._streams[name] = tuple(n for n in session.application.names if n not in before)
+            try:
+                self.applications[name](session)
+            finally:  # one that breaks half-way has declared some
+                self._streams[name] = tuple(n for n in session.application.names if n not in before)
         else:
             for stream in reversed(self._streams.pop(name, ())):
                 session.stop(stream)

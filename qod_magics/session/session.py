@@ -30,7 +30,7 @@ from qod_magics.session.provisioning import abandon, launch
 from qod_magics.session.report import report_so_far
 from qod_magics.session.resources import Resources
 from qod_magics.session.scenario_runner import ScenarioRunner, Start
-from qod_magics.session.settings import Settings
+from qod_magics.session.settings import Settings, check_kind
 from qod_magics.session.status import session_text, status_text
 from qod_magics.session.waiting import Show
 
@@ -69,7 +69,7 @@ class Session:
             warm_up_timeout_s=settings.warm_up_timeout_s,
         )
         self.thread = ControllerThread(self.controller)
-        self._provisioner = resources.provisioner
+        self._provisioner, self._left = resources.provisioner, resources.left
         self._streams = Streams(self.runtime)
         self._injectors: list[Injector] = []
         self._view: View | None = None
@@ -159,15 +159,16 @@ class Session:
             resources.end()
             raise
 
-    def down(self) -> None:
-        """Stop the controller, all queries, our servers and the embedded broker. Idempotent; does nothing in a fork of
-        the owning process."""
+    def down(self) -> Sequence[str]:
+        """Stop the controller, all queries, our servers and the embedded broker; returns what could not be stopped or
+        deleted, one line each. Idempotent; does nothing in a fork of the owning process."""
         if self._ended or self._owner != os.getpid():
-            return
+            return ()
         self._ended = True
         self._no_exit()
         with suppress(Exception):  # all callbacks run, even if one raises
             self._endings.close()
+        return self._left()
 
     def __repr__(self) -> str:
         return session_text(self)
@@ -198,6 +199,7 @@ class Session:
     ) -> str:
         """Start another local task manager, or connect to the server at `url`; returns its id once it is warmed up.
         Options that are None are the session's. Raises SetupError, TaskManagerError, UsageProblem."""
+        check_kind(url, {"ui": ui}, {"cpus": cpus, "jit": jit, "memory": memory, "slots": slots})
         if url is not None:
             return self._provisioner.connect(url, ui, cores).id
         return self._provisioner.start(
@@ -295,19 +297,23 @@ class Session:
 
     def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
         declared = self._streams.declare(declaration, dry_run)
-        return StreamHandle(self, declaration.name, declared.replaced, dry_run, declared.notes)
+        return StreamHandle(
+            self, declaration.name, declared.replaced, declared.unchanged, dry_run=dry_run, notes=declared.notes
+        )
 
     def stop(self, name: str) -> None:
         """Stop and remove a stream. Raises ApplicationError: there is none of this name, or others read it."""
         self._streams.remove(name)
+        self.controller.release(self.shedders)
 
     def stop_all(self) -> None:
         """Stop and remove all streams."""
         self._streams.clear()
+        self.controller.release(self.shedders)
 
     def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
         """Change the restrictions of a query, from the next cycle on. Raises ApplicationError: there is no such query,
-        or the value is out of range."""
+        or the value is out of range; KafkaError, TaskManagerError: it waited for a query, and can't start."""
         self._streams.restrict(name, priority=priority, min_accuracy=min_accuracy)
 
     def results(self, name: str) -> DataFrame:
@@ -413,7 +419,8 @@ class Session:
     ) -> Injector:
         """Send a scenario (an object, its JSON form or a file's path) to the session's broker from a separate process,
         which ends with the session. It is pinned to the cores `cpus` (default, and where the system can't pin: all).
-        `record`: a file for the achieved rates, one JSON line per second and topic. Raises ScenarioError, KafkaError.
+        `record`: a file for the achieved rates, one JSON line per second and topic; that of an earlier injector is
+        replaced. Raises ScenarioError, KafkaError, UsageProblem.
         """
         injector = Injector.into(self.kafka, scenario, record, cpus)
         injector.start()

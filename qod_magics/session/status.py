@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qod_magics.controller.status import TaskStatus, busy, share, table, task_status
+from qod_magics.core.plan import edge_name
 from qod_magics.spark.deployment import feed_of
 from qod_magics.spark.malformed import malformed_text
 
@@ -54,6 +55,9 @@ def status_text(session: SessionInterface) -> str:
     waiting = session.application.waiting
     if waiting:
         lines.append(f"waiting until a query reads them: {', '.join(waiting)}")
+    for edge, d in session.controller.overrides.items():
+        name = edge_name(edge)
+        lines.append(f"{name} keeps {d:g} of its rows, by hand (%qod override {name} auto gives it back)")
     if session.controller.paused:
         lines.append("paused: plans are recommended, not applied")
     entries = session.controller.log.entries()

@@ -10,6 +10,7 @@ from qod_magics.core.optional import OPEN, TRUST
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance, Stream, Task
 from qod_magics.errors import UsageProblem
+from qod_magics.policies import policy as policy_named
 from tests.controller.scripted import FixedPolicy, bench, chain, place, seen
 
 
@@ -121,7 +122,19 @@ def test_why_of_a_task_manager_says_whether_it_sheds_and_how_far_its_costs_are_b
     b = bench(seen(replace(base, task_managers=told)))
     b.cycles(1)
     assert "nothing is shed for its CPU until its backlog exceeds 5 s of input" in b.controller.why("tm1")
-    assert "plans give its tasks 20% more CPU than that, judged by its backlog" in b.controller.why("tm2")
+    assert "plans give its tasks 20% more CPU than it has, judged by its backlog" in b.controller.why("tm2")
+
+
+def test_why_of_a_task_manager_says_what_a_warm_up_there_means():
+    excluded = "until that is over, it takes no part in sharing and nothing is moved away from it"
+    b = bench()
+    b.cycles(1)
+    assert f"warming up: Src.1, Snk.1; {excluded}" in b.controller.why("tm1")
+    b = bench(policy=policy_named("stream-economics-reactive"))
+    b.cycles(1)
+    words = b.controller.why("tm1")
+    assert "warming up: Src.1, Snk.1; it runs open: nothing is shed" in words
+    assert "sharing" not in words
 
 
 def test_why_of_an_instance_says_where_it_is_and_why():

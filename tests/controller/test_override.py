@@ -40,6 +40,14 @@ def test_the_loop_holds_it_says_so_and_gives_it_back():
     assert not loop.controller.overrides
 
 
+def test_those_of_streams_that_are_gone_are_given_back():
+    controller = bench().controller
+    controller.override((None, "Src"), 0.5)
+    controller.override(("Src", "Snk"), 0.25)
+    controller.release(["Src"])
+    assert controller.overrides == {(None, "Src"): 0.5}
+
+
 @pytest.mark.parametrize("d", [-0.1, 1.1, float("nan")])
 def test_what_is_no_probability_is_refused(d):
     with pytest.raises(UsageProblem, match="between 0 and 1"):

@@ -93,6 +93,7 @@ class Declaring:
 
     def __init__(self) -> None:
         self.application = Application()
+        self.left: list[str] = []  #: after its end
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> Declared:
         declaration = declaration_of(options, body, namespace, self.application)
@@ -101,8 +102,9 @@ class Declaring:
             self.application = application
         return Declared(options.name)
 
-    def down(self) -> None:
+    def down(self) -> list[str]:
         self.alive = False
+        return self.left
 
 
 class Declared:

@@ -32,12 +32,14 @@ class Deployed:
         self.checked: list[Sequence[TaskSpec]] = []
         self.weights = Weights()  # of all that is checked and run
         self.broken = False
+        self.restricted = 0  #: how often, without a deployment
         self.deploying, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
 
     @property
     def deployment(self) -> Any:
-        return SimpleNamespace(edges=(), weights=self.weights, check=self._check)
+        specs = {spec.id: spec for spec in self.specs}
+        return SimpleNamespace(edges=(), weights=self.weights, check=self._check, specs=specs)
 
     def _check(self, specs: Sequence[TaskSpec], _: None) -> Checked:
         self.checked.append(specs)
@@ -57,6 +59,7 @@ class Deployed:
         self.specs = specs
 
     def restrict(self, specs: tuple[TaskSpec, ...]) -> None:
+        self.restricted += 1
         self.specs = specs
 
     @property
@@ -87,6 +90,30 @@ def test_what_is_declared_runs(streams: Streams, runtime: Deployed) -> None:
     streams.clear()
     assert runtime.priorities == {}
     assert repr(streams) == "streams of a session: none"
+
+
+def test_a_stream_that_waits_starts_once_it_is_restricted(streams: Streams, runtime: Deployed) -> None:
+    streams.declare(stream("waits", topic="rows"))
+    assert runtime.priorities == {"query": 1}
+    runtime.deploying.clear()
+    streams.restrict("waits", priority=2)
+    assert runtime.priorities == {"query": 1, "waits": 2}
+    assert (runtime.deploying.is_set(), runtime.restricted) == (True, 0)
+    streams.restrict("waits", priority=3)
+    assert (runtime.priorities["waits"], runtime.restricted) == (3, 1)
+
+
+def test_one_that_waits_and_cannot_start_stays_as_it_was(streams: Streams, runtime: Deployed) -> None:
+    streams.declare(stream("waits", topic="rows"))
+    runtime.broken, before = True, streams.application
+    with pytest.raises(TaskManagerError):
+        streams.restrict("waits", priority=2)
+    assert (streams.application, runtime.priorities) == (before, {"query": 1})
+
+
+def test_who_declares_the_same_again_hears_that_it_goes_on(streams: Streams) -> None:
+    assert streams.declare(stream("query", topic="rows", priority=1)).unchanged
+    assert not streams.declare(stream("query", topic="rows", priority=2)).unchanged
 
 
 def test_a_dry_run_is_checked_and_not_run(streams: Streams, runtime: Deployed) -> None:

@@ -168,6 +168,14 @@ def test_fused_streams_are_one_row(tmp_path: Any) -> None:
     assert stream_text(made, "Src") == "Src runs on tm1 in real-time mode, fused into Src -> Snk"
 
 
+def test_a_shedder_that_is_held_by_hand_is_named(made: Made) -> None:
+    made.controller.override(("Src", "Snk"), 0.1)
+    line = "Src>Snk keeps 0.1 of its rows, by hand (%qod override Src>Snk auto gives it back)"
+    assert line in status_text(made).splitlines()
+    made.controller.override(("Src", "Snk"), None)
+    assert "by hand" not in status_text(made)
+
+
 def test_paused_is_said_while_it_lasts(made: Made) -> None:
     made.controller.pause()
     assert "paused: plans are recommended, not applied" in status_text(made).splitlines()

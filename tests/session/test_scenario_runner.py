@@ -1,0 +1,78 @@
+"""Events of a scenario on a session that takes note of its streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from qod_magics.errors import ApplicationError
+from qod_magics.kafka.scenario import ScenarioEvent
+from qod_magics.session.scenario_runner import ScenarioRunner, Start
+
+WAIT_S = 30.0  #: far more than anything here takes
+
+
+class Declared:
+    """In the place of a session: the names of its streams, and what was noted."""
+
+    alive = True
+
+    def __init__(self) -> None:
+        self.application = self.controller = self
+        self.names: tuple[str, ...] = ("before",)
+        self.notes: list[tuple[str, str]] = []
+
+    def annotate(self, **_: Any) -> None:
+        return None
+
+    def note(self, kind: str, words: str) -> None:
+        self.notes.append((kind, words))
+
+    def stream(self, name: str) -> None:
+        self.names += (name,)
+
+    def stop(self, name: str) -> None:
+        self.names = tuple(n for n in self.names if n != name)
+
+
+def played(session: Declared, applications: Mapping[str, Start], *events: tuple[str, str]) -> ScenarioRunner:
+    """The runner of these events (action and target), once it has come to its end."""
+    injector: Any = SimpleNamespace(
+        scenario=SimpleNamespace(events=[ScenarioEvent(0.0, *event) for event in events]),
+        phase=lambda: None,
+        position=lambda: 1.0,
+        alive=lambda: False,
+    )
+    runner = ScenarioRunner(session, injector, applications)  # type: ignore[arg-type]
+    assert runner.wait(WAIT_S)
+    return runner
+
+
+def broken(session: Any) -> None:
+    session.stream("half")
+    raise KeyError("no such column")
+
+
+def test_an_application_that_breaks_is_noted_and_the_scenario_goes_on() -> None:
+    session = Declared()
+    events = ("start_application", "broken"), ("start_application", "whole")
+    runner = played(session, {"broken": broken, "whole": lambda s: s.stream("whole")}, *events)
+    assert session.notes == [("scenario-failed", "start_application broken: KeyError: 'no such column'")]
+    assert [event.target for event in runner.done] == ["whole"]
+    assert session.names == ("before", "half", "whole")
+
+
+def test_what_a_broken_application_declared_is_stopped_with_it() -> None:
+    session = Declared()
+    played(session, {"broken": broken}, ("start_application", "broken"), ("stop_application", "broken"))
+    assert session.names == ("before",)
+
+
+def test_an_error_that_says_what_is_wrong_is_noted_as_it_is() -> None:
+    def refused(_: Any) -> None:
+        raise ApplicationError("there is no stream 'trips'")
+
+    session = Declared()
+    played(session, {"app": refused}, ("start_application", "app"))
+    assert session.notes == [("scenario-failed", "start_application app: there is no stream 'trips'")]
