@@ -13,6 +13,7 @@ from qod_magics.core.optional import BATCH_RATE, EVICTION, TRIGGER
 from qod_magics.core.placement import Placer, Unplaced
 from qod_magics.core.runtime import Event
 from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.spark import slots
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.instance import Instance, State
@@ -158,7 +159,8 @@ class Cluster:
                 self.event("malformed-input", **detail)
 
     def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
-        """The task manager on which the policy places each of these instances, never one that `forbidden` lists for it.
+        """The task manager on which the policy places each of these instances, never one that `forbidden` lists for it,
+        and one with enough task slots if there is one.
 
         Raises TaskManagerError if no task manager is available.
         """
@@ -185,9 +187,12 @@ class Cluster:
                 last = (instance.reading(self.period_s) or instance.held) if instance else None
                 task = instance.job.task if instance else id.rpartition(".")[0]
                 unplaced.append(Unplaced(id, task, last.cpu if last else None, frozenset(refused)))
+            needs = {id: slots.held(self.instances[id]) for id in forbidden if id in self.instances}
+            others = [i for i in self.all_instances if i.id not in forbidden]
+            open_slots = slots.free((self.task_managers[m.id] for m in managers), others)
         if not managers:
             raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
-        return self.place(unplaced, managers, running)
+        return slots.placed(self.place, unplaced, managers, running, needs, open_slots)
 
     def core_managers(self) -> list[core.TaskManager]:
         """The task managers in snapshot form."""

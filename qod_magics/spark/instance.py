@@ -129,6 +129,17 @@ class Instance:
         return batches and manager is not None and manager.reading is not DialReading.RESTART
 
     @property
+    def may_run_realtime(self) -> bool:
+        """Whether its present run is in real-time mode or, without one, the next one may be."""
+        if self.query is not None:
+            return self.mode == "real-time"
+        if self.mode_wanted == "microbatch" or self.job.only_microbatch is not None:
+            return False
+        if self.mode_wanted == "realtime" or self.facts is None or TOO_FEW_SLOTS in self.no_realtime:
+            return True
+        return not self._against_realtime(self.facts)
+
+    @property
     def batches(self) -> list[Batch]:
         """Known batches of its present run, the newest last."""
         return [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id]
@@ -163,6 +174,8 @@ class Instance:
             if lock is not self.lock:
                 raise TaskManagerError(f"{self.id} was detached while its start on {task_manager.id} waited.")
             self.become(State.STARTING)
+            if task_manager is not self.task_manager and TOO_FEW_SLOTS in self.no_realtime:
+                self.no_realtime = ""  # another one may have enough
             self.task_manager = task_manager
             self._stop_previous_run(task_manager)
             task_manager.turn(dials)

@@ -36,6 +36,7 @@ class TaskManager:
         id: its name in snapshots and plans.
         kind: "local" (a server of ours), "connect" (a URL of the user's) or "attached" (the notebook's own session).
         cores: what its tasks may use, in cores.
+        slots: tasks that it runs at the same time; None: unknown.
         reading: how the plans on it read their dials.
 
     """
@@ -51,11 +52,13 @@ class TaskManager:
         ui: str | None = None,
         server: LocalServer | None = None,
         settings_before: Mapping[str, str | None] | None = None,
+        slots: float | None = None,
     ) -> None:
         self.id = id
         self.spark = spark
         self.kind = kind
         self.cores = cores
+        self.slots = slots
         self.ui = ui
         self.server = server
         self._settings_before = dict(settings_before or {})
@@ -265,7 +268,9 @@ def _start_once(
         server.wait_until_listening()
         spark = connect(server.url, patience_s=90.0, alive=server.child.alive)
         cores = planned_cpus(_core_count(options)) * (1 - headroom)
-        return TaskManager(id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server)
+        return TaskManager(
+            id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server, slots=options.slots
+        )
     except BaseException:
         if spark is not None:
             let_go(spark, 0.5)
@@ -300,14 +305,15 @@ def attach_url(
     try:
         adopt(spark, OWN_SESSION_CONF)
         ui = ui or ui_address(spark)
+        slots = None
         if cores is None:
-            cores = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=15.0)
+            cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=15.0)
         if cores is None:
             raise TaskManagerError(
                 f"{hidden(url)} does not report how many cores it has: give them with --cores N, or the address of its "
                 "Spark UI with --ui URL."
             )
-        return TaskManager(id, spark, kind="connect", cores=cores * (1 - headroom), board=board, ui=ui)
+        return TaskManager(id, spark, kind="connect", cores=cores * (1 - headroom), board=board, ui=ui, slots=slots)
     except BaseException:
         let_go(spark, 2.0)
         raise
@@ -332,11 +338,18 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
     except Exception as error:
         raise TaskManagerError(f"The Spark session can't be attached: {reason(error)}") from error
     ui = spark.sparkContext.uiWebUrl if classic else ui_address(spark)
-    cores = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
+    cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
     if cores is None:
         cores = float(spark.sparkContext.defaultParallelism if classic else os.cpu_count() or 1)
     if is_here(spark):
         cores = min(cores, planned_cpus(os.cpu_count() or 1))
     return TaskManager(
-        id, spark, kind="attached", cores=cores * (1 - headroom), board=board, ui=ui, settings_before=before
+        id,
+        spark,
+        kind="attached",
+        cores=cores * (1 - headroom),
+        board=board,
+        ui=ui,
+        settings_before=before,
+        slots=slots,
     )
