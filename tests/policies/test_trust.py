@@ -371,3 +371,12 @@ def test_a_query_that_is_shed_to_nothing_is_shedding() -> None:
     memory = Trusts({"tm1": Trust(is_open=False, calm=CALM_CYCLES)}, {"q": 0.0})
     _, memory = trusted(seen(20), replace(waits(0), accuracy={"q": 0.0}), memory)
     assert not memory.managers["tm1"].is_open
+
+
+def test_trust_rises_by_half_of_the_cpu_that_paced_batches_leave_unused() -> None:
+    """Also above the ceiling: a backlog that cores without work do not drain has another cause."""
+    wary = replace(SHEDDING, factor=0.8, ceiling=0.85)
+    shedding = {**CALM, "sheds": True, "waiting_s": 1.0}
+    assert after(wary, **shedding).factor < 0.85
+    assert after(wary, **shedding, unused=0.2).factor == pytest.approx(0.8 * 1.1)
+    assert after(wary, **{**shedding, "waiting_s": WAITING_S}, unused=0.2).factor == 0.8

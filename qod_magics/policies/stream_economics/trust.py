@@ -65,7 +65,7 @@ BACK = 8
 IN_USE = 1.05
 #: In real-time mode trust rises by at most this part of the headroom below that limit, and falls by this part of the
 #: excess above it while the backlog grows beyond `BRIEF_S`: one that is drained uses all cores, too. Micro-batches use
-#: up idle CPU, so headroom says nothing of them.
+#: up idle CPU, so headroom says nothing of them, unless they are paced: then trust rises by this part of it at least.
 OF_IDLE = 0.5
 #: Backlog where a core has headroom, seconds of input: rows in flight.
 BRIEF_S = 0.25
@@ -164,6 +164,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             limit_s=limit_s,
             rest_s=rests_s,
             idle=inf if BATCH_TIME.of(manager) is not None else _idle(manager),
+            unused=_idle(manager) if trust.paced else 0.0,
             overuse=0.0 if BATCH_TIME.of(manager) is not None else _overuse(manager, own[manager.id]),
             at_minimum=all((measured.accuracy.get(task) or 0.0) <= least[task] for task in tasks),
         )
@@ -193,6 +194,7 @@ def after(
     limit_s: float,
     rest_s: float = REST_S,
     idle: float = inf,
+    unused: float = 0.0,
     overuse: float = 0.0,
     applied: bool = True,
     spare: float = 0.0,
@@ -210,6 +212,7 @@ def after(
         limit_s: backlog up to which it stays open, seconds of input.
         rest_s: ordinary backlog between two batches, seconds of input.
         idle: headroom below the utilization limit, as a share of it; infinite where that says nothing.
+        unused: the same where paced micro-batches leave CPU idle: trust rises by a part of it at least.
         overuse: utilization above that limit, as a share of it, if its tasks cause it.
         applied: whether its tasks run at accuracies at which they need no more CPU than is granted.
         spare: CPU that micro-batches could do without, as a share of its cores.
@@ -243,6 +246,7 @@ def after(
         up = factor * (UP if waiting_s > rest_s / 2 else UP * UP)
         if before.ceiling < inf:
             up = max(factor, before.ceiling * (1.0 + (1.0 - DOWN) * ((rises - BACK) / BACK) ** 3))
+        up = max(up, factor * (1.0 + OF_IDLE * unused))
         return replace(same, factor=min(up, factor * (1.0 + OF_IDLE * idle), MOST), rises=rises)
     calm = before.calm + 1
     if calm >= CALM_CYCLES:
