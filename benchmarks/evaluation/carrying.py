@@ -30,9 +30,7 @@ def carrying(run: Run, recipe: Recipe, scale: float) -> dict[str, Any]:
     no more: the JVM has compiled the code then. The bound (rows; None: none) with the lowest age of rows at 0.9 of
     that, and the median age under each, seconds. And for how many seconds the core was saturated."""
     begun = time.monotonic()
-    rates = [carried(run, recipe, round(FIRST_S * recipe.saturating), scale)]
-    while len(rates) < MOST_TIMES and rates[-1] > RISING * max([0.0, *rates[:-1]]):
-        rates.append(carried(run, recipe, round(BOUNDS_S[-1] * max(rates)), scale, AGAIN_S))
+    rates = risen(run, recipe, scale)
     rates.append(carried(run, recipe, round(BOUNDS_S[0] * max(rates)), scale, AGAIN_S))
     saturated_s = time.monotonic() - begun
     most = max(rates)
@@ -43,6 +41,14 @@ def carrying(run: Run, recipe: Recipe, scale: float) -> dict[str, Any]:
         raise RuntimeError("plain Spark ended no batch at 0.9 of its capacity: make the trial longer (--scale)")
     best = min(known, key=lambda bound: known[bound])
     return {"rows_s": most, "bound": best, "age_s_by_bound": tried, "tried_rows_s": rates, "saturated_s": saturated_s}
+
+
+def risen(run: Run, recipe: Recipe, scale: float, queries: int = 1) -> list[float]:
+    """Rows/s as `carried` measures them, again and again until they rise no more."""
+    rates = [carried(run, recipe, round(FIRST_S * recipe.saturating), scale, queries=queries)]
+    while len(rates) < MOST_TIMES and rates[-1] > RISING * max([0.0, *rates[:-1]]):
+        rates.append(carried(run, recipe, round(BOUNDS_S[-1] * max(rates)), scale, AGAIN_S, queries))
+    return rates
 
 
 def carried(run: Run, recipe: Recipe, bound: int, scale: float, warm_s: float = WARM_S, queries: int = 1) -> float:
