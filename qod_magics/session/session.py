@@ -31,7 +31,7 @@ from qod_magics.session.report import report_so_far
 from qod_magics.session.resources import Resources
 from qod_magics.session.scenario_runner import ScenarioRunner, Start
 from qod_magics.session.settings import Settings, check_kind
-from qod_magics.session.status import session_text, status_text
+from qod_magics.session.status import session_text, status_text, why_text
 from qod_magics.session.waiting import Show
 
 if TYPE_CHECKING:
@@ -328,13 +328,9 @@ class Session:
         return status_text(self)
 
     def why(self, name: str) -> str:
-        """The last decision about a stream, an instance or a task manager, and why, with the numbers.
-
-        For a stream fused into tasks of other names, the decisions about those tasks."""
-        deployment = self.runtime.deployment
-        within = deployment.specs_with(name) if name not in deployment.specs else []
-        told = [f"{name} runs within {spec.path}: {self.controller.why(spec.id)}" for spec in within]
-        return "\n".join(told) or self.controller.why(name)
+        """The last decision about a stream, an instance or a task manager, and why, with the numbers. For a stream
+        fused into tasks of other names, the decisions about those tasks."""
+        return why_text(self, name)
 
     def pause(self, *, open_shedders: bool = False) -> None:
         """Recommend only: plans are made, logged and recorded, not applied. `open_shedders` also sets every non-drop
@@ -363,8 +359,7 @@ class Session:
     @property
     def shedders(self) -> list[str]:
         """The names of the shedders: sources, and streams "from>to"."""
-        specs = self.runtime.deployment.specs.values()
-        return [n for s in specs for n in ([s.id] if s.is_source else [f"{u}>{s.id}" for u in s.upstream])]
+        return self.runtime.deployment.shedders
 
     def annotate(self, **annotations: Any) -> None:
         """Add keys (`phase="overload"`) to the recording's lines from now on; None removes one."""

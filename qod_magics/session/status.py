@@ -33,6 +33,15 @@ def session_text(session: SessionInterface) -> str:
     )
 
 
+def why_text(session: SessionInterface, name: str) -> str:
+    """The last decision about a stream, an instance or a task manager; for a stream fused into tasks of other names,
+    the decisions about those tasks."""
+    deployment = session.runtime.deployment
+    within = deployment.specs_with(name) if name not in deployment.specs else []
+    parts = [f"{name} runs within {spec.path}: {session.controller.why(spec.id)}" for spec in within]
+    return "\n".join(parts) or session.controller.why(name)
+
+
 def status_text(session: SessionInterface) -> str:
     """Task managers, tasks with their accuracies, lag and rows dropped, and the last decision."""
     lines: list[str] = []

@@ -242,6 +242,12 @@ class Deployment:
         return before - self.own_topics()
 
     @property
+    def shedders(self) -> list[str]:
+        """The names of the shedders: sources, and streams "from>to"."""
+        specs = self.specs.values()
+        return [n for s in specs for n in ([s.id] if s.is_source else [f"{u}>{s.id}" for u in s.upstream])]
+
+    @property
     def edges(self) -> set[tuple[str, str]]:
         """The streams between tasks, each with the stream that reads it."""
         return {
