@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.evaluation import document, kept, scenarios
 from benchmarks.evaluation.against_plain import against_plain
 from benchmarks.evaluation.costs import costs
-from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput, draw_growth
+from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput, draw_goodput_live, draw_growth
 from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
 from benchmarks.evaluation.goodput_live import goodput_live
@@ -105,6 +105,8 @@ def _run(part: str, run: Part, out: Path, given: argparse.Namespace, runs: list[
     draw(out / f"{part}.jsonl", given.results, part)
     if part == "goodput":
         draw_goodput(figures, given.results / "goodput-rows.svg")
+    if part == "goodput-live":
+        draw_goodput_live(figures, given.results / "goodput-live-rows.svg")
     if part == "scenario5":
         draw_growth(figures, given.results / "scenario5-cycle.svg")
     if part == "engines":

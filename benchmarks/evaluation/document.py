@@ -33,9 +33,11 @@ def write(results: Path, path: Path) -> None:
             text, rows = section(found[part]["runs"])
             title, _, rest = text.partition("\n")
             sections.append((title.partition(":")[0], rows))
+            longer = tuple(f"{other}-" for other in _SECTIONS if other.startswith(f"{part}-"))
             charts = [
                 chart.relative_to(path.parent) if chart.is_relative_to(path.parent) else chart
                 for chart in sorted(results.glob(f"{part}-*.svg"))
+                if not chart.name.startswith(longer)
             ]
             parts.append(_section(part, found[part], f"## {title}\n\n{rest.strip()}", rows, charts))
     parts.insert(1, summary(sections))

@@ -58,6 +58,38 @@ def draw_goodput(figures: Mapping[str, Any], path: Path) -> None:
     path.write_text(charts.svg(line), "utf-8")
 
 
+def draw_goodput_live(figures: Mapping[str, Any], path: Path) -> None:
+    """Rows/s processed by each of the two queries, and by the higher one alone, over the offered load."""
+    told = {"higher": "priority 2", "lower": "priority 1", "alone": "priority 2, alone"}
+    rows = [
+        {"times": each["times"], "query": name, "rows": each[key]}
+        for each in figures["loads"].values()
+        for key, name in told.items()
+    ]
+    colours = {**task_colours([told["higher"], told["lower"]]), told["alone"]: GREY}
+    line = (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X(
+                "times:Q",
+                title="offered load / capacity of the core for both",
+                scale=alt.Scale(type="log", nice=False),
+                axis=alt.Axis(values=sorted({row["times"] for row in rows})),
+            ),
+            y=alt.Y("rows:Q", title="processed, rows/s"),
+            color=alt.Color(
+                "query:N",
+                title=None,
+                sort=list(colours),
+                scale=alt.Scale(domain=list(colours), range=list(colours.values())),
+            ),
+        )
+        .properties(width=charts.WIDTH, height=220)
+    )
+    path.write_text(charts.svg(line), "utf-8")
+
+
 def draw_engines(figures: Mapping[str, Any], path: Path) -> None:
     """All engines over the course of the load: backlog, and age of TDSnk2's rows when they are counted."""
     courses = figures["courses"]

@@ -19,6 +19,11 @@ from qod_magics.data import trip_schema
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
 
+ENOUGH = 0.95  #: goal: of what the higher query gets alone
+WHY = (
+    "The lower query reads all of its input, too, and keeps its minimum: from 3x on that alone leaves less than the "
+    "goal. The rest of the difference is CPU outside of the tasks, which batches of two queries need more of."
+)
 TIMES = (0.5, 1.0, 2.0, 3.0, 6.0, 12.0)  #: of the core's capacity for both together
 QUERIES = {"higher": 2, "lower": 1}  #: priorities
 RECIPE = STANDS
@@ -103,5 +108,5 @@ def goodput_live_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
         share: list[float | None] = [each["higher"] / each["alone"] if each["alone"] else None for each in figures]
         most = most_possible(times)
         what = f"goodput of the higher query at {load} / alone"
-        rows.append(Row(what, f"at most {most:.2f}", share, source_value=most))
+        rows.append(Row(what, f"at most {most:.2f}", share, source_value=most, at_least=ENOUGH, why=WHY))
     return "\n".join(lines), rows
