@@ -92,9 +92,9 @@ def homes(record: Record) -> dict[str, str]:
 
 
 def source_errors(records: Records) -> dict[str, float]:
-    """Mean |curAc - ac| of each source over the run, as in the verdict."""
+    """Mean |curAc - ac| of each source over the run."""
     found: dict[str, list[float]] = {}
-    for _, source, error in accuracy_errors(records):
+    for _, source, error in accuracy_errors(records, by_rates=True):
         found.setdefault(source, []).append(error)
     return {source: fmean(values) for source, values in found.items()}
 
@@ -102,7 +102,7 @@ def source_errors(records: Records) -> dict[str, float]:
 def source_error_spread(records: Records, worst: int = 5) -> tuple[float, float]:
     """For the source with the largest mean |curAc - ac|: the median, and the share of its worst cycles in the sum."""
     found: dict[str, list[float]] = {}
-    for _, source, error in accuracy_errors(records):
+    for _, source, error in accuracy_errors(records, by_rates=True):
         found.setdefault(source, []).append(error)
     errors = sorted(max(found.values(), key=fmean, default=[0.0]), reverse=True)
     return median(errors), sum(errors[:worst]) / max(sum(errors), 1e-9)

@@ -9,12 +9,14 @@ from qod_magics.core.freshness import window_of
 from qod_magics.recordings.names import sources
 
 
-def accuracy_errors(records: Records) -> list[tuple[int, str, float]]:
-    """(index of the record, source, |curAc - ac|): the absolute errors of measured against planned accuracies.
+def accuracy_errors(records: Records, *, by_rates: bool = False) -> list[tuple[int, str, float]]:
+    """(index of the record, source, absolute error): measured against planned accuracies.
 
-    The current accuracy is measured over the `window` of the instances (seconds since the epoch) and compared with the
-    mean, over that window, of the plans in force, each from when its dials were set; in a recording without windows,
-    with the last applied plan.
+    Measured is the share of the rows read that was kept; with `by_rates`, and where that is not recorded, the current
+    accuracy of Stream Economics (Eqs. 3.4 and 3.5), rows/s kept / rows/s that arrive, which is higher while a backlog
+    is drained. It is measured over the `window` of the instances (seconds since the epoch) and compared with the mean,
+    over that window, of the plans in force, each from when its dials were set; in a recording without windows, with the
+    last applied plan.
     """
     errors: list[tuple[int, str, float]] = []
     in_force: list[tuple[float, Mapping[str, float]]] = []  #: (since, desired accuracies), in order
@@ -23,8 +25,10 @@ def accuracy_errors(records: Records) -> list[tuple[int, str, float]]:
             continue
         for source in sources(record):
             planned = _planned(source, in_force, _window(record, source))
-            if source in record.current_accuracy and planned is not None:
-                errors.append((index, source, abs(record.current_accuracy[source] - planned)))
+            kept = None if by_rates else record.measured.accuracy.get(source)
+            measured = record.current_accuracy.get(source) if kept is None else kept
+            if measured is not None and planned is not None:
+                errors.append((index, source, abs(measured - planned)))
         if record.applied:
             in_force.append((record.at.timestamp() + record.applied_s, record.plan.desired))
     return errors

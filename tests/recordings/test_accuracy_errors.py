@@ -43,3 +43,19 @@ def test_a_plan_counts_from_when_its_dials_were_set() -> None:
     assert error() == pytest.approx(0.0)
     del lines[3]["applied_s"]  # an older recording
     assert error() == pytest.approx(0.4)
+
+
+def test_a_backlog_that_is_drained_is_no_accuracy_beyond_the_plan() -> None:
+    """Twice as many rows are processed as arrive, each kept with the planned probability."""
+    lines = taxi_drives()
+    for line in lines[:5]:
+        line["plan"]["desired"]["TDSrc1"] = line["measured"]["accuracy"]["TDSrc1"] = 0.4
+        line["plan"]["current_accuracy"]["TDSrc1"] = 0.8
+        line["applied"] = True
+
+    def error(by_rates: bool) -> float:
+        found = accuracy_errors(records(lines), by_rates=by_rates)
+        return next(each for index, source, each in found if (index, source) == (4, "TDSrc1"))
+
+    assert error(by_rates=False) == pytest.approx(0.0)
+    assert error(by_rates=True) == pytest.approx(0.4)
