@@ -105,6 +105,7 @@ class Silent:
 
     id = "tm1"
     cores = 1.0
+    slots: float | None = None
     kind = "local"
     cpu_meter = None
     silent_since: float | None = None
