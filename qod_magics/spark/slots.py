@@ -8,7 +8,7 @@ from math import inf
 
 from qod_magics.core import snapshot as core
 from qod_magics.core.placement import Placer, Unplaced
-from qod_magics.spark.instance import Instance
+from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.task_manager import TaskManager
 
 
@@ -26,7 +26,7 @@ def free(managers: Iterable[TaskManager], instances: Iterable[Instance]) -> dict
     found = {manager.id: inf if manager.slots is None else float(manager.slots) for manager in managers}
     for instance in instances:
         home = instance.task_manager
-        if home is not None and home.id in found:
+        if home is not None and home.id in found and instance.state is not State.GAVE_UP:
             found[home.id] -= held(instance)
     return found
 

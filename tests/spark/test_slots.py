@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qod_magics.core import snapshot as core
 from qod_magics.core.placement import Unplaced, fewest_first
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.instance import Instance
+from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.pipeline import Feed, PlanFacts
 from qod_magics.spark.realtime import TOO_FEW_SLOTS
 from qod_magics.spark.slots import free, held, placed
@@ -57,6 +57,9 @@ def test_a_new_query_goes_where_slots_are_free() -> None:
     runs.mode = "real-time"
     made = placing(*homes, instances=(runs,))
     assert free(homes, [runs]) == {"tm1": 8, "tm2": 32}
+    gave_up = reading(24, homes[0])
+    gave_up.become(State.GAVE_UP)
+    assert free(homes, [runs, gave_up]) == {"tm1": 8, "tm2": 32}
     new = reading(12)
     new.job = replace(new.job, instance="N.1", task="N")
     made.instances["N.1"] = new
