@@ -35,6 +35,21 @@ ASK = """() => { const ask = () => {
     if (kernel?.connectionStatus === 'connected') kernel.requestKernelInfo().catch(() => {});
 }; setInterval(ask, 5000); }"""
 
+#: Sometimes a kernel that has just started answers none of its requests, asked again or not. It is restarted until it
+#: runs a cell.
+ANSWERS = """async ms => {
+    const context = jupyterapp.shell.currentWidget.sessionContext;
+    for (let tries = 0; tries < 4; tries++) {
+        const asked = context.session.kernel.requestExecute({ code: '', silent: true, store_history: false });
+        const late = new Promise(done => setTimeout(() => done('late'), ms));
+        if (await Promise.race([asked.done, late]) !== 'late') return tries;
+        asked.dispose();
+        await context.restartKernel();
+    }
+    throw new Error('the kernel runs no cell');
+}"""
+ANSWERS_S = 30.0
+
 #: What is evaluated in a page has no limit of time of its own.
 COMMAND = """([name, given, ms]) => new Promise((done, fail) => {
     jupyterapp.commands.execute(name, given).then(() => done(null), fail);
@@ -145,6 +160,7 @@ class Notebook:
         page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=180_000)
         page.wait_for_function("window.jupyterapp && jupyterapp.shell.currentWidget?.sessionContext?.isReady")
         page.evaluate(ASK)
+        page.evaluate(ANSWERS, 1000 * ANSWERS_S)
         page.evaluate("document.querySelector('#jp-left-stack') && jupyterapp.shell.collapseLeft()")
 
     def _received(self, frame: bytes | str) -> None:
