@@ -161,3 +161,22 @@ def test_no_readings_make_costs_negative_or_infinite(readings: list[tuple[float,
     for reading in readings[1:]:
         fit = fit.after(*reading)
         assert all(isfinite(each) and each >= 0.0 for each in fit.costs)
+
+
+def test_a_cold_reading_while_shedding_does_not_make_reading_dear() -> None:
+    """As of a windowed query that was started again: its rows become cheaper, and nothing is shed any more. Then nothing
+    tells reading from work, and what a reading at the start had made of it would stay."""
+    fit = CostFit.first(80.0, 80.0, 65.0, 0.35)
+    for _ in range(8):
+        fit = fit.after(95.0, 95.0, 73.0, 0.38)
+    fit = fit.after(10.9, 7.5, 25.0, 1.67)
+    for rows, cpu, batches in (
+        (17.5, 26.0, 2.5),
+        (16.9, 24.0, 2.8),
+        (17.1, 22.0, 2.9),
+        (22.4, 23.0, 3.2),
+        (74.4, 66.0, 1.1),
+    ):
+        fit = fit.after(rows, rows, cpu, batches)
+    _, read, work = fit.costs
+    assert read < 0.3 * (read + work)

@@ -40,6 +40,9 @@ MOST_WORK, MOST_FIXED = 40.0, 10.0
 #: The prior of a micro-batch, % of one core at one batch/s (10 ms of CPU each), and its error. Rows then cost at least
 #: this share of the CPU.
 BATCH, BATCH_ERROR, LEAST_WORK_SHARE = 10.0, 10.0, 0.1
+#: The error of the read cost there, of the cost of a row kept. While nothing is shed, nothing tells reading from work,
+#: and the readings of a cold query could make all of its cost one of reading: shedding then seemed to free no CPU.
+BATCH_READ_ERROR = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +60,14 @@ class CostFit:
         if batches is None:
             fixed = max(min(FIXED, cpu / 2), min(cpu - MOST_WORK * weighed, MOST_FIXED))
             work = max((cpu - fixed) / weighed, 1e-9)
-            fixed_error = FIXED_ERROR
+            fixed_error, read_error = FIXED_ERROR, READ_ERROR
         else:
             rows = max(cpu - BATCH * batches, LEAST_WORK_SHARE * cpu)
             work = max(min(rows / weighed, MOST_WORK), 1e-9)
             fixed = max((cpu - work * weighed) / batches, 0.0)
-            fixed_error = max(BATCH_ERROR, fixed)
+            fixed_error, read_error = max(BATCH_ERROR, fixed), BATCH_READ_ERROR
         guess = (fixed, READ_SHARE * work, work)
-        errors = (fixed_error, READ_ERROR * work, WORK_ERROR * work)
+        errors = (fixed_error, read_error * work, WORK_ERROR * work)
         certainty = tuple(1.0 / error**2 for error in errors)
         information = tuple(tuple(c if i == j else 0.0 for j in range(3)) for i, c in enumerate(certainty))
         evidence = tuple(c * value for c, value in zip(certainty, guess, strict=True))
