@@ -164,8 +164,8 @@ def test_no_readings_make_costs_negative_or_infinite(readings: list[tuple[float,
 
 
 def test_a_cold_reading_while_shedding_does_not_make_reading_dear() -> None:
-    """As of a windowed query that was started again: its rows become cheaper, and nothing is shed any more. Then nothing
-    tells reading from work, and what a reading at the start had made of it would stay."""
+    """As of a windowed query that was started again: its rows become cheaper, and nothing is shed any more. Then no
+    reading tells reading from work, and what the first one had made of it would stay."""
     fit = CostFit.first(80.0, 80.0, 65.0, 0.35)
     for _ in range(8):
         fit = fit.after(95.0, 95.0, 73.0, 0.38)
