@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from benchmarks.evaluation.against_plain import KEPT
 from benchmarks.evaluation.capacity import first
 from benchmarks.evaluation.cluster import Run, running

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from benchmarks.evaluation.against_plain import KEPT
 from benchmarks.evaluation.applications import COLUMNS
 from benchmarks.evaluation.capacity import first, pid
