@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 from jupyter_client import KernelManager
 
+from qod_magics.notebook.replies import FROM_THE_START
 from qod_widgets.dashboard import HISTORY_S, bundle
 from qod_widgets.live_charts import specs
 
@@ -154,7 +155,7 @@ def _manager(id: str, tasks: list[str], wobble: float) -> dict[str, Any]:
 def kernel_cpu(tasks: int, seconds: float) -> tuple[float, float]:
     """% of one core that a kernel with an open view uses: idle, and while it is fed at 1 Hz."""
     manager = KernelManager()
-    manager.start_kernel(env={**os.environ, "PYTHONPATH": str(ROOT)})
+    manager.start_kernel(env={**os.environ, "PYTHONPATH": str(ROOT)}, extra_arguments=[FROM_THE_START])
     client = manager.blocking_client()
     client.start_channels()
     try:

@@ -12,6 +12,8 @@ import pytest
 from nbclient import NotebookClient
 from traitlets.config import Config
 
+from qod_magics.notebook.replies import FROM_THE_START
+
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 #: What a student would write in the place of the dots, as it is written; by lab, in the order of the exercises.
@@ -91,7 +93,8 @@ def test_runs_without_error_and_takes_the_right_answers(name: str, tmp_path_fact
     # sockets in the file system: kernels that start at the same time may pick the same TCP port
     config = Config(KernelManager={"transport": "ipc", "ip": str(folder / name[:4])})
     resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(book, config=config, timeout=120, startup_timeout=120, resources=resources).execute()
+    patience = {"timeout": 120, "startup_timeout": 120}
+    NotebookClient(book, config=config, resources=resources, extra_arguments=[FROM_THE_START], **patience).execute()
     said = [texts(cell) for cell in book.cells if cell.cell_type == "code" and "check(" in cell.source]
     assert len(said) == 2 * len(ANSWERS.get(name, {}))
     for asked, told in zip(said[::2], said[1::2], strict=True):

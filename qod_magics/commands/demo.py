@@ -17,6 +17,7 @@ from qod_magics.controller.record_json import record_from_json
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import QodError, SetupError
+from qod_magics.notebook.replies import FROM_THE_START
 from qod_magics.recordings.names import queries
 from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import format_verdict, verdict
@@ -70,7 +71,8 @@ def _play(notebook: Path, out: Path, scale: float) -> str | None:
 
     book = nbformat.read(notebook, 4)
     environment = {**os.environ, "QOD_DEMO_BUILD": str(out), "QOD_DEMO_SCALE": repr(scale)}
-    client = NotebookClient(book, timeout=900, resources={"metadata": {"path": str(notebook.resolve().parent)}})
+    where = {"metadata": {"path": str(notebook.resolve().parent)}}
+    client = NotebookClient(book, timeout=900, resources=where, extra_arguments=[FROM_THE_START])
     said: list[str | None] = [None]
     done = threading.Event()
 

@@ -15,6 +15,7 @@ from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.jvm.jit import DEFAULT_JIT
 from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, cores, pairs, split
 from qod_magics.notebook.completion import Completion
+from qod_magics.notebook.replies import send_through_stream
 from qod_magics.policies import DEFAULT_POLICY, policy_names
 from qod_magics.session.waiting import in_kernel, in_place
 
@@ -387,6 +388,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics in `shell`."""
     global _active
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    send_through_stream(shell)
     _active = QodMagics(shell)
     shell.register_magics(_active)
     _active.completion = Completion(shell, _active, _active.flags())

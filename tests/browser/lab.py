@@ -19,6 +19,7 @@ import psutil
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1
 
 from qod_magics.jvm.ports import free_ports
+from qod_magics.notebook import replies
 
 ROOT = Path(__file__).parents[2]
 SCREENS = ROOT / "build" / "screens"
@@ -27,28 +28,6 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 UP_S = 120.0
 PATIENCE_S = 120.0  #: what is drawn is waited for; no longer than it takes
-
-#: ipykernel up to 7.3 sends replies past the stream that waits for requests: a request that arrives meanwhile is
-#: overlooked until the next one arrives. So the kernel is asked something now and then.
-ASK = """() => { const ask = () => {
-    const kernel = jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel;
-    if (kernel?.connectionStatus === 'connected') kernel.requestKernelInfo().catch(() => {});
-}; setInterval(ask, 5000); }"""
-
-#: Sometimes a kernel that has just started answers none of its requests, asked again or not. It is restarted until it
-#: runs a cell.
-ANSWERS = """async ms => {
-    const context = jupyterapp.shell.currentWidget.sessionContext;
-    for (let tries = 0; tries < 4; tries++) {
-        const asked = context.session.kernel.requestExecute({ code: '', silent: true, store_history: false });
-        const late = new Promise(done => setTimeout(() => done('late'), ms));
-        if (await Promise.race([asked.done, late]) !== 'late') return tries;
-        asked.dispose();
-        await context.restartKernel();
-    }
-    throw new Error('the kernel runs no cell');
-}"""
-ANSWERS_S = 30.0
 
 #: What is evaluated in a page has no limit of time of its own.
 COMMAND = """([name, given, ms]) => new Promise((done, fail) => {
@@ -80,6 +59,11 @@ def jupyterlab(work: Path, more: Mapping[str, str] | None = None) -> Iterator[st
         file = work / "settings" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values), "utf-8")
+    profile = work / "ipython" / "profile_default"
+    profile.mkdir(parents=True, exist_ok=True)
+    (profile / "ipython_kernel_config.py").write_text(
+        f"c.IPKernelApp.extra_extensions = [{replies.__name__!r}]\n", "utf-8"
+    )
     (port,), token = free_ports(1), secrets.token_hex(16)
     options = [
         "--no-browser",
@@ -159,8 +143,6 @@ class Notebook:
         page.goto(address, wait_until="domcontentloaded")
         page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=180_000)
         page.wait_for_function("window.jupyterapp && jupyterapp.shell.currentWidget?.sessionContext?.isReady")
-        page.evaluate(ASK)
-        page.evaluate(ANSWERS, 1000 * ANSWERS_S)
         page.evaluate("document.querySelector('#jp-left-stack') && jupyterapp.shell.collapseLeft()")
 
     def _received(self, frame: bytes | str) -> None:

@@ -16,6 +16,7 @@ from shutil import rmtree
 import psutil
 from jupyter_client import BlockingKernelClient, KernelManager
 
+from qod_magics.notebook.replies import FROM_THE_START
 from qod_magics.spark.connection import CONNECT_MODE
 from tests import leaks
 
@@ -43,7 +44,7 @@ class Kernel:
             **self._household.environment,
         }
         self._manager = KernelManager(connection_file=str(directory / "kernel.json"))
-        self._manager.start_kernel(env=environment, cwd=str(directory))
+        self._manager.start_kernel(env=environment, cwd=str(directory), extra_arguments=[FROM_THE_START])
         self._client = self._connect()
 
     def _connect(self) -> BlockingKernelClient:

@@ -14,6 +14,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
 
+from qod_magics.notebook.replies import FROM_THE_START
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.session.handle import DECLARED
 from tests.live.kernel import CELL_S, START_S, Household, Traces, lingering, surroundings
@@ -182,7 +183,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
     first = nbformat.v4.new_code_cell(f"out = {str(out)!r}")
     cells = {name: nbformat.v4.new_code_cell("\n".join(_dedented(source))) for name, source in CELLS}
     book.cells = [first, *cells.values()]
-    client = NotebookClient(book, timeout=CELL_S, startup_timeout=START_S, resources={"metadata": {"path": str(out)}})
+    where = {"metadata": {"path": str(out)}}
+    client = NotebookClient(
+        book, timeout=CELL_S, startup_timeout=START_S, resources=where, extra_arguments=[FROM_THE_START]
+    )
     household = Household()
     traces: dict[str, Traces] = {}
     left: dict[str, Shown] = {}

@@ -11,6 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from qod_magics.notebook.replies import FROM_THE_START
 from qod_magics.session.handle import DECLARED
 from tests.live.kernel import CELL_S, START_S
 
@@ -44,7 +45,9 @@ def run(name: str, folder: Path, extra: str = "", before: str = "%qod down") -> 
     if extra:
         book.cells.insert(sources.index(before), nbformat.v4.new_code_cell(extra))
     where = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(book, timeout=CELL_S, startup_timeout=START_S, resources=where)
+    client = NotebookClient(
+        book, timeout=CELL_S, startup_timeout=START_S, resources=where, extra_arguments=[FROM_THE_START]
+    )
     client.execute(env={**os.environ, "QOD_DEMO_SCALE": SCALE, "QOD_DEMO_BUILD": str(folder)})
     return {cell.source: "".join(map(_text, cell.outputs)) for cell in book.cells if cell.cell_type == "code"}
 

@@ -8,6 +8,8 @@ import pytest
 from jupyter_client import KernelManager
 from jupyter_client.blocking import BlockingKernelClient
 
+from qod_magics.notebook.replies import FROM_THE_START
+
 LARGE = 200_000  #: letters; more than what a message copies
 LAST_WORDS = f"""\
 from IPython.display import HTML, display
@@ -22,7 +24,7 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[BlockingKernelClient]:
     manager = KernelManager(connection_file=str(tmp_path / "kernel.json"))
-    manager.start_kernel(cwd=str(tmp_path))
+    manager.start_kernel(cwd=str(tmp_path), extra_arguments=[FROM_THE_START])
     connected = manager.blocking_client()
     connected.start_channels()
     try:

