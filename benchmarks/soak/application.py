@@ -24,6 +24,7 @@ from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.task_manager import TaskManager
 
 TOPIC, WINDOW_S = "trips", 10
+FIRST = "tm1"  #: the task manager that is never killed
 SCHEMA = "trip_distance DOUBLE, PULocationID LONG, total_amount DOUBLE"
 #: How long a task manager is stopped, and the broker is down; how far the clock jumps; seconds.
 FROZEN_S, DOWN_S, JUMP_S = 20.0, 20.0, 600.0
@@ -77,8 +78,9 @@ class Application:
         self.redeclare()
 
     def kill(self) -> str:
-        """A task manager is killed by `kill -9`; another one joins."""
-        manager = self._manager()
+        """A task manager is killed by `kill -9`, and another one joins; never the first, whose memory is watched."""
+        managers = self.session.runtime.task_managers
+        manager = managers[self.dice.choice(sorted(id for id in managers if id != FIRST))]
         os.kill(_pid(manager), signal.SIGKILL)
         eventually(lambda: manager.id not in self.session.runtime.task_managers)
         return f"{manager.id} was killed, {self.session.add_task_manager(cores=1)} joined"
@@ -183,12 +185,16 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-def faults(application: Application, until: float, between_s: float) -> Iterator[str]:
-    """Faults one after the other, each once before any comes again, until this instant (monotonic seconds); each in
-    words, once it is over. Between two, once or twice `between_s` seconds."""
+def faults(application: Application, seconds: float, between_s: float) -> Iterator[str]:
+    """Faults one after the other for as long, each once before any comes again; each in words, once it is over. Between
+    two, once or twice `between_s` seconds. The topic grows in the first half alone: each partition has its files."""
     left: list[Fault] = []
-    while time.monotonic() < until:
+    start = time.monotonic()
+    while (now := time.monotonic()) < start + seconds:
         left = left or application.dice.sample(FAULTS, len(FAULTS))
+        if left[-1] is Application.grow and now > start + seconds / 2:
+            left.pop()
+            continue
         fault, begun = left.pop(), time.monotonic()
         try:
             done = fault(application)

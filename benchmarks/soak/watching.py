@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import threading
 import time
+from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -21,7 +23,35 @@ from qod_magics.kafka.offsets import end_offsets
 from qod_magics.session.session import Session
 
 SAMPLED_S = 10.0  #: between two looks at the processes
-Points = list[tuple[float, float]]  #: time, and a value
+#: Into how many parts the second half of a series is cut: each part's median is a point of the line through them.
+PARTS = 12
+
+
+class Series:
+    """Values and when each was seen, monotonic seconds, in 16 bytes each: the watch itself must not grow."""
+
+    def __init__(self) -> None:
+        self.at, self.values = array("d"), array("d")
+
+    def add(self, value: float) -> None:
+        """Add a value of now."""
+        self.at.append(time.monotonic())
+        self.values.append(value)
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Growth in an hour, and its standard error, both as a fraction of the mean."""
+
+    growth: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.growth:+.1%} ± {self.error:.1%}"
+
+    def below(self, most: float) -> bool:
+        """Whether the growth may be below this: all but one in forty of its likely values are above otherwise."""
+        return self.growth - 2 * self.error < most
 
 
 class Watch:
@@ -37,10 +67,10 @@ class Watch:
 
     def __init__(self, session: Session) -> None:
         self.unbalanced: list[str] = []
-        self.cycles: Points = []
+        self.cycles = Series()
         self.events: Counter[str] = Counter()
-        self.resident: dict[str, Points] = {}
-        self.files: dict[str, Points] = {}
+        self.resident: dict[str, Series] = {}
+        self.files: dict[str, Series] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="soak-sampler", daemon=True)
         session.controller.subscribe(self._see)
@@ -54,7 +84,7 @@ class Watch:
         self._thread.join()
 
     def _see(self, cycle: Cycle) -> None:
-        self.cycles.append((time.monotonic(), (datetime.now(UTC) - cycle.at).total_seconds()))
+        self.cycles.add((datetime.now(UTC) - cycle.at).total_seconds())
         self.events.update(event.kind for event in cycle.events)
         for name, c in (cycle.measured.counts if cycle.measured is not None else {}).items():
             if c.arrived != c.processed + c.dropped + c.waiting + c.unreported or min(c.waiting, c.unreported) < 0:
@@ -65,9 +95,9 @@ class Watch:
         while not self._ended.wait(SAMPLED_S):
             for process in [this, *this.children(recursive=True)]:
                 with suppress(psutil.Error):
-                    name, now = f"{process.name()} {process.pid}", time.monotonic()
-                    self.resident.setdefault(name, []).append((now, float(process.memory_info().rss)))
-                    self.files.setdefault(name, []).append((now, float(process.num_fds())))
+                    name = f"{process.name()} {process.pid}"
+                    self.resident.setdefault(name, Series()).add(process.memory_info().rss)
+                    self.files.setdefault(name, Series()).add(process.num_fds())
 
 
 class Truth:
@@ -113,10 +143,13 @@ def deviation(estimate: tuple[float, float], rows: int) -> float:
     return abs(found - rows) / math.sqrt(variance) if variance > 0 else abs(found - rows)
 
 
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Growth in an hour as a fraction of the mean, by least squares over the second half."""
-    half = points[len(points) // 2 :]
-    if len(half) < 3:
-        return 0.0
-    at, value = np.array(half).T
-    return float(np.polyfit(at - at[0], value, 1)[0] * 3600 / value.mean())
+def slope(series: Series) -> Slope:
+    """By least squares through the medians of twelve equal parts of the second half; 0 where that is too short."""
+    half = len(series.at) // 2
+    if half < 2 * PARTS:
+        return Slope(0.0, 0.0)
+    at, values = np.array(series.at[half:]), np.array(series.values[half:])
+    medians = np.array([np.median(part) for part in np.array_split(values, PARTS)])
+    middles = np.array([np.median(part) for part in np.array_split(at - at[0], PARTS)]) / 3600
+    (growth, _), covariance = np.polyfit(middles, medians, 1, cov=True)
+    return Slope(float(growth / medians.mean()), float(np.sqrt(covariance[0, 0]) / medians.mean()))
