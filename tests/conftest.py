@@ -22,6 +22,8 @@ LONG = frozenset({"test_contract.py", "test_standalone.py"})
 TIMED = frozenset({"test_evaluation.py", "test_notebooks.py"})
 #: Modules that begin first where several run side by side, so that none of them is left alone with the last one.
 FIRST = (
+    "test_soak.py",
+    "test_lost_task_managers.py",
     "test_task_managers.py",
     "test_applications.py",
     "test_queries.py",

@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from benchmarks.soak.application import Application, JumpingClock, eventually, faults, load
+from benchmarks.soak.application import LEFT, Application, JumpingClock, eventually, faults, load
 from benchmarks.soak.watching import Series, Slope, Truth, Watch, deviation, estimates, slope
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.session import Session
@@ -76,12 +76,15 @@ def soak(
     truth = Truth(session)
     with watch:
         time.sleep(FIRST_S)
+        left = []
         for done in faults(application, seconds - FIRST_S - LAST_S, BETWEEN_S):
             print(f"{time.monotonic() - begun:6.0f} s: {done}", flush=True)
+            left += [done] * (LEFT in done)
             truth.read()
         print(f"injector: {injector.wait(seconds)}")
         settled = eventually(application.settled)
         truth.read()
+    check("each killed task manager was given up", not left, left)
     check_books(session, watch, truth, settled, check)
     check_windows(session, truth, check)
     check_growth(watch, seconds, check)

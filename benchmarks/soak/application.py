@@ -30,6 +30,7 @@ SCHEMA = "trip_distance DOUBLE, PULocationID LONG, total_amount DOUBLE"
 FROZEN_S, DOWN_S, JUMP_S = 20.0, 20.0, 600.0
 #: How long a shedder is held by hand, and what is waited for at most, seconds.
 HELD_S, PATIENCE_S = 10.0, 120.0
+LEFT = "is still there"  #: what a fault says of a killed task manager that is not given up in time
 
 
 class JumpingClock(SystemClock):
@@ -82,8 +83,13 @@ class Application:
         managers = self.session.runtime.task_managers
         manager = managers[self.dice.choice(sorted(id for id in managers if id != FIRST))]
         os.kill(_pid(manager), signal.SIGKILL)
-        eventually(lambda: manager.id not in self.session.runtime.task_managers)
-        return f"{manager.id} was killed, {self.session.add_task_manager(cores=1)} joined"
+        begun = time.monotonic()
+        if not eventually(lambda: manager.id not in self.session.runtime.task_managers):
+            return f"{manager.id} was killed and {LEFT} {PATIENCE_S:g} s later"
+        gone_s = time.monotonic() - begun
+        return (
+            f"{manager.id} was killed, given up after {gone_s:.1f} s; {self.session.add_task_manager(cores=1)} joined"
+        )
 
     def freeze(self) -> str:
         """A task manager is stopped by SIGSTOP for 20 s."""

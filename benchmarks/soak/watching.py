@@ -33,6 +33,9 @@ class Series:
     def __init__(self) -> None:
         self.at, self.values = array("d"), array("d")
 
+    def __len__(self) -> int:
+        return len(self.values)
+
     def add(self, value: float) -> None:
         """Add a value of now."""
         self.at.append(time.monotonic())
@@ -145,7 +148,7 @@ def deviation(estimate: tuple[float, float], rows: int) -> float:
 
 def slope(series: Series) -> Slope:
     """By least squares through the medians of twelve equal parts of the second half; 0 where that is too short."""
-    half = len(series.at) // 2
+    half = len(series) // 2
     if half < 2 * PARTS:
         return Slope(0.0, 0.0)
     at, values = np.array(series.at[half:]), np.array(series.values[half:])

@@ -1,5 +1,6 @@
-"""The evaluation in short, on real Kafka and Spark: the controller beside Spark alone, goodput in virtual time, and
-the document. Only ratios with wide margins are asserted; `make bench-smoke` prints the figures."""
+"""The evaluation in short: goodput in virtual time; and on real Kafka and Spark, with `make test-all`, the controller
+beside Spark alone, and the document. Only ratios with wide margins are asserted; `make bench-smoke` prints the figures.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +51,7 @@ def keep(results: Path, part: str, figures: dict[str, Any]) -> None:
     kept.keep(results / f"{part}.json", part, 1.0, [{**kept.provenance("now", 1.0), **figures}])
 
 
+@pytest.mark.slow
 def test_spark_alone_has_several_times_as_many_rows_waiting(compared: dict[str, Any]) -> None:
     ours, alone = (compared["engines"][engine]["3x"] for engine in (PAPERS, ALONE))
     print(
@@ -58,6 +60,7 @@ def test_spark_alone_has_several_times_as_many_rows_waiting(compared: dict[str, 
     assert alone["waiting_rows"] > 3 * ours["waiting_rows"]
 
 
+@pytest.mark.slow
 def test_the_more_important_query_is_served_better_and_each_its_minimum(compared: dict[str, Any]) -> None:
     accuracy = compared["engines"][PAPERS]["3x"]["accuracy"]
     print(f"\naccuracy at 3x: {', '.join(f'{query} {share:.2f}' for query, share in accuracy.items())}")
@@ -65,6 +68,7 @@ def test_the_more_important_query_is_served_better_and_each_its_minimum(compared
     assert accuracy["TDSnk2"] > 0.5 * 0.2
 
 
+@pytest.mark.slow
 def test_the_input_rate_is_estimated(compared: dict[str, Any], results: Path) -> None:
     records = load(results.parent / f"engines-{PAPERS}.jsonl")
     course = [record for record in records if record.phase and not record.repeated]
@@ -86,6 +90,7 @@ def test_goodput_goes_to_the_top_query(served: dict[str, Any]) -> None:
         assert got["top"] <= 1.05 * got["alone"]
 
 
+@pytest.mark.slow
 def test_the_document_is_written_from_the_figures(
     compared: dict[str, Any], served: dict[str, Any], results: Path, tmp_path: Path
 ) -> None:
