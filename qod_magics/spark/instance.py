@@ -227,12 +227,13 @@ class Instance:
         return STATE_IN_BATCHES if facts.keeps_state else ""
 
     def _stop_previous_run(self, task_manager: TaskManager) -> None:
-        """Stop a previous run that has not ended: two at once would write rows twice."""
-        query = self.unended
-        if query is None:
-            return
+        """Stop a previous run that has not ended, also one that another call has started meanwhile: two at once would
+        write rows twice."""
         try:
-            query.stop()
+            if self.query is not None:
+                self.stop()
+            if self.unended is not None:
+                self.unended.stop()
         except Exception as error:
             raise TaskManagerError(
                 f"{self.id} can't start on {task_manager.id}: its previous run could not be stopped: {reason(error)}"

@@ -173,8 +173,10 @@ class SparkRuntime:
     def _evacuate(self, manager: TaskManager, deadline: float) -> None:
         """Move its instances to the others. Raises TimeoutError after `deadline` (monotonic)."""
         for _ in range(REMOVAL_ROUNDS):
-            for target, moved in list(self._moves.values()):
-                if target is manager:  # begun before the removal
+            here = [i for i in self.cluster.all_instances if i.task_manager is manager]
+            leaving = {i.id for i in here if i.state is State.MOVING}
+            for id, (target, moved) in list(self._moves.items()):
+                if target is manager or id in leaving:  # begun before the removal
                     moved.exception(max(deadline - time.monotonic(), 0.0))
             here = [i for i in self.cluster.all_instances if i.task_manager is manager]
             if not here:
@@ -293,7 +295,7 @@ class SparkRuntime:
 
         Raises:
             TaskManagerError: there is no such instance or task manager, the task manager is being removed, or the
-                instance was stopped by a deployment.
+                instance is being moved already or was stopped by a deployment.
 
         """
         with self.cluster.lock:
@@ -303,7 +305,9 @@ class SparkRuntime:
             if target in self.cluster.leaving:
                 raise TaskManagerError(f"{target} is being removed: name another task manager.")
             instance = self.instances[id]
-            if not instance.become(State.MOVING):
+            if not instance.become(State.MOVING, of=set(State) - {State.MOVING}):
+                if instance.state is State.MOVING:
+                    raise TaskManagerError(f"{id} is being moved already: move it again once it is there.")
                 raise TaskManagerError(f"{id} was stopped: another application is being deployed.")
             moved = begin(lambda: self.mover.move(instance, manager, why), f"move-{id}")
             under_way = {i: each for i, each in self._moves.items() if not each[1].done()}

@@ -227,6 +227,18 @@ def test_a_query_starts_nowhere_else_before_it_has_ended(monkeypatch: pytest.Mon
     assert kinds(made) == ["move-waits"]
 
 
+def test_a_start_ends_a_run_that_another_call_began_meanwhile() -> None:
+    home, away, query = manager("tm1"), manager("tm2"), Query()
+    stopped: list[str] = []
+    query.stop = lambda: stopped.append("tm1")  # type: ignore[method-assign]
+    one = instance(home, query)
+    watched = Parts(cluster(home, away, instances=(one,)))
+    with pytest.raises(TaskManagerError, match=r"^T\.1 can't start on tm2: "):
+        watched.lifecycle.start(one, away)  # the stand-in runs no query
+    assert stopped == ["tm1"]
+    assert (one.query, one.unended) == (None, None)
+
+
 @pytest.mark.parametrize("how", ["lost", "removed"])
 def test_a_query_that_does_not_end_waits_for_another_task_manager_once_its_own_is_gone(
     monkeypatch: pytest.MonkeyPatch, how: str

@@ -204,6 +204,28 @@ def test_what_is_on_its_way_to_a_task_manager_that_is_removed_moves_on(
     assert not runtime.cluster.leaving
 
 
+def test_a_removal_waits_for_a_move_that_is_under_way_and_nobody_moves_twice_at_once(
+    runtime: SparkRuntime, slow_moves: threading.Event
+) -> None:
+    """Of two moves at once, each could start a run on the same checkpoint."""
+    one, two = Named("tm1"), Named("tm2")
+    for manager in (one, two):
+        runtime.add_task_manager(manager)  # type: ignore[arg-type]
+    away = instance_on(runtime, "away", one)
+    under_way = runtime.move("away.1", "tm2", "planned before")
+    with pytest.raises(TaskManagerError, match=r"away\.1 is being moved already"):
+        runtime.move("away.1", "tm1", "by hand")
+    removal = begin(lambda: runtime.remove_task_manager("tm1"), "removing")
+    while "tm1" not in runtime.cluster.leaving:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert not removal.done()
+    slow_moves.set()
+    removal.result(10.0)
+    assert under_way.exception(0) is None
+    assert away.task_manager is two
+
+
 def test_a_plan_sends_nobody_to_a_task_manager_that_is_being_removed(
     runtime: SparkRuntime, slow_moves: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
