@@ -95,7 +95,7 @@ class Provisioner:
         check_cores(cpus)
         if cpus is not None:
             return frozenset(cpus)
-        servers = [m.server for m in self._runtime.task_managers.values() if m.server is not None]
+        servers = [m.server for m in list(self._runtime.task_managers.values()) if m.server is not None]
         return free_cores(count, {cpu for server in servers for cpu in server.options.cpus or ()})
 
     def end(self) -> None:

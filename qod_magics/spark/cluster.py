@@ -78,7 +78,7 @@ class Cluster:
 
     def answering(self) -> list[TaskManager]:
         """The live task managers that answered the last poll; all live ones if none did."""
-        alive = [manager for manager in self.task_managers.values() if manager.alive()]
+        alive = [manager for manager in list(self.task_managers.values()) if manager.alive()]
         return [manager for manager in alive if manager.silent_since is None] or alive
 
     def workshop(self, manager: TaskManager | None = None) -> Workshop:

@@ -53,7 +53,7 @@ class Deployer:
 
     def inlinable(self, application: Application) -> dict[str, int]:
         """The streams that each reader may compute itself: see `tasks`. Empty while no task manager is up."""
-        if not any(manager.alive() for manager in self.cluster.task_managers.values()):
+        if not any(manager.alive() for manager in list(self.cluster.task_managers.values())):
             return {}
         return self.cluster.deployment.inlinable(application, self.cluster.workshop())
 

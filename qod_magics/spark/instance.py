@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Spark's minimum duration of a real-time batch, seconds.
 REALTIME_BATCH_S = 5.0
+#: How many times as long as one in real-time mode a micro-batch may take before it counts as stalled.
+SLOW_BATCH = 3
 #: Assumed minimum duration of batches in a new run, seconds.
 SHORT_BATCH_S = 0.5
 #: Maximum records of a topic per micro-batch: a generous bound for catching up from old offsets, where one batch would
@@ -410,8 +412,11 @@ class Instance:
 
     def patience_s(self, least_s: float) -> float:
         """Seconds without the end of a batch after which it counts as stalled: `least_s` plus the trigger interval, or
-        more where batches have been taking long."""
+        more where batches have been taking long. A micro-batch is as long as its rows and its sink make it: it has
+        three times as long, and twice as long after each restart, so that a slow one ends at last."""
         took = [batch.end - batch.start for _, batch in self.meter.spans]
+        if self.mode != "real-time":
+            least_s *= SLOW_BATCH * 2**self.failures
         return max(least_s + (self.job.trigger_s or 0.0), 3 * median(took) if took else 0.0)
 
     def ended(self) -> int:

@@ -13,7 +13,7 @@ from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import known_end_offsets
 from qod_magics.spark.cluster import OTHERS_PERIODS, Cluster
 from qod_magics.spark.deployment import feed_of
-from qod_magics.spark.instance import REALTIME_BATCH_S
+from qod_magics.spark.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.observation import InstanceView, TaskView, observation
 from qod_magics.spark.reason import reason
 from qod_magics.spark.task_manager import TaskManager
@@ -150,6 +150,18 @@ class Metrics:
             fresh_for_s=max(2.5 * self.cluster.period_s, 2.5 * REALTIME_BATCH_S),
             events=events,
         )
+
+    def rows_waiting(self, instance: Instance) -> int:
+        """Rows in the topics of an instance that no ended batch of it has read, by the last sample."""
+        now, accounts = time.monotonic(), self.cluster.deployment.accounts
+        rows = 0
+        for feed in instance.job.feeds:
+            account = accounts.get(feed.name)
+            if account is not None:
+                ends = self.history.at(feed.topic, now)
+                read = {p: account.position.get(p, account.first.get(p, 0)) for p in feed.partitions}
+                rows += sum(max(int(ends.get(p, 0)) - position, 0) for p, position in read.items())
+        return rows
 
     def input_rates(self, over_s: float) -> dict[str, float]:
         """Input rate of each source with a topic, rows/s, over the last `over_s` sampled seconds or two samples."""

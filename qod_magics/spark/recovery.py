@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from weakref import WeakKeyDictionary, WeakSet
@@ -243,15 +244,25 @@ class Recovery:
             failures=instance.failures,
         )
 
-    def notice(self, broker_answers: bool = True) -> None:
-        """Restart each query in real-time mode that is stalled though Spark calls it active: it does not fail, and its
-        backlog grows. One that may only be slow is reported, once. To be called about once a second."""
+    def notice(self, broker_answers: bool = True, rows_waiting: Callable[[Instance], int] = lambda _: 0) -> None:
+        """Restart each query that is stalled though Spark calls it active: it does not fail, and its backlog grows.
+
+        One that may only be slow is reported, once. To be called about once a second.
+
+        Args:
+            broker_answers: without it no batch could end.
+            rows_waiting: a micro-batch is due only while rows wait.
+
+        """
         now = time.monotonic()
-        running = [i for i in self.cluster.all_instances if i.state is State.RUNNING and i.mode == "real-time"]
+        running = [i for i in self.cluster.all_instances if i.state is State.RUNNING]
         for instance in running:
             manager = instance.task_manager
             if manager is None or manager.silent_since is not None or not broker_answers:
                 continue  # no batch could end, or be reported
+            if instance.mode != "real-time" and not rows_waiting(instance):
+                instance.stall.reset()
+                continue
             others = [i for i in running if i.task_manager is manager and i is not instance]
             others_end = any(i.stalled_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in others)
             stall, patience_s = instance.stall, instance.patience_s(STALLED_S + self.cluster.period_s)

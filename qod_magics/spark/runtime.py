@@ -356,7 +356,9 @@ class SparkRuntime:
             self._attempt("finding lost task managers", self.recovery.recover_lost)
             self._attempt("restarting failed queries", self.recovery.retry)
             self._attempt("collecting reports", self.collector.keep_up)
-            self._attempt("finding stalled queries", partial(self.recovery.notice, broker_answers))
+            self._attempt(
+                "finding stalled queries", partial(self.recovery.notice, broker_answers, self.metrics.rows_waiting)
+            )
 
     def _attempt(self, what: str, call: Callable[[], object], unless: type[Exception] | None = None) -> bool:
         """Whether this step of the watcher succeeded. An error becomes an event if it is new and not of the type

@@ -1,9 +1,9 @@
-"""Stall detection for a query in real-time mode. Pure: observations come in with each look.
+"""Stall detection. Pure: observations come in with each look.
 
-Its batches end every few seconds, rows or none. One that takes longer may still make progress, on overloaded cores;
-then it ends later, and a restart would only add load. So only time counts in which a batch could have ended: while its
-broker and its task manager answer, and while cores are free, or other queries' batches end. Long gaps between looks (a
-suspended computer) do not count.
+In real-time mode, batches end every few seconds, rows or none; micro-batches end as long as rows wait. One that takes
+longer may still make progress, on overloaded cores; then it ends later, and a restart would only add load. So only time
+counts in which a batch could have ended: while its broker and its task manager answer, and while cores are free, or
+other queries' batches end. Long gaps between looks (a suspended computer) do not count.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ class StallDetector:
     watched_s: float = 0.0  #: total time
     _since: tuple[str | None, int] | None = None  #: the run, and the id of its last ended batch
     _looked_at: float = 0.0
+
+    def reset(self) -> None:
+        """Nothing waits: no batch is due."""
+        self._since = None
 
     def look(self, now: float, run_id: str | None, ended: int, share: float) -> None:
         """Update at `now` (monotonic seconds) with the run, the id of its last ended batch, and the share of the time

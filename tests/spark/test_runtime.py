@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from qod_magics.spark.dial import DialReading
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.meter import Meter
 from qod_magics.spark.observation import InstanceView
-from qod_magics.spark.pipeline import Job
+from qod_magics.spark.pipeline import Feed, Job
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.timeouts import begin, gather
 from tests.application.frames import application, stream
@@ -271,6 +272,16 @@ def test_what_came_to_a_task_manager_after_its_removal_starts_elsewhere(
     assert started[0] == ("stray.1", "tm1")
     assert stray.move is not None
     assert (stray.move.source, stray.move.why) == ("tm2", "tm2 was removed")
+
+
+def test_rows_that_wait_for_an_instance_are_those_of_its_partitions(runtime: SparkRuntime) -> None:
+    one = instance_on(runtime, "a", Named("tm1"))
+    one.job = replace(one.job, feeds=(Feed("a", ("a",), "t", (1,), {1: 10}, None, False),))
+    runtime.cluster.deployment.accounts["a"] = Account("t", {0: 0, 1: 10}, {1: 30})
+    assert runtime.metrics.rows_waiting(one) == 0  # nothing is known of the topic yet
+    runtime.metrics.history.record(time.monotonic(), {"t": {0: 100, 1: 50}})
+    assert runtime.metrics.rows_waiting(one) == 20
+    runtime.cluster.instances.clear()
 
 
 def test_what_came_is_counted_over_the_time_of_the_reading(runtime: SparkRuntime) -> None:

@@ -53,6 +53,37 @@ def test_a_query_that_stands_still_is_restarted_as_one_that_failed(back_off: tup
     assert one.retry_at - time.monotonic() == pytest.approx(back_off[0], abs=0.5)
 
 
+def test_micro_batches_have_longer_and_longer_and_are_due_only_while_rows_wait(back_off: tuple[float, ...]) -> None:
+    """A slow sink makes a batch long, and each restart begins it again."""
+    home = manager()
+    one = standing(home, 2.5 * recovery.STALLED_S)
+    one.mode = "micro-batch"
+    made = cluster(home, instances=(one,))
+    watched = Parts(made)
+    watched.recovery.notice(rows_waiting=lambda _: 7)
+    assert one.state is State.RUNNING
+    one.stall.counted_s = one.stall.watched_s = 4 * recovery.STALLED_S
+    one.failures = 1
+    watched.recovery.notice(rows_waiting=lambda _: 7)
+    assert one.state is State.RUNNING
+    one.failures = 0
+    watched.recovery.notice(rows_waiting=lambda _: 7)
+    soon(lambda: one.state is State.BACKING_OFF)
+    soon(lambda: kinds(made) == ["query-stalled"])
+    assert made.events[0].detail["retry_in_s"] == back_off[0]
+
+
+def test_time_in_which_no_row_waits_does_not_count() -> None:
+    home = manager()
+    one = standing(home, 4 * recovery.STALLED_S)
+    one.mode = "micro-batch"
+    watched = Parts(cluster(home, instances=(one,)))
+    watched.recovery.notice(rows_waiting=lambda _: 0)
+    watched.recovery.notice(rows_waiting=lambda _: 7)
+    assert one.state is State.RUNNING
+    assert one.stall.counted_s == 0.0
+
+
 def test_one_that_stands_still_at_every_start_is_given_up(back_off: tuple[float, ...]) -> None:
     """The time in which it stood still is none in which it recovered."""
     home = manager()
@@ -120,14 +151,12 @@ def test_one_that_may_only_be_slow_is_told_of_once_a_run() -> None:
     assert one.state is State.RUNNING
 
 
-@pytest.mark.parametrize("other", ["a batch ended", "micro-batch", "a new run", "silent", "no broker", "long batches"])
+@pytest.mark.parametrize("other", ["a batch ended", "a new run", "silent", "no broker", "long batches"])
 def test_others_do_not_stand_still(other: str) -> None:
     home = manager()
     one = standing(home, LONG_S)
     if other == "a batch ended":
         one.meter.add(batch(0, time.time() - 1.0, time.time(), run="r"))
-    elif other == "micro-batch":
-        one.mode = other
     elif other == "a new run":
         one.run_id = "s"
     elif other == "silent":
