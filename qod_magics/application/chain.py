@@ -74,6 +74,8 @@ def opened_chain(
                 problem = weights.unknown.get(stream.name, ONE_OF_A_PAIR)
             if problem is not None:
                 weights.unknown[stream.name] = problem
+            elif usage is not None and usage.outer and WEIGHT in frame.columns:
+                weights.partly.add(stream.name)
             frame = one_weight(frame, known=problem is None)
             # every input of a recipe has a weight, as without fusion
             made[stream.name] = frame if stream is spec.tail else weighed(frame)

@@ -20,6 +20,8 @@ WEIGHT = "_weight"
 LEFT_OUT = "its recipe leaves it out"
 NOT_INDEPENDENT = "its recipe pairs rows that are not sampled independently"
 ONE_OF_A_PAIR = "its recipe joins streams and keeps the weight of one of them"
+#: Where it is null in the result of an outer join.
+EMPTY_SIDE = "where a side of its outer join is empty: the row there may have been dropped"
 
 #: By stream or task: the topics, and recipes with a source of their own, from which its rows come.
 Origins = Mapping[str, frozenset[str]]
@@ -32,6 +34,8 @@ class Weights:
     unknown: dict[str, str] = field(default_factory=dict)  #: why it is null in a stream's rows, by stream
     #: Streams whose recipes compare whole rows, as `SELECT DISTINCT *` does: their inputs are given without it.
     compared: set[str] = field(default_factory=set)
+    #: Streams whose recipes join others by an outer join: it is null where a side is empty.
+    partly: set[str] = field(default_factory=set)
 
 
 class Usage(NamedTuple):
@@ -39,6 +43,7 @@ class Usage(NamedTuple):
 
     compares: bool  #: groups, or removes duplicates, by it
     joins: bool  #: joins streams; the result has the weight of one of them as it was
+    outer: bool  #: has rows for which an outer join of streams found no partner
 
 
 #: Finds that for a recipe's result; None where Spark can't plan it.

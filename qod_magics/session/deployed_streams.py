@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from qod_magics.application.application import Application
 from qod_magics.application.difference import difference
 from qod_magics.application.tasks import TaskSpec, tasks
-from qod_magics.application.weight import LEFT_OUT, WEIGHT, Weights
+from qod_magics.application.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError
 from qod_magics.spark.results import read_results
 
@@ -46,6 +46,7 @@ class Streams:
         self._runtime = runtime
         self._changing = threading.RLock()
         self._unknown: dict[str, str] = {}  # why `_weight` is null, by stream
+        self._partly: set[str] = set()  # streams in which it is null in some rows
 
     def __repr__(self) -> str:
         return f"streams of a session: {', '.join(self.application.names) or 'none'}"
@@ -109,6 +110,8 @@ class Streams:
         why = self._unknown.get(name)
         if why is not None and (why != LEFT_OUT or name not in application.queries):
             return f"{WEIGHT} is null in its rows, as {why}"
+        if name in self._partly:
+            return f"{WEIGHT} is null {EMPTY_SIDE}"
         upstream = application.upstreams[name] if WEIGHT in application[name].recipe.text else ()
         lost = [f"of {each}, as {self._unknown[each]}" for each in upstream if each in self._unknown]
         return f"{WEIGHT} is null in the rows {'; '.join(lost)}" if lost else None
@@ -120,6 +123,7 @@ class Streams:
     def _learn(self, specs: Sequence[TaskSpec], weights: Weights) -> None:
         built = {name for spec in specs for name in spec.members}
         self._unknown = {name: why for name, why in self._unknown.items() if name not in built} | weights.unknown
+        self._partly = {name for name in self._partly if name not in built} | weights.partly
 
     def _run(self, application: Application) -> None:
         specs = self._tasks(application)

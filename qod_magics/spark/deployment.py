@@ -20,7 +20,7 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
-from qod_magics.spark.inlining import groups_by, is_inlinable, keeps_one, plan_of
+from qod_magics.spark.inlining import groups_by, is_inlinable, joins_outer, keeps_one, plan_of
 from qod_magics.spark.pipeline import Feed, Job, Workshop, same_columns, schema_of_stream
 from qod_magics.spark.shedder import taken_name
 
@@ -58,7 +58,8 @@ def _usage(rows: DataFrame) -> Usage | None:
     except Exception as error:
         raise_unless_connection(error)
         return None  # what Spark can't plan by itself, as some SQL over views
-    return Usage(groups_by(plan, WEIGHT), rows.columns.count(WEIGHT) == 1 and keeps_one(plan, WEIGHT))
+    one = rows.columns.count(WEIGHT) == 1
+    return Usage(groups_by(plan, WEIGHT), one and keeps_one(plan, WEIGHT), joins_outer(plan))
 
 
 def _as_it_is(_: DataFrame) -> None:

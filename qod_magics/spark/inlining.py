@@ -29,6 +29,7 @@ NARROW = frozenset(
 _NOT_CHEAP = re.compile(r"\b(rand|randn|randstr|uniform|uuid|shuffle|monotonically_increasing_id|lambdafunction)\(")
 _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
 _KEYS = re.compile(r"(?:Aggregate\(keys=|StreamingDeduplicate\w* )(\[[^\]]*\])")
+_OUTER = re.compile(r"StreamingSymmetricHashJoin .*, (?:Left|Right|Full)Outer\b")
 _WHOLE = {"spark.sql.debug.maxToStringFields": "100000", "spark.sql.maxPlanStringLength": "10000000"}
 
 
@@ -51,6 +52,11 @@ def keeps_one(plan: str, column: str) -> bool:
         return False
     result = next((line for line in plan.splitlines() if _OPERATOR.match(line) and not line.startswith("==")), "")
     return re.search(rf" AS {re.escape(column)}#\d+", result) is None  # else the recipe computes it
+
+
+def joins_outer(plan: str) -> bool:
+    """Whether a physical plan joins streams by an outer join."""
+    return _OUTER.search(plan) is not None
 
 
 def plan_of(rows: DataFrame) -> str:

@@ -57,6 +57,22 @@ def test_a_join_of_streams_that_keeps_the_weight_of_one_has_none(brief: Session,
     brief.stop_all()
 
 
+def test_who_joins_by_an_outer_join_hears_where_the_weight_is_null(brief: Session) -> None:
+    for side in ("one", "other"):
+        renamed = f"source.withColumnRenamed('id', '{side}_id').withColumn('at', F.current_timestamp())"
+        timed = f"{renamed}.withWatermark('at', '1 minute')"
+        cell(brief, f"{side} --topic {new_topic(brief)} {READ}", timed)
+    within = (
+        "(one.one_id == other.other_id) & (one.at >= other.at) & (one.at <= other.at + F.expr('interval 1 minute'))"
+    )
+    kept = "one.one_id, one._weight, other._weight"
+    for how, said in (("left", True), ("full", True), ("inner", False)):
+        body = f"one.join(other, {within}, '{how}').select({kept})"
+        text = cell(brief, "pairs -p 1 -a 0.1 --dry-run", body).said
+        assert ("_weight is null where a side of its outer join is empty" in text) is said
+    brief.stop_all()
+
+
 @pytest.mark.parametrize("fused", [True, False])
 def test_rows_of_a_recipe_that_leaves_it_out_have_none_and_are_thinned_all_the_same(
     brief: Session, fused: bool

@@ -132,8 +132,13 @@ def test_who_declares_a_stream_hears_where_weights_are_null(streams: Streams, ru
     assert streams.declare(stream("passed", "bare", priority=1)).notes == (), "it does not name the weight"
     weighs = StreamDeclaration("weighs", PythonRecipe("bare.select('_weight')"), ("bare",), priority=1)
     assert streams.declare(weighs).notes == (f"_weight is null in the rows of bare, as {LEFT_OUT}",)
+    runtime.weights.partly.add("outer")
+    (note,) = streams.declare(stream("outer", "bare", priority=1)).notes
+    assert note == "_weight is null where a side of its outer join is empty: the row there may have been dropped"
     runtime.weights.unknown.clear()
     assert streams.declare(stream("bare", topic="others")).notes == (), "it was replaced by one with a weight"
+    runtime.weights.partly.clear()
+    assert streams.declare(stream("outer", "bare", priority=2)).notes == ()
 
 
 def test_earliest_is_not_where_a_stream_begins_again_that_is_declared_anew(streams: Streams) -> None:
