@@ -40,7 +40,7 @@ Frame = dict[str, Any]
 def frame(record: Record, began: datetime, log: Iterable[Mapping[str, Any]] = ()) -> Frame:
     """The frame of a cycle, `t` seconds after `began`; `log` are the entries of the decision log (at, kind, words).
 
-    Rates are rows/s, CPU is % of one core, accuracies are fractions of 1, lag and dropped are rows.
+    Rates are rows/s, CPU is % of one core, accuracies are fractions of 1; lag, dropped and malformed are rows.
     """
     snapshot, plan, measured = record.snapshot, record.plan, record.measured
     by_task: dict[str, list[Instance]] = {task.id: [] for task in snapshot.tasks}
@@ -106,6 +106,7 @@ def _task(
         "cpu": sum(instance.cpu for instance in instances),
         "lag": sum(measured.lag.get(feed, 0) for feed in feeds),
         "dropped": sum(measured.dropped.get(feed, 0) for feed in feeds),
+        "malformed": sum(measured.counts[feed].malformed for feed in feeds if feed in measured.counts),
         "modes": sorted({str(mode) for instance in instances if (mode := instance.extra.get("mode"))}),
         "where": sorted({instance.task_manager for instance in instances}),
         "instances": {instance.id: instance.task_manager for instance in instances},

@@ -52,6 +52,12 @@ def test_sources_have_an_edge_from_outside_and_each_stream_has_one():
     assert edges["TDSrc1>TDSnk1"]["d"] == pytest.approx(1.0)
 
 
+def test_rows_that_could_not_be_parsed_are_counted_by_task():
+    line = deepcopy(LINES[-1])
+    line["measured"]["counts"] = {"TDSrc1": {"arrived": 9, "processed": 9, "malformed": 4}}
+    assert {each["id"]: each["malformed"] for each in shown(line)["tasks"] if each["malformed"]} == {"TDSrc1": 4}
+
+
 def test_kinds():
     kinds = {task["id"]: task["kind"] for task in shown(LINES[0])["tasks"]}
     assert kinds == {"TDSrc1": "source", "TDSrc2": "source", "TDSnk1": "query", "TDSnk2": "query"}

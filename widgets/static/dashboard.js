@@ -180,6 +180,7 @@ const COLUMNS = [
   ["priority", (t) => t.priority ?? "–"],
   ["lag, rows", (t) => number(t.lag)],
   ["dropped, rows", (t) => number(t.dropped)],
+  ["malformed, rows", (t) => number(t.malformed)],
 ];
 
 function table(frame) {
