@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pyspark
 import pytest
 from confluent_kafka import Producer
@@ -29,7 +30,8 @@ from qod_magics.session.session import Session
 from qod_magics.spark import server as server_module
 from qod_magics.spark.server import LocalServer, ServerOptions
 from qod_magics.spark.task_manager import start_local
-from tests.live.conftest import eventually, new_topic, produce, server_of
+from tests.live.conftest import eventually, kafka_of, new_topic, produce, server_of
+from tests.live.watching import Events
 from tests.policies.installed import install
 
 
@@ -61,6 +63,27 @@ def check_counting(session: Session, moving_to: Sequence[str] = ()) -> None:
 def one_line(error: BaseException) -> str:
     assert "\n" not in str(error)
     return str(error)
+
+
+# -- options of local servers ------------------------------------------------------------------------------------------
+
+
+def test_where_slots_are_too_few_a_query_runs_in_micro_batches(cluster: Session) -> None:
+    """And its server ends when memory does, and shows no password of Kafka's."""
+    kafka = kafka_of(cluster)
+    with Session.up(task_managers=1, cores=1, slots=4, **kafka) as session, Events(session) as events:
+        topic = new_topic(session, partitions=8)
+        session.stream("rows", topic=topic, schema="key LONG", priority=1, sink="memory", starting="earliest")
+        sent = produce(session, topic, ({"key": i} for i in range(1000)))
+        eventually(lambda: session.results("rows").count() == sent, what=session.status)
+        assert "too few slots are free (--slots)" in session.runtime.instances["rows.1"].mode_why
+        assert session.runtime.instances["rows.1"].mode == "micro-batch"
+        assert not events.of("query-failed", gave_up=True)
+        workshop = session.runtime.workshop()
+        assert kafka["kafka_options"]["sasl.password"] not in repr(workshop)
+        line = psutil.Process(server_of(session).child.pid).cmdline()
+        assert "-XX:+ExitOnOutOfMemoryError" in line
+        assert "local[4]" in line
 
 
 # -- Java --------------------------------------------------------------------------------------------------------------

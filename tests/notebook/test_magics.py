@@ -94,6 +94,7 @@ class Declaring:
     def __init__(self) -> None:
         self.application = Application()
         self.left: list[str] = []  #: after its end
+        self.removed: tuple[str, bool] | None = None  #: a task manager, and whether it was killed
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> Declared:
         declaration = declaration_of(options, body, namespace, self.application)
@@ -101,6 +102,9 @@ class Declaring:
         if not options.dry_run:
             self.application = application
         return Declared(options.name)
+
+    def remove_task_manager(self, id: str, *, kill: bool = False) -> None:
+        self.removed = id, kill
 
     def down(self) -> list[str]:
         self.alive = False
@@ -405,3 +409,14 @@ def test_a_dry_run_binds_nothing(notebook: Notebook, declaring: Declaring) -> No
     notebook.shown("%%qod_stream trips --topic trips --dry-run\nsource")
     assert "trips" not in notebook.shell.user_ns
     assert declaring.application.names == ()
+
+
+def test_one_that_hangs_is_killed_where_that_is_asked_for(notebook: Notebook, declaring: Declaring) -> None:
+    for words, kill in (("tm2", False), ("tm2 --kill", True)):
+        assert notebook.shown(f"%qod remove-tm {words}") == "tm2 is gone\n"
+        assert declaring.removed == ("tm2", kill)
+
+
+def test_task_slots_are_the_users(notebook: Notebook, asked: dict[str, Any]) -> None:
+    notebook.problem("%qod up --slots 7")
+    assert asked["slots"] == 7

@@ -54,7 +54,8 @@ def test_sources_have_an_edge_from_outside_and_each_stream_has_one():
 
 def test_rows_that_could_not_be_parsed_are_counted_by_task():
     line = deepcopy(LINES[-1])
-    line["measured"]["counts"] = {"TDSrc1": {"arrived": 9, "processed": 9, "malformed": 4}}
+    counts = {"arrived": 9, "processed": 9, "dropped": 0, "waiting": 0, "malformed": 4}
+    line["measured"]["counts"] = {"TDSrc1": counts}
     assert {each["id"]: each["malformed"] for each in shown(line)["tasks"] if each["malformed"]} == {"TDSrc1": 4}
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.spark.instance import Instance, refuses_realtime
+from qod_magics.spark.instance import Instance, State, refuses_realtime
 from qod_magics.spark.pipeline import Job
 from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.server import ServerOptions
+from tests.spark.stand_ins import Parts, Query, cluster, instance, manager
 
 JOB = Job("T", "T.1", 0, (), lambda spark, inputs: None, (), (), None, None, None)  # type: ignore[arg-type, return-value]
 
@@ -28,13 +29,25 @@ def test_with_batches_behind_it_goes_on_where_it_was() -> None:
     assert instance.checkpoint == "/cp/T/1"
 
 
+#: As Spark 4.3 words it.
+TOO_FEW = (
+    "[CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT] Cannot run the pipelined stage group: it needs 33 concurrent task "
+    "slots to run all its stages together, but only 32 are currently free."
+)
+
+
+@pytest.mark.parametrize("wanted", ["auto", "realtime"])
+def test_too_few_slots_once_it_runs_are_no_failure_unless_real_time_was_asked_for(wanted: str) -> None:
+    home = manager()
+    one = instance(home, Query())
+    one.mode, one.mode_wanted = "real-time", wanted
+    Parts(cluster(home, instances=(one,))).recovery._ended_by_itself(one, TOO_FEW)
+    assert one.state is State.BACKING_OFF
+    assert (one.failures, one.no_realtime) == ((0, TOO_FEW) if wanted == "auto" else (1, ""))
+
+
 def test_too_few_slots_are_no_failure_of_the_query() -> None:
-    """As Spark 4.3 words it."""
-    error = (
-        "[CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT] Cannot run the pipelined stage group: it needs 33 concurrent task "
-        "slots to run all its stages together, but only 32 are currently free."
-    )
-    assert refuses_realtime(error)
-    assert "too few slots are free (--slots)" in not_realtime(error)
+    assert refuses_realtime(TOO_FEW)
+    assert "too few slots are free (--slots)" in not_realtime(TOO_FEW)
     with pytest.raises(SetupError, match="1 task slot or more, not 0"):
         ServerOptions(slots=0)
