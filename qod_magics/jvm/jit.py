@@ -18,6 +18,7 @@ _HOT_ONLY = {
 }
 JIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "full": tuple(f"-XX:{name}={value}" for name, value in _HOT_ONLY.items()),
+    "jvm": (),  # the JVM's own defaults
     # C1's default code cache, 48 MB, is too small for Spark: the sweeper and recompilation would take a tenth of a core
     "c1": ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m"),
 }

@@ -12,7 +12,7 @@ from traitlets import Bool, Enum, Float, Unicode
 
 from qod_magics.application.options import help_text, parse_stream_line, wants_help
 from qod_magics.errors import QodError, UsageProblem, nearest
-from qod_magics.jvm.jit import DEFAULT_JIT
+from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, cores, pairs, split
 from qod_magics.notebook.completion import Completion
 from qod_magics.notebook.replies import send_through_stream
@@ -36,9 +36,9 @@ class QodMagics(Magics):
     headroom = Float(0.1, help="part of each task manager's cores that plans leave free, 0..1").tag(config=True)
     policy = Unicode(DEFAULT_POLICY, help="the policy that decides (stream-economics: the paper's)").tag(config=True)
     jit = Enum(
-        ["full", "c1"],
+        list(JIT_OPTIONS),
         DEFAULT_JIT,
-        help="JIT compilation of local task managers: full, or c1 for runs of a few minutes",
+        help="JIT compilation of local task managers: full; jvm, the JVM's defaults; or c1 for runs of a few minutes",
     ).tag(config=True)
     checkpoints = Unicode(
         "", help="where checkpoints go: any URL that Spark writes to; empty: a temporary directory"
@@ -126,7 +126,7 @@ class QodMagics(Magics):
         parser.add_argument("--period", type=float, default=self.period, help="seconds between decisions")
         parser.add_argument("--policy", default=self.policy, help=self._policies)
         parser.add_argument("--record", metavar="FILE", help="append the recording to this .jsonl")
-        parser.add_argument("--jit", default=self.jit, choices=["full", "c1"])
+        parser.add_argument("--jit", default=self.jit, choices=list(JIT_OPTIONS))
         parser.add_argument("--memory", default="1g", help="Java heap of each local task manager")
         parser.add_argument("--slots", type=int, default=32, help="task slots of each local task manager")
         parser.add_argument("--headroom", type=float, default=self.headroom)
@@ -252,7 +252,7 @@ class QodMagics(Magics):
         parser.add_argument("--cpus", metavar="N,N", help="core numbers of a local one")
         parser.add_argument("--ui", metavar="URL", help="address of its Spark UI, for CPU times")
         parser.add_argument("--slots", type=int, help="task slots of a local one; default: as for `up`")
-        parser.add_argument("--jit", choices=["full", "c1"], help="its JIT compilation; default: as for `up`")
+        parser.add_argument("--jit", choices=list(JIT_OPTIONS), help="its JIT compilation; default: as for `up`")
         parser.add_argument("--memory", help="Java heap of a local one; default: as for `up`")
         given = parser.read(words)
         cpus = cores(given.cpus)

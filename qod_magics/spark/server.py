@@ -123,7 +123,7 @@ class ServerOptions:
     cpus: frozenset[int] | None = None  #: cores to pin it to; None: all
     slots: int = SLOTS
     memory: str = "1g"  #: Java heap
-    jit: str = DEFAULT_JIT  #: "full" or "c1"
+    jit: str = DEFAULT_JIT  #: a key of `JIT_OPTIONS`
     conf: Mapping[str, str] = field(default_factory=dict)  #: Spark settings on top of ours
 
     def __post_init__(self) -> None:
