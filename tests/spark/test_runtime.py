@@ -67,6 +67,30 @@ def test_answers_about_offsets_never_overtake_each_other(
     runtime.deployment.accounts.clear()
 
 
+def test_a_broker_that_does_not_answer_holds_up_no_plan(runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def end_offsets(*_: Any, **__: Any) -> tuple[dict[str, dict[int, int]], dict[str, str]]:
+        asked.set()
+        assert answers.wait(30.0)
+        return {"t": {0: 7}}, {}
+
+    monkeypatch.setattr(module, "known_end_offsets", end_offsets)
+    turned: list[dict[str, float]] = []
+    home = Named("tm1")
+    monkeypatch.setattr(home, "turn", turned.append, raising=False)
+    runtime.add_task_manager(home)  # type: ignore[arg-type]
+    runtime.deployment.accounts["S"] = Account("t", {0: 0})
+    sampling = begin(runtime.metrics.sample, "sampling")
+    assert asked.wait(30.0)
+    begin(lambda: runtime.apply(Plan({}, {}), Dials({}, {})), "apply").result(30.0)
+    assert len(turned) == 1
+    assert not sampling.done()
+    answers.set()
+    sampling.result(30.0)
+    runtime.deployment.accounts.clear()
+
+
 def test_a_topic_without_offsets_is_reported_once_and_the_others_are_measured(
     runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
