@@ -26,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,7 @@ from benchmarks.soak.application import LEFT, Application, JumpingClock, eventua
 from benchmarks.soak.watching import Series, Slope, Truth, Watch, deviation, estimates, slope
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.session import Session
+from qod_magics.spark.reason import reason
 
 PERIOD_S = 3.0
 #: Seconds before the first fault, from one to the next at least, and after the last.
@@ -73,7 +74,7 @@ def soak(
     begun, watch = time.monotonic(), Watch(session)
     injector = session.inject(load(rate, seconds, dice))
     application.declare()
-    truth = Truth(session)
+    truth, found = Truth(session), dict[int, tuple[float, float]]()
     with watch:
         time.sleep(FIRST_S)
         left = []
@@ -81,12 +82,17 @@ def soak(
             print(f"{time.monotonic() - begun:6.0f} s: {done}", flush=True)
             left += [done] * (LEFT in done)
             truth.read()
+            try:
+                found |= estimates(session)  # before retention deletes them
+            except Exception as error:  # the next reading has them, too
+                print(f"results could not be read: {reason(error)}", flush=True)
         print(f"injector: {injector.wait(seconds)}")
         settled = eventually(application.settled)
         truth.read()
+        found |= estimates(session)
     check("each killed task manager was given up", not left, left)
     check_books(session, watch, truth, settled, check)
-    check_windows(session, truth, check)
+    check_windows(found, truth, check)
     check_growth(watch, seconds, check)
     if series is not None:
         keep(watch, series)
@@ -108,9 +114,8 @@ def check_books(session: Session, watch: Watch, truth: Truth, settled: bool, che
     check("each source's books have all records", set(arrived.values()) == {truth.total}, [truth.total, arrived])
 
 
-def check_windows(session: Session, truth: Truth, check: Checks) -> None:
+def check_windows(found: Mapping[int, tuple[float, float]], truth: Truth, check: Checks) -> None:
     """The estimates are as far off as samples are."""
-    found = estimates(session)
     far = {start: deviation(found.get(start, (0.0, 0.0)), rows) for start, rows in truth.rows.items()}
     worst = max(far, key=lambda start: far[start])
     off = {start: (found.get(start), truth.rows[start]) for start, sigmas in far.items() if sigmas > SIGMAS}

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from math import inf
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +142,12 @@ class Instance:
             return True
         return not self._against_realtime(self.facts)
 
+    def slots(self, facts: PlanFacts | None) -> int:
+        """Task slots of a run in real-time mode: one per partition that it reads, and one for the aggregation if it
+        keeps state."""
+        keeps_state = facts is not None and facts.keeps_state
+        return sum(len(feed.partitions) for feed in self.job.feeds) + keeps_state
+
     @property
     def batches(self) -> list[Batch]:
         """Known batches of its present run, the newest last."""
@@ -161,9 +168,11 @@ class Instance:
         board: DialBoard,
         kafka: Mapping[str, str],
         dials: Mapping[str, float],
+        free_slots: float = inf,
     ) -> None:
         """Build the job on this task manager and start it from its checkpoint, in the mode with the higher throughput
-        per core: real-time mode if it keeps no state and Spark supports it, else micro-batches.
+        per core: real-time mode if it keeps no state, Spark supports it and `free_slots` are enough for it, else
+        micro-batches.
 
         Raises:
             QodError: it can't be built or started there.
@@ -185,7 +194,7 @@ class Instance:
             try:
                 if self.facts is None:
                     self.facts = workshop.plan_facts(self.job)
-                refusal = self._against_realtime(self.facts)
+                refusal = self._against_realtime(self.facts, free_slots)
             except QodError:
                 raise
             except Exception as error:
@@ -212,13 +221,16 @@ class Instance:
             except Exception as error:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
 
-    def _against_realtime(self, facts: PlanFacts) -> str:
+    def _against_realtime(self, facts: PlanFacts, free_slots: float = inf) -> str:
         """Why it runs in micro-batches; "" if real-time mode is to be tried. Raises TaskManagerError if real-time mode
         was requested but is impossible."""
         refusal = self.job.only_microbatch or self.no_realtime
+        if not refusal and self.slots(facts) > free_slots:
+            # Spark itself refuses only plans of several stages: tasks of one that have no slot wait for ever
+            refusal = f"{TOO_FEW_SLOTS}: it needs {self.slots(facts)}, {free_slots:g} are free"
         if self.mode_wanted == "realtime":
             if refusal:
-                raise TaskManagerError(f"{self.id} can't run in real-time mode: {refusal}.")
+                raise TaskManagerError(f"{self.id} can't run in real-time mode: {not_realtime(refusal)}.")
             return ""
         if self.mode_wanted == "microbatch":
             return "asked for by --mode microbatch"

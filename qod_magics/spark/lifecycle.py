@@ -9,6 +9,7 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, finds_remains, refuses_realtime
 from qod_magics.spark.realtime import not_realtime
+from qod_magics.spark.slots import free
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin
 
@@ -40,6 +41,7 @@ class Lifecycle:
             self.cluster.board,
             self.cluster.kafka_options,
             self.cluster.dials_of(instance),
+            free([manager], [other for other in self.cluster.all_instances if other is not instance])[manager.id],
         )
 
     def stop(self, instance: Instance, at_batch_end_s: float = 0.0) -> None:

@@ -15,10 +15,7 @@ from qod_magics.spark.task_manager import TaskManager
 def held(instance: Instance) -> int:
     """Slots that its run holds, or that a new one would ask for: one per partition that it reads, and one for the
     aggregation if it keeps state; 0 in micro-batches, whose tasks wait for one another."""
-    if not instance.may_run_realtime:
-        return 0
-    keeps_state = instance.facts is not None and instance.facts.keeps_state
-    return sum(len(feed.partitions) for feed in instance.job.feeds) + keeps_state
+    return instance.slots(instance.facts) if instance.may_run_realtime else 0
 
 
 def free(managers: Iterable[TaskManager], instances: Iterable[Instance]) -> dict[str, float]:

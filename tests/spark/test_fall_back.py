@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from qod_magics.errors import SetupError
+from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.spark.instance import Instance, State, refuses_realtime
-from qod_magics.spark.pipeline import Job
+from qod_magics.spark.pipeline import Feed, Job, PlanFacts
 from qod_magics.spark.realtime import not_realtime
 from qod_magics.spark.server import ServerOptions
 from tests.spark.stand_ins import Parts, Query, cluster, instance, manager
@@ -44,6 +46,17 @@ def test_too_few_slots_once_it_runs_are_no_failure_unless_real_time_was_asked_fo
     Parts(cluster(home, instances=(one,))).recovery._ended_by_itself(one, TOO_FEW)
     assert one.state is State.BACKING_OFF
     assert (one.failures, one.no_realtime) == ((0, TOO_FEW) if wanted == "auto" else (1, ""))
+
+
+def test_a_query_of_one_stage_gets_no_more_tasks_than_there_are_slots() -> None:
+    """Spark refuses only plans of several stages: the tasks without a slot would wait for ever."""
+    facts = PlanFacts(keeps_state=False, read={})
+    one = Instance(replace(JOB, feeds=(Feed("T", ("T",), "t", (0, 1, 2), {}, None, False),)), "/cp/T/1")
+    assert one._against_realtime(facts, 3) == ""
+    assert "too few slots are free (--slots)" in not_realtime(one._against_realtime(facts, 2))
+    one.mode_wanted = "realtime"
+    with pytest.raises(TaskManagerError, match="too few slots are free"):
+        one._against_realtime(facts, 2)
 
 
 def test_too_few_slots_are_no_failure_of_the_query() -> None:
