@@ -9,7 +9,7 @@ after the other happens (`FAULTS`). Checked:
 - windows: the count of each from the weights, beside the records of the topic: within five standard errors of the
   sample;
 - growth: memory and open files of each process that lives for half of the run, and the time of a cycle: less than 1 %
-  an hour in the second half, within two standard errors. Runs of less than an hour only print it. The first task
+  an hour in the second half. Runs of less than an hour only print it. The first task
   manager is never killed, so that it is judged, too; the topic grows in the first half alone;
 - leftovers: topics, processes, threads and directories at the end.
 
@@ -129,7 +129,7 @@ def check_growth(watch: Watch, seconds: float, check: Checks) -> None:
 
     def judge(what: str, slopes: Sequence[Slope], found: str) -> None:
         if seconds >= TELLING_S:
-            check(what, all(each.below(GROWTH) for each in slopes), found)
+            check(what, all(each.growth < GROWTH for each in slopes), found)
         else:
             check.unjudged(what, found)
 

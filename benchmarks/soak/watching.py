@@ -52,10 +52,6 @@ class Slope:
     def __str__(self) -> str:
         return f"{self.growth:+.1%} ± {self.error:.1%}"
 
-    def below(self, most: float) -> bool:
-        """Whether the growth may be below this: all but one in forty of its likely values are above otherwise."""
-        return self.growth - 2 * self.error < most
-
 
 class Watch:
     """Sees each cycle of a session and, every ten seconds, all processes. Use it as a context manager.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import deque
@@ -12,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.spark.dial import DialBoard, DialReading
 from qod_magics.spark.meter import Meter, MeterReading
 from qod_magics.spark.pipeline import Job, PlanFacts, Workshop
-from qod_magics.spark.progress import Batch, batch_of
-from qod_magics.spark.realtime import TOO_FEW_SLOTS, not_realtime
+from qod_magics.spark.progress import Batch, batch_of, report_json
+from qod_magics.spark.realtime import TOO_FEW_SLOTS, not_realtime, refuses_realtime
 from qod_magics.spark.reason import reason
 from qod_magics.spark.stall import StallDetector
 from qod_magics.spark.task_manager import TaskManager
@@ -320,13 +319,13 @@ class Instance:
         if query is None:
             return False
         asked = time.monotonic()
-        last = _report(query.lastProgress)
+        last = report_json(query.lastProgress)
         self.polled_at = asked
         if last is None:
             return False
         reports = [last]
         if int(last["batchId"]) > self.meter.last.get(last["runId"], -1) + 1:
-            reports = [r for r in map(_report, query.recentProgress) if r is not None]
+            reports = [r for r in map(report_json, query.recentProgress) if r is not None]
         fresh = False
         for report in reports:
             batch = batch_of(report)
@@ -437,27 +436,6 @@ class Instance:
         return -1 if self.run_id is None else self.meter.last.get(self.run_id, -1)
 
 
-def refuses_realtime(error: BaseException | str) -> bool:
-    """Whether Spark says that real-time mode can't run this plan (or does not know that mode), or that there are too
-    few slots for its tasks, which run all at once."""
-    text = str(error)
-    return TOO_FEW_SLOTS in text or "REAL_TIME" in text or "realTime" in text or "real-time" in text.lower()
-
-
 def finds_remains(error: str) -> bool:
     """Whether Spark says that a checkpoint without a batch is not empty."""
     return "CHECKPOINT_LOCATION_NOT_EMPTY" in error
-
-
-def _report(progress: Any) -> dict[str, Any] | None:
-    """A progress report as plain JSON, from a classic or a Connect query."""
-    if progress is None:
-        return None
-    text = getattr(progress, "json", None)
-    if callable(text):
-        text = text()
-    if isinstance(text, str):
-        with suppress(ValueError):
-            parsed: dict[str, Any] = json.loads(text)
-            return parsed
-    return dict(progress)

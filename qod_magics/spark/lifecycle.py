@@ -7,8 +7,8 @@ from concurrent.futures import wait
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, finds_remains, refuses_realtime
-from qod_magics.spark.realtime import not_realtime
+from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, finds_remains
+from qod_magics.spark.realtime import not_realtime, refuses_realtime
 from qod_magics.spark.slots import free
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin

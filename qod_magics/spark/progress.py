@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -134,3 +135,17 @@ def _offsets(text: Any) -> dict[str, dict[int, int]]:
         return {topic: {int(p): int(o) for p, o in by.items()} for topic, by in text.items()}
     except (TypeError, ValueError):
         return {}
+
+
+def report_json(progress: Any) -> dict[str, Any] | None:
+    """A progress report as plain JSON, from a classic or a Connect query."""
+    if progress is None:
+        return None
+    text = getattr(progress, "json", None)
+    if callable(text):
+        text = text()
+    if isinstance(text, str):
+        with suppress(ValueError):
+            parsed: dict[str, Any] = json.loads(text)
+            return parsed
+    return dict(progress)

@@ -25,3 +25,10 @@ def not_realtime(why: str) -> str:
         return why
     kinds = [next((kind for known, kind in _KINDS if known.search(name)), _SUFFIX.sub("", name)) for name in names]
     return f"Spark's real-time mode does not take {' or '.join(dict.fromkeys(kinds))}"
+
+
+def refuses_realtime(error: BaseException | str) -> bool:
+    """Whether Spark says that real-time mode can't run this plan (or does not know that mode), or that there are too
+    few slots for its tasks, which run all at once."""
+    text = str(error)
+    return TOO_FEW_SLOTS in text or "REAL_TIME" in text or "realTime" in text or "real-time" in text.lower()

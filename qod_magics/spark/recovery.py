@@ -9,8 +9,9 @@ from functools import partial
 from weakref import WeakKeyDictionary, WeakSet
 
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, refuses_realtime
+from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State
 from qod_magics.spark.lifecycle import Lifecycle
+from qod_magics.spark.realtime import refuses_realtime
 from qod_magics.spark.reason import reason
 from qod_magics.spark.stall import share
 from qod_magics.spark.task_manager import TaskManager

@@ -18,8 +18,9 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.spark.dial import DialBoard
-from qod_magics.spark.instance import Instance, refuses_realtime
+from qod_magics.spark.instance import Instance
 from qod_magics.spark.pipeline import Feed, Job
+from qod_magics.spark.realtime import refuses_realtime
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import call_within
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from qod_magics.errors import SetupError, TaskManagerError
-from qod_magics.spark.instance import Instance, State, refuses_realtime
+from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.pipeline import Feed, Job, PlanFacts
-from qod_magics.spark.realtime import not_realtime
+from qod_magics.spark.realtime import not_realtime, refuses_realtime
 from qod_magics.spark.server import ServerOptions
 from tests.spark.stand_ins import Parts, Query, cluster, instance, manager
 

@@ -192,6 +192,14 @@ def instance_on(runtime: SparkRuntime, id: str, manager: Any) -> Instance:
     return made
 
 
+def two_managers(runtime: SparkRuntime) -> tuple[Any, Any]:
+    """tm1 and tm2, which are up."""
+    made = Named("tm1"), Named("tm2")
+    for manager in made:
+        runtime.add_task_manager(manager)  # type: ignore[arg-type]
+    return made
+
+
 @pytest.fixture
 def slow_moves(runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Moves to tm2 end when this is set; those to others at once."""
@@ -211,9 +219,7 @@ def slow_moves(runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_what_is_on_its_way_to_a_task_manager_that_is_removed_moves_on(
     runtime: SparkRuntime, slow_moves: threading.Event
 ) -> None:
-    one, two = Named("tm1"), Named("tm2")
-    for manager in (one, two):
-        runtime.add_task_manager(manager)  # type: ignore[arg-type]
+    one, two = two_managers(runtime)
     late, there = instance_on(runtime, "late", one), instance_on(runtime, "there", two)
     under_way = runtime.move("late.1", "tm2", "planned before")
     removal = begin(lambda: runtime.remove_task_manager("tm2"), "removing")
@@ -233,9 +239,7 @@ def test_a_removal_waits_for_a_move_that_is_under_way_and_nobody_moves_twice_at_
     runtime: SparkRuntime, slow_moves: threading.Event
 ) -> None:
     """Of two moves at once, each could start a run on the same checkpoint."""
-    one, two = Named("tm1"), Named("tm2")
-    for manager in (one, two):
-        runtime.add_task_manager(manager)  # type: ignore[arg-type]
+    one, two = two_managers(runtime)
     away = instance_on(runtime, "away", one)
     under_way = runtime.move("away.1", "tm2", "planned before")
     with pytest.raises(TaskManagerError, match=r"away\.1 is being moved already"):
