@@ -326,6 +326,8 @@ class Instance:
         reports = [last]
         if int(last["batchId"]) > self.meter.last.get(last["runId"], -1) + 1:
             reports = [r for r in map(report_json, query.recentProgress) if r is not None]
+        if self.query is not query and self.ended() >= 0:  # the run that followed has read those rows again by now
+            return False
         fresh = False
         for report in reports:
             batch = batch_of(report)

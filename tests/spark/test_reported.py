@@ -271,3 +271,23 @@ def test_a_first_batch_that_read_its_input_twice_drops_no_row_twice_at_its_sendi
     made.take(one)
     assert made.deployment.accounts["trips"].dropped == 8
     assert made.deployment.accounts["trips>fares"].dropped_before == 8
+
+
+def test_a_report_that_comes_after_one_of_the_run_that_followed_is_not_entered(watched: Watched) -> None:
+    """That run has read those rows again: entered late, they would put the books back to before it."""
+    one, following = watched.one, watched.query
+
+    class Late(Reporting):
+        @property
+        def lastProgress(self) -> dict[str, Any] | None:
+            one.query, one.run_id = following, "r"  # type: ignore[assignment]
+            following.recentProgress = [done(n) for n in range(9)]
+            watched.parts.collector.poll(watched.home)
+            return {**done(7), "runId": "before"}
+
+    before = Late()
+    before.recentProgress = [{**done(n), "runId": "before"} for n in range(8)]
+    one.query, one.run_id = before, "before"  # type: ignore[assignment]
+    assert not one.poll()
+    watched.parts.collector.poll(watched.home)
+    assert watched.booked == [6 * 9, 4 * 9]

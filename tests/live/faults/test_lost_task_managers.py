@@ -4,6 +4,8 @@ Apart from the tests on the shared application, whose real-time batches are shor
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +28,31 @@ from tests.live.steady import SCHEMA, Steady
 from tests.live.watching import Events, counted, declare_counts, home, running, settled
 
 
-def test_a_server_of_the_users_that_is_silent_keeps_its_queries(
-    cluster: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are not started a second time elsewhere, on the same checkpoints: they run on, and are seen again."""
-    monkeypatch.setattr(recovery, "SILENCE_S", 3.0)
+@contextmanager
+def rows_on_theirs(cluster: Session, mode: str = "auto") -> Iterator[tuple[Session, str, str, psutil.Process]]:
+    """A session of its own whose query `rows` runs on a server of the user's: the session, the topic, the id of that
+    task manager, and its process."""
     theirs = server_of(cluster)
     options: dict[str, Any] = {"period_s": PERIOD_S, **kafka_of(cluster)}
     with Session.up(task_managers=1, cores=1, connect=[theirs.url], **options) as session:
         pause(session)
         topic = new_topic(session)
         remote = next(id for id, each in session.runtime.task_managers.items() if each.kind == "connect")
-        session.stream("rows", topic=topic, schema=SCHEMA, priority=1, min_accuracy=0.1, sink="memory")
+        wanted: dict[str, Any] = {"priority": 1, "min_accuracy": 0.1, "sink": "memory", "mode": mode}
+        session.stream("rows", topic=topic, schema=SCHEMA, **wanted)
         if home(session, "rows.1") != remote:
             session.move("rows.1", remote)
+        yield session, topic, remote, psutil.Process(theirs.child.pid)
+
+
+def test_a_server_of_the_users_that_is_silent_keeps_its_queries(
+    cluster: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not started a second time elsewhere, on the same checkpoints: they run on, and are seen again."""
+    monkeypatch.setattr(recovery, "SILENCE_S", 3.0)
+    with rows_on_theirs(cluster) as (session, topic, remote, process):
         run = session.runtime.instances["rows.1"].run_id
         with Steady(session, topic) as steady, Events(session) as events:
-            process = psutil.Process(theirs.child.pid)
             process.suspend()
             try:
                 assert "%qod remove-tm" in events.first("task-manager-silent", task_manager=remote)["why"]
@@ -64,34 +74,24 @@ def test_a_run_on_a_host_that_vanished_ends_once_another_writes_to_its_checkpoin
     monkeypatch.setattr(recovery, "HUNG_S", 600.0)
     monkeypatch.setattr(runtime, "REMOVAL_S", 2.0)
     monkeypatch.setattr(task_manager, "let_go", lambda *_: None)  # the request to end its session is lost, too
-    theirs = server_of(cluster)
-    options: dict[str, Any] = {"period_s": PERIOD_S, **kafka_of(cluster)}
-    with Session.up(task_managers=1, cores=1, connect=[theirs.url], **options) as session:
-        pause(session)
-        topic = new_topic(session)
-        remote = next(id for id, each in session.runtime.task_managers.items() if each.kind == "connect")
-        wanted: dict[str, Any] = {"priority": 1, "min_accuracy": 0.1, "sink": "memory", "mode": mode}
-        session.stream("rows", topic=topic, schema=SCHEMA, **wanted)
-        if home(session, "rows.1") != remote:
-            session.move("rows.1", remote)
-        with Steady(session, topic) as steady:
-            eventually(lambda: session.runtime.instances["rows.1"].begun, what="its first batch")
-            left, process = session.runtime.instances["rows.1"].query, psutil.Process(theirs.child.pid)
-            assert left is not None
-            process.suspend()
-            try:
-                session.remove_task_manager(remote)
-                eventually(lambda: running(session), what=session.status)
-                reported = session.runtime.instances["rows.1"].ended
-                before = reported()
-                eventually(lambda: reported() > before + 1, what="batches elsewhere")
-            finally:
-                process.resume()
-            eventually(lambda: not left.isActive, what="the run that was left ends")
-            why = left.exception()  # None: the request to stop it, still under way, came before the end of its batch
-            assert why is None or "CONCURRENT_STREAM_LOG_UPDATE" in str(why)
-            settled(session, "rows", steady.stop())
-            assert running(session)
+    with rows_on_theirs(cluster, mode) as (session, topic, remote, process), Steady(session, topic) as steady:
+        eventually(lambda: session.runtime.instances["rows.1"].begun, what="its first batch")
+        left = session.runtime.instances["rows.1"].query
+        assert left is not None
+        process.suspend()
+        try:
+            session.remove_task_manager(remote)
+            eventually(lambda: running(session), what=session.status)
+            reported = session.runtime.instances["rows.1"].ended
+            before = reported()
+            eventually(lambda: reported() > before + 1, what="batches elsewhere")
+        finally:
+            process.resume()
+        eventually(lambda: not left.isActive, what="the run that was left ends")
+        why = left.exception()  # None: the request to stop it, still under way, came before the end of its batch
+        assert why is None or "CONCURRENT_STREAM_LOG_UPDATE" in str(why)
+        settled(session, "rows", steady.stop())
+        assert running(session)
 
 
 def test_instances_of_hung_and_killed_task_managers_go_on_elsewhere_or_wait(
