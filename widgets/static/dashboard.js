@@ -180,16 +180,18 @@ const COLUMNS = [
   ["priority", (t) => t.priority ?? "–"],
   ["lag, rows", (t) => number(t.lag)],
   ["dropped, rows", (t) => number(t.dropped)],
-  ["malformed, rows", (t) => number(t.malformed)],
 ];
+/** Shown once there is one. */
+const MALFORMED = ["malformed, rows", (t) => number(t.malformed)];
 
 function table(frame) {
-  const head = element("tr", {}, ...COLUMNS.map(([name]) => element("th", { scope: "col" }, name)));
+  const columns = frame.tasks.some((task) => task.malformed) ? [...COLUMNS, MALFORMED] : COLUMNS;
+  const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col" }, name)));
   const rows = frame.tasks.map((task) =>
     element(
       "tr",
       { class: `qod-attention-${task.attention}` },
-      ...COLUMNS.map(([name, cell], i) => element(i ? "td" : "th", i ? {} : { scope: "row" }, String(cell(task)))),
+      ...columns.map(([name, cell], i) => element(i ? "td" : "th", i ? {} : { scope: "row" }, String(cell(task)))),
     ),
   );
   return element("table", {}, element("caption", {}, "Tasks in the last cycle"), element("thead", {}, head), element("tbody", {}, ...rows));
