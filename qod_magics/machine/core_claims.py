@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Collection, Iterable
-from contextlib import ExitStack
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 
 LINUX = sys.platform == "linux"  #: elsewhere nothing is pinned, and every core is free
 #: Of the sockets; the number of the core follows.
@@ -48,6 +49,21 @@ class CoreClaim:
             return False
         self._held.enter_context(holding)
         return True
+
+
+@contextmanager
+def choosing(timeout_s: float = 10.0) -> Iterator[None]:
+    """Between the choice of cores and their claim: one session of the machine at a time, else two that start at once
+    take the same. After `timeout_s` without its turn, a session goes on: a shared core is slow, and reported."""
+    deadline = time.monotonic() + timeout_s
+    with closing(_socket()) as turn:
+        while LINUX and time.monotonic() < deadline:
+            try:
+                turn.bind(f"{NAME}choice")
+                break
+            except OSError:
+                time.sleep(0.02)
+        yield
 
 
 def claimed(cpus: Iterable[int]) -> frozenset[int]:

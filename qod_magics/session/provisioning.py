@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, as_completed, wait
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from qod_magics.machine.core_claims import CoreClaim, choosing
 from qod_magics.machine.cores import check_cores, free_cores
 from qod_magics.spark.connection import refuse_beside_classic
 from qod_magics.spark.runtime import SparkRuntime
@@ -24,15 +25,19 @@ if TYPE_CHECKING:
 END_S = 30.0
 
 
-def launch(servers: Sequence[ServerOptions]) -> list[Future[LocalServer]]:
-    """Start these servers (tm1, tm2, ...) in the background before the session exists: they take several seconds,
-    and so does its broker. See `Provisioner.assemble` and `abandon`.
+def launch(choose: Callable[[], Sequence[ServerOptions]]) -> list[Future[LocalServer]]:
+    """Start the servers that `choose` returns (tm1, tm2, ...) in the background before the session exists: they take
+    several seconds, and so does its broker. See `Provisioner.assemble` and `abandon`.
 
-    Raises TaskManagerError: this kernel has a classic Spark session.
+    Raises TaskManagerError: this kernel has a classic Spark session. Raises whatever `choose` raises.
     """
-    if servers:
-        refuse_beside_classic()
-    return [begin(partial(LocalServer, f"tm{i}", options), "launch") for i, options in enumerate(servers, 1)]
+    with choosing():
+        servers = choose()
+        if servers:
+            refuse_beside_classic()
+        claims = [CoreClaim(options.cpus or ()) for options in servers]
+    named = zip(count(1), servers, claims, strict=False)
+    return [begin(partial(LocalServer, f"tm{i}", options, claim), "launch") for i, options, claim in named]
 
 
 def abandon(launched: Sequence[Future[LocalServer]]) -> None:
@@ -70,10 +75,14 @@ class Provisioner:
             yield future.result()
         self._coming.clear()
 
-    def start(self, options: ServerOptions) -> TaskManager:
-        """Start a local one. Raises SetupError, TaskManagerError, and leaves nothing behind."""
-        board = self._runtime.board
-        return self._join(start_local(self._name(), options, board, self._headroom, self._begun))
+    def start(self, choose: Callable[[], ServerOptions]) -> TaskManager:
+        """Start a local one with the options that `choose` returns. Raises SetupError, TaskManagerError and whatever
+        `choose` raises, and leaves nothing behind."""
+        refuse_beside_classic()
+        with choosing():
+            options = choose()
+            server = LocalServer(self._name(), options)
+        return self._join(start_local(server.name, options, self._runtime.board, self._headroom, self._begun, server))
 
     def _take(self, name: str, launched: Future[LocalServer]) -> TaskManager:
         server = launched.result()

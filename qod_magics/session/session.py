@@ -112,12 +112,10 @@ class Session:
         """
         if task_managers < 0 or (task_managers == 0 and not connect):
             raise UsageProblem(f"{task_managers} task managers can't run anything: take 1 or more, or --connect URL")
-        shares = core_sets(task_managers, cores)
         check_cores(kafka_cpus)
         settings = Settings(**options)
         begun = time.monotonic()
-        servers = [settings.server(share) for share in shares]
-        launched = launch(servers)
+        launched = launch(lambda: [settings.server(share) for share in core_sets(task_managers, cores)])
         try:
             resources = Resources(access(kafka, kafka_options, kafka_cpus), settings, own_kafka=kafka is None)
         except BaseException:
@@ -203,7 +201,7 @@ class Session:
         if url is not None:
             return self._provisioner.connect(url, ui, cores).id
         return self._provisioner.start(
-            self._settings.server(self._provisioner.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
+            lambda: self._settings.server(self._provisioner.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
         ).id
 
     def remove_task_manager(self, id: str, *, kill: bool = False) -> None:

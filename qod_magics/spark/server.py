@@ -185,6 +185,7 @@ class LocalServer:
     Args:
         name: the task manager's.
         options: what it is started with.
+        claim: its cores, if they are claimed already; it releases them.
         archiving: on a regular end, leave an archive of its classes if no matching one exists: see `making`.
 
     Attributes:
@@ -197,12 +198,14 @@ class LocalServer:
 
     """
 
-    def __init__(self, name: str, options: ServerOptions, *, archiving: bool = False) -> None:
+    def __init__(
+        self, name: str, options: ServerOptions, claim: CoreClaim | None = None, *, archiving: bool = False
+    ) -> None:
         self.name = name
         self.options = options
         self.directory = Path(tempfile.mkdtemp(prefix="qod-tm-"))
         self.token = secrets.token_urlsafe(24)
-        self.claim = CoreClaim(options.cpus or ())
+        self.claim = claim or CoreClaim(options.cpus or ())
         self.port, self.ui_port = free_ports(2)
         try:
             (self.directory / "log4j2.properties").write_text(_LOGGING)

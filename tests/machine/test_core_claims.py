@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from qod_magics.machine import cores
-from qod_magics.machine.core_claims import CoreClaim, claimed
+from qod_magics.machine.core_claims import CoreClaim, choosing, claimed
 
 HOLDER = """
 import sys, time
@@ -57,6 +57,43 @@ def test_what_two_sessions_share_is_known(holder: subprocess.Popen[str]) -> None
     assert both.shared == {2}
     both.release()
     assert claimed([1, 2]) == {2}
+
+
+STARTING = """
+import sys, time
+from qod_magics.machine import core_claims, cores
+core_claims.NAME = "\\0" + sys.argv[1]
+cores.every_core, cores.cpu_quota = lambda: [0, 1, 2, 5], lambda: None
+print("ready", flush=True)
+sys.stdin.readline()
+with core_claims.choosing():
+    (chosen,) = cores.core_sets(1, 1)
+    time.sleep(0.2)
+    held = core_claims.CoreClaim(chosen)
+print(sorted(held.cpus), sorted(held.shared), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_sessions_that_start_at_once_take_different_cores(claims: str) -> None:
+    command = [sys.executable, "-c", STARTING, claims]
+    starting = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    try:
+        pipes = [(each.stdin, each.stdout) for each in starting if each.stdin and each.stdout]
+        assert [answers.readline() for _, answers in pipes] == ["ready\n"] * 4
+        for begin, _ in pipes:
+            begin.write("\n")
+            begin.flush()
+        assert sorted(answers.readline() for _, answers in pipes) == ["[0] []\n", "[1] []\n", "[2] []\n", "[5] []\n"]
+    finally:
+        for each in starting:
+            each.kill()
+            each.communicate()
+
+
+def test_a_session_that_gets_no_turn_goes_on() -> None:
+    with choosing(), choosing(timeout_s=0.1):
+        assert claimed([0, 1]) == frozenset()
 
 
 def test_a_killed_session_holds_nothing(holder: subprocess.Popen[str]) -> None:
