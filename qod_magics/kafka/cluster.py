@@ -17,6 +17,10 @@ LOG = logging.getLogger("qod_magics.kafka.client")
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
 
+#: By default a client learns of the cluster's brokers every five minutes, and asks one that died for as long: no offsets
+#: were known meanwhile, of any topic.
+REFRESHED = {"topic.metadata.refresh.interval.ms": 5_000}
+
 #: Clients inherited over a fork, kept: destroying one would wait for threads that this process does not have.
 _INHERITED: list[AdminClient] = []
 
@@ -60,7 +64,7 @@ class Admin:
             _INHERITED.append(self._client)
             self._client = None
         if self._client is None:
-            self._client = AdminClient(dict(config), logger=LOG)
+            self._client = AdminClient({**REFRESHED, **config}, logger=LOG)
             self._owner = os.getpid()
         return self._client
 

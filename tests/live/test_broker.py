@@ -6,18 +6,20 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from qod_magics.errors import KafkaError
-from qod_magics.jvm.ports import HOST
+from qod_magics.jvm.jars import broker_jars
+from qod_magics.jvm.java import find_java
+from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import LOG, QUIET, Kafka
 from qod_magics.kafka.external import ExternalKafka
@@ -31,6 +33,8 @@ from qod_magics.kafka.topics import (
     readable_partitions,
     topic_partitions,
 )
+from qod_magics.machine.child import Child
+from tests.live.conftest import eventually
 
 PATIENCE_S = 60.0
 
@@ -59,15 +63,6 @@ def consume(kafka: Kafka, topic: str, rows: int, partition: int = 0) -> list[int
         return [int(message.value()) for message in messages]
     finally:
         consumer.close()
-
-
-def eventually(true: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def listening(pid: int) -> set[tuple[str, int]]:
@@ -153,6 +148,55 @@ def test_offsets_come_beside_topics_that_have_none(broker: EmbeddedBroker) -> No
     assert "absent" not in topic_partitions(broker), "asking does not create it"
 
 
+@contextmanager
+def second_broker(broker: EmbeddedBroker, directory: Path) -> Iterator[Child]:
+    """Another broker (id 2) of its cluster, without a controller."""
+    assert broker.directory is not None
+    text = (broker.directory / "server.properties").read_text("utf-8")
+    settings = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    meta = (broker.directory / "data" / "meta.properties").read_text("utf-8")
+    (cluster,) = (line.removeprefix("cluster.id=") for line in meta.splitlines() if line.startswith("cluster.id="))
+    (port,) = free_ports(1)
+    listener = f"CLIENTS://{HOST}:{port}"
+    own = {"process.roles": "broker", "node.id": "2", "listeners": listener, "advertised.listeners": listener}
+    file = directory / "server.properties"
+    lines = {**settings, **own, "log.dirs": str(directory / "data")}
+    file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()), "utf-8")
+    java = [str(find_java().path), "-Xmx256m", "-cp", os.pathsep.join(map(str, broker_jars()))]
+    subprocess.run(
+        [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(file)], check=True, capture_output=True
+    )
+    child = Child([*java, "kafka.Kafka", str(file)], log_path=directory / "console.log")
+    try:
+        eventually(lambda: 2 in broker.admin().list_topics(timeout=PATIENCE_S).brokers, what=lambda: child.tail(20))
+        yield child
+    finally:
+        child.stop()
+
+
+def test_a_topic_whose_broker_is_down_is_the_only_one_without_offsets(own: EmbeddedBroker, tmp_path: Path) -> None:
+    own.start()
+    names = ["led", "leaderless"]
+    with second_broker(own, tmp_path) as second:
+        placed = [NewTopic("led", 1, replica_assignment=[[1]]), NewTopic("leaderless", 1, replica_assignment=[[2]])]
+        for created in own.admin().create_topics(placed).values():
+            created.result(PATIENCE_S)
+        eventually(lambda: readable_partitions(own, names) == dict.fromkeys(names, 1))
+        produce(own, "led", 3)
+        assert known_end_offsets(own, names) == ({"led": {0: 3}, "leaderless": {0: 0}}, {})
+
+        def only_led() -> bool:
+            with suppress(KafkaError):  # until the cluster notices, the client may ask the broker that is down
+                return readable_partitions(own, names, timeout_s=2.0) == {"led": 1}
+            return False
+
+        second.kill()
+        eventually(only_led)
+        found, problems = known_end_offsets(own, names)
+        assert found == {"led": {0: 3}}
+        assert problems == {"leaderless": "the broker has no such topic, or no leader for it"}
+
+
 def test_a_name_that_kafka_refuses_is_told(broker: EmbeddedBroker) -> None:
     with pytest.raises(KafkaError, match="did not create topic 'no blanks'"):
         create_topics(broker, {"no blanks": 1})
@@ -164,7 +208,7 @@ def test_old_rows_go(broker: EmbeddedBroker) -> None:
     produce(broker, "bounded", 6000, size=1000)
     most = keep.bytes + 2 * keep.segment_bytes
     assert most < 6000 * 1000
-    assert eventually(lambda: (6000 - beginning_offsets(broker, ["bounded"])["bounded"][0]) * 1000 <= most)
+    eventually(lambda: (6000 - beginning_offsets(broker, ["bounded"])["bounded"][0]) * 1000 <= most)
 
 
 def test_it_is_on_loopback_only(broker: EmbeddedBroker) -> None:
@@ -300,5 +344,5 @@ def test_nothing_outlives_a_killed_kernel() -> None:
         pid, bootstrap, directory = kernel.stdout.readline().split()
         assert accepts(bootstrap)
         kernel.kill()
-    assert eventually(lambda: not psutil.pid_exists(int(pid)) and not Path(directory).exists())
+    eventually(lambda: not psutil.pid_exists(int(pid)) and not Path(directory).exists())
     assert not accepts(bootstrap)
