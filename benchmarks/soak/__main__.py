@@ -8,9 +8,10 @@ after the other happens (`FAULTS`). Checked:
   at the end nothing waits, and the sources have all records of the topic in their books;
 - windows: the count of each from the weights, beside the records of the topic: within five standard errors of the
   sample;
-- growth: memory and open files of each process that lives for half of the run, and the time of a cycle: less than 1 %
-  an hour in the second half. Runs of less than an hour only print it. The first task
-  manager is never killed, so that it is judged, too; the topic grows in the first half alone;
+- growth: memory and open files of each process that lives for half of the run, what a full garbage collection leaves of
+  a task manager's heap, and the time of a cycle: less than 1 % an hour in the second half. Runs of less than an hour
+  only print it. The first task manager is never killed, so that it is judged, too; the topic grows in the first half
+  alone. The JVMs touch their heaps at the start (they would grow up to the heap's size by using it, leak or none);
 - leftovers: topics, processes, threads and directories at the end.
 
 Printed: each fault when it is over, with seconds since the start, and each check. Exit code 1 if one fails.
@@ -142,6 +143,10 @@ def check_growth(watch: Watch, seconds: float, check: Checks) -> None:
         memory, files = slope(resident), slope(watch.files[name])
         of = f"{resident.values[-1] / 2**20:.0f} MiB, {files} of {watch.files[name].values[-1]:.0f} files"
         judge(f"{name} does not grow", [memory, files], f"{memory} an hour of {of}")
+    for id, live in watch.live.items():
+        if live.at[-1] - live.at[0] > seconds / 2:
+            grows = slope(live)
+            judge(f"the heap of {id} does not grow", [grows], f"{grows} an hour of {live.values[-1] / 2**20:.0f} MiB")
 
 
 def keep(watch: Watch, file: Path) -> None:
@@ -151,7 +156,7 @@ def keep(watch: Watch, file: Path) -> None:
     def points(series: Series) -> list[list[float]]:
         return [[round(at - begun, 1), value] for at, value in zip(series.at, series.values, strict=True)]
 
-    kinds = {"resident": watch.resident, "files": watch.files}
+    kinds = {"resident": watch.resident, "files": watch.files, "live": watch.live}
     found = {kind: {name: points(series) for name, series in all.items()} for kind, all in kinds.items()}
     file.write_text(json.dumps({"cycles": points(watch.cycles), **found}), "utf-8")
 
@@ -164,6 +169,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=4_000.0, help="rows/s at most")
     parser.add_argument("--series", type=Path, help="a file for memory, open files and cycles over time, as JSON")
     words = parser.parse_args()
+    os.environ["JAVA_TOOL_OPTIONS"] = "-XX:+AlwaysPreTouch"
     print(f"{words.minutes:g} minutes, seed {words.seed}, up to {words.rate:g} rows/s", flush=True)
     check, threads = Checks(), set(threading.enumerate())
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:

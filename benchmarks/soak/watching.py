@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import subprocess
 import threading
 import time
 from array import array
@@ -19,10 +21,14 @@ from pyspark.sql import functions as F
 
 from benchmarks.soak.application import TOPIC, WINDOW_S
 from qod_magics.controller import Cycle
+from qod_magics.jvm.java import find_java
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.session.session import Session
 
 SAMPLED_S = 10.0  #: between two looks at the processes
+COLLECTED_S = 120.0  #: between two garbage collections of each task manager
+#: Of a consumer that keeps few records in memory: it is in the kernel, whose memory is watched.
+SMALL = {"queued.max.messages.kbytes": 2048, "fetch.max.bytes": 1 << 20, "fetch.message.max.bytes": 1 << 19}
 #: Into how many parts the second half of a series is cut: each part's median is a point of the line through them.
 PARTS = 12
 
@@ -61,6 +67,7 @@ class Watch:
         cycles: how long each took, seconds.
         events: how often each kind came.
         resident, files: bytes of memory and open files, by process.
+        live: bytes of the heap that a full garbage collection leaves, by task manager; empty without `jcmd`.
 
     """
 
@@ -70,6 +77,8 @@ class Watch:
         self.events: Counter[str] = Counter()
         self.resident: dict[str, Series] = {}
         self.files: dict[str, Series] = {}
+        self.live: dict[str, Series] = {}
+        self._session = session
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="soak-sampler", daemon=True)
         session.controller.subscribe(self._see)
@@ -90,13 +99,34 @@ class Watch:
                 self.unbalanced.append(f"cycle {cycle.number}, {name}: {c}")
 
     def _sample(self) -> None:
-        this = psutil.Process()
+        this, collected = psutil.Process(), time.monotonic()
         while not self._ended.wait(SAMPLED_S):
+            if time.monotonic() > collected + COLLECTED_S:
+                collected = time.monotonic()
+                self._collect()
             for process in [this, *this.children(recursive=True)]:
                 with suppress(psutil.Error):
                     name = f"{process.name()} {process.pid}"
                     self.resident.setdefault(name, Series()).add(process.memory_info().rss)
                     self.files.setdefault(name, Series()).add(process.num_fds())
+
+    def _collect(self) -> None:
+        for id, manager in list(self._session.runtime.task_managers.items()):
+            heap = None if manager.server is None else live_heap(manager.server.child.pid)
+            if heap is not None:
+                self.live.setdefault(id, Series()).add(heap)
+
+
+def live_heap(pid: int, timeout_s: float = 10.0) -> int | None:
+    """Bytes of a JVM's heap in use after a full garbage collection; None without `jcmd`, or if it does not answer."""
+    jcmd = find_java().home / "bin" / "jcmd"
+    try:
+        subprocess.run([jcmd, str(pid), "GC.run"], capture_output=True, check=True, timeout=timeout_s)
+        command = [jcmd, str(pid), "GC.heap_info"]
+        said = subprocess.run(command, capture_output=True, check=True, timeout=timeout_s, text=True).stdout
+    except (OSError, subprocess.SubprocessError):  # a JRE; or it was killed, or is stopped
+        return None
+    return sum(1024 * int(used) for used in re.findall(r"generation\s+total \d+K, used (\d+)K", said)) or None
 
 
 class Truth:
@@ -105,7 +135,8 @@ class Truth:
     def __init__(self, session: Session) -> None:
         self.rows: Counter[int] = Counter()  #: by the window's start, milliseconds
         self._session = session
-        self._consumer = Consumer({**session.kafka.client_config(), "group.id": "truth", "enable.auto.commit": False})
+        options = {"group.id": "truth", "enable.auto.commit": False, **SMALL}
+        self._consumer = Consumer({**session.kafka.client_config(), **options})
         self._next: dict[int, int] = {}
 
     @property
@@ -118,7 +149,7 @@ class Truth:
         ends = end_offsets(self._session.kafka, [TOPIC])[TOPIC]
         self._consumer.assign([TopicPartition(TOPIC, p, self._next.get(p, 0)) for p in ends])
         while any(self._next.get(p, 0) < end for p, end in ends.items()):
-            for message in self._consumer.consume(10_000, timeout=1.0):
+            for message in self._consumer.consume(1_000, timeout=1.0):
                 if message.error() is None:
                     width = WINDOW_S * 1000
                     self.rows[message.timestamp()[1] // width * width] += 1
