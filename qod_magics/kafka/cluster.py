@@ -17,8 +17,7 @@ LOG = logging.getLogger("qod_magics.kafka.client")
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
 
-#: By default a client learns of the cluster's brokers every five minutes, and asks one that died for as long: no offsets
-#: were known meanwhile, of any topic.
+#: librdkafka's default is five minutes: for as long it asks a broker that is gone, and offsets of no topic are known.
 REFRESHED = {"topic.metadata.refresh.interval.ms": 5_000}
 
 #: Clients inherited over a fork, kept: destroying one would wait for threads that this process does not have.

@@ -273,13 +273,13 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
 
 
 def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(broker: EmbeddedBroker) -> None:
-    alive, dead = Presence(broker, "0a0a0a"), Presence(broker, "0b0b0b")
-    others = {"qod.0c0c0c.trips.1": 1, "qod.0a0a0a.trips.1": 1, "mine": 1}
+    alive, dead, late = Presence(broker, "0a0a0a"), Presence(broker, "0b0b0b"), Presence(broker, "0d0d0d")
+    others = {"qod.0c0c0c.trips.1": 1, "qod.0a0a0a.trips.1": 1, "mine": 1, "qod.0d0d0d.trips.1": 1}
     create_topics(broker, {**others, "qod.0b0b0b.trips.1": 1, "qod.0b0b0b.out.2": 1})
-    create_topics(broker, {dead.topic: 1}, retention=presence.KEEP)
+    create_topics(broker, {dead.topic: 1, late.topic: 1}, retention=presence.KEEP)
     producer = Producer(broker.client_config())
-    long_ago = int(1000 * (time.time() - 30 * 24 * 3600))
-    producer.produce(dead.topic, b"alive", timestamp=long_ago)
+    for mark, ago_s in ((dead, 30 * 24 * 3600), (late, presence.DEAD_S / 2)):  # one of them may only be slow
+        producer.produce(mark.topic, b"alive", timestamp=int(1000 * (time.time() - ago_s)))
     producer.flush(30)
     alive.begin()
     try:
@@ -290,12 +290,12 @@ def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(broker: Emb
         ) as session:
             assert any(line == "deleted 3 topics of sessions that were killed: 0b0b0b" for line in said), said
             there = set(topic_partitions(broker))
-            assert others.keys() | {alive.topic, f"qod.{session.id}.alive"} <= there
+            assert others.keys() | {alive.topic, late.topic, f"qod.{session.id}.alive"} <= there
             assert not [name for name in there if name.startswith("qod.0b0b0b")]
         assert f"qod.{session.id}.alive" not in topic_partitions(broker)
     finally:
         alive.end()
-        delete_topics(broker, others)
+        delete_topics(broker, [*others, late.topic])
 
 
 def test_options_reach_spark(cluster: Session, broker: EmbeddedBroker) -> None:
