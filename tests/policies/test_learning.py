@@ -83,6 +83,41 @@ def test_a_reading_of_a_warm_up_does_not_count_when_that_is_over() -> None:
     assert costs(later) != (None, None, None)
 
 
+def test_a_cold_start_while_load_is_shed_does_not_make_all_cost_one_of_reading() -> None:
+    """As measured live: thousands of rows/s read and kept, and CPU, of a query whose rows cost 3 us to read and 34 us to
+    process. A restart is dear, and sheds what has waited."""
+    saturated = [(3.2, 3.2, 15.4), (12.0, 12.0, 48.0), (24.7, 24.7, 90.4), (23.0, 23.0, 92.1)]
+    cold = [(2.3, 1.8, 17.2), (3.1, 2.6, 16.6), (3.15, 3.15, 16.7)]
+    warm = [
+        (3.1, 3.1, 17.5),
+        (3.1, 3.1, 15.5),
+        (6.1, 6.1, 31.0),
+        (6.2, 6.2, 28.0),
+        (9.4, 9.4, 44.0),
+        (15.6, 15.6, 68.0),
+    ]
+    memory: Lessons | None = None
+    processed = dropped = 0
+    for number, (read_rate, kept, cpu) in enumerate([*saturated, (0.0, 0.0, 0.0), *cold, *warm]):
+        marks: dict[str, Any] = (
+            {"missing": ["in_rate", "cpu"]} if not kept else {"window": [5 * number, 5 * number + 5]}
+        )
+        processed, dropped = processed + round(5000 * kept), dropped + round(5000 * (read_rate - kept))
+        snapshot = Snapshot(
+            (TaskManager("tm1", 1.0, cpu),),
+            (Task("q", (), 1000 * read_rate, 1, 0.05),),
+            (),
+            (Instance("q.1", "q", "tm1", 1000 * kept, cpu, False, marks),),
+        )
+        count = Count(processed + dropped, processed, dropped, 0)
+        found, memory = learn(snapshot, Measured(counts={"q": count}), memory)
+    _, read_us, work_us = costs(found, "q")
+    assert read_us is not None
+    assert work_us is not None
+    assert read_us < 0.2 * work_us
+    assert read_us + work_us == pytest.approx(37.0, rel=0.1)
+
+
 def test_rows_out_for_each_row_kept_are_known_when_all_instances_are_measured() -> None:
     found, memory = learn(seen(), books(1), None)
     assert [SELECTIVITY.of(task) for task in found.tasks] == [pytest.approx(2.0), None]

@@ -31,6 +31,9 @@ CHANGE = 3
 HUBER = 1.345
 #: Standard deviation of a reading's CPU: in % of one core, and as a share of that CPU.
 NOISE, RELATIVE_NOISE = 0.5, 0.04
+#: The same share while a query that is known already is cold again: its first readings after a start are up to twice as
+#: dear. At a low accuracy, as after an overload, they would make its cost one of reading.
+COLD_NOISE = 0.5
 #: The prior. A query costs some % of a core without a row; a dropped row costs a tenth of a kept one.
 FIXED, FIXED_ERROR = 2.0, 4.0
 READ_SHARE, READ_ERROR, WORK_ERROR = 0.1, 0.5, 1.0  #: of the cost of a row kept
@@ -73,12 +76,14 @@ class CostFit:
         evidence = tuple(c * value for c, value in zip(certainty, guess, strict=True))
         return cls(information, evidence)
 
-    def after(self, read: float, kept: float, cpu: float, batches: float | None = None) -> CostFit:
-        """With one more reading: an instance's means over a window."""
+    def after(
+        self, read: float, kept: float, cpu: float, batches: float | None = None, *, cold: bool = False
+    ) -> CostFit:
+        """With one more reading: an instance's means over a window; `cold` if it has just started."""
         row = (1.0 if batches is None else batches, read, kept)
         covariance = _inverse(self.information)
         expected = _dot(row, _times(covariance, self.evidence))
-        variance = (NOISE + RELATIVE_NOISE * max(cpu, expected, 0.0)) ** 2
+        variance = (NOISE + (COLD_NOISE if cold else RELATIVE_NOISE) * max(cpu, expected, 0.0)) ** 2
         off = (cpu - expected) / sqrt(variance + max(_dot(row, _times(covariance, row)), 0.0))
         surprises = 0
         if abs(off) > HUBER:

@@ -31,6 +31,8 @@ from qod_magics.policies.stream_economics.cost_fit import CostFit
 
 #: Forgetting factor per reading, of a ratio (a selectivity, the cost of a task manager).
 REMEMBERED = 0.8
+#: Readings of an instance after a start for which it counts as cold, if its task's costs are known from before.
+COLD_READINGS = 3
 #: % of one core for each 1000 rows/s is this many microseconds a row.
 MICROSECONDS = 10.0
 
@@ -89,6 +91,7 @@ class Lessons:
     windows: Mapping[str, Window | None] = field(default_factory=dict)  #: by instance: of its last reading
     managers: Mapping[str, Ratio] = field(default_factory=dict)  #: CPU of their tasks / CPU predicted
     overheads: Mapping[str, BatchOverhead] = field(default_factory=dict)  #: of their batches, beyond the tasks
+    cold: Mapping[str, int] = field(default_factory=dict)  #: by instance: for how many more readings it is cold
 
 
 def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tuple[Snapshot, Lessons]:
@@ -103,6 +106,7 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     counts: Mapping[str, Count] = measured.counts
     tasks: dict[str, Lesson] = {}
     windows: dict[str, Window | None] = {}
+    cold: dict[str, int] = {}
     used = {manager.id: [0.0, 0.0] for manager in snapshot.task_managers}  # CPU, measured and predicted
     updated: set[str] = set()  # task managers with a new reading
     for task in snapshot.tasks:
@@ -114,8 +118,11 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
             if is_new(each, window):
                 new.append(each)
             windows[each.id] = window_of(each) or window  # of a warm-up, too: it must not count later
+            starts = lesson.fit is not None and (each.warming_up or bool(Freshness.of(each).missing))
+            cold[each.id] = COLD_READINGS if starts else before.cold.get(each.id, 0)
         for each in new:
-            lesson = _fitted(lesson, each)
+            lesson = _fitted(lesson, each, cold=cold[each.id] > 0)
+            cold[each.id] = max(cold[each.id] - 1, 0)
             if lesson.fit is not None and each.in_rate > 0.0:
                 used[each.task_manager][0] += each.cpu - _eviction(each)
                 used[each.task_manager][1] += lesson.fit.expected(*_rates(lesson, each))
@@ -138,7 +145,7 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
             else host
             for host in hosts
         )
-    return replace(snapshot, task_managers=hosts, tasks=known), Lessons(tasks, windows, managers, overheads)
+    return replace(snapshot, task_managers=hosts, tasks=known), Lessons(tasks, windows, managers, overheads, cold)
 
 
 def _overheads(
@@ -253,7 +260,7 @@ def _with_passing(lesson: Lesson, task: Task, counts: Mapping[str, Count]) -> Le
     return replace(lesson, books=books, passing=kept / (kept + dropped))
 
 
-def _fitted(lesson: Lesson, instance: Instance) -> Lesson:
+def _fitted(lesson: Lesson, instance: Instance, *, cold: bool) -> Lesson:
     if instance.in_rate <= 0.0 or lesson.passing <= 0.0:  # idle, it costs less than the fit says
         return lesson
     batches = BATCH_RATE.of(instance)
@@ -262,9 +269,9 @@ def _fitted(lesson: Lesson, instance: Instance) -> Lesson:
     trigger_s = None if batches is None else TRIGGER.of(instance) or 0.0
     known = lesson.fit if (trigger_s is None) == (lesson.trigger_s is None) else None  # its mode has changed
     read, kept, _ = _rates(lesson, instance)
-    learned = CostFit.first if known is None else known.after
     eviction = _eviction(instance)
-    fit = learned(read, kept, max(instance.cpu - eviction, 0.0), batches)
+    cpu = max(instance.cpu - eviction, 0.0)
+    fit = CostFit.first(read, kept, cpu, batches) if known is None else known.after(read, kept, cpu, batches, cold=cold)
     if batches is not None:
         lesson = replace(lesson, eviction=lesson.eviction.after(eviction / 100.0 / batches * kept, kept * kept))
     return replace(lesson, fit=fit, trigger_s=trigger_s) if all(isfinite(cost) for cost in fit.costs) else lesson
