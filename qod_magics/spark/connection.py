@@ -27,8 +27,13 @@ _open: WeakSet[SparkSession] = WeakSet()  #: Connect sessions made here
 _mode_is_ours = False  #: whether Connect mode was entered here
 
 
-def connect(url: str, patience_s: float, alive: Callable[[], bool] = lambda: True) -> SparkSession:
+def connect(
+    url: str, patience_s: float, alive: Callable[[], bool] = lambda: True, *, reattachable: bool = True
+) -> SparkSession:
     """A new Connect session. Its calls stop retrying within seconds, where the client's default is ten minutes.
+
+    `reattachable` calls survive a lost connection, and take three messages, and twice the CPU of both sides, where
+    others take one. Needed over a network; on the loopback interface a connection is lost with its server.
 
     Raises:
         TaskManagerError: no answer within `patience_s` seconds, the server is no longer `alive`, the token is wrong,
@@ -46,6 +51,8 @@ def connect(url: str, patience_s: float, alive: Callable[[], bool] = lambda: Tru
     except Exception as error:
         raise TaskManagerError(f"{hidden(url)}: {reason(error)}") from error
     _open.add(spark)
+    if not reattachable:
+        spark.client.disable_reattachable_execute()
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
     deadline = time.monotonic() + patience_s
     while True:

@@ -266,7 +266,7 @@ def _start_once(
         begun(server)
         load_client()
         server.wait_until_listening()
-        spark = connect(server.url, patience_s=90.0, alive=server.child.alive)
+        spark = connect(server.url, patience_s=90.0, alive=server.child.alive, reattachable=False)
         cores = planned_cpus(_core_count(options)) * (1 - headroom)
         return TaskManager(
             id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server, slots=options.slots
