@@ -278,6 +278,7 @@ ROOMS = {
     "machine": set(),
     "data": set(),
     "application": set(),
+    "estimate": {"application"},
     "jvm": {"machine"},
     "kafka": {"data", "jvm", "machine"},
     "spark": {"application", "core", "jvm", "kafka", "machine"},

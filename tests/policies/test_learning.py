@@ -84,8 +84,8 @@ def test_a_reading_of_a_warm_up_does_not_count_when_that_is_over() -> None:
 
 
 def test_a_cold_start_while_load_is_shed_does_not_make_all_cost_one_of_reading() -> None:
-    """As measured live: thousands of rows/s read and kept, and CPU, of a query whose rows cost 3 us to read and 34 us to
-    process. A restart is dear, and sheds what has waited."""
+    """As measured live: thousands of rows/s read and kept, and CPU, of a query whose rows cost 3 us to read and 34 us
+    to process. A restart is dear, and sheds what has waited."""
     saturated = [(3.2, 3.2, 15.4), (12.0, 12.0, 48.0), (24.7, 24.7, 90.4), (23.0, 23.0, 92.1)]
     cold = [(2.3, 1.8, 17.2), (3.1, 2.6, 16.6), (3.15, 3.15, 16.7)]
     warm = [

@@ -1,0 +1,61 @@
+"""How often intervals of 95 % cover the truth: `python benchmarks/coverage.py [--groups N]`.
+
+Groups of gamma-distributed fares, or of normal values of both signs, are sampled with one probability for all rows, or
+with one of two for each, and estimated on Spark. Printed for each: rows kept in a group on average, the share of groups
+whose interval covers the true count, sum and average, and the median width of these intervals / the truth. Groups of
+which nothing was kept are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from qod_magics import estimate as est
+
+SIZES = (20, 60, 200, 1000)
+ACCURACIES = ([0.05], [0.2], [0.5], [0.05, 0.3], [0.3, 1.0])
+NAMES = ("count", "sum", "avg")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="How often intervals of 95 % cover the truth.")
+    parser.add_argument("--groups", type=int, default=2000)
+    words = parser.parse_args()
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    dice = np.random.default_rng(7)
+    print(
+        f"{'values':<7}{'rows':>6}  {'accuracy':<12}{'kept':>7}" + "".join(f"{name:>9}{'width':>7}" for name in NAMES)
+    )
+    for kind in ("fares", "both"):
+        for size in SIZES:
+            for accuracies in ACCURACIES:
+                number = size * words.groups
+                x = dice.gamma(2.0, 8.0, number) + 2.5 if kind == "fares" else dice.normal(1.0, 10.0, number)
+                every = pd.DataFrame({"group": np.repeat(np.arange(words.groups), size), "x": x})
+                p = dice.choice(accuracies, number)
+                sample = every.assign(_weight=1 / p)[dice.random(number) < p]
+                aggregates = (est.count(), est.sum("x"), est.avg("x"), F.count("*").alias("kept"))
+                found = spark.createDataFrame(sample).groupBy("group").agg(*aggregates).toPandas().set_index("group")
+                true = every.groupby("group").x.agg(["count", "sum", "mean"]).loc[found.index]
+                line = f"{kind:<7}{size:>6}  {' or '.join(map(str, accuracies)):<12}{found.kept.mean():>7.1f}"
+                for name, truth in zip(NAMES, (true["count"], true["sum"], true["mean"]), strict=True):
+                    low = found[name].map(lambda each: -np.inf if each["low"] is None else each["low"])
+                    high = found[name].map(lambda each: np.inf if each["high"] is None else each["high"])
+                    covered, width = ((low <= truth) & (truth <= high)).mean(), ((high - low) / truth.abs()).median()
+                    line += f"{covered:>9.1%}{width:>7.2f}"
+                print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

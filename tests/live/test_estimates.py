@@ -1,0 +1,126 @@
+"""Estimates on real Spark: how often their intervals cover, and what a stream that is shed says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from qod_magics import estimate as est
+from qod_magics.session.session import Session
+from tests.live.applications import all_read, cell, rows, turn
+from tests.live.conftest import eventually, new_topic, produce
+
+GROUPS, ROWS = 1000, 100
+
+
+@pytest.fixture(scope="module")
+def spark(cluster: Session) -> SparkSession:
+    return next(iter(cluster.runtime.task_managers.values())).spark
+
+
+def fares(seed: int) -> pd.DataFrame:
+    """Groups of as many fares, of gamma distribution."""
+    drawn = np.random.default_rng(seed).gamma(2.0, 8.0, GROUPS * ROWS)
+    return pd.DataFrame({"group": np.repeat(np.arange(GROUPS), ROWS), "fare": np.round(drawn + 2.5, 2)})
+
+
+def kept(every: pd.DataFrame, accuracies: list[float], seed: int) -> pd.DataFrame:
+    """Each row with one of these probabilities, and its weight."""
+    dice = np.random.default_rng(seed)
+    p = dice.choice(accuracies, len(every))
+    return every.assign(_weight=1 / p)[dice.random(len(every)) < p]
+
+
+def estimates(frame: DataFrame) -> pd.DataFrame:
+    found = frame.groupBy("group").agg(est.count(), est.sum("fare"), est.avg("fare")).collect()
+    parts = ("value", "low", "high")
+    return pd.DataFrame(
+        [[row["group"], *(row[name][part] for name in ("count", "sum", "avg") for part in parts)] for row in found],
+        columns=["group", *(f"{name}_{part}" for name in ("count", "sum", "avg") for part in parts)],
+    ).set_index("group")
+
+
+@pytest.mark.parametrize("accuracies", [[0.2], [0.5], [0.3, 1.0]], ids=str)
+def test_intervals_of_95_percent_cover_the_truth_as_often(spark: SparkSession, accuracies: list[float]) -> None:
+    every = fares(seed=1)
+    found = estimates(spark.createDataFrame(kept(every, accuracies, seed=2)))
+    truth = every.groupby("group").fare.agg(["count", "sum", "mean"]).loc[found.index]
+    for name, true in (("count", truth["count"]), ("sum", truth["sum"]), ("avg", truth["mean"])):
+        covers = (found[f"{name}_low"] <= true) & (true <= found[f"{name}_high"])
+        assert covers.mean() == pytest.approx(0.95, abs=0.025), name  # of 1,000: a standard error is 0.007
+        assert found[f"{name}_value"].mean() == pytest.approx(true.mean(), rel=0.02)
+
+
+def test_where_nothing_was_dropped_they_are_sparks_own_figures(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(fares(seed=3).head(2000)).withColumn("_weight", F.lit(1.0))
+    found = estimates(frame)
+    plain = frame.groupBy("group").agg(
+        F.count("*").alias("count"), F.sum("fare").alias("sum"), F.avg("fare").alias("avg")
+    )
+    for row in plain.collect():
+        for name in ("count", "sum", "avg"):
+            assert {found.loc[row["group"], f"{name}_{part}"] for part in ("value", "low", "high")} == {row[name]}
+
+
+def test_what_is_not_known_is_null(spark: SparkSession) -> None:
+    values: list[tuple[str, float | None, float | None]] = [
+        ("one of several", 5.0, 4.0),
+        ("weight unknown", 5.0, 4.0),
+        ("weight unknown", 6.0, None),
+        ("no value", None, 4.0),
+        ("negative", -5.0, 2.0),
+        ("negative", -6.0, 2.0),
+        ("both signs", -5.0, 2.0),
+        ("both signs", 6.0, 2.0),
+    ]
+    frame = spark.createDataFrame(values, "group STRING, fare DOUBLE, _weight DOUBLE")
+    found = estimates(frame).astype(object).where(lambda f: f.notna(), None)
+
+    def parts(group: str, name: str) -> list[Any]:
+        return [found.loc[group, f"{name}_{part}"] for part in ("value", "low", "high")]
+
+    assert parts("one of several", "avg") == [5.0, None, None]
+    value, low, high = parts("one of several", "count")
+    assert (value, low) == (4.0, 1.0)
+    assert high > 10.0
+    for name in ("count", "sum", "avg"):
+        assert parts("weight unknown", name) == [None, None, None]
+    assert parts("no value", "sum") == [0.0, 0.0, 0.0]
+    assert parts("no value", "avg") == [None, None, None]
+    value, low, high = parts("negative", "sum")
+    assert low < value == -22.0
+    assert high == -11.0  # what was kept is there
+    value, low, high = parts("both signs", "sum")
+    assert low < value == 2.0 < high
+    assert frame.agg(est.count("fare").alias("count")).first()["count"]["value"] is None  # type: ignore[index]
+
+
+def test_a_stream_that_is_shed_says_how_far_off_it_may_be(brief: Session) -> None:
+    topic, sent = new_topic(brief), 3000
+    turn(brief, {(None, "fares"): 0.3})
+    body = """
+from qod_magics import estimate as est
+fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.99))
+"""
+    schema = "--schema 'zone LONG, fare DOUBLE' --starting earliest"
+    cell(brief, f"fares --topic {topic} {schema} --no-fuse")
+    cell(brief, "per_zone --from fares -p 1 -a 0.1 --mode microbatch", body)
+    produce(brief, topic, ({"zone": i % 2, "fare": 10.0 + i % 7} for i in range(sent)))
+    eventually(lambda: all_read(brief, "fares", sent), what="all rows are read")
+    through = brief.runtime.observe().measured.counts["fares"].processed
+    eventually(lambda: all_read(brief, "fares>per_zone", through), what="all of the stream")
+    last: dict[int, dict[str, Any]] = {row["zone"]: row for row in rows(brief, "per_zone")}
+    assert 600 < through < 1200
+    assert last.keys() == {0, 1}
+    for row in last.values():
+        for name, true in (("count", sent / 2), ("sum", 13.0 * sent / 2), ("avg", 13.0)):
+            value, low, high = (row[name][part] for part in ("value", "low", "high"))
+            assert low < value < high
+            half = (high - low) / 2
+            assert abs(value - true) < 2.5 * half, (name, row)  # five standard errors
+            assert half < 0.2 * true
