@@ -1,5 +1,5 @@
-"""Totals and averages of a stream from the rows that shedding kept, each with a confidence interval."""
+"""Totals, averages and ratios of a stream from the rows that shedding kept, each with a confidence interval."""
 
-from qod_magics.estimate.aggregates import avg, count, sum
+from qod_magics.estimate.aggregates import avg, count, ratio, sum
 
-__all__ = ["avg", "count", "sum"]
+__all__ = ["avg", "count", "ratio", "sum"]

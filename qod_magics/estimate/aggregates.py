@@ -7,15 +7,15 @@ a column x, with all sums over the rows kept, and u = w (w - 1) x^2:
   standard deviation reaches T, since the variance of a total of positive values grows with it (Wilson's score interval
   of a proportion, for totals): T + a +- sqrt(t^2 V + a^2), with a = z^2 / 2 * V / sum(w |x|). Where x has both signs,
   T +- t sqrt(V);
-- average: R = sum(w x) / sum(w), with variance sum(w (w - 1) (x - R)^2) / sum(w)^2 (linearization), and R +- t times
-  its root.
+- ratio of sums: R = sum(w x) / sum(w y), with variance sum(w (w - 1) (x - R y)^2) / sum(w y)^2 (linearization), and
+  R +- t times its root. An average is that with y = 1.
 
 z is the normal quantile; t is Student's, since V is an estimate, too: it rests on m = V^2 / sum(u^2) rows, as many as
 were kept if all have the same u, and fewer if a few of them make up most of it. Degrees of freedom: 2 m, for a total of
-values of one sign 2 m / (1 - m / n) of n rows kept (the score interval itself allows for the number of rows), for an
-average m - 1, with the variance times m / (m - 1) (with x = 1 in u). How often they cover: `benchmarks/coverage.py`.
+values of one sign 2 m / (1 - m / n) of n rows kept (the score interval itself allows for the number of rows), for a
+ratio m - 1, with the variance times m / (m - 1) (and y for x in u). How often they cover: `benchmarks/coverage.py`.
 
-A group of which no row was dropped has the value of plain Spark, as a double, and low = high = value. An average of one
+A group of which no row was dropped has the value of plain Spark, as a double, and low = high = value. A ratio of one
 row, where others may have been dropped, has no interval (null). Where a weight is not known, there is neither value nor
 interval. Rows in which x is null do not count, as in Spark's own aggregates. Of a group of which all rows were dropped,
 there is no row.
@@ -60,15 +60,29 @@ def avg(column: Column | str, *, level: float = 0.95) -> Column:
     _check(level)
     from pyspark.sql import functions as F
 
-    x = _column(column).cast("double")
-    w = F.when(x.isNotNull(), _weight())
-    u = w * (w - 1.0)
-    value = F.sum(w * x) / F.sum(w)
-    squares = F.sum(u * x * x) - 2.0 * value * F.sum(u * x) + value * value * F.sum(u)
-    rows = F.greatest(F.coalesce(_rows(u), F.lit(2.0)), F.lit(2.0))
-    root = F.sqrt(F.greatest(squares, F.lit(0.0)) * rows / (rows - 1.0)) / F.sum(w)
+    return _ratio(_column(column).cast("double"), F.lit(1.0), level).alias("avg")
+
+
+def ratio(column: Column | str, by: Column | str, *, level: float = 0.95) -> Column:
+    """The sum of `column` / the sum of `by`: struct<value, low, high: double>. Rows in which one of them is null do not
+    count. `level` and errors as in `count`; null where the sum of `by` is 0."""
+    _check(level)
+    return _ratio(_column(column).cast("double"), _column(by).cast("double"), level).alias("ratio")
+
+
+def _ratio(x: Column, y: Column, level: float) -> Column:
+    """The estimate of a ratio of sums, in the form of an average if y = 1."""
+    from pyspark.sql import functions as F
+
+    counts = x.isNotNull() & y.isNotNull()
+    x, y, w = F.when(counts, x), F.when(counts, y), F.when(counts, _weight())
+    u, size = w * (w - 1.0), F.sum(w * y)
+    value = F.when(size != 0.0, F.sum(w * x) / size)
+    squares = F.sum(u * x * x) - 2.0 * value * F.sum(u * x * y) + value * value * F.sum(u * y * y)
+    rows = F.greatest(F.coalesce(_rows(u * y * y), F.lit(2.0)), F.lit(2.0))
+    root = F.when(size != 0.0, F.sqrt(F.greatest(squares, F.lit(0.0)) * rows / (rows - 1.0)) / F.abs(size))
     half = F.when(F.max(w) <= 1.0, 0.0).when(F.count(x) > 1, _student(rows - 1.0, level) * root)
-    return _known(x, value, value - half, value + half).alias("avg")
+    return _known(x, value, value - half, value + half)
 
 
 def _total(x: Column, level: float) -> Column:

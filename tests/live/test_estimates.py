@@ -56,6 +56,23 @@ def test_intervals_of_95_percent_cover_the_truth_as_often(spark: SparkSession, a
         assert found[f"{name}_value"].mean() == pytest.approx(true.mean(), rel=0.02)
 
 
+def test_a_ratio_of_sums_is_one_of_dependent_parts(spark: SparkSession) -> None:
+    """Tips of a tenth of the fare, and of none in every third trip: their ratio is far better known than each sum."""
+    every = fares(seed=4)
+    every["tip"] = np.where(every.index % 3 == 0, 0.0, 0.15 * every.fare)
+    sample = spark.createDataFrame(kept(every, [0.4], seed=5))
+    ratio = est.ratio("tip", "fare")
+    found = sample.groupBy("group").agg(ratio, est.ratio("fare", F.lit(2) * F.col("fare")).alias("half")).collect()
+    sums = every.groupby("group")[["tip", "fare"]].sum()
+    true = sums.tip / sums.fare
+    covers = [row["ratio"]["low"] <= true[row["group"]] <= row["ratio"]["high"] for row in found]
+    assert np.mean(covers) == pytest.approx(0.95, abs=0.025)
+    for row in found:
+        assert [*row["half"]] == pytest.approx([0.5] * 3, abs=1e-6)
+    nothing = sample.where("tip = 0").agg(est.ratio("fare", "tip").alias("none")).collect()[0]["none"]
+    assert [*nothing] == [None] * 3
+
+
 def test_where_nothing_was_dropped_they_are_sparks_own_figures(spark: SparkSession) -> None:
     frame = spark.createDataFrame(fares(seed=3).head(2000)).withColumn("_weight", F.lit(1.0))
     found = estimates(frame)
