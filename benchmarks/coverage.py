@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from qod_magics import estimate as est
 
 SIZES = (20, 60, 200, 1000)
+MOST = 300_000  #: rows at once, which Spark takes from this process
 ACCURACIES = ([0.05], [0.2], [0.5], [0.05, 0.3], [0.3, 1.0])
 NAMES = ("count", "sum", "avg")
 
@@ -30,7 +31,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="How often intervals of 95 % cover the truth.")
     parser.add_argument("--groups", type=int, default=2000)
     words = parser.parse_args()
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    spark = SparkSession.builder.master("local[2]").config(map=quiet).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     dice = np.random.default_rng(7)
     print(
@@ -39,9 +41,10 @@ def main() -> int:
     for kind in ("fares", "both"):
         for size in SIZES:
             for accuracies in ACCURACIES:
-                number = size * words.groups
+                groups = min(words.groups, MOST // size)
+                number = size * groups
                 x = dice.gamma(2.0, 8.0, number) + 2.5 if kind == "fares" else dice.normal(1.0, 10.0, number)
-                every = pd.DataFrame({"group": np.repeat(np.arange(words.groups), size), "x": x})
+                every = pd.DataFrame({"group": np.repeat(np.arange(groups), size), "x": x})
                 p = dice.choice(accuracies, number)
                 sample = every.assign(_weight=1 / p)[dice.random(number) < p]
                 aggregates = (est.count(), est.sum("x"), est.avg("x"), F.count("*").alias("kept"))
