@@ -126,7 +126,8 @@ def live_heap(pid: int, timeout_s: float = 10.0) -> int | None:
         said = subprocess.run(command, capture_output=True, check=True, timeout=timeout_s, text=True).stdout
     except (OSError, subprocess.SubprocessError):  # a JRE; or it was killed, or is stopped
         return None
-    return sum(1024 * int(used) for used in re.findall(r"generation\s+total \d+K, used (\d+)K", said)) or None
+    old = re.search(r"tenured generation\s+total \d+K, used (\d+)K", said)  # the young one has been allocated since
+    return None if old is None else 1024 * int(old[1])
 
 
 class Truth:
