@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.estimate import avg, count, sum
+from qod_magics.estimate import avg, count, ratio, sum
 from qod_magics.estimate.student import normal_quantile, student_quantile
 
 
@@ -36,3 +36,5 @@ def test_a_level_that_is_no_probability_is_refused(level: float) -> None:
     for estimate in (avg, count, sum):
         with pytest.raises(UsageProblem, match="a probability between 0 and 1"):
             estimate("fare", level=level)
+    with pytest.raises(UsageProblem, match="a probability between 0 and 1"):
+        ratio("tip", "fare", level=level)

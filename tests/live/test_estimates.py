@@ -57,7 +57,7 @@ def test_intervals_of_95_percent_cover_the_truth_as_often(spark: SparkSession, a
 
 
 def test_a_ratio_of_sums_is_one_of_dependent_parts(spark: SparkSession) -> None:
-    """Tips of a tenth of the fare, and of none in every third trip: their ratio is far better known than each sum."""
+    """Tips of 15 % of the fare, and none in every third trip. A ratio to the same column is known exactly."""
     every = fares(seed=4)
     every["tip"] = np.where(every.index % 3 == 0, 0.0, 0.15 * every.fare)
     sample = spark.createDataFrame(kept(every, [0.4], seed=5))
