@@ -206,8 +206,8 @@ class LocalServer:
         self.directory = Path(tempfile.mkdtemp(prefix="qod-tm-"))
         self.token = secrets.token_urlsafe(24)
         self.claim = claim or CoreClaim(options.cpus or ())
-        self.port, self.ui_port = free_ports(2)
         try:
+            self.port, self.ui_port = free_ports(2)
             (self.directory / "log4j2.properties").write_text(_LOGGING)
             java = find_java()
             home = spark_home()
