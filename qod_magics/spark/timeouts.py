@@ -6,15 +6,59 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, ClassVar, TypeVar
 
 from qod_magics.errors import TaskManagerError
 
 T = TypeVar("T")
 
 
+#: For how long a thread waits for its next call, seconds.
+IDLE_S = 10.0
+
+
+class _Caller:
+    """A daemon thread that makes one call after the other, and ends when it has had none for `IDLE_S` seconds."""
+
+    _idle: ClassVar[list[_Caller]] = []
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[tuple[str, Callable[[], None]]] = SimpleQueue()
+
+    @classmethod
+    def run(cls, job: Callable[[], None], name: str) -> None:
+        """Run `job`, which must not raise, on the thread that became idle last, or on a new one."""
+        with cls._lock:
+            caller = cls._idle.pop() if cls._idle else None
+        if caller is None:
+            caller = cls()
+            threading.Thread(target=caller._loop, name=name, daemon=True).start()
+        caller._jobs.put((name, job))
+
+    def _loop(self) -> None:
+        thread = threading.current_thread()
+        while True:
+            try:
+                thread.name, job = self._jobs.get(timeout=IDLE_S)
+            except Empty:
+                with self._lock:
+                    if self in self._idle:
+                        self._idle.remove(self)
+                        return
+                continue  # it has been given a job just now
+            job()
+            del job  # with the result, which the future has
+            thread.name = "qod-idle"
+            with self._lock:
+                self._idle.append(self)
+
+
 def begin(call: Callable[[], T], name: str) -> Future[T]:
-    """Run `call` on its own daemon thread: a call that never returns blocks neither caller nor exit."""
+    """Run `call` on a daemon thread that has nothing else to do: a call that never returns blocks neither caller nor
+    exit. Threads are used again, the last one first: each new one could make the C library take another arena, with
+    holes of its own (some 13 MiB an hour, with queries that restart)."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -23,7 +67,7 @@ def begin(call: Callable[[], T], name: str) -> Future[T]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, name=f"qod-{name}", daemon=True).start()
+    _Caller.run(run, f"qod-{name}")
     return future
 
 

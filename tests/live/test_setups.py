@@ -83,6 +83,7 @@ def test_where_slots_are_too_few_a_query_runs_in_micro_batches(cluster: Session)
         assert kafka["kafka_options"]["sasl.password"] not in repr(workshop)
         line = psutil.Process(server_of(session).child.pid).cmdline()
         assert "-XX:+ExitOnOutOfMemoryError" in line
+        assert "-XX:TrimNativeHeapInterval=60000" in line
         assert "local[4]" in line
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from qod_magics.errors import TaskManagerError
+from qod_magics.spark import timeouts
 from qod_magics.spark.timeouts import begin, call_within, gather
 
 
@@ -36,6 +37,35 @@ def test_a_call_runs_on_a_daemon_thread_of_its_own() -> None:
     thread = begin(threading.current_thread, "x").result(5)
     assert thread is not threading.current_thread()
     assert thread.daemon
+
+
+def test_threads_are_used_again_but_not_while_they_are_busy() -> None:
+    def one_after_the_other() -> set[threading.Thread]:
+        found = set()
+        for i in range(20):
+            found.add(begin(threading.current_thread, str(i)).result(5))
+            time.sleep(0.005)  # the thread becomes idle after its result is there
+        return found
+
+    assert len(one_after_the_other()) < 5
+    met = threading.Barrier(4)
+
+    def meet() -> threading.Thread:
+        met.wait(5)
+        return threading.current_thread()
+
+    busy = [begin(meet, "meeting") for _ in range(4)]
+    assert len({each.result(5) for each in busy}) == 4
+
+
+def test_a_thread_without_calls_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeouts, "IDLE_S", 0.05)
+    monkeypatch.setattr(timeouts._Caller, "_idle", [])  # those of other tests wait for longer
+    threads = {begin(threading.current_thread, str(i)).result(5) for i in range(8)}
+    assert begin(lambda: 3, "the next").result(5) == 3
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
 
 
 def test_even_what_ends_a_thread_reaches_who_waits() -> None:
@@ -74,6 +104,7 @@ def test_the_bound_is_for_all_calls_together(never: threading.Event) -> None:
 
 def test_who_is_interrupted_waits_no_longer(never: threading.Event) -> None:
     def interrupt() -> None:
+        time.sleep(0.2)  # the main thread waits by then: between letting go and waiting, a signal would not wake it
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         never.wait()
 
