@@ -26,7 +26,7 @@ from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
 from qod_magics.spark.mover import Mover
-from qod_magics.spark.pace import MOST_S, gap_s
+from qod_magics.spark.pace import MOST_S, gap_s, rest_s
 from qod_magics.spark.pipeline import Workshop
 from qod_magics.spark.reason import reason
 from qod_magics.spark.recovery import Recovery
@@ -229,7 +229,7 @@ class SparkRuntime:
         with self.cluster.lock:
             for i in self.cluster.all_instances:
                 if i.is_paced and i.task_manager is not None:
-                    waits_s = gap_s(pace.get(i.task_manager.id, 0.0), i.batches)
+                    waits_s = max(gap_s(pace.get(i.task_manager.id, 0.0), i.batches), rest_s(i.batches))
                     values[self.board.pace(i.id)] = 1.0 - waits_s / MOST_S
             self.cluster.dials |= values
             by_manager = {

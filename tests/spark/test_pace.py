@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.pace import BATCHES, MOST_S, gap_s
+from qod_magics.spark.pace import BATCHES, LONG_S, MOST_S, REST, gap_s, rest_s
 from qod_magics.spark.progress import Batch
 
 
@@ -37,3 +37,24 @@ def test_the_last_batches_count() -> None:
 @given(st.floats(0, 100), st.lists(st.tuples(st.floats(0, 50), st.floats(0, 20)), max_size=8))
 def test_no_wait_is_longer_than_the_longest(pace_s: float, batches: list[tuple[float, float]]) -> None:
     assert 0.0 <= gap_s(pace_s, [batch(n, *times) for n, times in enumerate(batches)]) <= MOST_S
+
+
+def back_to_back(works_s: float, idle_s: float = 0.0, number: int = 9) -> list[Batch]:
+    each = works_s + idle_s
+    return [Batch("run", n, n * each, n * each + works_s, 0.0, (), 0, {}) for n in range(number)]
+
+
+def test_back_to_back_batches_rest_for_a_part_of_their_time() -> None:
+    assert rest_s(back_to_back(0.4)) == pytest.approx(0.4 * REST)
+    assert 0.0 < rest_s(back_to_back(2.5)) < 2.5 * REST
+    assert rest_s(back_to_back(LONG_S)) == rest_s(back_to_back(30.0)) == 0.0
+
+
+def test_the_rest_is_no_work_and_ends_no_rest() -> None:
+    rested = [Batch("run", n, n * 0.45, n * 0.45 + 0.45, 0.05, (), 0, {}) for n in range(9)]
+    assert rest_s(rested) == pytest.approx(0.4 * REST)
+
+
+def test_batches_that_wait_for_input_and_new_runs_do_not_rest() -> None:
+    assert rest_s(back_to_back(0.4, idle_s=0.2)) == 0.0
+    assert rest_s(back_to_back(0.4, number=BATCHES - 1)) == 0.0
