@@ -60,7 +60,7 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
 def _topic_input(options: StreamOptions) -> TopicInput | None:
     if options.topic is None:
         return None
-    return TopicInput(options.topic, options.schema, options.starting, options.malformed)
+    return TopicInput(options.topic, options.schema, options.starting, options.malformed, options.shed_by)
 
 
 def find_inputs(

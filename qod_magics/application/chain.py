@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from qod_magics.application.quiet import analysis_errors_unprinted
+from qod_magics.application.sampling import Key, joins_by_key, key_of, recipe_over
 from qod_magics.application.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weight import (
@@ -54,10 +55,15 @@ def opened_chain(
     """
     weights = Weights() if weights is None else weights
     known = {**{name: frozenset({name}) for name in spec.upstream}, **(origins or {})}
+    keys: dict[str, Key] = {name: weights.keys.get(name) for name in spec.upstream}
     with ExitStack() as open_recipes, analysis_errors_unprinted():
         made = dict(inputs)
         for stream in spec.streams:
             given = _given(stream, made)
+            sampled = [keys[name] for name in stream.upstream]
+            if stream.topic is not None:
+                sampled = [stream.topic.shed_by or None]
+            open_recipes.enter_context(recipe_over(sampled))
             if stream.name in weights.compared:
                 given = _unweighed(given)
             try:
@@ -69,14 +75,23 @@ def opened_chain(
                         weights.compared.add(stream.name)
             except ApplicationError as error:
                 raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
-            problem = weight_problem(frame.columns, [known[name] for name in stream.upstream])
+            if usage is not None and joins_by_key(sampled, usage.joined):
+                weights.by_key.add(stream.name)
+            by_key = stream.name in weights.by_key
+            keyed = sum(key is not None for key in sampled)
+            problem = weight_problem(frame.columns, [known[name] for name in stream.upstream], keyed, by_key)
             if problem is None and ((usage is not None and usage.joins) or stream.name in weights.unknown):
                 problem = weights.unknown.get(stream.name, ONE_OF_A_PAIR)
             if problem is not None:
                 weights.unknown[stream.name] = problem
             elif usage is not None and usage.outer and WEIGHT in frame.columns:
                 weights.partly.add(stream.name)
-            frame = one_weight(frame, known=problem is None)
+            joined = by_key or len(sampled) == 1 or usage is None or not usage.joined
+            key = key_of(sampled, frame.columns) if joined else () if keyed else None
+            if usages is not None and key is not None:
+                weights.keys[stream.name] = key
+            keys[stream.name] = weights.keys.get(stream.name)
+            frame = one_weight(frame, problem is None, by_key)
             # every input of a recipe has a weight, as without fusion
             made[stream.name] = frame if stream is spec.tail else weighed(frame)
             known[stream.name] = origins_of(stream, known)

@@ -31,6 +31,7 @@ class StreamOptions:
     max_latency_s: float | None = None  #: seconds
     starting: Starting = "latest"
     malformed: Malformed | None = None
+    shed_by: tuple[str, ...] = ()  #: columns
     fuse: bool = True
     sql: bool = False
     dry_run: bool = False
@@ -138,6 +139,15 @@ OPTIONS: tuple[Option, ...] = (
         metavar="|".join(MALFORMED),
         convert=_choice(MALFORMED),
         choices=MALFORMED,
+    ),
+    Option(
+        "--shed-by",
+        "shed_by",
+        "columns of the topic's rows: all rows of the same values are kept, or all are dropped, so that joins, "
+        "distinct counts and sequences of the values kept are whole; `key`: the record's key; if not given, each row "
+        "is dropped by itself",
+        metavar="COL",
+        several=True,
     ),
     Option(
         "--from",
@@ -329,9 +339,10 @@ def _check_together(values: Mapping[str, Any]) -> None:
         raise UsageProblem(
             "a stream reads a topic (--topic) or other streams (--from), not both: give the topic a stream"
         )
-    for dependent in ("schema", "starting", "malformed"):
+    for dependent in ("schema", "starting", "malformed", "shed_by"):
+        flag = "--" + dependent.replace("_", "-")
         if dependent in values and "topic" not in values:
-            raise UsageProblem(f"--{dependent} describes a topic: name it with --topic, or leave --{dependent} out")
+            raise UsageProblem(f"{flag} describes a topic: name it with --topic, or leave {flag} out")
     if "malformed" in values and "schema" not in values:
         raise UsageProblem("--malformed is about values that a schema parses: give it with --schema, or leave it out")
 

@@ -22,6 +22,8 @@ STARTING: tuple[str, ...] = get_args(Starting)
 MALFORMED: tuple[str, ...] = get_args(Malformed)
 #: Spark's name for a column of malformed values
 CORRUPT = "_corrupt_record"
+#: the name of a record's key
+RECORD_KEY = "key"
 #: Spark's minimum duration of a real-time batch, in seconds
 LEAST_REALTIME_TRIGGER_S = 5.0
 #: the defaults of a query without restrictions: the lowest ordinary priority ...
@@ -40,6 +42,9 @@ class TopicInput:
     #: what becomes of values that are not JSON of the schema, besides being counted; None: they are dropped, or kept
     #: where the schema has a column for them
     malformed: Malformed | None = None
+    #: the columns by whose values rows are shed, all rows of a value or none; `RECORD_KEY` alone, where the schema has
+    #: no such column: the record's key; (): each row by itself
+    shed_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
@@ -49,6 +54,13 @@ class TopicInput:
             raise ApplicationError(f"starting is 'latest' or 'earliest', not {self.starting!r}")
         if self.malformed is not None and self.malformed not in MALFORMED:
             raise ApplicationError(f"malformed is 'drop', 'keep' or 'fail', not {self.malformed!r}")
+        if len({name.casefold() for name in self.shed_by}) < len(self.shed_by):
+            raise ApplicationError(f"shed-by names a column twice: {', '.join(self.shed_by)}")
+        if self.schema is None and self.shed_by not in ((), (RECORD_KEY,)):
+            raise ApplicationError(
+                f"raw records have no column {self.shed_by[0]!r} to shed by: give the topic a --schema, or take "
+                f"--shed-by {RECORD_KEY}, the record's key"
+            )
 
     @property
     def has_corrupt(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from qod_magics.application.sampling import Equated
     from qod_magics.application.stream import StreamDeclaration
     from qod_magics.application.tasks import TaskSpec
 
@@ -20,6 +21,7 @@ WEIGHT = "_weight"
 LEFT_OUT = "its recipe leaves it out"
 NOT_INDEPENDENT = "its recipe pairs rows that are not sampled independently"
 ONE_OF_A_PAIR = "its recipe joins streams and keeps the weight of one of them"
+NOT_BY_KEY = "its recipe joins streams that are shed by a key, but not by that key"
 #: Where it is null in the result of an outer join.
 EMPTY_SIDE = "where a side of its outer join is empty: the row there may have been dropped"
 
@@ -36,6 +38,10 @@ class Weights:
     compared: set[str] = field(default_factory=set)
     #: Streams whose recipes join others by an outer join: it is null where a side is empty.
     partly: set[str] = field(default_factory=set)
+    #: The key by which a stream's rows were kept together, by stream; those of each row by itself are left out.
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Streams whose recipes join others by the key by which all of these are shed: a pair has the larger weight.
+    by_key: set[str] = field(default_factory=set)
 
 
 class Usage(NamedTuple):
@@ -44,6 +50,7 @@ class Usage(NamedTuple):
     compares: bool  #: groups, or removes duplicates, by it
     joins: bool  #: joins streams; the result has the weight of one of them as it was
     outer: bool  #: has rows for which an outer join of streams found no partner
+    joined: Sequence[Equated] = ()  #: of each join of streams
 
 
 #: Finds that for a recipe's result; None where Spark can't plan it.
@@ -70,26 +77,35 @@ def origins_of(stream: StreamDeclaration, known: Origins) -> frozenset[str]:
     return frozenset().union(*(known[name] for name in stream.upstream))
 
 
-def weight_problem(columns: Sequence[str], inputs: Sequence[frozenset[str]]) -> str | None:
+def weight_problem(
+    columns: Sequence[str], inputs: Sequence[frozenset[str]], keyed: int = 0, by_key: bool = False
+) -> str | None:
     """Why the weight of a recipe's rows is not known; None if it is.
 
     Args:
         columns: of its result. A join has one `_weight` from each of its inputs.
         inputs: the origins of each input. Inputs of separate origins are sampled independently.
+        keyed: of how many inputs all rows of a key are kept together.
+        by_key: whether all are, and are joined by that key.
 
     """
     weights = columns.count(WEIGHT)
     if weights == 0:
         return LEFT_OUT
+    if weights > 1 and by_key:
+        return None
+    if weights > 1 and keyed > 1:
+        return NOT_BY_KEY
     separate = sum(map(len, inputs)) == len(frozenset().union(*inputs))
     return None if weights == 1 or (weights <= len(inputs) and separate) else NOT_INDEPENDENT
 
 
-def one_weight(rows: DataFrame, known: bool) -> DataFrame:
+def one_weight(rows: DataFrame, known: bool, by_key: bool = False) -> DataFrame:
     """The rows with at most one `_weight`: of several, the last column.
 
     A pair of rows that are sampled independently is kept with the product of their probabilities: its weight is the
-    product of their weights. It is null if it is not `known`, and where a side of an outer join is empty: the row
+    product of their weights. One of rows that are kept `by_key` is kept with the smaller probability: its weight is the
+    larger one. It is null if it is not `known`, and where a side of an outer join is empty: the row
     there may have been dropped.
     """
     columns = rows.columns
@@ -100,7 +116,13 @@ def one_weight(rows: DataFrame, known: bool) -> DataFrame:
     # columns of one name differ only by position
     names = [f"{WEIGHT}_{i}" if name == WEIGHT else f"c{i}" for i, name in enumerate(columns)]
     placed = rows.toDF(*names)
-    weight = reduce(mul, [F.col(n) for n in names if n.startswith(WEIGHT)]) if known else no_weight()
+    weights = [F.col(name) for name in names if name.startswith(WEIGHT)]
+    if not known:
+        weight = no_weight()
+    elif by_key:  # F.greatest passes over nulls
+        weight = reduce(lambda one, other: F.when(one.isNotNull() & other.isNotNull(), F.greatest(one, other)), weights)
+    else:
+        weight = reduce(mul, weights)
     kept = [F.col(n).alias(name) for n, name in zip(names, columns, strict=True) if name != WEIGHT]
     return placed.select(*kept, weight.alias(WEIGHT))
 

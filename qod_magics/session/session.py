@@ -241,6 +241,7 @@ class Session:
         max_latency_s: float | None = None,
         starting: Starting = "latest",
         malformed: Malformed | None = None,
+        shed_by: str | Sequence[str] = (),
         fuse: bool = True,
     ) -> StreamHandle:
         """Declare a stream, as a `%%qod_stream` cell does. Raises ApplicationError, KafkaError, TaskManagerError, and
@@ -266,6 +267,8 @@ class Session:
             malformed: whether values that are not JSON of the schema, which are counted, are dropped ("drop"), kept as
                 rows of nulls ("keep"), or end the query ("fail"); by default dropped, and kept where the schema has the
                 column `_corrupt_record`.
+            shed_by: columns of the topic's rows: all rows of the same values are kept, or all are dropped; "key": the
+                record's key; by default each row by itself.
             fuse: whether it may share a Spark query with its neighbours; a source with several readers is then
                 recomputed by each of them where that is cheaper.
 
@@ -285,6 +288,7 @@ class Session:
             max_latency_s=max_latency_s,
             starting=starting,
             malformed=malformed,
+            shed_by=(shed_by,) if isinstance(shed_by, str) else tuple(shed_by),
             fuse=fuse,
         )
         return self._declare(declared(options, as_recipe(recipe), self.application))

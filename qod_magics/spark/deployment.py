@@ -12,7 +12,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.chain import opened_chain
 from qod_magics.application.recipe import raise_unless_connection
 from qod_magics.application.sink import KafkaTopic, Memory
-from qod_magics.application.stream import StreamDeclaration
+from qod_magics.application.stream import RECORD_KEY, StreamDeclaration
 from qod_magics.application.tasks import TaskSpec, sources_of, tasks
 from qod_magics.application.weight import WEIGHT, Origins, Usage, Usages, Weights, origins
 from qod_magics.errors import ApplicationError
@@ -20,7 +20,7 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
-from qod_magics.spark.inlining import groups_by, is_inlinable, joins_outer, keeps_one, plan_of
+from qod_magics.spark.inlining import groups_by, is_inlinable, joined_by, joins_outer, keeps_one, plan_of
 from qod_magics.spark.pipeline import Feed, Job, Workshop, same_columns, schema_of_stream
 from qod_magics.spark.shedder import taken_name
 
@@ -59,7 +59,7 @@ def _usage(rows: DataFrame) -> Usage | None:
         raise_unless_connection(error)
         return None  # what Spark can't plan by itself, as some SQL over views
     one = rows.columns.count(WEIGHT) == 1
-    return Usage(groups_by(plan, WEIGHT), one and keeps_one(plan, WEIGHT), joins_outer(plan))
+    return Usage(groups_by(plan, WEIGHT), one and keeps_one(plan, WEIGHT), joins_outer(plan), joined_by(plan))
 
 
 def _as_it_is(_: DataFrame) -> None:
@@ -122,7 +122,7 @@ class Deployment:
                         f"{count} partition{'s' if count > 1 else ''}: take --parallelism {count} or less"
                     )
                 if topic.schema is not None:
-                    workshop.check_schema(topic.schema)
+                    workshop.check_schema(topic.schema, topic.shed_by)
             job = self._job(spec, 0, schemas, found, weights, _usage)
             with workshop.result(job) as rows:
                 schemas[spec.id] = rows.schema
@@ -310,7 +310,17 @@ class Deployment:
             starting = {} if probe else self.accounts[name].position
             own = tuple(p for p in range(count) if p % spec.parallelism == index)
             feeds.append(
-                Feed(name, (head,), source.topic, own, starting, source.schema, False, source.effective_malformed)
+                Feed(
+                    name,
+                    (head,),
+                    source.topic,
+                    own,
+                    starting,
+                    source.schema,
+                    stream=False,
+                    malformed=source.effective_malformed,
+                    shed_by=source.shed_by,
+                )
             )
         for upstream in spec.upstream:
             name = f"{upstream}>{spec.id}"
@@ -319,7 +329,12 @@ class Deployment:
             own = tuple(p for p in range(count) if p % spec.parallelism == index)
             topic = pipe.topic if pipe is not None else name
             starting = {} if probe else self.accounts[name].position
-            feeds.append(Feed(name, (upstream,), topic, own, dict(starting), schema_of_stream(schemas[upstream]), True))
+            schema, keyed = schema_of_stream(schemas[upstream]), weights.keys.get(upstream, ())
+            feeds.append(
+                Feed(
+                    name, (upstream,), topic, own, dict(starting), schema, stream=True, shed_by=keyed and (RECORD_KEY,)
+                )
+            )
         outgoing = [] if probe else [pipe for pipe in self.pipes.values() if pipe.source == spec.id]
 
         @contextmanager
@@ -335,6 +350,7 @@ class Deployment:
             build=build,
             outlets=tuple(pipe.name for pipe in outgoing),
             topics=tuple((pipe.topic, pipe.partitions, pipe.key) for pipe in outgoing),
+            shed_by=() if probe else weights.keys.get(spec.id, ()),
             sink=spec.sink,
             results=None if probe else self.results.get(spec.id),
             trigger_s=spec.trigger_s,

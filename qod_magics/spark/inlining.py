@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from qod_magics.application.sampling import Equated
+
 #: Physical operators without state, shuffle or Python.
 NARROW = frozenset(
     {
@@ -30,6 +32,8 @@ _NOT_CHEAP = re.compile(r"\b(rand|randn|randstr|uniform|uuid|shuffle|monotonical
 _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
 _KEYS = re.compile(r"(?:Aggregate\(keys=|StreamingDeduplicate\w* )(\[[^\]]*\])")
 _OUTER = re.compile(r"StreamingSymmetricHashJoin .*, (?:Left|Right|Full)Outer\b")
+_JOINED = re.compile(r"StreamingSymmetricHashJoin \[([^\]]*)\], \[([^\]]*)\]")
+_ATTRIBUTE = re.compile(r"(.+)#\d+L?")
 _WHOLE = {"spark.sql.debug.maxToStringFields": "100000", "spark.sql.maxPlanStringLength": "10000000"}
 
 
@@ -57,6 +61,15 @@ def keeps_one(plan: str, column: str) -> bool:
 def joins_outer(plan: str) -> bool:
     """Whether a physical plan joins streams by an outer join."""
     return _OUTER.search(plan) is not None
+
+
+def joined_by(plan: str) -> list[Equated]:
+    """For each join of streams in a physical plan, the pairs of columns, left and right, that it equates."""
+    found = []
+    for join in _JOINED.finditer(plan):
+        left, right = ([_ATTRIBUTE.fullmatch(text) for text in side.split(", ")] for side in join.groups())
+        found.append(frozenset((a[1], b[1]) for a, b in zip(left, right, strict=False) if a and b))
+    return found
 
 
 def plan_of(rows: DataFrame) -> str:

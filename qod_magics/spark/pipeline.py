@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from qod_magics.application.quiet import analysis_errors_unprinted
 from qod_magics.application.recipe import first_line, raise_unless_connection
 from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
-from qod_magics.application.stream import CORRUPT
+from qod_magics.application.stream import CORRUPT, RECORD_KEY
 from qod_magics.application.weight import weighed
-from qod_magics.errors import ApplicationError
+from qod_magics.errors import ApplicationError, nearest
 from qod_magics.spark import shedder
 from qod_magics.spark.columns import columns_read
 from qod_magics.spark.dial import DialBoard, DialReading, read_sql, waiting_sql
@@ -33,7 +33,7 @@ from qod_magics.spark.shedder import WEIGHT, Outlet, taken_name
 from qod_magics.spark.state import keeps_state
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.types import StructType
 
@@ -59,6 +59,8 @@ class Feed:
     schema: str | StructType | None  #: of the JSON rows; None: raw records
     stream: bool  #: whether another task of ours writes it
     malformed: Malformed = "drop"  #: values that are not JSON of the schema; not of streams
+    #: columns by whose values rows are shed together; those of a stream: by the record's key
+    shed_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Job:
     trigger_s: float | None
     max_latency_s: float | None = None  #: how old a row may be when it is in the result, seconds
     aggregates: bool = False  #: whether SQL in its recipes does: its plan can't be explained
+    shed_by: tuple[str, ...] = ()  #: columns of its output by whose values the outgoing streams are shed together
     run: str = ""  #: names the directory of a file sink, one per checkpoint
 
     @property
@@ -191,8 +194,9 @@ class Workshop:
         parsed_schema: StructType = row
         return parsed_schema
 
-    def check_schema(self, ddl: str) -> None:
-        """Raises ApplicationError, one line, for DDL that Spark can't read or that has reserved column names."""
+    def check_schema(self, ddl: str, shed_by: Sequence[str] = ()) -> None:
+        """Raises ApplicationError, one line, for DDL that Spark can't read, that has reserved column names, or that
+        lacks a column to shed by."""
         try:
             with analysis_errors_unprinted():
                 parsed = self.spark.range(0).select(F.from_json(F.lit("{}"), ddl).alias("row")).select("row.*")
@@ -206,6 +210,12 @@ class Workshop:
                 f"the schema {ddl!r} has a column {taken!r}, which load shedding reserves: leave it out, or read "
                 "the record as it is (no --schema) and parse it under another name"
             )
+        for column in shed_by:
+            if column not in names and tuple(shed_by) != (RECORD_KEY,):
+                raise ApplicationError(
+                    f"--shed-by {column}: the schema has no such column.{nearest(column, names)} It has "
+                    f"{', '.join(names)}"
+                )
 
     def writer(self, job: Job, rows: DataFrame) -> DataStreamWriter:
         """The writer of this job's output, to its streams or to its sink."""
@@ -249,11 +259,11 @@ class Workshop:
         records = reader.load()
         if batched and self.reading is not DialReading.RESTART and feed is job.feeds[0]:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
-        counted_as = f"shed.{feed.topic}"
+        counted_as, key = f"shed.{feed.topic}", self._key(feed)
         if feed.stream:
-            kept = shedder.shed_arrivals(records, self.dial(self.board.accept(job.task)), counted_as)
+            kept = shedder.shed_arrivals(records, self.dial(self.board.accept(job.task)), counted_as, key)
         else:
-            kept = shedder.shed_source(records, self.dial(self.board.source(job.task)), counted_as)
+            kept = shedder.shed_source(records, self.dial(self.board.source(job.task)), counted_as, key=key)
         if feed.schema is None:
             return kept
         schema, columns = (feed.schema, None) if read is None else (read.schema, read.columns)
@@ -261,6 +271,19 @@ class Workshop:
             return parsed(kept, schema, JSON_FORMAT, WEIGHT, read=columns)
         counted_as = f"malformed.{job.feeds.index(feed)}.{feed.topic}"  # a topic may have several schemas
         return parsed_input(kept, schema, feed.malformed, counted_as, read=columns)
+
+    def _key(self, feed: Feed) -> Column | None:
+        """The key by which the records of this feed are shed, as text; None: each by itself."""
+        if not feed.shed_by:
+            return None
+        if feed.stream or feed.schema is None:
+            return shedder.key_text(F.col(RECORD_KEY))
+        schema = self._struct(feed.schema)
+        if feed.shed_by == (RECORD_KEY,) and RECORD_KEY not in schema.names:
+            return shedder.key_text(F.col(RECORD_KEY))
+        fields = type(schema)([schema[name] for name in feed.shed_by])
+        row = F.from_json(F.col("value").cast("string"), fields)  # of all values, but only these columns
+        return shedder.key_text(*(row[name] for name in feed.shed_by))
 
     def _to_streams(self, job: Job, rows: DataFrame) -> DataStreamWriter:
         rows = weighed(rows)
@@ -270,10 +293,11 @@ class Workshop:
             Outlet(name, topic, partitions, key, self.dial(self.board.send(name)), accuracy)
             for name, (topic, partitions, key) in zip(job.outlets, job.topics, strict=True)
         ]
-        drawn = shedder.draw(rows, outlets)
+        key = shedder.key_text(*(F.col(f"`{name}`") for name in job.shed_by)) if job.shed_by else None
+        drawn = shedder.draw(rows, outlets, key)
         drawn = drawn.observe("out", *shedder.sent_counts(outlets))
         value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in names]), JSON_FORMAT)
-        records = shedder.send(drawn, outlets, value)
+        records = shedder.send(drawn, outlets, value, key)
         return self._to_kafka(records).option("includeHeaders", "true")
 
     def _to_kafka(self, records: DataFrame) -> DataStreamWriter:

@@ -35,33 +35,58 @@ SMALLEST = 1e-9
 _OWN = re.compile(r"_(u|p|sent|malformed|d\d+|r\d+)", re.IGNORECASE)
 
 
-def shed_source(records: DataFrame, keep_sql: str, counted_as: str, replayable: bool = True) -> DataFrame:
+def key_text(*columns: Column) -> Column:
+    """The key of these columns as text, the same wherever it is read; null if one of them is."""
+    texts = [column.cast("string") for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    return F.concat(texts[0], *(part for text in texts[1:] for part in (F.lit("\x1f"), text)))
+
+
+def key_hash(key: Column) -> Column:
+    """Uniform in [0, 1) with a resolution of 2^-20, from a key as text."""
+    return F.xxhash64(key).bitwiseAND(F.lit((1 << 20) - 1)) * F.lit(2.0**-20)
+
+
+def shed_source(
+    records: DataFrame, keep_sql: str, counted_as: str, replayable: bool = True, key: Column | None = None
+) -> DataFrame:
     """Keep each record with the probability read by `keep_sql`; adds `_weight`.
 
     `replayable` records have topic, partition and offset: the choice is a hash of these, so that a replay keeps the
-    same rows and a lower accuracy keeps a subset of a higher one's. Others are drawn at random.
+    same rows and a lower accuracy keeps a subset of a higher one's. Others are drawn at random. With a `key`, the
+    choice is a hash of that, where it is not null: all records of a key are kept, or all are dropped.
     """
-    chance = RECORD_HASH if replayable else DRAW
-    dialled = records.select("*", F.expr(chance).alias("_u"), F.expr(keep_sql).alias("_p"))
+    chance = F.expr(RECORD_HASH if replayable else DRAW)
+    if key is not None:
+        chance = F.when(key.isNull(), chance).otherwise(key_hash(key))
+    dialled = records.select("*", chance.alias("_u"), F.expr(keep_sql).alias("_p"))
     kept = _counted(dialled, counted_as, "_u < _p")
     return kept.withColumn(WEIGHT, F.expr(f"1.0D / greatest(_p, {SMALLEST}D)")).drop("_u", "_p")
 
 
-def shed_arrivals(records: DataFrame, accept_sql: str, counted_as: str) -> DataFrame:
+def shed_arrivals(records: DataFrame, accept_sql: str, counted_as: str, key: Column | None = None) -> DataFrame:
     """Thin a stream's backlog to the present accuracy; expects records with headers, adds `_weight`, null if unknown.
 
     A row kept so far with probability p = 1 / _weight is kept with min(1, accept / p): all rows in the steady state,
     fewer of those sent under an older plan with a higher accuracy. If the weight is unknown, p is the accuracy of the
-    sender at the time of sending.
+    sender at the time of sending. Rows that were shed by their `key` so far are by its hash again.
     """
-    dialled = records.select(
-        "*", weight_from_header().alias("_sent"), F.expr(RECORD_HASH).alias("_u"), F.expr(accept_sql).alias("_p")
-    )
+    sent, chance = weight_from_header(), F.expr(RECORD_HASH)
+    if key is not None:
+        chance = F.when(key.isNull() | (sent <= 0.0), chance).otherwise(_position(key, sent))
+    dialled = records.select("*", sent.alias("_sent"), chance.alias("_u"), F.expr(accept_sql).alias("_p"))
     kept = _counted(dialled, counted_as, "_u < _p * abs(_sent)")
     weighed = kept.withColumn(
         WEIGHT, F.expr(f"if(_sent > 0D, greatest(_sent, 1.0D / greatest(_p, {SMALLEST}D)), NULL)")
     )
     return weighed.drop("_sent", "_u", "_p")
+
+
+def _position(key: Column, weight: Column) -> Column:
+    """Where the hash of a key is between 0 and 1 / weight, below which all kept ones are, as a fraction: uniform in
+    [0, 1), also if the key is not the one by which the row was kept."""
+    return F.pmod(key_hash(key) * weight, F.lit(1.0))
 
 
 def taken_name(columns: Iterable[str]) -> str | None:
@@ -102,14 +127,21 @@ def sent_counts(outlets: Sequence[Outlet]) -> list[Column]:
     return counts + [count_where(_sent_if(i)).alias(f"sent_{i}") for i in range(len(outlets))]
 
 
-def draw(rows: DataFrame, outlets: Sequence[Outlet]) -> DataFrame:
-    """Draw once per row for all streams: the samples of several consumers are nested, none repeats between batches."""
+def draw(rows: DataFrame, outlets: Sequence[Outlet], key: Column | None = None) -> DataFrame:
+    """Draw once per row for all streams: the samples of several consumers are nested, none repeats between batches.
+    Rows that were shed by their `key` so far are by its hash again, where their weight is known."""
     dials = [F.expr(outlet.send_sql).alias(f"_d{i}") for i, outlet in enumerate(outlets)]
-    return rows.select("*", F.expr(DRAW).alias("_u"), *dials)
+    chance = F.expr(DRAW)
+    if key is not None:
+        weight = F.col(WEIGHT)
+        chance = F.when(key.isNull() | weight.isNull(), chance).otherwise(_position(key, weight))
+    return rows.select("*", chance.alias("_u"), *dials)
 
 
-def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column) -> DataFrame:
-    """Kafka records of all streams: value, topic, partition and the header that carries `_weight`."""
+def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column, key: Column | None = None) -> DataFrame:
+    """Kafka records of all streams: value, topic, partition, the header that carries `_weight`, and the `key`, if there
+    is one."""
+    also = [] if key is None else [key.alias("key")]
     records = [
         (
             F.lit(outlet.topic).alias("topic"),
@@ -120,14 +152,15 @@ def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column) -> DataFram
     ]
     going = drawn.where(" OR ".join(_sent_if(i) for i in range(len(outlets))))
     if len(outlets) == 1:
-        sent = going.select(value.alias("value"), *records[0])
+        sent = going.select(value.alias("value"), *also, *records[0])
     else:
         choices = [F.when(F.expr(_sent_if(i)), F.struct(*record)).alias(f"_r{i}") for i, record in enumerate(records)]
         chosen = F.filter(F.array(*[F.col(f"_r{i}") for i in range(len(outlets))]), lambda r: r.isNotNull())
         # a separate projection: the value is serialized once, however many streams take it
-        sent = going.select(value.alias("value"), *choices).select("value", F.explode(chosen).alias("_sent"))
-        sent = sent.select("value", "_sent.*")
-    return sent.select("value", "topic", "partition", weight_header(F.col("weight")).alias("headers"))
+        names = ["value", *(["key"] if also else [])]
+        sent = going.select(value.alias("value"), *also, *choices).select(*names, F.explode(chosen).alias("_sent"))
+        sent = sent.select(*names, "_sent.*")
+    return sent.withColumn("headers", weight_header(F.col("weight"))).drop("weight")
 
 
 def _sent_if(i: int) -> str:

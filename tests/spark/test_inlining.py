@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.inlining import groups_by, keeps_one
+from qod_magics.spark.inlining import groups_by, joined_by, keeps_one
 
 NORMAL = "knownfloatingpointnormalized(normalizenanandzero(_weight#9)) AS _weight#9"
 
@@ -40,3 +40,13 @@ JOIN = "+- StreamingSymmetricHashJoin [id#3L], [id#4L], Inner, condition = [ lef
 )
 def test_a_plan_shows_whether_it_keeps_the_weight_of_one_side_of_a_join(plan: str, found: bool) -> None:
     assert keeps_one(f"== Physical Plan ==\n{plan}\n", "_weight") is found
+
+
+def test_a_plan_shows_which_columns_each_join_of_streams_equates() -> None:
+    join = (
+        "StreamingSymmetricHashJoin [user#3, cast(day#5 as int), id#7L], [buyer#4, day#6, id#8L], Inner, condition = []"
+    )
+    assert joined_by(f"{join}\n:- {JOIN}\n+- BroadcastHashJoin [id#3L], [id#4L], Inner") == [
+        {("user", "buyer"), ("id", "id")},
+        {("id", "id")},
+    ]

@@ -1,0 +1,62 @@
+"""How the rows of a stream were sampled: each by itself, or all rows of a key together (`--shed-by`).
+
+A key is kept while its hash is below the accuracy: the same keys in every topic that is shed by a key, and a subset of
+them at a lower accuracy. So a pair of rows with the same key is kept with the smaller of their probabilities, where
+rows that are sampled by themselves are kept with the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import permutations
+
+#: The columns of a stream by whose values its rows were kept together. None: each row by itself; (): together, but by
+#: columns that the stream doesn't have, or by several.
+Key = tuple[str, ...] | None
+#: The pairs of columns, left and right, that a join equates.
+Equated = frozenset[tuple[str, str]]
+
+_inputs: ContextVar[Key] = ContextVar("sampling of the inputs", default=None)
+
+
+def key_of(inputs: Sequence[Key], columns: Collection[str]) -> Key:
+    """The key of a recipe's result.
+
+    Args:
+        inputs: the keys of its inputs. Those of a join are equal in value, whatever their names.
+        columns: of the result.
+
+    """
+    if all(key is None for key in inputs):
+        return None
+    if any(not key for key in inputs):  # some rows by themselves, or by an unknown key
+        return ()
+    return next((key for key in inputs if key is not None and set(key) <= set(columns)), ())
+
+
+def joins_by_key(inputs: Collection[Key], joins: Sequence[Equated]) -> bool:
+    """Whether each of these joins, one or more, pairs only rows of the same key."""
+    keys = [key for key in inputs if key]
+    if not joins or len(keys) < len(inputs):
+        return False
+    sides = list(permutations(keys, 2)) if len(keys) > 1 else [(key, key) for key in keys]  # one with itself
+    same = [set(zip(one, other, strict=True)) for one, other in sides if len(one) == len(other)]
+    return all(any(pairs <= equated for pairs in same) for equated in joins)
+
+
+@contextmanager
+def recipe_over(inputs: Sequence[Key]) -> Iterator[None]:
+    """While the context is open, `input_key` is that of these inputs: estimates in a recipe depend on it."""
+    known = set(inputs)
+    token = _inputs.set(known.pop() if len(known) == 1 else None if not known else ())
+    try:
+        yield
+    finally:
+        _inputs.reset(token)
+
+
+def input_key() -> Key:
+    """The key of the inputs of the recipe that is being built; () where they differ."""
+    return _inputs.get()

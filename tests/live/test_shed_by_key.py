@@ -1,0 +1,80 @@
+"""Streams that are shed by a key: its rows are kept or dropped together, in every topic, and on the way on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from qod_magics.errors import ApplicationError
+from qod_magics.session.session import Session
+from tests.live.applications import all_read, cell, count, rows, turn
+from tests.live.conftest import eventually, new_topic, produce
+
+USERS, EACH = 400, 3  # users, and rows of each in either topic
+
+
+def test_pairs_of_a_key_are_whole_and_weigh_what_one_row_does(brief: Session) -> None:
+    """Both topics name the user differently, and are shed to different accuracies: the users of the lower one are kept.
+
+    By rows, of 3 x 3 pairs of a user hardly one in five would be kept, and of nearly every user.
+    """
+    clicks, orders = new_topic(brief), new_topic(brief)
+    turn(brief, {(None, "clicks"): 0.6, (None, "orders"): 0.3})
+    read = "--starting earliest --no-fuse --shed-by"
+    cell(brief, f"clicks --topic {clicks} --schema 'user LONG, page LONG' {read} user")
+    cell(brief, f"orders --topic {orders} --schema 'buyer STRING, item LONG' {read} buyer")
+    said = cell(
+        brief,
+        "pairs -p 1 -a 0.1",
+        "clicks.join(orders, F.expr('user = CAST(buyer AS LONG)'))"
+        ".select('user', 'page', 'item', clicks._weight, orders._weight)",
+    ).said
+    assert "shed by a key, but not by that key" in said  # of a cast Spark's plan doesn't tell
+    said = cell(
+        brief,
+        "pairs -p 1 -a 0.1",
+        "clicks.withColumn('user', F.col('user').cast('string'))"
+        ".join(orders, F.expr('user = buyer')).select('user', 'page', 'item', clicks._weight, orders._weight)",
+    ).said
+    assert "_weight" not in said
+    produce(brief, clicks, ({"user": i % USERS, "page": i // USERS} for i in range(USERS * EACH)))
+    produce(brief, orders, ({"buyer": str(i % USERS), "item": i // USERS} for i in range(USERS * EACH)))
+    for side in ("clicks", "orders"):
+        eventually(lambda s=side: all_read(brief, s, USERS * EACH), what=f"all rows in {side}")  # type: ignore[misc]
+        sent = count(brief, side).processed
+        eventually(lambda s=side, n=sent: all_read(brief, f"{s}>pairs", n), what=f"all of {side}")  # type: ignore[misc]
+    found = rows(brief, "pairs")
+    of_users = Counter(row["user"] for row in found)
+    assert set(of_users.values()) == {EACH * EACH}
+    assert 0.2 * USERS < len(of_users) < 0.4 * USERS
+    assert {round(row["_weight"], 6) for row in found} == {round(1 / 0.3, 6)}
+    assert count(brief, "orders").processed == EACH * len(of_users)
+    assert 0.5 * USERS < count(brief, "clicks").processed / EACH < 0.7 * USERS
+
+
+def test_a_stream_is_shed_further_by_the_same_key(brief: Session) -> None:
+    """At the source, and where it is sent on: users of a lower accuracy are among those of a higher one."""
+    topic, n = new_topic(brief), USERS * EACH
+    turn(brief, {(None, "clicks"): 0.8, ("clicks", "some"): 0.25, ("clicks", "most"): 0.75})
+    cell(brief, f"clicks --topic {topic} --schema 'user LONG, page LONG' --starting earliest --no-fuse --shed-by user")
+    for name in ("some", "most"):
+        cell(brief, f"{name} --from clicks -p 1 -a 0.1")
+    produce(brief, topic, ({"user": i % USERS, "page": i // USERS} for i in range(n)))
+    eventually(lambda: all_read(brief, "clicks", n), what="all rows")
+    found = {}
+    for name, dial in (("some", 0.25), ("most", 0.75)):
+        eventually(lambda r=name: len(rows(brief, r)) == count(brief, f"clicks>{r}").processed > 0, what=name)  # type: ignore[misc]
+        users = Counter(row["user"] for row in rows(brief, name))
+        assert set(users.values()) == {EACH}
+        assert {round(row["_weight"], 6) for row in rows(brief, name)} == {round(1 / (0.8 * dial), 6)}
+        assert 0.8 * dial * USERS == pytest.approx(len(users), abs=5 * (USERS * 0.25) ** 0.5)
+        found[name] = set(users)
+    assert found["some"] < found["most"]
+
+
+def test_a_column_that_is_not_there_is_refused(brief: Session) -> None:
+    read = f"clicks --topic {new_topic(brief)} --schema 'user LONG' --shed-by"
+    with pytest.raises(ApplicationError, match=r"^--shed-by usr: the schema has no such column. Did you mean 'user'\?"):
+        cell(brief, f"{read} usr")
+    brief.stop_all()
