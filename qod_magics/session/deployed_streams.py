@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from qod_magics.application.stream import StreamDeclaration
+    from qod_magics.spark.labels import Labels
     from qod_magics.spark.runtime import SparkRuntime
 
 
@@ -47,6 +48,7 @@ class Streams:
         self._changing = threading.RLock()
         self._unknown: dict[str, str] = {}  # why `_weight` is null, by stream
         self._partly: set[str] = set()  # streams in which it is null in some rows
+        self._labels: Mapping[str, Labels] = {}  # what shedding does to columns, by task
 
     def __repr__(self) -> str:
         return f"streams of a session: {', '.join(self.application.names) or 'none'}"
@@ -70,7 +72,7 @@ class Streams:
             else:
                 self._run(application)
             offsets = _offsets_note(before[name], declaration) if name in before.live else None
-            notes = (offsets, self._weight_note(application, name))
+            notes = (offsets, self._weight_note(application, name), self._labels_note(application, name))
             unchanged = name in before and before[name] == declaration
             return Declared(name in before, unchanged, tuple(note for note in notes if note is not None))
 
@@ -116,9 +118,16 @@ class Streams:
         lost = [f"of {each}, as {self._unknown[each]}" for each in upstream if each in self._unknown]
         return f"{WEIGHT} is null in the rows {'; '.join(lost)}" if lost else None
 
+    def _labels_note(self, application: Application, name: str) -> str | None:
+        if name not in application.queries or application[name].effective_min_accuracy >= 1.0:
+            return None
+        found = self._labels.get(name)
+        return None if found is None or found.are_exact else f"when rows are dropped: {found}"
+
     def _check(self, specs: Sequence[TaskSpec]) -> None:
         checked = self._runtime.deployment.check(specs, self._runtime.workshop())
         self._learn(specs, checked.weights)
+        self._labels = checked.labels
 
     def _learn(self, specs: Sequence[TaskSpec], weights: Weights) -> None:
         built = {name for spec in specs for name in spec.members}
@@ -130,6 +139,7 @@ class Streams:
         self._runtime.deployer.deploy(specs)
         self.application = application
         self._learn(specs, self._runtime.deployment.weights)
+        self._labels = self._runtime.deployment.labels
 
     def _tasks(self, application: Application) -> tuple[TaskSpec, ...]:
         """The application's tasks; streams deployed as separate tasks stay separate, to keep their backlog."""

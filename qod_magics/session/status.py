@@ -39,7 +39,9 @@ def why_text(session: SessionInterface, name: str) -> str:
     deployment = session.runtime.deployment
     within = deployment.specs_with(name) if name not in deployment.specs else []
     parts = [f"{name} runs within {spec.path}: {session.controller.why(spec.id)}" for spec in within]
-    return "\n".join(parts) or session.controller.why(name)
+    labels = deployment.labels.get(name)
+    dropped = [] if labels is None or labels.are_exact else [f"when rows are dropped: {labels}"]
+    return "\n".join([*(parts or [session.controller.why(name)]), *dropped])
 
 
 def status_text(session: SessionInterface) -> str:

@@ -20,7 +20,16 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, partitions, topic_partitions
 from qod_magics.spark.books import Account
-from qod_magics.spark.inlining import groups_by, is_inlinable, joined_by, joins_outer, keeps_one, plan_of
+from qod_magics.spark.inlining import (
+    analyzed_plan_of,
+    groups_by,
+    is_inlinable,
+    joined_by,
+    joins_outer,
+    keeps_one,
+    plan_of,
+)
+from qod_magics.spark.labels import Labels, labels
 from qod_magics.spark.pipeline import Feed, Job, Workshop, same_columns, schema_of_stream
 from qod_magics.spark.shedder import taken_name
 
@@ -38,6 +47,7 @@ class Checked:
 
     schemas: dict[str, StructType]  #: output of each task
     weights: Weights = field(default_factory=Weights)  #: in their streams
+    labels: dict[str, Labels] = field(default_factory=dict)  #: by task, where a query may be shed
 
 
 @dataclass(slots=True)
@@ -92,6 +102,7 @@ class Deployment:
     pipes: dict[str, Pipe] = field(default_factory=dict)
     schemas: dict[str, StructType] = field(default_factory=dict)  #: output of each task, with `_weight` if it has one
     weights: Weights = field(default_factory=Weights)  #: in the streams of the tasks
+    labels: dict[str, Labels] = field(default_factory=dict)  #: what shedding does to the tasks' columns, where known
     accounts: dict[str, Account] = field(default_factory=dict)  #: by name of the feed
     results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
@@ -103,8 +114,8 @@ class Deployment:
         return [spec for spec in self.specs.values() if name in spec.members]
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop) -> Checked:
-        """The output schema of every task, and where weights are not known, from building each recipe once, without
-        starting anything.
+        """The output schema of every task, where weights are not known, and what shedding does to its columns, from
+        building each recipe once, without starting anything.
 
         Raises:
             ApplicationError: a recipe fails, a key column is missing, or a topic has too few partitions.
@@ -113,6 +124,8 @@ class Deployment:
         """
         schemas: dict[str, StructType] = {}
         weights, found = Weights(), origins(specs)
+        told: dict[str, Labels] = {}
+        may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
         for spec in specs:
             for topic in spec.topics.values():
                 count = partitions(self.kafka, topic.topic)
@@ -126,6 +139,8 @@ class Deployment:
             job = self._job(spec, 0, schemas, found, weights, _usage)
             with workshop.result(job) as rows:
                 schemas[spec.id] = rows.schema
+                if may_shed and (labelled := self._labels(spec, rows, weights, told)) is not None:
+                    told[spec.id] = labelled
             taken = taken_name(schemas[spec.id].names)
             if taken is not None:
                 raise ApplicationError(
@@ -139,7 +154,20 @@ class Deployment:
                             f"--key {spec.key} of {spec.id!r}: its input {upstream!r} has no such column; "
                             f"it has {', '.join(columns)}"
                         )
-        return Checked(schemas, weights)
+        return Checked(schemas, weights, told)
+
+    def _labels(self, spec: TaskSpec, rows: DataFrame, weights: Weights, told: Mapping[str, Labels]) -> Labels | None:
+        """What shedding does to a task's columns; as known before, if it is the same task."""
+        if spec.id in self.labels and self.specs.get(spec.id) == spec and spec.is_source:
+            return self.labels[spec.id]
+        keys = [topic.shed_by or None for topic in spec.topics.values()]
+        keys += [weights.keys.get(upstream) for upstream in spec.upstream]
+        inputs = {c.name: c.label for upstream in spec.upstream if upstream in told for c in told[upstream].columns}
+        try:
+            return labels(analyzed_plan_of(rows), [key for key in keys if key] if all(keys) else [], inputs)
+        except Exception as error:
+            raise_unless_connection(error)
+            return None
 
     def inlinable(self, application: Application, workshop: Workshop) -> dict[str, int]:
         """The streams between tasks that each reader may compute itself from their topics, with the number of instances
@@ -177,7 +205,7 @@ class Deployment:
         gone = self.own_topics() - before.own_topics()
         for name in _BOOKS:
             setattr(self, name, dict(getattr(before, name)))
-        self.weights = before.weights
+        self.weights, self.labels = before.weights, before.labels
         return gone
 
     def own_topics(self) -> set[str]:
@@ -239,7 +267,8 @@ class Deployment:
         self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
         self.specs = {spec.id: spec for spec in specs}
         self.pipes, self.results = wanted, prepared.results
-        self.schemas, self.weights = prepared.checked.schemas, prepared.checked.weights
+        checked = prepared.checked
+        self.schemas, self.weights, self.labels = checked.schemas, checked.weights, checked.labels
         return before - self.own_topics()
 
     @property

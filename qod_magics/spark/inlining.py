@@ -72,8 +72,16 @@ def joined_by(plan: str) -> list[Equated]:
     return found
 
 
-def plan_of(rows: DataFrame) -> str:
-    """The physical plan as text, untruncated. Raises whatever Spark raises for a query that it can't plan."""
+def analyzed_plan_of(rows: DataFrame) -> str:
+    """The analyzed logical plan as text, untruncated, with the line of its columns; also of SQL over views, which Spark
+    plans no further. Raises whatever Spark raises."""
+    _, _, plan = plan_of(rows, extended=True).partition("== Analyzed Logical Plan ==\n")
+    return plan.partition("\n== Optimized Logical Plan ==")[0]
+
+
+def plan_of(rows: DataFrame, *, extended: bool = False) -> str:
+    """The physical plan as text, untruncated; if `extended`, the logical ones, too. Raises whatever Spark raises for a
+    query that it can't plan."""
     settings = rows.sparkSession.conf
     before = {name: settings.get(name, None) for name in _WHOLE}
     try:
@@ -81,9 +89,9 @@ def plan_of(rows: DataFrame) -> str:
             settings.set(name, value)
         described: Any = rows
         if hasattr(described, "_explain_string"):  # Spark Connect
-            return str(described._explain_string())
-        jvm = described.sparkSession.sparkContext._jvm
-        return str(jvm.PythonSQLUtils.explainString(described._jdf.queryExecution(), "simple"))
+            return str(described._explain_string(extended=extended))
+        jvm, mode = described.sparkSession.sparkContext._jvm, "extended" if extended else "simple"
+        return str(jvm.PythonSQLUtils.explainString(described._jdf.queryExecution(), mode))
     finally:
         for name, value_before in before.items():
             if value_before is None:

@@ -126,7 +126,15 @@ fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.
 """
     schema = "--schema 'zone LONG, fare DOUBLE' --starting earliest"
     cell(brief, f"fares --topic {topic} {schema} --no-fuse")
-    cell(brief, "per_zone --from fares -p 1 -a 0.1 --mode microbatch", body)
+    said = cell(brief, "per_zone --from fares -p 1 -a 0.1 --mode microbatch", body).said
+    assert (
+        "per_zone: when rows are dropped: zone exact; count, sum, avg estimated, with an interval; "
+        "groups of which no row is kept are missing"
+    ) in said
+    plain = "SELECT zone, count(*) AS n, max(fare) AS top FROM fares GROUP BY zone"
+    said = cell(brief, "plain --from fares -p 1 -a 0.1 --sql --dry-run", plain).said
+    assert "zone exact; n of the rows kept only" in said
+    assert "; top not estimable (--min-accuracy 1" in said
     produce(brief, topic, ({"zone": i % 2, "fare": 10.0 + i % 7} for i in range(sent)))
     eventually(lambda: all_read(brief, "fares", sent), what="all rows are read")
     through = brief.runtime.observe().measured.counts["fares"].processed

@@ -39,7 +39,7 @@ class Deployed:
     @property
     def deployment(self) -> Any:
         specs = {spec.id: spec for spec in self.specs}
-        return SimpleNamespace(edges=(), weights=self.weights, check=self._check, specs=specs)
+        return SimpleNamespace(edges=(), weights=self.weights, labels={}, check=self._check, specs=specs)
 
     def _check(self, specs: Sequence[TaskSpec], _: None) -> Checked:
         self.checked.append(specs)

@@ -1,0 +1,281 @@
+"""What load shedding does to each column of a query's result, from its analyzed plan. Pure.
+
+Of a query that may be shed, a column is
+
+- *exact*: it has the value that it would have without shedding, as a group's key has, or a column of single rows;
+- *estimable*: it is an estimate (with an interval if it comes from `qod_magics.estimate`), or could be one: a plain
+  count or sum is of the rows kept only, and says so;
+- *not estimable*: nothing in the rows kept tells it, as a maximum, or a number of distinct values.
+
+Where the rows are shed by a key (`--shed-by`) that a group has among its keys, whole groups are kept or dropped, and
+all columns of those kept are exact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from qod_magics.application.weight import WEIGHT
+
+
+class Label(IntEnum):
+    """How right a column is under shedding, the best first."""
+
+    EXACT = 0
+    INTERVAL = 1  #: an estimate with an interval
+    ESTIMATE = 2  #: an estimate without one: weighted, or an average, which needs no weights where all are alike
+    KEPT = 3  #: a count or a sum of the rows kept
+    NOT_ESTIMABLE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a query's result."""
+
+    name: str
+    label: Label
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What shedding does to a query's result."""
+
+    columns: tuple[Column, ...]
+    missing: str | None = None  #: what becomes of whole rows of the result, if it depends on several rows of the input
+
+    @property
+    def are_exact(self) -> bool:
+        """Whether each row of the result is as it would be without shedding, and depends on one row of the input."""
+        return self.missing is None and all(column.label is Label.EXACT for column in self.columns)
+
+    def __str__(self) -> str:
+        words = {
+            Label.EXACT: "exact",
+            Label.INTERVAL: "estimated, with an interval",
+            Label.ESTIMATE: "estimated, without an interval (qod_magics.estimate has them)",
+            Label.KEPT: "of the rows kept only (qod_magics.estimate estimates it of all)",
+            Label.NOT_ESTIMABLE: "not estimable (--min-accuracy 1 keeps it exact, or --shed-by a key of its groups)",
+        }
+        by_label: dict[Label, list[str]] = {}
+        for column in self.columns:
+            by_label.setdefault(column.label, []).append(column.name)
+        parts = [f"{', '.join(by_label[label])} {words[label]}" for label in sorted(by_label)]
+        return "; ".join([*parts, *([self.missing] if self.missing else [])])
+
+
+#: Aggregate functions by what is left of them when rows are dropped.
+_TOTALS = ("count", "count_if", "sum", "try_sum")
+_AVERAGES = tuple(
+    re.findall(
+        r"\w+",
+        """approx_percentile avg corr covar_pop covar_samp kurtosis mean median mode percentile percentile_approx
+        percentile_cont percentile_disc skewness std stddev stddev_pop stddev_samp try_avg var_pop var_samp variance""",
+    )
+)
+_OTHERS = tuple(
+    re.findall(
+        r"\w+",
+        """any any_value approx_count_distinct approx_top_k array_agg bit_and bit_or bit_xor bool_and bool_or
+        collect_list collect_set count_min_sketch every first first_value histogram_numeric hll_sketch_agg last
+        last_value listagg max max_by min min_by some string_agg""",
+    )
+)
+_CALL = re.compile(rf"\b({'|'.join((*_TOTALS, *_AVERAGES, *_OTHERS))})\(", re.IGNORECASE)
+_NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)~?(?P<operator>[A-Z]\w*)(?P<text>.*)$")
+_ID = re.compile(r"#(\d+)")
+_NAMED = re.compile(r"^(?:(?P<expression>.*) AS )?(?P<name>[^#]+)#(?P<id>\d+)L?(?:-T\d+ms)?$", re.DOTALL)
+_SESSION = "session_window"
+_JOIN_PAIRS = (
+    "pairs of rows are kept only where both rows are (--shed-by a key that both sides are joined by keeps them whole)"
+)
+_DEDUPLICATED = "values that few rows have may be missing (--shed-by them keeps or drops each as a whole)"
+_GROUPS = "groups of which no row is kept are missing"
+_FILTERED = "a filter compares an aggregate of the rows kept"
+_KEYS = "rows of keys that are dropped are missing"
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    depth: int
+    operator: str
+    text: str
+    streams: bool
+
+
+def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str, Label] | None = None) -> Labels | None:
+    """The labels of a query's columns; None if the text does not tell.
+
+    Args:
+        plan: the analyzed logical plan as text, from the line with the columns on, untruncated.
+        keys: of its inputs, if all of them are shed by a key: by which columns.
+        inputs: labels of columns that other tasks computed, by name.
+
+    """
+    header, _, rest = plan.strip().partition("\n")
+    nodes = list(_nodes(rest))
+    if not nodes:
+        return None
+    found: dict[str, Label] = {}  #: by id
+    missing: set[str] = set()
+    output: list[tuple[str, Label]] | None = None
+    for at in range(len(nodes) - 1, -1, -1):  # inputs first
+        node = nodes[at]
+        if node.operator == "Project" or node.operator == "Aggregate":
+            lists = _lists(node.text)
+            if not lists:
+                return None
+            groups = None if node.operator == "Project" else set(lists[0]) if len(lists) > 1 else set()
+            output = [_column(item, found, groups, keys) for item in lists[-1]]
+            if groups:
+                missing.add(_KEYS if _by_key(groups, keys) else _GROUPS)
+        elif node.operator == "Generate" and (lists := _lists(node.text)):
+            for item in lists[-1]:
+                if (named := _NAMED.match(item)) is not None:
+                    found[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
+        elif node.operator == "Filter" and _worst(node.text, found) >= Label.INTERVAL:
+            missing.add(_FILTERED)
+        elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
+            of = _lists(node.text)[0] if node.operator != "Distinct" and _lists(node.text) else _names(output)
+            missing.add(_KEYS if _by_key(of, keys) else _DEDUPLICATED)
+        elif node.operator == "Join" and all(child.streams for child in _children(nodes, at)):
+            missing.add(_KEYS if _joined_by_key(node.text, keys) else _JOIN_PAIRS)
+    if output is None or [name for name, _ in output] != _header(header):
+        return None
+    shown = [(name, label) for name, label in output if name != WEIGHT]
+    missing -= {_KEYS} if missing - {_KEYS} else set()
+    return Labels(tuple(Column(name, label) for name, label in shown), "; ".join(sorted(missing)) or None)
+
+
+def _nodes(text: str) -> Iterator[_Node]:
+    for line in text.splitlines():
+        if (node := _NODE.match(line)) is not None:
+            yield _Node(
+                len(node["indent"]), node["operator"], node["text"], line[len(node["indent"]) :].startswith("~")
+            )
+
+
+def _children(nodes: Sequence[_Node], at: int) -> Iterator[_Node]:
+    for node in nodes[at + 1 :]:
+        if node.depth <= nodes[at].depth:
+            return
+        if node.depth == nodes[at].depth + 3:
+            yield node
+
+
+def _header(line: str) -> list[str]:
+    """Names of the columns in "a: int, b: struct<x:int,y:int>"."""
+    return [item.partition(": ")[0] for item in _split(line, "[(<", "])>")]
+
+
+def _names(output: Sequence[tuple[str, Label]] | None) -> list[str]:
+    return [f"{name}#0" for name, _ in output or ()]
+
+
+def _column(
+    item: str, found: dict[str, Label], groups: set[str] | None, keys: Sequence[tuple[str, ...]]
+) -> tuple[str, Label]:
+    """Name and label of an item of a projection or an aggregation; remembers the label by the id."""
+    named = _NAMED.match(item)
+    if named is None:
+        return item, Label.NOT_ESTIMABLE
+    expression = named["expression"]
+    if expression is None:
+        label = found.get(named["id"], Label.EXACT)
+    elif groups is None:
+        label = _worst(expression, found)
+    elif _by_key(groups, keys):
+        label = Label.EXACT
+    else:
+        label = _aggregated(expression, found, groups)
+    if groups is not None and named["name"].startswith(_SESSION) and not _by_key(groups, keys):
+        label = Label.NOT_ESTIMABLE  # a dropped row may have joined two sessions
+    elif groups is not None and not _by_key(groups, keys) and any(g.startswith(f"{_SESSION}#") for g in groups):
+        label = label if item in groups else Label.NOT_ESTIMABLE
+    found[named["id"]] = label
+    return named["name"], label
+
+
+def _worst(expression: str, found: dict[str, Label]) -> Label:
+    return max((found.get(id, Label.EXACT) for id in _ID.findall(expression)), default=Label.EXACT)
+
+
+def _aggregated(expression: str, found: dict[str, Label], groups: set[str]) -> Label:
+    if expression.startswith("struct(value, ") and ", low, " in expression and f"{WEIGHT}#" in expression:
+        return Label.INTERVAL
+    calls = list(_calls(expression))
+    if not calls:
+        grouped = {id for group in groups for id in _ID.findall(group)}
+        known = set(_ID.findall(expression)) <= grouped
+        return _worst(expression, found) if known else Label.NOT_ESTIMABLE
+    worst = max(_called(name, arguments, found) for name, arguments in calls)
+    ratio = " / " in expression and len(calls) > 1
+    return Label.ESTIMATE if worst == Label.KEPT and ratio else worst
+
+
+def _called(name: str, arguments: str, found: dict[str, Label]) -> Label:
+    """The label of one call of an aggregate function."""
+    below = _worst(arguments, found)
+    if name in _OTHERS or below == Label.NOT_ESTIMABLE or arguments.startswith("distinct "):
+        return Label.NOT_ESTIMABLE
+    if name in _TOTALS:
+        weighted = f"{WEIGHT}#" in arguments or below in (Label.INTERVAL, Label.ESTIMATE)
+        return Label.ESTIMATE if weighted else Label.KEPT
+    return Label.ESTIMATE if below == Label.EXACT else Label.NOT_ESTIMABLE
+
+
+def _calls(expression: str) -> Iterator[tuple[str, str]]:
+    """The outermost calls of aggregate functions: name in lower case, and arguments."""
+    position = 0
+    while (call := _CALL.search(expression, position)) is not None:
+        depth, end = 1, call.end()
+        while end < len(expression) and depth:
+            depth += {"(": 1, ")": -1}.get(expression[end], 0)
+            end += 1
+        yield call[1].lower(), expression[call.end() : end - 1]
+        position = end
+
+
+def _by_key(columns: Sequence[str] | set[str], keys: Sequence[tuple[str, ...]]) -> bool:
+    """Whether these columns, "name#id", have among them those by which all inputs are shed."""
+    names = {column.partition("#")[0] for column in columns}
+    return bool(keys) and any(set(key) <= names for key in keys)
+
+
+def _joined_by_key(text: str, keys: Sequence[tuple[str, ...]]) -> bool:
+    equal = {(a, b) for a, b in re.findall(r"\(?(\w+)#\d+L? = (\w+)#\d+L?\)?", text)}
+    equal |= {(b, a) for a, b in equal}
+    return any(len(one) == len(other) and set(zip(one, other, strict=True)) <= equal for one in keys for other in keys)
+
+
+def _lists(text: str) -> list[list[str]]:
+    """The bracketed lists of an operator's text, each split at its commas."""
+    lists: list[list[str]] = []
+    depth, start = 0, 0
+    for position, sign in enumerate(text):
+        if sign in "[(":
+            if depth == 0 and sign == "[":
+                start = position + 1
+            depth += 1
+        elif sign in "])":
+            depth -= 1
+            if depth == 0 and sign == "]":
+                lists.append(_split(text[start:position]))
+    return lists
+
+
+def _split(text: str, opening: str = "[(", closing: str = "])") -> list[str]:
+    """Parts at the commas outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for position, sign in enumerate(text):
+        if sign in opening:
+            depth += 1
+        elif sign in closing:
+            depth -= 1
+        elif sign == "," and depth == 0:
+            parts.append(text[start:position].strip())
+            start = position + 1
+    last = text[start:].strip()
+    return [*parts, last] if last else parts

@@ -1,0 +1,156 @@
+"""What analyzed plans, as texts of Spark's, tell of a query's columns under shedding."""
+
+from __future__ import annotations
+
+import pytest
+
+from qod_magics.spark.labels import Label, labels
+
+EXACT, INTERVAL, ESTIMATE, KEPT, NOT = Label
+ROWS = """~EventTimeWatermark 9fe5, at#2: timestamp, 1 minutes
+{0}+- ~Project [timestamp#0 AS at#2, value#1L AS user#3L, (value#1L % cast(7 as bigint)) AS zone#4L, (cast(value#1L as \
+double) * 1.5) AS fare#5, 2.0 AS _weight#6]
+{0}   +- ~Generate inline(array(from_json(StructField(a,LongType,true), cast(value#7 as string), Some(UTC)))), false, \
+[timestamp#0, value#1L]
+{0}      +- ~StreamingRelationV2 org.apache.spark.sql.kafka010.KafkaSourceProvider@7d, kafka, [], [key#8, value#7]"""
+
+
+def over_rows(columns: str, operator: str, filtered: str = "") -> str:
+    indent = "   " if filtered else ""
+    below = ROWS.format("   " + indent)
+    return "\n".join([columns, *([f"~{filtered}"] if filtered else []), f"{'+- ' * bool(filtered)}~{operator}"]) + (
+        f"\n{indent}+- {below}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "label"),
+    [
+        ("zone#4L", EXACT),
+        ("(zone#4L + cast(1 as bigint)) AS next#14L", EXACT),
+        ("count(1) AS n#14L", KEPT),
+        ("(count(1) * cast(2 as bigint)) AS twice#14L", KEPT),
+        ("sum(fare#5) AS sum(fare)#14", KEPT),
+        ("sum(_weight#6) AS rows#14", ESTIMATE),
+        ("sum((fare#5 * _weight#6)) AS total#14", ESTIMATE),
+        ("(sum(fare#5) / cast(count(1) as double)) AS mean#14", ESTIMATE),
+        ("avg(fare#5) AS m#14", ESTIMATE),
+        ("percentile_approx(fare#5, 0.5, 10000, 0, 0) AS p#14", ESTIMATE),
+        ("struct(value, sum(_weight#6), low, min(_weight#6), high, max(_weight#6)) AS count#14", INTERVAL),
+        ("max(fare#5) AS top#14", NOT),
+        ("(max(fare#5) - avg(fare#5)) AS above#14", NOT),
+        ("count(distinct user#3L) AS users#14L", NOT),
+        ("approx_count_distinct(user#3L, 0.05, 0, 0) AS users#14L", NOT),
+        ("mine(fare#5) AS of_the_users_own#14", NOT),
+    ],
+)
+def test_what_shedding_does_to_an_aggregate(item: str, label: Label) -> None:
+    name = item.split(" AS ")[-1].split("#")[0]
+    found = labels(over_rows(f"zone: bigint, {name}: bigint", f"Aggregate [zone#4L], [zone#4L, {item}]"))
+    assert found is not None
+    assert [(column.name, column.label) for column in found.columns] == [("zone", EXACT), (name, label)]
+    assert found.missing == "groups of which no row is kept are missing"
+    kept = labels(over_rows(f"zone: bigint, {name}: bigint", f"Aggregate [zone#4L], [zone#4L, {item}]"), [("zone",)])
+    assert kept is not None
+    assert {column.label for column in kept.columns} == {EXACT}
+    assert kept.missing == "rows of keys that are dropped are missing"
+
+
+def test_an_aggregate_of_aggregates_is_no_better_than_these() -> None:
+    inner = "Aggregate [zone#4L], [zone#4L, count(1) AS n#14L, avg(fare#5) AS m#15]"
+    plan = (
+        "top: bigint, sum(n): bigint, avg(m): double\n"
+        f"~Aggregate [max(n#14L) AS top#16L, sum(n#14L) AS sum(n)#17L, avg(m#15) AS avg(m)#18]\n+- ~{inner}\n"
+        f"   +- {ROWS.format('      ')}"
+    )
+    found = labels(plan)
+    assert found is not None
+    assert [column.label for column in found.columns] == [NOT, KEPT, NOT]
+
+
+def test_sessions_of_rows_can_not_be_estimated_but_those_of_a_key_can() -> None:
+    plan = over_rows(
+        "session_window: struct<start:timestamp,end:timestamp>, user: bigint, count: bigint",
+        "Aggregate [session_window#9-T60000ms, user#3L], [session_window#9-T60000ms, user#3L, count(1) AS count#10L]",
+    )
+    by_row, by_key = labels(plan), labels(plan, [("user",)])
+    assert by_row is not None
+    assert by_key is not None
+    assert [column.label for column in by_row.columns] == [NOT, EXACT, NOT]
+    assert [column.label for column in by_key.columns] == [EXACT] * 3
+
+
+def test_rows_by_themselves_are_exact_and_weights_are_not_told_of() -> None:
+    found = labels(over_rows("zone: bigint, _weight: double", "Project [zone#4L, _weight#6]", "Filter (zone#4L > 3)"))
+    assert found is not None
+    assert [column.name for column in found.columns] == ["zone"]
+    assert found.are_exact
+
+
+@pytest.mark.parametrize(
+    ("operator", "keys", "missing"),
+    [
+        ("Distinct", [], "values that few rows have may be missing"),
+        ("Distinct", [("user",)], "values that few rows have may be missing"),
+        ("Distinct", [("zone",)], "rows of keys that are dropped are missing"),
+        ("Deduplicate [user#3L]", [("user",)], "rows of keys that are dropped are missing"),
+        ("DeduplicateWithinWatermark [user#3L]", [("zone",)], "values that few rows have may be missing"),
+        ("Filter (n#14L > 3)", [], "a filter compares an aggregate of the rows kept"),
+    ],
+)
+def test_rows_that_depend_on_several_may_be_missing(operator: str, keys: list[tuple[str, ...]], missing: str) -> None:
+    grouped = "Aggregate [zone#4L], [zone#4L, count(1) AS n#14L]"
+    below = grouped if operator.startswith("Filter") else "Project [zone#4L]"
+    columns = "zone: bigint, n: bigint" if operator.startswith("Filter") else "zone: bigint"
+    found = labels(over_rows(columns, below, operator), keys)
+    assert found is not None
+    assert missing in str(found.missing)
+
+
+@pytest.mark.parametrize(
+    ("condition", "keys", "whole"),
+    [
+        ("(user#3L = buyer#13L)", [("user",), ("buyer",)], True),
+        ("((user#3L = buyer#13L) AND (at#2 >= at#12))", [("user",), ("buyer",)], True),
+        ("(zone#4L = place#14L)", [("user",), ("buyer",)], False),
+        ("(user#3L = buyer#13L)", [], False),
+    ],
+)
+def test_pairs_are_whole_where_both_sides_are_shed_by_what_joins_them(
+    condition: str, keys: list[tuple[str, ...]], whole: bool
+) -> None:
+    plan = f"user: bigint\n~Project [user#3L]\n+- ~Join Inner, {condition}\n   :- {ROWS.format('   :  ')}\n" + (
+        "   +- ~Project [value#11L AS buyer#13L]\n      +- ~StreamingRelationV2 kafka, [], [value#11L]"
+    )
+    found = labels(plan, keys)
+    assert found is not None
+    assert ("pairs of rows" in str(found.missing)) is not whole
+    static = labels(plan.replace("+- ~Project [value", "+- Project [value"), keys)
+    assert static is not None
+    assert static.missing is None  # a table is not shed
+
+
+def test_columns_of_another_task_are_as_that_task_left_them() -> None:
+    found = labels(over_rows("value: bigint", "Project [value#1L]"), inputs={"value": KEPT, "fare": NOT})
+    assert found is not None
+    assert [column.label for column in found.columns] == [KEPT]
+
+
+def test_a_text_that_does_not_tell_gives_none() -> None:
+    assert labels("") is None
+    assert labels("a: int\n~Relation [a#1]") is None
+    assert labels(over_rows("a: int, b: int", "Project [concat(a#1, ), c) AS a#2, b#3]")) is None
+
+
+def test_the_words_name_each_column_once() -> None:
+    found = labels(
+        over_rows(
+            "zone: bigint, n: bigint, top: double",
+            "Aggregate [zone#4L], [zone#4L, count(1) AS n#14L, max(fare#5) AS top#15]",
+        )
+    )
+    assert str(found) == (
+        "zone exact; n of the rows kept only (qod_magics.estimate estimates it of all); top not estimable "
+        "(--min-accuracy 1 keeps it exact, or --shed-by a key of its groups); "
+        "groups of which no row is kept are missing"
+    )
