@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from pyspark.sql import functions as F
 
 from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
+from qod_magics.spark import shedder
 from tests.live.applications import all_read, cell, count, rows, turn
 from tests.live.conftest import eventually, new_topic, produce
 
@@ -71,6 +73,29 @@ def test_a_stream_is_shed_further_by_the_same_key(brief: Session) -> None:
         assert 0.8 * dial * USERS == pytest.approx(len(users), abs=5 * (USERS * 0.25) ** 0.5)
         found[name] = set(users)
     assert found["some"] < found["most"]
+
+
+def test_what_waits_is_thinned_to_the_keys_of_the_lower_accuracy(cluster: Session) -> None:
+    """Rows sent at 0.6 and read at 0.3. Those without a key, and of unknown weight, are thinned one by one."""
+    spark = next(iter(cluster.runtime.task_managers.values())).spark
+    key = shedder.key_text(F.col("key"))
+    weight = F.expr("CASE WHEN part = 2 THEN -1D / 0.6D ELSE 1D / 0.6D END")
+    every = spark.range(9000).selectExpr(
+        "CAST(id AS STRING) AS value", "'t' AS topic", "0 AS partition", "id AS offset", "CAST(id % 3 AS INT) AS part",
+        "CASE WHEN id % 3 = 1 THEN NULL ELSE CAST(CAST(id % 1000 AS STRING) AS BINARY) END AS key",
+    )  # fmt: skip
+    sent = every.where((F.col("part") != 0) | (shedder.key_hash(key) < 0.6))
+    sent = sent.withColumn("headers", shedder.weight_header(weight))
+    kept = shedder.shed_arrivals(sent, "0.3D", "shed.t", key).withColumn("hash", shedder.key_hash(key)).toPandas()
+    by_key, alone, unknown = (kept[kept.part == part] for part in range(3))
+    hashes = every.where("part = 0").select(shedder.key_hash(key).alias("hash")).toPandas()["hash"]
+    assert by_key.hash.max() < 0.3
+    assert len(by_key) == (hashes < 0.3).sum()  # all of them, not a part
+    assert set(by_key._weight.round(6)) == set(alone._weight.round(6)) == {round(1 / 0.3, 6)}
+    for part in (alone, unknown):
+        assert len(part) == pytest.approx(1500, abs=150)  # half of 3,000: five standard errors
+    assert unknown._weight.isna().all()
+    assert unknown.hash.max() > 0.6
 
 
 def test_a_column_that_is_not_there_is_refused(brief: Session) -> None:
