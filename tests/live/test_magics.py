@@ -256,7 +256,9 @@ def test_the_best_policy_decides_where_none_is_named(seen: dict[str, Shown]) -> 
 def test_a_stream_cell_says_what_became_of_it(seen: dict[str, Shown]) -> None:
     assert seen["source"].printed == f"trips {DECLARED}\n"
     assert seen["source_repr"].value == f"trips {DECLARED}"
-    assert re.fullmatch(r"busy runs on tm1 in micro-batch mode \(it keeps state.*\n", seen["python"].printed)
+    assert re.fullmatch(
+        r"busy runs on tm1 in micro-batch mode \(it keeps state.*\nbusy: when rows are .*\n", seen["python"].printed
+    )
     assert re.fullmatch(r"dear runs on tm1 in real-time mode.*\n", seen["sql"].printed)
     assert re.fullmatch(r"dear replaced on tm1 in real-time mode.*\n", seen["replace"].printed)
     assert seen["early_topic"].printed == f"later {DECLARED}\n"
