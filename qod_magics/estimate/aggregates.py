@@ -8,12 +8,18 @@ a column x, with all sums over the rows kept, and u = w (w - 1) x^2:
   of a proportion, for totals): T + a +- sqrt(t^2 V + a^2), with a = z^2 / 2 * V / sum(w |x|). Where x has both signs,
   T +- t sqrt(V);
 - ratio of sums: R = sum(w x) / sum(w y), with variance sum(w (w - 1) (x - R y)^2) / sum(w y)^2 (linearization), and
-  R +- t times its root. An average is that with y = 1.
+  R +- t times its root. An average is that with y = 1;
+- quantile: the q-quantile of x in which each row counts w times. Its interval (Woodruff, 1952) is from the quantile of
+  q - e to that of q + e: at the true quantile, the weighted share of rows up to it is q, give or take e = t sqrt(V),
+  V = q (1 - q) sum(w (w - 1)) / sum(w)^2. That is sum(w (w - 1) (1[x <= true] - q)^2) / sum(w)^2 if all weights are
+  equal, and in the mean if they have nothing to do with x. An end is null where q - e or q + e is none of 0..1: what
+  was kept can't bound it then.
 
 z is the normal quantile; t is Student's, since V is an estimate, too: it rests on m = V^2 / sum(u^2) rows, as many as
 were kept if all have the same u, and fewer if a few of them make up most of it. Degrees of freedom: 2 m, for a total of
-values of one sign 2 m / (1 - m / n) of n rows kept (the score interval itself allows for the number of rows), for a
-ratio m - 1, with the variance times m / (m - 1) (and y for x in u). How often they cover: `benchmarks/coverage.py`.
+values of one sign and for a quantile (x = 1) 2 m / (1 - m / n) of n rows kept (their intervals allow for the number of
+rows themselves), for a ratio m - 1, with the variance times m / (m - 1) (and y for x in u). How often they cover:
+`benchmarks/coverage.py`.
 
 A group of which no row was dropped has the value of plain Spark, as a double, and low = high = value. A ratio of one
 row, where others may have been dropped, has no interval (null). Where a weight is not known, there is neither value nor
@@ -34,6 +40,10 @@ if TYPE_CHECKING:
 
 #: Degrees of freedom from which on the normal quantile is taken for Student's.
 MANY = 60
+#: Of a row of weight 1 among the whole numbers that Spark's `percentile` takes for weights.
+PARTS = 1024
+#: Quantiles are found at the distances d / 2^(i / FINE), i = 0..STEPS, from q, where d is that of 0 or 1.
+FINE, STEPS = 2, 24
 
 
 def count(column: Column | str | None = None, *, level: float = 0.95) -> Column:
@@ -68,6 +78,20 @@ def ratio(column: Column | str, by: Column | str, *, level: float = 0.95) -> Col
     count. `level` and errors as in `count`; null where the sum of `by` is 0."""
     _check(level)
     return _ratio(_column(column).cast("double"), _column(by).cast("double"), level).alias("ratio")
+
+
+def quantile(column: Column | str, q: float, *, level: float = 0.95) -> Column:
+    """The `q`-quantile of `column`, as `percentile` has it: struct<value, low, high: double>, with nulls for an end of
+    the interval that what was kept can't bound, and for all without a row in which `column` is not null.
+
+    Its state holds each different value of a group twice while nothing is dropped, and once while all rows are shed.
+
+    `level` and errors as in `count`; UsageProblem also for a `q` outside of 0..1, or at its ends.
+    """
+    _check(level)
+    if not 0.0 < q < 1.0:
+        raise UsageProblem(f"a quantile is that of a fraction above 0 and below 1, such as 0.9, not {q}")
+    return _quantile(_column(column).cast("double"), float(q), level).alias("quantile")
 
 
 def _ratio(x: Column, y: Column, level: float) -> Column:
@@ -105,6 +129,44 @@ def _total(x: Column, level: float) -> Column:
     high = high.when(F.max(x) <= 0.0, F.least(value - shift + half, F.sum(x))).otherwise(value + around)
     exact = F.coalesce(F.max(F.when(x.isNotNull(), w)), F.lit(1.0)) <= 1.0
     return _known(x, value, F.when(exact, value).otherwise(low), F.when(exact, value).otherwise(high))
+
+
+def _quantile(x: Column, q: float, level: float) -> Column:
+    """The estimate of a quantile."""
+    from pyspark.sql import functions as F
+
+    w = F.when(x.isNotNull(), _weight())
+    u = w * (w - 1.0)
+    rows = F.coalesce(_rows(u), F.lit(1.0))
+    alike = F.least(rows / F.greatest(F.count(w), F.lit(1)), F.lit(1.0))
+    t = _student(2.0 * rows / F.greatest(1.0 - alike, F.lit(1e-3)), level)
+    half = t * F.sqrt(q * (1.0 - q) * F.sum(u)) / F.sum(w)
+    below, above = _distances(q), _distances(1.0 - q)
+    shares = [*(q - each for each in below), *(min(q + each, 1.0) for each in above)]
+    found = F.percentile(x, F.array(*map(F.lit, shares)), F.round(w * float(PARTS)).cast("long"))
+    low, high = _at(half, below, found, 0), _at(half, above, found, len(below))
+    plain = F.percentile(F.when(w <= 1.0, x), F.lit(q))  # without a value where all rows are shed: no second state
+    exact = F.max(w) <= 1.0
+    value = F.when(exact, plain).otherwise(F.element_at(found, len(below)))
+    return _known(x, value, F.when(exact, plain).otherwise(low), F.when(exact, plain).otherwise(high))
+
+
+def _distances(farthest: float) -> list[float]:
+    """How far from q quantiles are found on one side of it, descending to 0."""
+    return [*(farthest / 2.0 ** (i / FINE) for i in range(STEPS + 1)), 0.0]
+
+
+def _at(distance: Column, distances: list[float], found: Column, before: int) -> Column:
+    """The quantile at this distance from q, between those that were found at `distances`, which are the elements of
+    `found` after the first so many; null if it is as far as the range goes."""
+    from pyspark.sql import functions as F
+
+    step = F.floor(F.log2(distances[0] / distance) * float(FINE))
+    i = F.when(distance > 0.0, F.least(step, F.lit(STEPS))).otherwise(STEPS).cast("int") + 1
+    table = F.array(*map(F.lit, distances))
+    far, near = F.element_at(table, i), F.element_at(table, i + 1)
+    outer, inner = F.element_at(found, i + before), F.element_at(found, i + (before + 1))
+    return F.when(distance < distances[0], outer + (far - distance) / (far - near) * (inner - outer))
 
 
 def _rows(u: Column) -> Column:

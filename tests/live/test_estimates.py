@@ -73,6 +73,22 @@ def test_a_ratio_of_sums_is_one_of_dependent_parts(spark: SparkSession) -> None:
     assert [*nothing] == [None] * 3
 
 
+@pytest.mark.parametrize("accuracies", [[0.4], [0.3, 1.0]], ids=str)
+def test_quantiles_lie_in_their_intervals_as_often(spark: SparkSession, accuracies: list[float]) -> None:
+    every = fares(seed=6)
+    sample = spark.createDataFrame(kept(every, accuracies, seed=7))
+    shares = {"median": 0.5, "high": 0.9}
+    found = sample.groupBy("group").agg(*(est.quantile("fare", q).alias(name) for name, q in shares.items())).collect()
+    for name, q in shares.items():
+        true = every.groupby("group").fare.quantile(q)
+        ends = np.array([(row[name]["low"], true[row["group"]], row[name]["high"]) for row in found], float)
+        known = ~np.isnan(ends).any(axis=1)
+        assert known.mean() > 0.9, name  # of 40 rows and more, the sample bounds a quantile of 0.9 nearly always
+        assert (np.diff(ends[known]) >= 0).all(axis=1).mean() == pytest.approx(0.95, abs=0.025), name
+        values = [row[name]["value"] for row in found]
+        assert np.mean(values) == pytest.approx(true.mean(), rel=0.02)
+
+
 def test_where_nothing_was_dropped_they_are_sparks_own_figures(spark: SparkSession) -> None:
     frame = spark.createDataFrame(fares(seed=3).head(2000)).withColumn("_weight", F.lit(1.0))
     found = estimates(frame)
@@ -82,6 +98,9 @@ def test_where_nothing_was_dropped_they_are_sparks_own_figures(spark: SparkSessi
     for row in plain.collect():
         for name in ("count", "sum", "avg"):
             assert {found.loc[row["group"], f"{name}_{part}"] for part in ("value", "low", "high")} == {row[name]}
+    both = (est.quantile("fare", 0.9).alias("estimate"), F.percentile("fare", F.lit(0.9)).alias("plain"))
+    for row in frame.groupBy("group").agg(*both).collect():
+        assert {*row["estimate"]} == {row["plain"]}
 
 
 def test_what_is_not_known_is_null(spark: SparkSession) -> None:
@@ -114,6 +133,11 @@ def test_what_is_not_known_is_null(spark: SparkSession) -> None:
     assert high == -11.0  # what was kept is there
     value, low, high = parts("both signs", "sum")
     assert low < value == 2.0 < high
+    quantiles = frame.groupBy("group").agg(est.quantile("fare", 0.5).alias("median")).collect()
+    medians = {row["group"]: [*row["median"]] for row in quantiles}
+    assert medians["one of several"] == [5.0, None, None]
+    assert medians["weight unknown"] == medians["no value"] == [None] * 3
+    assert medians["negative"][0] == -5.5
     assert frame.agg(est.count("fare").alias("count")).first()["count"]["value"] is None  # type: ignore[index]
 
 
@@ -122,7 +146,7 @@ def test_a_stream_that_is_shed_says_how_far_off_it_may_be(brief: Session) -> Non
     turn(brief, {(None, "fares"): 0.3})
     body = """
 from qod_magics import estimate as est
-fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.99))
+fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.99), est.quantile("fare", 0.5))
 """
     schema = "--schema 'zone LONG, fare DOUBLE' --starting earliest"
     cell(brief, f"fares --topic {topic} {schema} --no-fuse")
@@ -141,3 +165,4 @@ fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.
             half = (high - low) / 2
             assert abs(value - true) < 2.5 * half, (name, row)  # five standard errors
             assert half < 0.2 * true
+        assert 12.0 <= row["quantile"]["low"] <= 13.0 == row["quantile"]["value"] <= row["quantile"]["high"] <= 14.0
