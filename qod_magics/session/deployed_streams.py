@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qod_magics.application.application import Application
 from qod_magics.application.difference import difference
+from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError
@@ -112,7 +113,9 @@ class Streams:
             return f"{WEIGHT} is null in its rows, as {why}"
         if name in self._partly:
             return f"{WEIGHT} is null {EMPTY_SIDE}"
-        upstream = application.upstreams[name] if WEIGHT in application[name].recipe.text else ()
+        recipe = application[name].recipe
+        weighs = recipe.weighs if isinstance(recipe, SqlRecipe) else WEIGHT in recipe.text
+        upstream = application.upstreams[name] if weighs else ()
         lost = [f"of {each}, as {self._unknown[each]}" for each in upstream if each in self._unknown]
         return f"{WEIGHT} is null in the rows {'; '.join(lost)}" if lost else None
 

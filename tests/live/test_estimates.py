@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from qod_magics import estimate as est
+from qod_magics.application.sql_estimates import estimated
+from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, rows, turn
 from tests.live.conftest import eventually, new_topic, produce
@@ -141,6 +143,58 @@ def test_what_is_not_known_is_null(spark: SparkSession) -> None:
     assert frame.agg(est.count("fare").alias("count")).first()["count"]["value"] is None  # type: ignore[index]
 
 
+def test_sql_and_columns_give_the_same_figures(spark: SparkSession) -> None:
+    """Of groups of all sizes, signs and weights, with values and weights that are null."""
+    dice = np.random.default_rng(8)
+    rows = 2000
+    sample = pd.DataFrame({"group": (dice.exponential(20, rows)).astype(int)})
+    sample["x"] = dice.normal(dice.choice([-20.0, 0.0, 20.0], 400)[sample["group"]], 8.0)
+    sample["y"] = np.abs(dice.normal(3.0, 2.0, rows))
+    sample["_weight"] = np.where(sample["group"] % 3 == 0, 1.0, dice.choice([1.0, 2.5, 40.0], rows))
+    holes = {"x": 0.1, "y": 0.05, "_weight": 0.005}
+    held = sample.astype(object)
+    for name, share in holes.items():
+        held.loc[dice.random(rows) < share, name] = None
+    listed = [tuple(None if pd.isna(each) else each for each in row) for row in held.itertuples(index=False)]
+    frame = spark.createDataFrame(listed, "group INT, x DOUBLE, y DOUBLE, _weight DOUBLE").cache()
+    columns = {
+        "est_count(*)": est.count(),
+        "est_count(x, level => 0.9)": est.count("x", level=0.9),
+        "est_sum(x)": est.sum("x"),
+        "est_avg(x - y)": est.avg(F.col("x") - F.col("y")),
+        "est_ratio(x, y)": est.ratio("x", "y"),
+        "est_quantile(x, 0.9, level => 0.8)": est.quantile("x", 0.9, level=0.8),
+        "est_sum(y) FILTER (WHERE x > 0)": est.sum(F.when(F.col("x") > 0, F.col("y"))),
+    }
+    named = [column.alias(name) for name, column in columns.items()]
+    expected = {row["group"]: row.asDict() for row in frame.groupBy("group").agg(*named).collect()}
+    frame.createOrReplaceTempView("sample_of_both")
+    found = spark.sql(estimated(f"SELECT group, {', '.join(columns)} FROM sample_of_both GROUP BY group"))
+    assert found.columns == ["group", *columns]
+    assert {row["group"]: row.asDict() for row in found.collect()} == expected
+    assert len(expected) > 50
+    spark.catalog.dropTempView("sample_of_both")
+    frame.unpersist()
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("SELECT est_count(*) FROM (SELECT zone FROM rides)", "add _weight to the columns of the subquery in its FROM"),
+        ("SELECT est_count(*) FROM rides a JOIN rides b ON a.zone = b.zone", "a._weight * b._weight AS _weight"),
+        ("SELECT est_count(nothing) FROM rides", "`nothing` cannot be resolved"),
+        ("SELECT upper(est_sum(zone)) FROM rides", "Cannot resolve"),
+    ],
+)
+def test_what_spark_refuses_of_them_is_said_in_one_line(brief: Session, topic: str, sql: str, says: str) -> None:
+    cell(brief, f"rides --topic {topic} --schema 'zone LONG'")
+    with pytest.raises(ApplicationError) as caught:
+        cell(brief, "q --sql -p 1 --dry-run --from rides", sql)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
 def test_a_stream_that_is_shed_says_how_far_off_it_may_be(brief: Session) -> None:
     topic, sent = new_topic(brief), 3000
     turn(brief, {(None, "fares"): 0.3})
@@ -151,14 +205,19 @@ fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.
     schema = "--schema 'zone LONG, fare DOUBLE' --starting earliest"
     cell(brief, f"fares --topic {topic} {schema} --no-fuse")
     cell(brief, "per_zone --from fares -p 1 -a 0.1 --mode microbatch", body)
+    sql = "SELECT zone, est_count(*) AS count, est_sum(fare) FROM fares GROUP BY zone"
+    cell(brief, "by_sql --from fares -p 1 -a 0.1 --mode microbatch --sql", sql)
     produce(brief, topic, ({"zone": i % 2, "fare": 10.0 + i % 7} for i in range(sent)))
     eventually(lambda: all_read(brief, "fares", sent), what="all rows are read")
     through = brief.runtime.observe().measured.counts["fares"].processed
     eventually(lambda: all_read(brief, "fares>per_zone", through), what="all of the stream")
+    eventually(lambda: all_read(brief, "fares>by_sql", through), what="all of the stream")
     last: dict[int, dict[str, Any]] = {row["zone"]: row for row in rows(brief, "per_zone")}
+    by_sql = {row["zone"]: row for row in rows(brief, "by_sql")}
     assert 600 < through < 1200
     assert last.keys() == {0, 1}
-    for row in last.values():
+    for zone, row in last.items():
+        assert by_sql[zone] == {"zone": zone, "count": row["count"], "est_sum(fare)": row["sum"]}
         for name, true in (("count", sent / 2), ("sum", 13.0 * sent / 2), ("avg", 13.0)):
             value, low, high = (row[name][part] for part in ("value", "low", "high"))
             assert low < value < high
