@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qod_magics.application.names import SOURCE
 from qod_magics.application.quiet import analysis_errors_unprinted
-from qod_magics.application.sql_estimates import estimated, estimates
+from qod_magics.application.sql_aggregates import Turned, turned
+from qod_magics.application.sql_estimates import estimated, has_estimates
 from qod_magics.application.sql_names import aggregates, tables_read
 from qod_magics.application.views import temporary_views
 from qod_magics.errors import ApplicationError, QodError
@@ -67,6 +68,7 @@ class SqlRecipe:
     """
 
     sql: str
+    estimates: bool = False  #: its counts, sums and averages become estimates, too, under the same names
 
     @cached_property
     def names(self) -> frozenset[str] | None:
@@ -86,7 +88,12 @@ class SqlRecipe:
     @cached_property
     def weighs(self) -> bool:
         """Whether the text reads `_weight`, by name or by an estimate."""
-        return WEIGHT in self.sql or estimates(self.sql)
+        return self.estimates or WEIGHT in self.sql or has_estimates(self.sql)
+
+    @cached_property
+    def turned(self) -> Turned | None:
+        """The aggregates that become estimates; None without `estimates`. Raises ApplicationError: see `turned`."""
+        return turned(self.sql) if self.estimates else None
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
         """Inputs that no FROM or JOIN names; none when the text can't be parsed: Spark decides then."""
@@ -99,11 +106,13 @@ class SqlRecipe:
     @contextmanager
     def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
         """The query's DataFrame; its views exist until the context closes."""
-        text = estimated(self.sql)
+        text = estimated(self.sql, self.turned.calls if self.turned else None)
         with temporary_views(inputs):
             try:
                 with analysis_errors_unprinted():
                     built = streaming(spark.sql(text), "the SQL")
+                    if self.turned and self.turned.unnamed:
+                        built = built.toDF(*spark.sql(estimated(self.sql)).columns)
             except QodError:
                 raise
             except Exception as error:

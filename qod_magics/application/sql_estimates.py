@@ -81,7 +81,7 @@ def estimated(sql: str, plain: Mapping[int, str] | None = None) -> str:
     return sql
 
 
-def estimates(sql: str) -> bool:
+def has_estimates(sql: str) -> bool:
     """Whether a text calls such functions. False for text that can't be read: Spark decides then."""
     try:
         return bool(_calls(sql, {}))

@@ -71,7 +71,7 @@ class Streams:
             else:
                 self._run(application)
             offsets = _offsets_note(before[name], declaration) if name in before.live else None
-            notes = (offsets, self._weight_note(application, name))
+            notes = (offsets, _estimates_note(declaration), self._weight_note(application, name))
             unchanged = name in before and before[name] == declaration
             return Declared(name in before, unchanged, tuple(note for note in notes if note is not None))
 
@@ -137,6 +137,11 @@ class Streams:
     def _tasks(self, application: Application) -> tuple[TaskSpec, ...]:
         """The application's tasks; streams deployed as separate tasks stay separate, to keep their backlog."""
         return tasks(application, self._runtime.deployment.edges, self._runtime.deployer.inlinable(application))
+
+
+def _estimates_note(declaration: StreamDeclaration) -> str | None:
+    turned = declaration.recipe.turned if isinstance(declaration.recipe, SqlRecipe) else None
+    return f"estimates, structs of value, low and high: {', '.join(turned.columns)}" if turned else None
 
 
 def _offsets_note(before: StreamDeclaration, new: StreamDeclaration) -> str | None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.application.recipe import SqlRecipe
-from qod_magics.application.sql_estimates import estimated, estimates
+from qod_magics.application.sql_estimates import estimated, has_estimates
 from qod_magics.application.sql_names import aggregates
 from qod_magics.errors import ApplicationError
 from qod_magics.estimate import formulas
@@ -61,7 +61,7 @@ SUM = total("fare")
 )
 def test_what_spark_gets(sql: str, shown: str) -> None:
     assert estimated(sql) == shown
-    assert estimates(sql)
+    assert has_estimates(sql)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_spark_gets(sql: str, shown: str) -> None:
     ],
 )
 def test_other_text_stays(sql: str) -> None:
-    assert estimated(sql) == sql if "open" not in sql else not estimates(sql)
+    assert estimated(sql) == sql if "open" not in sql else not has_estimates(sql)
 
 
 @given(st.text(st.characters(exclude_characters="'\\", exclude_categories=["Cs", "Cc"]), max_size=20))

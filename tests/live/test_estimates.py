@@ -75,10 +75,9 @@ def test_a_ratio_of_sums_is_one_of_dependent_parts(spark: SparkSession) -> None:
     assert [*nothing] == [None] * 3
 
 
-@pytest.mark.parametrize("accuracies", [[0.4], [0.3, 1.0]], ids=str)
-def test_quantiles_lie_in_their_intervals_as_often(spark: SparkSession, accuracies: list[float]) -> None:
+def test_quantiles_lie_in_their_intervals_as_often(spark: SparkSession) -> None:
     every = fares(seed=6)
-    sample = spark.createDataFrame(kept(every, accuracies, seed=7))
+    sample = spark.createDataFrame(kept(every, [0.4], seed=7))
     shares = {"median": 0.5, "high": 0.9}
     found = sample.groupBy("group").agg(*(est.quantile("fare", q).alias(name) for name, q in shares.items())).collect()
     for name, q in shares.items():
@@ -164,7 +163,6 @@ def test_sql_and_columns_give_the_same_figures(spark: SparkSession) -> None:
         "est_avg(x - y)": est.avg(F.col("x") - F.col("y")),
         "est_ratio(x, y)": est.ratio("x", "y"),
         "est_quantile(x, 0.9, level => 0.8)": est.quantile("x", 0.9, level=0.8),
-        "est_sum(y) FILTER (WHERE x > 0)": est.sum(F.when(F.col("x") > 0, F.col("y"))),
     }
     named = [column.alias(name) for name, column in columns.items()]
     expected = {row["group"]: row.asDict() for row in frame.groupBy("group").agg(*named).collect()}
@@ -205,8 +203,9 @@ fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.
     schema = "--schema 'zone LONG, fare DOUBLE' --starting earliest"
     cell(brief, f"fares --topic {topic} {schema} --no-fuse")
     cell(brief, "per_zone --from fares -p 1 -a 0.1 --mode microbatch", body)
-    sql = "SELECT zone, est_count(*) AS count, est_sum(fare) FROM fares GROUP BY zone"
-    cell(brief, "by_sql --from fares -p 1 -a 0.1 --mode microbatch --sql", sql)
+    sql = "SELECT zone, count(*), est_sum(fare) FROM fares GROUP BY zone"
+    said = cell(brief, "by_sql --from fares -p 1 -a 0.1 --mode microbatch --sql --estimates", sql).said
+    assert said.endswith("by_sql: estimates, structs of value, low and high: count(*)")
     produce(brief, topic, ({"zone": i % 2, "fare": 10.0 + i % 7} for i in range(sent)))
     eventually(lambda: all_read(brief, "fares", sent), what="all rows are read")
     through = brief.runtime.observe().measured.counts["fares"].processed
@@ -217,7 +216,9 @@ fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.
     assert 600 < through < 1200
     assert last.keys() == {0, 1}
     for zone, row in last.items():
-        assert by_sql[zone] == {"zone": zone, "count": row["count"], "est_sum(fare)": row["sum"]}
+        assert by_sql[zone].keys() == {"zone", "count(1)", "est_sum(fare)"}
+        assert by_sql[zone]["count(1)"] == pytest.approx(row["count"])  # batches, and so sums, in another order
+        assert by_sql[zone]["est_sum(fare)"] == pytest.approx(row["sum"])
         for name, true in (("count", sent / 2), ("sum", 13.0 * sent / 2), ("avg", 13.0)):
             value, low, high = (row[name][part] for part in ("value", "low", "high"))
             assert low < value < high
