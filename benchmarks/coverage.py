@@ -2,8 +2,9 @@
 
 Groups of gamma-distributed fares, or of normal values of both signs, are sampled with one probability for all rows, or
 with one of two for each, and estimated on Spark. Printed for each: rows kept in a group on average, the share of groups
-whose interval covers the true count, sum and average, and the median width of these intervals / the truth. Groups of
-which nothing was kept are left out.
+whose interval covers the true count, sum, average, median and 0.9-quantile, and the median width of these intervals /
+the truth. Groups of which nothing was kept are left out. An end that is null covers; `open` is the share of groups in
+which one of a quantile's is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from qod_magics import estimate as est
 SIZES = (20, 60, 200, 1000)
 MOST = 300_000  #: rows at once, which Spark takes from this process
 ACCURACIES = ([0.05], [0.2], [0.5], [0.05, 0.3], [0.3, 1.0])
-NAMES = ("count", "sum", "avg")
+NAMES = ("count", "sum", "avg", "q50", "q90")
+QUANTILES = ("q50", "q90")
 
 
 def main() -> int:
@@ -35,9 +37,8 @@ def main() -> int:
     spark = SparkSession.builder.master("local[2]").config(map=quiet).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     dice = np.random.default_rng(7)
-    print(
-        f"{'values':<7}{'rows':>6}  {'accuracy':<12}{'kept':>7}" + "".join(f"{name:>9}{'width':>7}" for name in NAMES)
-    )
+    heads = (f"{name:>8}{'width':>6}" + ("  open" if name in QUANTILES else "") for name in NAMES)
+    print(f"{'values':<7}{'rows':>5}  {'accuracy':<12}{'kept':>6}" + "".join(heads))
     for kind in ("fares", "both"):
         for size in SIZES:
             for accuracies in ACCURACIES:
@@ -47,15 +48,20 @@ def main() -> int:
                 every = pd.DataFrame({"group": np.repeat(np.arange(groups), size), "x": x})
                 p = dice.choice(accuracies, number)
                 sample = every.assign(_weight=1 / p)[dice.random(number) < p]
-                aggregates = (est.count(), est.sum("x"), est.avg("x"), F.count("*").alias("kept"))
+                quantiles = (est.quantile("x", 0.5).alias("q50"), est.quantile("x", 0.9).alias("q90"))
+                aggregates = (est.count(), est.sum("x"), est.avg("x"), *quantiles, F.count("*").alias("kept"))
                 found = spark.createDataFrame(sample).groupBy("group").agg(*aggregates).toPandas().set_index("group")
-                true = every.groupby("group").x.agg(["count", "sum", "mean"]).loc[found.index]
-                line = f"{kind:<7}{size:>6}  {' or '.join(map(str, accuracies)):<12}{found.kept.mean():>7.1f}"
-                for name, truth in zip(NAMES, (true["count"], true["sum"], true["mean"]), strict=True):
+                whole = every.groupby("group").x
+                truths = [whole.count(), whole.sum(), whole.mean(), whole.quantile(0.5), whole.quantile(0.9)]
+                line = f"{kind:<7}{size:>5}  {' or '.join(map(str, accuracies)):<12}{found.kept.mean():>6.1f}"
+                for name, true in zip(NAMES, truths, strict=True):
+                    truth = true.loc[found.index]
                     low = found[name].map(lambda each: -np.inf if each["low"] is None else each["low"])
                     high = found[name].map(lambda each: np.inf if each["high"] is None else each["high"])
                     covered, width = ((low <= truth) & (truth <= high)).mean(), ((high - low) / truth.abs()).median()
-                    line += f"{covered:>9.1%}{width:>7.2f}"
+                    line += f"{covered:>8.1%}{width:>6.2f}"
+                    if name in QUANTILES:
+                        line += f"{((low == -np.inf) | (high == np.inf)).mean():>6.0%}"
                 print(line, flush=True)
     return 0
 

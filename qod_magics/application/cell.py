@@ -35,6 +35,13 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
 
     Raises ApplicationError, one line.
     """
+    if options.estimates:
+        if not isinstance(recipe, SqlRecipe):
+            raise ApplicationError(
+                "--estimates is about SQL: in Python write est.count(), est.sum('fare') or est.avg('fare'), with "
+                "`from qod_magics import estimate as est`"
+            )
+        recipe = replace(recipe, estimates=True)
     return StreamDeclaration(
         name=options.name,
         recipe=recipe,

@@ -34,6 +34,7 @@ class StreamOptions:
     shed_by: tuple[str, ...] = ()  #: columns
     fuse: bool = True
     sql: bool = False
+    estimates: bool = False
     dry_run: bool = False
 
 
@@ -212,9 +213,14 @@ OPTIONS: tuple[Option, ...] = (
         "keep it in a Spark query of its own, apart from its neighbours and its readers",
     ),
     Option("--sql", "sql", "the body is a Spark SQL query, not Python"),
+    Option(
+        "--estimates",
+        "estimates",
+        "SQL: columns that are count, sum or avg become estimates, structs of value, low and high (95 %)",
+    ),
     Option("--dry-run", "dry_run", "check and show what would run, without running it"),
 )
-_SWITCHED_ON: Mapping[str, bool] = {"fuse": False, "sql": True, "dry_run": True}
+_SWITCHED_ON: Mapping[str, bool] = {"fuse": False, "sql": True, "estimates": True, "dry_run": True}
 _BY_FLAG = {flag: option for option in OPTIONS for flag in (option.flag, option.short) if flag is not None}
 _EXAMPLE = '%%qod_stream busy --topic trips --schema "zone INT, fare DOUBLE" -p 2 -a 0.4'
 

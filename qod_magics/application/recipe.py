@@ -15,12 +15,19 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qod_magics.application.names import SOURCE
 from qod_magics.application.quiet import analysis_errors_unprinted
+from qod_magics.application.sql_aggregates import Turned, turned
+from qod_magics.application.sql_estimates import estimated, has_estimates
 from qod_magics.application.sql_names import aggregates, tables_read
 from qod_magics.application.views import temporary_views
 from qod_magics.errors import ApplicationError, QodError
+from qod_magics.estimate.formulas import WEIGHT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+#: Characters of an error of Spark that quotes what stands for an estimate.
+LONGEST = 300
 
 
 class Recipe(Protocol):
@@ -55,9 +62,13 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True)
 class SqlRecipe:
-    """A Spark SQL query, kept as written; its inputs are temporary views of their names."""
+    """A Spark SQL query, kept as written; its inputs are temporary views of their names.
+
+    Spark gets it with expressions in place of estimates: see `sql_estimates`.
+    """
 
     sql: str
+    estimates: bool = False  #: its counts, sums and averages become estimates, too, under the same names
 
     @cached_property
     def names(self) -> frozenset[str] | None:
@@ -74,6 +85,16 @@ class SqlRecipe:
         """Whether the text groups, aggregates or removes duplicates."""
         return aggregates(self.sql)
 
+    @cached_property
+    def weighs(self) -> bool:
+        """Whether the text reads `_weight`, by name or by an estimate."""
+        return self.estimates or WEIGHT in self.sql or has_estimates(self.sql)
+
+    @cached_property
+    def turned(self) -> Turned | None:
+        """The aggregates that become estimates; None without `estimates`. Raises ApplicationError: see `turned`."""
+        return turned(self.sql) if self.estimates else None
+
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
         """Inputs that no FROM or JOIN names; none when the text can't be parsed: Spark decides then."""
         try:
@@ -85,15 +106,21 @@ class SqlRecipe:
     @contextmanager
     def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
         """The query's DataFrame; its views exist until the context closes."""
+        text = estimated(self.sql, self.turned.calls if self.turned else None)
         with temporary_views(inputs):
             try:
                 with analysis_errors_unprinted():
-                    built = streaming(spark.sql(self.sql), "the SQL")
+                    built = streaming(spark.sql(text), "the SQL")
+                    if self.turned and self.turned.unnamed:
+                        built = built.toDF(*spark.sql(estimated(self.sql)).columns)
             except QodError:
                 raise
             except Exception as error:
                 raise_unless_connection(error)
-                raise ApplicationError(f"the SQL fails: {first_line(error)}") from error
+                message = first_line(error)
+                if text != self.sql:
+                    message = _without_weight(message) or _shortened(message)
+                raise ApplicationError(f"the SQL fails: {message}") from error
             yield built
 
     def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
@@ -200,6 +227,26 @@ def first_line(error: BaseException) -> str:
     """The first non-empty line of an error's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _without_weight(message: str) -> str | None:
+    """What to do about Spark's error that there is no `_weight` for an estimate, or several; None for another error."""
+    if f"Reference `{WEIGHT}` is ambiguous" in message:
+        return (
+            f"an estimate needs one {WEIGHT} of each row, and a join of streams has several: join them in a subquery, "
+            f"with a.{WEIGHT} * b.{WEIGHT} AS {WEIGHT} among its columns"
+        )
+    if f"with name `{WEIGHT}` cannot be resolved" in message:
+        return (
+            f"an estimate needs the {WEIGHT} of each row, and the rows that its SELECT reads have none: add {WEIGHT} "
+            "to the columns of the subquery in its FROM"
+        )
+    return None
+
+
+def _shortened(message: str) -> str:
+    """Without most of the expressions that stand for estimates, which nobody wrote."""
+    return message if len(message) <= LONGEST else f"{message[:LONGEST]} ..."
 
 
 def raise_unless_connection(error: Exception) -> None:

@@ -14,6 +14,12 @@ from qod_magics.errors import ApplicationError
 
 _SPARK = Dialect.get_or_raise("spark")
 _STARTS = ("SELECT", "WITH", "FROM", "(")
+#: How names of functions begin that estimate.
+ESTIMATES = "est_"
+#: Aggregate functions of Spark that the parser does not know as such, but for those of sketches.
+_AGGREGATES = frozenset(
+    ("mean", "std", "try_avg", "try_sum", "any", "some", "every", "collect_union", "histogram_numeric")
+)
 _UNITS = frozenset(
     unit + plural
     for unit in ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR")
@@ -30,7 +36,7 @@ def tables_read(sql: str) -> tuple[str, ...]:
 
     Raises ApplicationError, with line and column, for text that does not parse as one query.
     """
-    read = [table for table in _parse(sql).find_all(exp.Table) if _is_read(table)]
+    read = [table for table in parsed(sql).find_all(exp.Table) if _is_read(table)]
     found: dict[str, str] = {}
     for table in sorted(read, key=lambda table: int(table.this.meta.get("start", 0))):
         found.setdefault(table.name.casefold(), table.name)
@@ -41,9 +47,16 @@ def aggregates(sql: str) -> bool:
     """Whether a Spark SQL query groups, aggregates or removes duplicates: as a stream it is stateful. False for text
     that can't be parsed: Spark decides then."""
     try:
-        return _parse(sql).find(exp.Group, exp.Distinct, exp.AggFunc) is not None
+        query = parsed(sql)
     except ApplicationError:
         return False
+    return query.find(exp.Group, exp.Distinct) is not None or any(map(is_aggregate, query.find_all(exp.Func)))
+
+
+def is_aggregate(call: exp.Func) -> bool:
+    """Whether a call is one of an aggregate function, `est_` ones among them."""
+    name = call.name.lower() if isinstance(call, exp.Anonymous) else ""
+    return isinstance(call, exp.AggFunc) or name.startswith(ESTIMATES) or name in _AGGREGATES
 
 
 def _is_read(table: exp.Table) -> bool:
@@ -69,20 +82,27 @@ def _defined_by_with(table: exp.Table, name: str) -> bool:
     return False
 
 
-def _parse(sql: str) -> exp.Query:
+def tokenized(sql: str) -> list[Token]:
+    """The tokens of an SQL text, with their positions in it. Raises ApplicationError, with the line, where it can't be
+    read."""
     try:
-        tokens = list(_readable(_SPARK.tokenize(sql)))
+        return list(_SPARK.tokenize(sql))
     except TokenError as error:
         missing = re.match(r"Missing (.+) from (\d+):(\d+)", str(error.__cause__))
         what = (
             f"line {missing[2]}: a closing {missing[1]} is missing" if missing else "a comment or a quote is left open"
         )
         raise ApplicationError(f"the SQL can't be read: {what}") from error
+
+
+def parsed(sql: str) -> exp.Query:
+    """The syntax tree of an SQL text. Raises ApplicationError, with line and column, for what is no query."""
+    tokens = list(_readable(tokenized(sql)))
     if not tokens:
         raise ApplicationError("the SQL is empty: write a query under the magic line, SELECT ... FROM source, say")
     first = tokens[0]
     if first.text.upper() not in _STARTS:
-        raise ApplicationError(f"{_place(first)}: a query begins with SELECT, WITH or FROM, not {first.text!r}")
+        raise ApplicationError(f"{place(first)}: a query begins with SELECT, WITH or FROM, not {first.text!r}")
     try:
         statements = [statement for statement in _SPARK.parser().parse(tokens, sql) if statement is not None]
     except ParseError as error:
@@ -90,7 +110,7 @@ def _parse(sql: str) -> exp.Query:
     if len(statements) != 1:
         raise ApplicationError(f"a stream is one query; the SQL holds {len(statements)}, separated by ';'")
     if not isinstance(statements[0], exp.Query):
-        raise ApplicationError(f"{_place(first)}: a SELECT is needed, not {first.text!r}")
+        raise ApplicationError(f"{place(first)}: a SELECT is needed, not {first.text!r}")
     return statements[0]
 
 
@@ -107,7 +127,8 @@ def _explain(error: ParseError) -> str:
     )
 
 
-def _place(token: Token) -> str:
+def place(token: Token) -> str:
+    """Where a token stands, as errors say it."""
     return f"line {token.line}, column {token.col - len(token.text) + 1} of the SQL"
 
 

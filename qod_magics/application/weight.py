@@ -8,6 +8,8 @@ from functools import reduce
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
+from qod_magics.estimate import formulas
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from qod_magics.application.tasks import TaskSpec
 
 #: 1 / (probability that a row was kept so far); every input of a recipe has it
-WEIGHT = "_weight"
+WEIGHT = formulas.WEIGHT
 #: Why it is null.
 LEFT_OUT = "its recipe leaves it out"
 NOT_INDEPENDENT = "its recipe pairs rows that are not sampled independently"

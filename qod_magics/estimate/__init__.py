@@ -1,5 +1,5 @@
-"""Totals, averages and ratios of a stream from the rows that shedding kept, each with a confidence interval."""
+"""Totals, averages, ratios and quantiles of a stream from the rows that shedding kept, with confidence intervals."""
 
-from qod_magics.estimate.aggregates import avg, count, ratio, sum
+from qod_magics.estimate.aggregates import avg, count, quantile, ratio, sum
 
-__all__ = ["avg", "count", "ratio", "sum"]
+__all__ = ["avg", "count", "quantile", "ratio", "sum"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qod_magics.application.application import Application
 from qod_magics.application.difference import difference
+from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError
@@ -72,7 +73,12 @@ class Streams:
             else:
                 self._run(application)
             offsets = _offsets_note(before[name], declaration) if name in before.live else None
-            notes = (offsets, self._weight_note(application, name), self._labels_note(application, name))
+            notes = (
+                offsets,
+                _estimates_note(declaration),
+                self._weight_note(application, name),
+                self._labels_note(application, name),
+            )
             unchanged = name in before and before[name] == declaration
             return Declared(name in before, unchanged, tuple(note for note in notes if note is not None))
 
@@ -114,7 +120,9 @@ class Streams:
             return f"{WEIGHT} is null in its rows, as {why}"
         if name in self._partly:
             return f"{WEIGHT} is null {EMPTY_SIDE}"
-        upstream = application.upstreams[name] if WEIGHT in application[name].recipe.text else ()
+        recipe = application[name].recipe
+        weighs = recipe.weighs if isinstance(recipe, SqlRecipe) else WEIGHT in recipe.text
+        upstream = application.upstreams[name] if weighs else ()
         lost = [f"of {each}, as {self._unknown[each]}" for each in upstream if each in self._unknown]
         return f"{WEIGHT} is null in the rows {'; '.join(lost)}" if lost else None
 
@@ -144,6 +152,11 @@ class Streams:
     def _tasks(self, application: Application) -> tuple[TaskSpec, ...]:
         """The application's tasks; streams deployed as separate tasks stay separate, to keep their backlog."""
         return tasks(application, self._runtime.deployment.edges, self._runtime.deployer.inlinable(application))
+
+
+def _estimates_note(declaration: StreamDeclaration) -> str | None:
+    turned = declaration.recipe.turned if isinstance(declaration.recipe, SqlRecipe) else None
+    return f"estimates, structs of value, low and high: {', '.join(turned.columns)}" if turned else None
 
 
 def _offsets_note(before: StreamDeclaration, new: StreamDeclaration) -> str | None:

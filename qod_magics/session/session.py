@@ -243,6 +243,7 @@ class Session:
         malformed: Malformed | None = None,
         shed_by: str | Sequence[str] = (),
         fuse: bool = True,
+        estimates: bool = False,
     ) -> StreamHandle:
         """Declare a stream, as a `%%qod_stream` cell does. Raises ApplicationError, KafkaError, TaskManagerError, and
         changes nothing then.
@@ -261,16 +262,14 @@ class Session:
             sink: "memory", "kafka:TOPIC", "parquet:PATH", "console", or a function for foreachBatch.
             mode: "auto", "realtime" or "microbatch".
             trigger_s: seconds between batches.
-            max_latency_s: maximum age of a row when it reaches the result, seconds; below 1, mode "auto" runs stateful
-                queries in real-time mode, too.
+            max_latency_s: maximum age of a row in the result, seconds; below 1, stateful queries run in real-time mode.
             starting: initial offsets of a topic, "latest" or "earliest".
-            malformed: whether values that are not JSON of the schema, which are counted, are dropped ("drop"), kept as
-                rows of nulls ("keep"), or end the query ("fail"); by default dropped, and kept where the schema has the
-                column `_corrupt_record`.
-            shed_by: columns of the topic's rows: all rows of the same values are kept, or all are dropped; "key": the
-                record's key; by default each row by itself.
+            malformed: whether values that are not JSON of the schema, which are counted, are dropped ("drop"), rows of
+                nulls ("keep"), or end the query ("fail"); by default dropped, or kept if there is a `_corrupt_record`.
+            shed_by: columns of the topic's rows, whose values are kept or dropped as a whole; "key": the record's key.
             fuse: whether it may share a Spark query with its neighbours; a source with several readers is then
                 recomputed by each of them where that is cheaper.
+            estimates: whether counts, sums and averages of an SQL text become estimates, with intervals.
 
         """
         options = StreamOptions(
@@ -290,6 +289,7 @@ class Session:
             malformed=malformed,
             shed_by=(shed_by,) if isinstance(shed_by, str) else tuple(shed_by),
             fuse=fuse,
+            estimates=estimates,
         )
         return self._declare(declared(options, as_recipe(recipe), self.application))
 

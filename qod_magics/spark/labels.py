@@ -87,6 +87,8 @@ _CALL = re.compile(rf"\b({'|'.join((*_TOTALS, *_AVERAGES, *_OTHERS))})\(", re.IG
 _NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)~?(?P<operator>[A-Z]\w*)(?P<text>.*)$")
 _ID = re.compile(r"#(\d+)")
 _NAMED = re.compile(r"^(?:(?P<expression>.*) AS )?(?P<name>[^#]+)#(?P<id>\d+)L?(?:-T\d+ms)?$", re.DOTALL)
+#: How an estimate of `qod_magics.estimate` begins.
+_ESTIMATE = "element_at(transform(array(struct("
 _SESSION = "session_window"
 _JOIN_PAIRS = (
     "pairs of rows are kept only where both rows are (--shed-by a key that both sides are joined by keeps them whole)"
@@ -203,7 +205,7 @@ def _worst(expression: str, found: dict[str, Label]) -> Label:
 
 
 def _aggregated(expression: str, found: dict[str, Label], groups: set[str]) -> Label:
-    if expression.startswith("struct(value, ") and ", low, " in expression and f"{WEIGHT}#" in expression:
+    if expression.startswith(_ESTIMATE) and expression.endswith(")") and f"{WEIGHT}#" in expression:
         return Label.INTERVAL
     calls = list(_calls(expression))
     if not calls:

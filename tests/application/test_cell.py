@@ -96,6 +96,7 @@ def test_inputs_are_found_by_name(line: str, body: str, inputs: tuple[str, ...])
         ("q", "source.limit(1)", "no topic is named: add --topic"),
         ("q", "", "neither a body nor an input"),
         ("q", "trips.limit(", "line 1 of the recipe (trips.limit()"),
+        ("q --estimates", "trips.groupBy('zone').count()", "in Python write est.count()"),
         ("trips", "trips.limit(1)", "cycle: trips -> trips"),
     ],
 )
@@ -115,6 +116,12 @@ def test_a_function_finds_its_inputs_by_its_parameters() -> None:
     assert find_inputs("q", FunctionRecipe(lambda spark, trips: trips), APP) == ("trips",)
     assert find_inputs("q", FunctionRecipe(lambda spark: spark), APP) == ()
     assert find_inputs("q", FunctionRecipe(lambda df: df), APP, stated=("trips",)) == ("trips",)
+
+
+def test_estimates_are_of_the_recipe() -> None:
+    text = "SELECT count(*) FROM trips"
+    assert cell("q --sql --estimates", text).recipe == SqlRecipe(text, estimates=True)
+    assert cell("q --sql", text).recipe != SqlRecipe(text, estimates=True)
 
 
 def test_sql_is_kept_as_written() -> None:

@@ -30,7 +30,7 @@ def test_every_option_in_its_long_form() -> None:
     line = (
         'busy --topic nyc-taxi --schema "zone INT, at STRUCT<x: DOUBLE>" --starting earliest --priority 3 '
         "--min-accuracy 0.4 --parallelism 2 --key zone --sink kafka:out --mode realtime --trigger 5 --max-latency 0.5 "
-        "--no-fuse --sql --dry-run"
+        "--no-fuse --sql --estimates --dry-run"
     )
     assert parse_stream_line(line) == StreamOptions(
         name="busy",
@@ -47,6 +47,7 @@ def test_every_option_in_its_long_form() -> None:
         max_latency_s=0.5,
         fuse=False,
         sql=True,
+        estimates=True,
         dry_run=True,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.estimate import avg, count, ratio, sum
+from qod_magics.estimate import avg, count, quantile, ratio, sum
 from qod_magics.estimate.student import normal_quantile, student_quantile
 
 
@@ -38,3 +38,11 @@ def test_a_level_that_is_no_probability_is_refused(level: float) -> None:
             estimate("fare", level=level)
     with pytest.raises(UsageProblem, match="a probability between 0 and 1"):
         ratio("tip", "fare", level=level)
+    with pytest.raises(UsageProblem, match="a probability between 0 and 1"):
+        quantile("fare", 0.9, level=level)
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, 90, -0.5, float("nan")])
+def test_a_quantile_is_of_a_fraction(q: float) -> None:
+    with pytest.raises(UsageProblem, match="a fraction above 0 and below 1"):
+        quantile("fare", q)

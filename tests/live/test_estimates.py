@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from qod_magics import estimate as est
+from qod_magics.application.sql_estimates import estimated
+from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, rows, turn
 from tests.live.conftest import eventually, new_topic, produce
@@ -73,6 +75,21 @@ def test_a_ratio_of_sums_is_one_of_dependent_parts(spark: SparkSession) -> None:
     assert [*nothing] == [None] * 3
 
 
+def test_quantiles_lie_in_their_intervals_as_often(spark: SparkSession) -> None:
+    every = fares(seed=6)
+    sample = spark.createDataFrame(kept(every, [0.4], seed=7))
+    shares = {"median": 0.5, "high": 0.9}
+    found = sample.groupBy("group").agg(*(est.quantile("fare", q).alias(name) for name, q in shares.items())).collect()
+    for name, q in shares.items():
+        true = every.groupby("group").fare.quantile(q)
+        ends = np.array([(row[name]["low"], true[row["group"]], row[name]["high"]) for row in found], float)
+        known = ~np.isnan(ends).any(axis=1)
+        assert known.mean() > 0.9, name  # of 40 rows and more, the sample bounds a quantile of 0.9 nearly always
+        assert (np.diff(ends[known]) >= 0).all(axis=1).mean() == pytest.approx(0.95, abs=0.025), name
+        values = [row[name]["value"] for row in found]
+        assert np.mean(values) == pytest.approx(true.mean(), rel=0.02)
+
+
 def test_where_nothing_was_dropped_they_are_sparks_own_figures(spark: SparkSession) -> None:
     frame = spark.createDataFrame(fares(seed=3).head(2000)).withColumn("_weight", F.lit(1.0))
     found = estimates(frame)
@@ -82,6 +99,9 @@ def test_where_nothing_was_dropped_they_are_sparks_own_figures(spark: SparkSessi
     for row in plain.collect():
         for name in ("count", "sum", "avg"):
             assert {found.loc[row["group"], f"{name}_{part}"] for part in ("value", "low", "high")} == {row[name]}
+    both = (est.quantile("fare", 0.9).alias("estimate"), F.percentile("fare", F.lit(0.9)).alias("plain"))
+    for row in frame.groupBy("group").agg(*both).collect():
+        assert {*row["estimate"]} == {row["plain"]}
 
 
 def test_what_is_not_known_is_null(spark: SparkSession) -> None:
@@ -114,7 +134,63 @@ def test_what_is_not_known_is_null(spark: SparkSession) -> None:
     assert high == -11.0  # what was kept is there
     value, low, high = parts("both signs", "sum")
     assert low < value == 2.0 < high
+    quantiles = frame.groupBy("group").agg(est.quantile("fare", 0.5).alias("median")).collect()
+    medians = {row["group"]: [*row["median"]] for row in quantiles}
+    assert medians["one of several"] == [5.0, None, None]
+    assert medians["weight unknown"] == medians["no value"] == [None] * 3
+    assert medians["negative"][0] == -5.5
     assert frame.agg(est.count("fare").alias("count")).first()["count"]["value"] is None  # type: ignore[index]
+
+
+def test_sql_and_columns_give_the_same_figures(spark: SparkSession) -> None:
+    """Of groups of all sizes, signs and weights, with values and weights that are null."""
+    dice = np.random.default_rng(8)
+    rows = 2000
+    sample = pd.DataFrame({"group": (dice.exponential(20, rows)).astype(int)})
+    sample["x"] = dice.normal(dice.choice([-20.0, 0.0, 20.0], 400)[sample["group"]], 8.0)
+    sample["y"] = np.abs(dice.normal(3.0, 2.0, rows))
+    sample["_weight"] = np.where(sample["group"] % 3 == 0, 1.0, dice.choice([1.0, 2.5, 40.0], rows))
+    holes = {"x": 0.1, "y": 0.05, "_weight": 0.005}
+    held = sample.astype(object)
+    for name, share in holes.items():
+        held.loc[dice.random(rows) < share, name] = None
+    listed = [tuple(None if pd.isna(each) else each for each in row) for row in held.itertuples(index=False)]
+    frame = spark.createDataFrame(listed, "group INT, x DOUBLE, y DOUBLE, _weight DOUBLE").cache()
+    columns = {
+        "est_count(*)": est.count(),
+        "est_count(x, level => 0.9)": est.count("x", level=0.9),
+        "est_sum(x)": est.sum("x"),
+        "est_avg(x - y)": est.avg(F.col("x") - F.col("y")),
+        "est_ratio(x, y)": est.ratio("x", "y"),
+        "est_quantile(x, 0.9, level => 0.8)": est.quantile("x", 0.9, level=0.8),
+    }
+    named = [column.alias(name) for name, column in columns.items()]
+    expected = {row["group"]: row.asDict() for row in frame.groupBy("group").agg(*named).collect()}
+    frame.createOrReplaceTempView("sample_of_both")
+    found = spark.sql(estimated(f"SELECT group, {', '.join(columns)} FROM sample_of_both GROUP BY group"))
+    assert found.columns == ["group", *columns]
+    assert {row["group"]: row.asDict() for row in found.collect()} == expected
+    assert len(expected) > 50
+    spark.catalog.dropTempView("sample_of_both")
+    frame.unpersist()
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("SELECT est_count(*) FROM (SELECT zone FROM rides)", "add _weight to the columns of the subquery in its FROM"),
+        ("SELECT est_count(*) FROM rides a JOIN rides b ON a.zone = b.zone", "a._weight * b._weight AS _weight"),
+        ("SELECT est_count(nothing) FROM rides", "`nothing` cannot be resolved"),
+        ("SELECT upper(est_sum(zone)) FROM rides", "Cannot resolve"),
+    ],
+)
+def test_what_spark_refuses_of_them_is_said_in_one_line(brief: Session, topic: str, sql: str, says: str) -> None:
+    cell(brief, f"rides --topic {topic} --schema 'zone LONG'")
+    with pytest.raises(ApplicationError) as caught:
+        cell(brief, "q --sql -p 1 --dry-run --from rides", sql)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_a_stream_that_is_shed_says_how_far_off_it_may_be(brief: Session) -> None:
@@ -122,7 +198,7 @@ def test_a_stream_that_is_shed_says_how_far_off_it_may_be(brief: Session) -> Non
     turn(brief, {(None, "fares"): 0.3})
     body = """
 from qod_magics import estimate as est
-fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.99))
+fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.99), est.quantile("fare", 0.5))
 """
     schema = "--schema 'zone LONG, fare DOUBLE' --starting earliest"
     cell(brief, f"fares --topic {topic} {schema} --no-fuse")
@@ -135,17 +211,26 @@ fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.
     said = cell(brief, "plain --from fares -p 1 -a 0.1 --sql --dry-run", plain).said
     assert "zone exact; n of the rows kept only" in said
     assert "; top not estimable (--min-accuracy 1" in said
+    sql = "SELECT zone, count(*), est_sum(fare) FROM fares GROUP BY zone"
+    said = cell(brief, "by_sql --from fares -p 1 -a 0.1 --mode microbatch --sql --estimates", sql).said
+    assert "by_sql: estimates, structs of value, low and high: count(*)" in said
     produce(brief, topic, ({"zone": i % 2, "fare": 10.0 + i % 7} for i in range(sent)))
     eventually(lambda: all_read(brief, "fares", sent), what="all rows are read")
     through = brief.runtime.observe().measured.counts["fares"].processed
     eventually(lambda: all_read(brief, "fares>per_zone", through), what="all of the stream")
+    eventually(lambda: all_read(brief, "fares>by_sql", through), what="all of the stream")
     last: dict[int, dict[str, Any]] = {row["zone"]: row for row in rows(brief, "per_zone")}
+    by_sql = {row["zone"]: row for row in rows(brief, "by_sql")}
     assert 600 < through < 1200
     assert last.keys() == {0, 1}
-    for row in last.values():
+    for zone, row in last.items():
+        assert by_sql[zone].keys() == {"zone", "count(1)", "est_sum(fare)"}
+        assert by_sql[zone]["count(1)"] == pytest.approx(row["count"])  # batches, and so sums, in another order
+        assert by_sql[zone]["est_sum(fare)"] == pytest.approx(row["sum"])
         for name, true in (("count", sent / 2), ("sum", 13.0 * sent / 2), ("avg", 13.0)):
             value, low, high = (row[name][part] for part in ("value", "low", "high"))
             assert low < value < high
             half = (high - low) / 2
             assert abs(value - true) < 2.5 * half, (name, row)  # five standard errors
             assert half < 0.2 * true
+        assert 12.0 <= row["quantile"]["low"] <= 13.0 == row["quantile"]["value"] <= row["quantile"]["high"] <= 14.0

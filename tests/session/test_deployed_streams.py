@@ -12,6 +12,7 @@ import pytest
 
 from qod_magics.application.application import Application
 from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.stream import StreamDeclaration, TopicInput
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weight import LEFT_OUT, NOT_INDEPENDENT, Weights
@@ -179,3 +180,9 @@ def test_changes_from_two_threads_are_both_made(streams: Streams, runtime: Deplo
     slider.join(WAIT_S)
     assert runtime.priorities == {"query": 9, "other": 2}
     assert {s.name: s.priority for s in streams.application} == {"query": 9, "other": 2}
+
+
+def test_who_has_estimates_made_hears_of_which_columns(streams: Streams, runtime: Deployed) -> None:
+    recipe = SqlRecipe("SELECT zone, count(*), sum(fare) AS total FROM source GROUP BY zone", estimates=True)
+    declared = streams.declare(StreamDeclaration("counts", recipe, TopicInput("rows"), priority=1))
+    assert declared.notes == ("estimates, structs of value, low and high: count(*), total",)

@@ -36,7 +36,11 @@ def over_rows(columns: str, operator: str, filtered: str = "") -> str:
         ("(sum(fare#5) / cast(count(1) as double)) AS mean#14", ESTIMATE),
         ("avg(fare#5) AS m#14", ESTIMATE),
         ("percentile_approx(fare#5, 0.5, 10000, 0, 0) AS p#14", ESTIMATE),
-        ("struct(value, sum(_weight#6), low, min(_weight#6), high, max(_weight#6)) AS count#14", INTERVAL),
+        ("element_at(transform(array(struct(value, sum(_weight#6))), lambdafunction(x, x)), 1) AS count#14", INTERVAL),
+        (
+            "element_at(transform(array(struct(value, sum(_weight#6))), lambdafunction(x, x)), 1).low AS low#14",
+            ESTIMATE,
+        ),
         ("max(fare#5) AS top#14", NOT),
         ("(max(fare#5) - avg(fare#5)) AS above#14", NOT),
         ("count(distinct user#3L) AS users#14L", NOT),

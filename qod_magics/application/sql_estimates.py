@@ -1,0 +1,211 @@
+"""Estimates in the SQL of a stream: `est_sum(fare)` and the like, replaced before Spark sees the text.
+
+All else of the text stays as it was written. A column that holds such a call and has no name is called as it is
+written, `est_sum(fare)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from qod_magics.application.sql_calls import Call, call_at, column_around, is_call, written
+from qod_magics.application.sql_names import ESTIMATES, is_aggregate, parsed, place, tokenized
+from qod_magics.errors import ApplicationError, UsageProblem, nearest
+from qod_magics.estimate import formulas
+from qod_magics.estimate.text import ANY, Text, TextFunctions
+
+DEFAULT_LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What one of the functions takes, and what it stands for."""
+
+    example: str
+    number: int  #: of arguments
+    make: Callable[..., Text]  #: of TextFunctions, the arguments as texts, and the level
+
+
+def _double(text: Text) -> Text:
+    return text.cast("double")
+
+
+_FORMS: Mapping[str, _Form] = {
+    "est_count": _Form("est_count(*) or est_count(fare)", 1, formulas.count),
+    "est_sum": _Form("est_sum(fare)", 1, lambda f, x, level: formulas.total(f, _double(x), level)),
+    "est_avg": _Form("est_avg(fare)", 1, lambda f, x, level: formulas.average(f, _double(x), level)),
+    "est_ratio": _Form(
+        "est_ratio(tip, fare)", 2, lambda f, x, y, level: formulas.ratio(f, _double(x), _double(y), level)
+    ),
+    "est_quantile": _Form(
+        "est_quantile(fare, 0.9)", 2, lambda f, x, q, level: formulas.quantile(f, _double(x), q, level)
+    ),
+}
+
+
+def estimated(sql: str, plain: Mapping[int, str] | None = None) -> str:
+    """The text with expressions of Spark in place of estimates; the same text, if there are none.
+
+    Args:
+        sql: as it was written.
+        plain: calls of other functions that are to be estimates, too: the name of the estimate by the position in the
+            text. Their columns get no names.
+
+    Raises:
+        ApplicationError: with line and column: an unknown function of the kind, wrong arguments, calls within calls, or
+            calls where there is no group.
+
+    """
+    found = _calls(sql, plain or {})
+    if not found:
+        return sql
+    tokens, calls = found
+    for index, (name, call) in calls.items():
+        inner = next((other for other in calls if index < other <= call.last), None)
+        if inner is not None:
+            raise ApplicationError(f"{place(tokens[inner])}: {calls[inner][0]} stands within {name}: take it out")
+    unnamed = _unnamed(sql)
+    edits = []
+    for index, (name, call) in calls.items():
+        edits.append((call.name.start, tokens[call.last].end + 1, _expression(sql, name, call)))
+        if call.name.start in unnamed:
+            first, last = column_around(tokens, index, call.last)
+            label = " ".join(written(sql, tokens[first : last + 1]).split()).replace("`", "``")
+            edits.append((tokens[last].end + 1, tokens[last].end + 1, f" AS `{label}`"))
+    for start, end, text in sorted(edits, reverse=True):
+        sql = sql[:start] + text + sql[end:]
+    return sql
+
+
+def has_estimates(sql: str) -> bool:
+    """Whether a text calls such functions. False for text that can't be read: Spark decides then."""
+    try:
+        return bool(_calls(sql, {}))
+    except ApplicationError:
+        return False
+
+
+def _calls(sql: str, plain: Mapping[int, str]) -> tuple[Sequence[Token], dict[int, tuple[str, Call]]] | None:
+    """The tokens, and the calls by the index of their first one, each with the name of its estimate."""
+    if ESTIMATES not in sql.lower() and not plain:
+        return None
+    tokens = tokenized(sql)
+    named = {
+        index: plain.get(token.start, token.text.lower())
+        for index, token in enumerate(tokens)
+        if token.start in plain or (token.text.lower().startswith(ESTIMATES) and is_call(tokens, index))
+    }
+    calls = {index: (name, call_at(tokens, index)) for index, name in named.items()}
+    return (tokens, calls) if calls else None
+
+
+def _unnamed(sql: str) -> set[int]:
+    """The positions of calls that are the first ones of their columns, where these have no names; none for text that
+    can't be parsed. Raises ApplicationError for calls where there is no group."""
+    try:
+        query = parsed(sql)
+    except ApplicationError:
+        return set()
+    found: dict[int, int] = {}
+    for call in query.find_all(exp.Anonymous):
+        if not call.name.lower().startswith(ESTIMATES) or "start" not in call.meta:
+            continue
+        _check_around(call)
+        column: exp.Expr = call
+        while column.parent is not None and not isinstance(column.parent, exp.Select | exp.Subquery):
+            column = column.parent
+        if column.arg_key == "expressions" and not isinstance(column, exp.Alias | exp.Aliases):
+            start = int(call.meta["start"])
+            found[id(column)] = min(start, found.get(id(column), start))
+    return set(found.values())
+
+
+def _check_around(call: exp.Anonymous) -> None:
+    """ApplicationError for a call where there is no group, and for one that is read as a number."""
+    name = call.name.lower()
+    where = f"line {call.meta['line']}, column {call.meta['col'] - len(name) + 1} of the SQL"
+    if isinstance(call.parent, exp.Binary | exp.Neg) and not isinstance(call.parent, exp.Dot):
+        raise ApplicationError(f"{where}: {name} gives a struct of value, low and high: write {name}(...).value")
+    around = call.parent
+    while around is not None and not isinstance(around, exp.Select | exp.Where | exp.Group | exp.Join):
+        if isinstance(around, exp.Func) and is_aggregate(around):
+            raise ApplicationError(f"{where}: {name} stands within {around.sql_name().lower()}: estimate in a subquery")
+        around = around.parent
+    if around is not None and not isinstance(around, exp.Select):
+        raise ApplicationError(
+            f"{where}: {name} is of a group, and there are none yet in {around.key.upper()}: take HAVING, where "
+            f"{name}(...).value can stand"
+        )
+
+
+def _expression(sql: str, name: str, call: Call) -> str:
+    """What a call stands for."""
+    form = _FORMS.get(name)
+    if form is None:
+        raise ApplicationError(f"{call.place}: there is no function {name}.{nearest(name, _FORMS)}")
+    if call.windowed:
+        raise ApplicationError(f"{call.place}: {name} is of a group, not of a window with OVER: take GROUP BY")
+    given, level = _level(sql, name, call)
+    if len(given) != form.number or not all(given):
+        raise ApplicationError(
+            f"{call.place}: {name} takes {form.number} argument{'s' * (form.number > 1)}, beside level => 0.9 by name, "
+            f"not {len(given)}: {form.example}"
+        )
+    if given[0][0].token_type in (TokenType.DISTINCT, TokenType.ALL):
+        word = given[0][0].text.upper()
+        raise ApplicationError(
+            f"{place(given[0][0])}: {name} takes no {word}: a sample tells little of different values"
+        )
+    texts: list[Text | float | None] = [_of_rows(sql, name, each, call) for each in given]
+    if name == "est_quantile":
+        texts[1] = _number(sql, given[1], "the fraction of a quantile", formulas.check_fraction)
+    return form.make(TextFunctions(), *texts, level).sql
+
+
+def _level(sql: str, name: str, call: Call) -> tuple[list[tuple[Token, ...]], float]:
+    """The arguments without names, and the level."""
+    given = list(call.arguments)
+    level = DEFAULT_LEVEL
+    for each in call.arguments:
+        if len(each) > 1 and each[1].token_type == TokenType.FARROW:
+            if each[0].text.lower() != "level" or each is not call.arguments[-1]:
+                hint = nearest(each[0].text, ["level"]) if each[0].text.lower() != "level" else " It comes last, once."
+                raise ApplicationError(f"{place(each[0])}: {name} takes no {each[0].text} => here.{hint}")
+            level = _number(sql, each[2:], "the level", formulas.check_level, each[0])
+            given.remove(each)
+    return given, level
+
+
+def _number(
+    sql: str, tokens: Sequence[Token], what: str, check: Callable[[float], None], before: Token | None = None
+) -> float:
+    where = place(tokens[0] if tokens or before is None else before)
+    text = written(sql, tokens) if tokens else "nothing"
+    try:
+        value = float(text)
+    except ValueError:
+        raise ApplicationError(f"{where}: {what} is a number as such, like 0.9, not {text}") from None
+    try:
+        check(value)
+    except UsageProblem as error:
+        raise ApplicationError(f"{where}: {error}") from None
+    return value
+
+
+def _of_rows(sql: str, name: str, argument: Sequence[Token], call: Call) -> Text | None:
+    """An argument, null in rows that a FILTER leaves out; None for the * of all rows."""
+    star = len(argument) == 1 and argument[0].token_type == TokenType.STAR
+    if star and name != "est_count":
+        raise ApplicationError(f"{place(argument[0])}: {name} is of values, not of *: {_FORMS[name].example}")
+    if star and call.condition:
+        return Text(f"CASE WHEN {written(sql, call.condition)} THEN 1 END")
+    if star:
+        return None
+    text = written(sql, argument)
+    if call.condition:
+        return Text(f"CASE WHEN {written(sql, call.condition)} THEN {text} END")
+    return Text(text) if len(argument) == 1 else Text(text, ANY)

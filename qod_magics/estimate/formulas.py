@@ -1,0 +1,231 @@
+"""Estimates of aggregates over a stream that is shed: `value`, and `low` and `high` of an interval.
+
+Each row was kept by itself with a known probability p, and has the weight w = 1 / p in `_weight` (Poisson sampling). Of
+a column x, with all sums over the rows kept, and u = w (w - 1) x^2:
+
+- total: T = sum(w x), with variance V = sum(u) (Horvitz and Thompson). Its interval is that of the totals whose own
+  standard deviation reaches T, since the variance of a total of positive values grows with it (Wilson's score interval
+  of a proportion, for totals): T + a +- sqrt(t^2 V + a^2), with a = z^2 / 2 * V / sum(w |x|). Where x has both signs,
+  T +- t sqrt(V);
+- ratio of sums: R = sum(w x) / sum(w y), with variance sum(w (w - 1) (x - R y)^2) / sum(w y)^2 (linearization), and
+  R +- t times its root. An average is that with y = 1;
+- quantile: the q-quantile of x in which each row counts w times. Its interval (Woodruff, 1952) is from the quantile of
+  q - e to that of q + e: at the true quantile, the weighted share of rows up to it is q, give or take e = t sqrt(V),
+  V = q (1 - q) sum(w (w - 1)) / sum(w)^2. That is sum(w (w - 1) (1[x <= true] - q)^2) / sum(w)^2 if all weights are
+  equal, and in the mean if they have nothing to do with x. An end is null where q - e or q + e is none of 0..1: what
+  was kept can't bound it then.
+
+z is the normal quantile; t is Student's, since V is an estimate, too: it rests on m = V^2 / sum(u^2) rows, as many as
+were kept if all have the same u, and fewer if a few of them make up most of it. Degrees of freedom: 2 m, for a total of
+values of one sign and for a quantile (x = 1) 2 m / (1 - m / n) of n rows kept (their intervals allow for the number of
+rows themselves), for a ratio m - 1, with the variance times m / (m - 1) (and y for x in u). How often they cover:
+`benchmarks/coverage.py`.
+
+A group of which no row was dropped has the value of plain Spark, as a double, and low = high = value. A ratio of one
+row, where others may have been dropped, has no interval (null). Where a weight is not known, there is neither value nor
+interval. Rows in which x is null do not count, as in Spark's own aggregates. Of a group of which all rows were dropped,
+there is no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from qod_magics.errors import UsageProblem
+from qod_magics.estimate.student import normal_quantile, student_quantile
+
+#: A Spark column, or the SQL text of one: `qod_magics.estimate.text`.
+Expression: TypeAlias = Any
+#: pyspark.sql.functions, or those of SQL text.
+Functions: TypeAlias = Any
+
+#: 1 / (probability that a row was kept so far), of each row.
+WEIGHT = "_weight"
+#: Degrees of freedom from which on the normal quantile is taken for Student's.
+MANY = 60
+#: Of a row of weight 1 among the whole numbers that Spark's `percentile` takes for weights.
+PARTS = 1024
+#: Quantiles are found at the distances d / 2^(i / FINE), i = 0..STEPS, from q, where d is that of 0 or 1.
+FINE, STEPS = 2, 24
+
+
+def count(f: Functions, x: Expression | None, level: float) -> Expression:
+    """The estimate of how many rows there were, or in how many x is not null."""
+    return total(f, f.lit(1.0) if x is None else f.when(x.isNotNull(), 1.0), level)
+
+
+def average(f: Functions, x: Expression, level: float) -> Expression:
+    """The estimate of avg(x)."""
+    return ratio(f, x, f.lit(1.0), level)
+
+
+def ratio(f: Functions, x: Expression, y: Expression, level: float) -> Expression:
+    """The estimate of sum(x) / sum(y): an average, in form, too, if y = 1."""
+    counts = x.isNotNull() & y.isNotNull()
+    x, y, w = f.when(counts, x), f.when(counts, y), f.when(counts, _weight(f))
+    u = w * (w - 1.0)
+    of_rows = {
+        **{"total": f.sum(w * x), "size": f.sum(w * y), "greatest": f.max(w), "rows": f.count(x)},
+        **{"xx": f.sum(u * x * x), "xy": f.sum(u * x * y), "yy": f.sum(u * y * y)},
+        **{"squares": f.sum(u * y * y * u * y * y), "unknown": _unknown(f, x)},
+    }
+
+    def deviation(s: Expression, v: Expression) -> Expression:
+        squares = s["xx"] - 2.0 * v["value"] * s["xy"] + v["value"] * v["value"] * s["yy"]
+        variance = f.greatest(squares, f.lit(0.0)) * v["m"] / (v["m"] - 1.0)
+        t = _student(f, v["m"] - 1.0, level)
+        root = f.when(s["size"] != 0.0, f.sqrt(variance) / f.abs(s["size"]))
+        return f.when(s["greatest"] <= 1.0, 0.0).when(s["rows"] > 1, t * root)
+
+    def estimate(s: Expression) -> Expression:
+        value = f.when(s["size"] != 0.0, s["total"] / s["size"])
+        m = f.greatest(f.coalesce(_rows(f, s["yy"], s["squares"]), f.lit(2.0)), f.lit(2.0))
+        return _let(
+            f,
+            {"value": value, "m": m},
+            lambda v: _let(
+                f,
+                {"half": deviation(s, v)},
+                lambda h: _known(f, s, v["value"], v["value"] - h["half"], v["value"] + h["half"]),
+            ),
+        )
+
+    return _let(f, of_rows, estimate)
+
+
+def total(f: Functions, x: Expression, level: float) -> Expression:
+    """The estimate of sum(x). `x` is null in rows that do not count."""
+    z, w = normal_quantile(level), _weight(f)
+    u = w * (w - 1.0) * x * x
+    of_rows = {
+        **{"value": f.coalesce(f.sum(w * x), f.lit(0.0)), "size": f.sum(w * f.abs(x)), "kept": f.sum(x)},
+        **{"variance": f.sum(u), "squares": f.sum(u * u), "rows": f.count(x), "unknown": _unknown(f, x)},
+        **{"least": f.min(x), "most": f.max(x), "greatest": f.max(f.when(x.isNotNull(), w))},
+    }
+
+    def widths(s: Expression, v: Expression) -> dict[str, Expression]:
+        t = _student(f, _degrees(f, v["m"], s["rows"]), level)
+        shift = f.when(s["size"] > 0.0, s["variance"] / s["size"]).otherwise(0.0) * (z * z / 2.0)
+        around = _student(f, 2.0 * v["m"], level) * f.sqrt(s["variance"])
+        return {"wide": t * f.sqrt(s["variance"]), "shift": shift, "around": around}
+
+    def ends(s: Expression, v: Expression) -> Expression:
+        value, shift = s["value"], v["shift"]
+        half = f.sqrt(v["wide"] * v["wide"] + shift * shift)
+        # what was kept is there: a sum of no negative values is at least that, one of no positive values at most
+        low = f.when(s["greatest"] <= 1.0, value).when(s["least"] >= 0.0, f.greatest(value + shift - half, s["kept"]))
+        low = low.when(s["most"] <= 0.0, value - shift - half).otherwise(value - v["around"])
+        high = f.when(s["greatest"] <= 1.0, value).when(s["least"] >= 0.0, value + shift + half)
+        high = high.when(s["most"] <= 0.0, f.least(value - shift + half, s["kept"])).otherwise(value + v["around"])
+        nothing = s["rows"] == 0
+        return _known(f, s, value, f.when(nothing, value).otherwise(low), f.when(nothing, value).otherwise(high))
+
+    def estimate(s: Expression) -> Expression:
+        m = f.coalesce(_rows(f, s["variance"], s["squares"]), f.lit(1.0))
+        return _let(f, {"m": m}, lambda v: _let(f, widths(s, v), lambda v: ends(s, v)))
+
+    return _let(f, of_rows, estimate)
+
+
+def quantile(f: Functions, x: Expression, q: float, level: float) -> Expression:
+    """The estimate of the `q`-quantile of x."""
+    w = f.when(x.isNotNull(), _weight(f))
+    u = w * (w - 1.0)
+    below, above = _distances(q), _distances(1.0 - q)
+    shares = [*(q - each for each in below), *(min(q + each, 1.0) for each in above)]
+    of_rows = {
+        **{"size": f.sum(w), "variance": f.sum(u), "squares": f.sum(u * u), "rows": f.count(w)},
+        "found": f.percentile(x, f.array(*map(f.lit, shares)), f.round(w * float(PARTS)).cast("long")),
+        "plain": f.percentile(f.when(w <= 1.0, x), f.lit(q)),  # without a state where all rows are shed
+        **{"greatest": f.max(w), "unknown": _unknown(f, x)},
+    }
+
+    def distance(s: Expression, v: Expression) -> Expression:
+        t = _student(f, _degrees(f, v["m"], s["rows"]), level)
+        return t * f.sqrt(s["variance"] * (q * (1.0 - q))) / s["size"]
+
+    def ends(s: Expression, distance: Expression) -> Expression:
+        exact = s["greatest"] <= 1.0
+        low, high = _at(f, distance, below, s["found"], 0), _at(f, distance, above, s["found"], len(below))
+        value = f.when(exact, s["plain"]).otherwise(f.element_at(s["found"], len(below)))
+        return _known(f, s, value, f.when(exact, value).otherwise(low), f.when(exact, value).otherwise(high))
+
+    def estimate(s: Expression) -> Expression:
+        m = f.coalesce(_rows(f, s["variance"], s["squares"]), f.lit(1.0))
+        return _let(f, {"m": m}, lambda v: _let(f, {"far": distance(s, v)}, lambda v: ends(s, v["far"])))
+
+    return _let(f, of_rows, estimate)
+
+
+def _distances(farthest: float) -> list[float]:
+    """How far from q quantiles are found on one side of it, descending to 0."""
+    return [*(farthest / 2.0 ** (i / FINE) for i in range(STEPS + 1)), 0.0]
+
+
+def _at(f: Functions, distance: Expression, distances: list[float], found: Expression, before: int) -> Expression:
+    """The quantile at this distance from q, between those that were found at `distances`, which are the elements of
+    `found` after the first so many; null if it is as far as the range goes."""
+    step = f.floor(f.log2(distances[0] / distance) * float(FINE))
+    first = f.when(distance > 0.0, f.least(step, f.lit(STEPS))).otherwise(STEPS).cast("int") + 1
+    table = f.array(*map(f.lit, distances))
+
+    def between(v: Expression) -> Expression:
+        i = v["i"]
+        far, near = f.element_at(table, i), f.element_at(table, i + 1)
+        outer, inner = f.element_at(found, i + before), f.element_at(found, i + (before + 1))
+        return outer + (far - distance) / (far - near) * (inner - outer)
+
+    return f.when(distance < distances[0], _let(f, {"i": first}, between))
+
+
+def _rows(f: Functions, variance: Expression, squares: Expression) -> Expression:
+    """On how many rows a variance sum(u) rests, with squares = sum(u^2); null if it is 0."""
+    return f.when(variance > 0.0, variance * variance / squares)
+
+
+def _degrees(f: Functions, m: Expression, rows: Expression) -> Expression:
+    """Degrees of freedom where the interval itself allows for the number of rows: 2 m / (1 - m / rows)."""
+    alike = f.least(m / f.greatest(rows, f.lit(1)), f.lit(1.0))
+    return 2.0 * m / f.greatest(1.0 - alike, f.lit(1e-3))
+
+
+def _student(f: Functions, degrees: Expression, level: float) -> Expression:
+    """Student's quantile for these degrees of freedom, rounded down, 1 or more; the normal one where they are many."""
+    table = f.array(*(f.lit(student_quantile(level, each)) for each in range(1, MANY)))
+    position = f.least(f.greatest(f.floor(degrees), f.lit(1)), f.lit(MANY - 1)).cast("int")
+    return f.when(degrees >= MANY, normal_quantile(level)).otherwise(f.element_at(table, position))
+
+
+def _unknown(f: Functions, x: Expression) -> Expression:
+    """In how many rows that count the weight is not known."""
+    return f.count(f.when(x.isNotNull() & _weight(f).isNull(), 1))
+
+
+def _known(f: Functions, s: Expression, value: Expression, low: Expression, high: Expression) -> Expression:
+    """The struct; nulls where a weight is not known."""
+    parts = {"value": value, "low": low, "high": high}
+    return f.struct(*(f.when(s["unknown"] == 0, part).alias(name) for name, part in parts.items()))
+
+
+def _let(f: Functions, values: dict[str, Expression], body: Callable[[Expression], Expression]) -> Expression:
+    """`body` of a struct of these values. Written out wherever it occurs, each would make the expression a multiple as
+    large, and as SQL text nest deeper than Spark's parser can follow."""
+    bound = f.array(f.struct(*(value.alias(name) for name, value in values.items())))
+    return f.element_at(f.transform(bound, body), 1)
+
+
+def _weight(f: Functions) -> Expression:
+    return f.col(WEIGHT).cast("double")
+
+
+def check_level(level: float) -> None:
+    """UsageProblem unless it is a probability that an interval can have."""
+    if not 0.0 < level < 1.0:
+        raise UsageProblem(f"the level of an interval is a probability between 0 and 1, such as 0.95, not {level}")
+
+
+def check_fraction(q: float) -> None:
+    """UsageProblem unless there can be an estimate of the `q`-quantile."""
+    if not 0.0 < q < 1.0:
+        raise UsageProblem(f"a quantile is that of a fraction above 0 and below 1, such as 0.9, not {q}")

@@ -1,0 +1,164 @@
+"""Spark's columns and functions as SQL text, as far as the formulas of estimates need them. Pure.
+
+`TextFunctions` stands for pyspark.sql.functions, and `Text` for its columns: the same operators and methods, and what
+comes of them is the text of the same expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+Number: TypeAlias = "int | float"
+Operand: TypeAlias = "Text | int | float"
+
+#: How strongly operators bind; ANY is what may hold any of them, and ATOM what holds none that is open.
+ANY, AND, COMPARISON, SUM, PRODUCT, ATOM = range(6)
+
+
+class Text:
+    """A Spark SQL expression. Parentheses are set only where they are needed: Spark's parser reads on to the end of
+    each of them before it knows what it is, and within it again.
+
+    Attributes:
+        sql: the text.
+        binding: how strongly its outermost operator binds.
+
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # == makes a comparison, as that of a column does
+
+    def __init__(self, sql: str, binding: int = ATOM) -> None:
+        self.sql = sql
+        self.binding = binding
+
+    def __repr__(self) -> str:
+        return self.sql
+
+    def __add__(self, other: Operand) -> Text:
+        return _joined(self, "+", other, SUM)
+
+    def __radd__(self, other: Operand) -> Text:
+        return _joined(other, "+", self, SUM)
+
+    def __sub__(self, other: Operand) -> Text:
+        return _joined(self, "-", other, SUM)
+
+    def __rsub__(self, other: Operand) -> Text:
+        return _joined(other, "-", self, SUM)
+
+    def __mul__(self, other: Operand) -> Text:
+        return _joined(self, "*", other, PRODUCT)
+
+    def __rmul__(self, other: Operand) -> Text:
+        return _joined(other, "*", self, PRODUCT)
+
+    def __truediv__(self, other: Operand) -> Text:
+        return _joined(self, "/", other, PRODUCT)
+
+    def __rtruediv__(self, other: Operand) -> Text:
+        return _joined(other, "/", self, PRODUCT)
+
+    def __lt__(self, other: Operand) -> Text:
+        return _joined(self, "<", other, COMPARISON)
+
+    def __le__(self, other: Operand) -> Text:
+        return _joined(self, "<=", other, COMPARISON)
+
+    def __gt__(self, other: Operand) -> Text:
+        return _joined(self, ">", other, COMPARISON)
+
+    def __ge__(self, other: Operand) -> Text:
+        return _joined(self, ">=", other, COMPARISON)
+
+    def __eq__(self, other: object) -> Text:  # type: ignore[override]  # as Column's
+        assert isinstance(other, Text | int | float)
+        return _joined(self, "=", other, COMPARISON)
+
+    def __ne__(self, other: object) -> Text:  # type: ignore[override]  # as Column's
+        assert isinstance(other, Text | int | float)
+        return _joined(self, "<>", other, COMPARISON)
+
+    def __and__(self, other: Text) -> Text:
+        return _joined(self, "AND", other, AND)
+
+    def __getitem__(self, field: str) -> Text:
+        return Text(f"{_within(self, ATOM)}.{field}")
+
+    def isNull(self) -> Text:
+        """Whether it is null."""
+        return Text(f"{_within(self, SUM)} IS NULL", COMPARISON)
+
+    def isNotNull(self) -> Text:
+        """Whether it is not null."""
+        return Text(f"{_within(self, SUM)} IS NOT NULL", COMPARISON)
+
+    def cast(self, kind: str) -> Text:
+        """As another type."""
+        return Text(f"CAST({self.sql} AS {kind})")
+
+    def alias(self, name: str) -> Text:
+        """Under another name, which must be a word: only as a field of a struct."""
+        return Text(f"{self.sql} AS {name}", ANY)
+
+
+class Case(Text):
+    """CASE WHEN ... END, to which further branches can be added."""
+
+    def __init__(self, branches: str) -> None:
+        super().__init__(f"CASE{branches} END")
+        self._branches = branches
+
+    def when(self, condition: Text, value: Operand) -> Case:
+        """With another branch."""
+        return Case(f"{self._branches} WHEN {condition.sql} THEN {_operand(value)}")
+
+    def otherwise(self, value: Operand) -> Text:
+        """With what holds if no branch does."""
+        return Text(f"CASE{self._branches} ELSE {_operand(value)} END")
+
+
+def _operand(value: Operand) -> str:
+    if isinstance(value, Text):
+        return value.sql
+    return f"{value!r}D" if isinstance(value, float) else str(value)
+
+
+def _within(value: Operand, least: int) -> str:
+    """As an operand of an operator that takes what binds at least so strongly."""
+    text = _operand(value)
+    return f"({text})" if isinstance(value, Text) and value.binding < least else text
+
+
+def _joined(left: Operand, operator: str, right: Operand, binding: int) -> Text:
+    # operators of one strength are read from the left; comparisons are not read together
+    first = binding + 1 if binding == COMPARISON else binding
+    return Text(f"{_within(left, first)} {operator} {_within(right, binding + 1)}", binding)
+
+
+class TextFunctions:
+    """The functions, of texts and numbers, for one expression."""
+
+    def __init__(self) -> None:
+        self._variables = 0  #: of lambdas so far
+
+    def transform(self, array: Text, body: Callable[[Text], Text]) -> Text:
+        """A lambda, `body`, of each element. Its variable has a name that no other one of the expression has."""
+        self._variables += 1
+        variable = f"v{self._variables}"
+        return Text(f"transform({array.sql}, {variable} -> {body(Text(variable)).sql})")
+
+    def col(self, name: str) -> Text:
+        """A column whose name is a word."""
+        return Text(name)
+
+    def lit(self, value: Number) -> Text:
+        """A number: a float is a DOUBLE, not the DECIMAL that SQL makes of one."""
+        return Text(_operand(value))
+
+    def when(self, condition: Text, value: Operand) -> Case:
+        """The beginning of a CASE."""
+        return Case("").when(condition, value)
+
+    def __getattr__(self, name: str) -> Callable[..., Text]:
+        return lambda *given: Text(f"{name}({', '.join(map(_operand, given))})")

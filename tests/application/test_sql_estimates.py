@@ -1,0 +1,133 @@
+"""Estimates in an SQL text: what Spark gets in their place, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.application.recipe import SqlRecipe
+from qod_magics.application.sql_estimates import estimated, has_estimates
+from qod_magics.application.sql_names import aggregates
+from qod_magics.errors import ApplicationError
+from qod_magics.estimate import formulas
+from qod_magics.estimate.text import ANY, Text, TextFunctions
+
+
+def total(argument: str, level: float = 0.95) -> str:
+    return formulas.total(TextFunctions(), Text(argument, ANY).cast("double"), level).sql
+
+
+COUNT = formulas.count(TextFunctions(), None, 0.95).sql
+SUM = total("fare")
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("SELECT est_count(*) FROM t", f"SELECT {COUNT} AS `est_count(*)` FROM t"),
+        ("SELECT est_count(*) AS n FROM t", f"SELECT {COUNT} AS n FROM t"),
+        ("SELECT EST_Count( * ) n FROM t", f"SELECT {COUNT} n FROM t"),
+        ("SELECT `est_count`(*) n FROM t", f"SELECT {COUNT} n FROM t"),
+        ("SELECT k, est_sum(fare), 1 FROM t", f"SELECT k, {SUM} AS `est_sum(fare)`, 1 FROM t"),
+        ("SELECT est_sum(fare).value / 2 FROM t", f"SELECT {SUM}.value / 2 AS `est_sum(fare).value / 2` FROM t"),
+        (
+            "SELECT 1, round(2, est_sum(fare).v) FROM t",
+            f"SELECT 1, round(2, {SUM}.v) AS `round(2, est_sum(fare).v)` FROM t",
+        ),
+        ("SELECT est_sum(fare).value v FROM t", f"SELECT {SUM}.value v FROM t"),
+        (
+            "SELECT est_sum(fare).v IS DISTINCT FROM NULL, 1 FROM t",
+            f"SELECT {SUM}.v IS DISTINCT FROM NULL AS `est_sum(fare).v IS DISTINCT FROM NULL`, 1 FROM t",
+        ),
+        ("SELECT est_sum(a\n -- b\n + c) AS s FROM t", "SELECT " + total("a\n -- b\n + c") + " AS s FROM t"),
+        ("SELECT est_sum(fare, level => 0.8) s FROM t", f"SELECT {total('fare', 0.8)} s FROM t"),
+        (
+            "SELECT est_sum(fare) FILTER (WHERE k > 1) s FROM t",
+            f"SELECT {total('CASE WHEN k > 1 THEN fare END')} s FROM t",
+        ),
+        ("FROM t |> AGGREGATE est_count(*) GROUP BY k", f"FROM t |> AGGREGATE {COUNT} AS `est_count(*)` GROUP BY k"),
+        (
+            "SELECT k FROM t GROUP BY k HAVING est_count(*).value > 2",
+            f"SELECT k FROM t GROUP BY k HAVING {COUNT}.value > 2",
+        ),
+        ("SELECT x FROM (SELECT est_count(*) FROM t)", f"SELECT x FROM (SELECT {COUNT} AS `est_count(*)` FROM t)"),
+        (
+            "SELECT est_count(*) n FROM t WATERMARK at DELAY OF INTERVAL 5 SECONDS GROUP BY window(at, '1 minute')",
+            f"SELECT {COUNT} n FROM t WATERMARK at DELAY OF INTERVAL 5 SECONDS GROUP BY window(at, '1 minute')",
+        ),
+        ("SELECT est_count(*) n FROM t SPARK MAY LEARN (((", f"SELECT {COUNT} n FROM t SPARK MAY LEARN ((("),
+    ],
+)
+def test_what_spark_gets(sql: str, shown: str) -> None:
+    assert estimated(sql) == shown
+    assert has_estimates(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'est_count(*)', \"est_sum(x)\" FROM t -- est_sum(",
+        "SELECT est_count, my.est_sum(x), t.`est_sum` FROM t",
+        "SELECT count(*) FROM t",
+        "SELECT 'left open",
+    ],
+)
+def test_other_text_stays(sql: str) -> None:
+    assert estimated(sql) == sql if "open" not in sql else not has_estimates(sql)
+
+
+@given(st.text(st.characters(exclude_characters="'\\", exclude_categories=["Cs", "Cc"]), max_size=20))
+def test_positions_hold_behind_any_letters(letters: str) -> None:
+    assert estimated(f"SELECT '{letters}', est_count(*) AS n FROM t") == f"SELECT '{letters}', {COUNT} AS n FROM t"
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        (
+            "SELECT 1,\n  est_cnt(*) FROM t",
+            "line 2, column 3 of the SQL: there is no function est_cnt. Did you mean 'est_c",
+        ),
+        ("SELECT est_sum(a, b) FROM t", "line 1, column 8 of the SQL: est_sum takes 1 argument, beside level"),
+        ("SELECT est_sum() FROM t", "not 0: est_sum(fare)"),
+        ("SELECT est_sum(a, 0.9) FROM t", "level => 0.9 by name, not 2"),
+        (
+            "SELECT est_quantile(a) FROM t",
+            "takes 2 arguments, beside level => 0.9 by name, not 1: est_quantile(fare, 0.9)",
+        ),
+        ("SELECT est_sum(*) FROM t", "column 16 of the SQL: est_sum is of values"),
+        ("SELECT est_sum(a, level => 95) FROM t", "column 28 of the SQL: the level of an interval is a probability"),
+        ("SELECT est_sum(a, level => x) FROM t", "column 28 of the SQL: the level is a number as such"),
+        ("SELECT est_sum(a, level => ) FROM t", "not nothing"),
+        ("SELECT est_sum(a, levl => 0.9) FROM t", "no levl => here. Did you mean 'level'?"),
+        ("SELECT est_sum(level => 0.9, a) FROM t", "It comes last"),
+        ("SELECT est_quantile(a, 90) FROM t", "column 24 of the SQL: a quantile is that of a fraction"),
+        ("SELECT est_quantile(a, b) FROM t", "the fraction of a quantile is a number as such, like 0.9, not b"),
+        ("SELECT est_sum(est_avg(a).value) FROM t", "column 16 of the SQL: est_avg stands within est_sum"),
+        ("SELECT est_sum(DISTINCT a) FROM t", "column 16 of the SQL: est_sum takes no DISTINCT"),
+        ("SELECT est_sum(a) OVER (PARTITION BY k) FROM t", "est_sum is of a group, not of a window with OVER"),
+        ("SELECT k FROM t WHERE est_count(*).value > 1", "column 23 of the SQL: est_count is of a group"),
+        ("SELECT 2 * est_sum(a) FROM t", "column 12 of the SQL: est_sum gives a struct of value, low and high"),
+        ("SELECT sum(est_sum(a).value) FROM t", "column 12 of the SQL: est_sum stands within sum"),
+        ("SELECT est_sum(a FROM t", "column 15 of the SQL: this parenthesis is not closed"),
+    ],
+)
+def test_what_is_refused_in_one_line(sql: str, says: str) -> None:
+    with pytest.raises(ApplicationError) as caught:
+        estimated(sql)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("sql", ["SELECT est_count(*) FROM t", "SELECT mean(x) FROM t", "SELECT try_sum(x) FROM t"])
+def test_they_and_other_aggregates_that_the_parser_does_not_know_keep_state(sql: str) -> None:
+    assert aggregates(sql)
+    assert SqlRecipe(sql).aggregates
+
+
+def test_a_recipe_reads_the_weight_by_name_or_by_an_estimate() -> None:
+    assert SqlRecipe("SELECT est_count(*) FROM t").weighs
+    assert SqlRecipe("SELECT sum(_weight) FROM t").weighs
+    assert not SqlRecipe("SELECT count(*) FROM t").weighs
+    assert SqlRecipe("SELECT est_count(*) FROM t").names == {"t"}
