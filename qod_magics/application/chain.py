@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from qod_magics.application.quiet import analysis_errors_unprinted
-from qod_magics.application.sampling import Key, joins_by_key, key_of, recipe_over
+from qod_magics.application.sampling import joins_by_key, key_of
 from qod_magics.application.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weight import (
@@ -23,6 +23,7 @@ from qod_magics.application.weight import (
     weight_problem,
 )
 from qod_magics.errors import ApplicationError
+from qod_magics.estimate.sampled import Key, recipe_over
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

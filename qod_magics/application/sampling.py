@@ -7,18 +7,13 @@ rows that are sampled by themselves are kept with the product.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Collection, Sequence
 from itertools import permutations
 
-#: The columns of a stream by whose values its rows were kept together. None: each row by itself; (): together, but by
-#: columns that the stream doesn't have, or by several.
-Key = tuple[str, ...] | None
+from qod_magics.estimate.sampled import Key
+
 #: The pairs of columns, left and right, that a join equates.
 Equated = frozenset[tuple[str, str]]
-
-_inputs: ContextVar[Key] = ContextVar("sampling of the inputs", default=None)
 
 
 def key_of(inputs: Sequence[Key], columns: Collection[str]) -> Key:
@@ -44,19 +39,3 @@ def joins_by_key(inputs: Collection[Key], joins: Sequence[Equated]) -> bool:
     sides = list(permutations(keys, 2)) if len(keys) > 1 else [(key, key) for key in keys]  # one with itself
     same = [set(zip(one, other, strict=True)) for one, other in sides if len(one) == len(other)]
     return all(any(pairs <= equated for pairs in same) for equated in joins)
-
-
-@contextmanager
-def recipe_over(inputs: Sequence[Key]) -> Iterator[None]:
-    """While the context is open, `input_key` is that of these inputs: estimates in a recipe depend on it."""
-    known = set(inputs)
-    token = _inputs.set(known.pop() if len(known) == 1 else None if not known else ())
-    try:
-        yield
-    finally:
-        _inputs.reset(token)
-
-
-def input_key() -> Key:
-    """The key of the inputs of the recipe that is being built; () where they differ."""
-    return _inputs.get()

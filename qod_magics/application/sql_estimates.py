@@ -27,7 +27,7 @@ class _Form:
 
     example: str
     number: int  #: of arguments
-    make: Callable[..., Text]  #: of TextFunctions, the arguments as texts, and the level
+    make: Callable[..., Text]  #: of TextFunctions, the arguments as texts, the level, and the part of the row's key
 
 
 def _double(text: Text) -> Text:
@@ -36,13 +36,13 @@ def _double(text: Text) -> Text:
 
 _FORMS: Mapping[str, _Form] = {
     "est_count": _Form("est_count(*) or est_count(fare)", 1, formulas.count),
-    "est_sum": _Form("est_sum(fare)", 1, lambda f, x, level: formulas.total(f, _double(x), level)),
-    "est_avg": _Form("est_avg(fare)", 1, lambda f, x, level: formulas.average(f, _double(x), level)),
+    "est_sum": _Form("est_sum(fare)", 1, lambda f, x, *rest: formulas.total(f, _double(x), *rest)),
+    "est_avg": _Form("est_avg(fare)", 1, lambda f, x, *rest: formulas.average(f, _double(x), *rest)),
     "est_ratio": _Form(
-        "est_ratio(tip, fare)", 2, lambda f, x, y, level: formulas.ratio(f, _double(x), _double(y), level)
+        "est_ratio(tip, fare)", 2, lambda f, x, y, *rest: formulas.ratio(f, _double(x), _double(y), *rest)
     ),
     "est_quantile": _Form(
-        "est_quantile(fare, 0.9)", 2, lambda f, x, q, level: formulas.quantile(f, _double(x), q, level)
+        "est_quantile(fare, 0.9)", 2, lambda f, x, q, *rest: formulas.quantile(f, _double(x), q, *rest)
     ),
 }
 
@@ -163,7 +163,12 @@ def _expression(sql: str, name: str, call: Call) -> str:
     texts: list[Text | float | None] = [_of_rows(sql, name, each, call) for each in given]
     if name == "est_quantile":
         texts[1] = _number(sql, given[1], "the fraction of a quantile", formulas.check_fraction)
-    return form.make(TextFunctions(), *texts, level).sql
+    f = TextFunctions()
+    try:
+        part = formulas.part_of(f)
+    except UsageProblem as error:
+        raise ApplicationError(f"{call.place}: {error}") from None
+    return form.make(f, *texts, level, part).sql
 
 
 def _level(sql: str, name: str, call: Call) -> tuple[list[tuple[Token, ...]], float]:

@@ -19,7 +19,7 @@ def count(column: Column | str | None = None, *, level: float = 0.95) -> Column:
     formulas.check_level(level)
     from pyspark.sql import functions as F
 
-    return formulas.count(F, None if column is None else _column(column), level).alias("count")
+    return formulas.count(F, None if column is None else _column(column), level, formulas.part_of(F)).alias("count")
 
 
 def sum(column: Column | str, *, level: float = 0.95) -> Column:
@@ -28,7 +28,7 @@ def sum(column: Column | str, *, level: float = 0.95) -> Column:
     formulas.check_level(level)
     from pyspark.sql import functions as F
 
-    return formulas.total(F, _column(column).cast("double"), level).alias("sum")
+    return formulas.total(F, _column(column).cast("double"), level, formulas.part_of(F)).alias("sum")
 
 
 def avg(column: Column | str, *, level: float = 0.95) -> Column:
@@ -36,7 +36,7 @@ def avg(column: Column | str, *, level: float = 0.95) -> Column:
     formulas.check_level(level)
     from pyspark.sql import functions as F
 
-    return formulas.average(F, _column(column).cast("double"), level).alias("avg")
+    return formulas.average(F, _column(column).cast("double"), level, formulas.part_of(F)).alias("avg")
 
 
 def ratio(column: Column | str, by: Column | str, *, level: float = 0.95) -> Column:
@@ -45,7 +45,9 @@ def ratio(column: Column | str, by: Column | str, *, level: float = 0.95) -> Col
     formulas.check_level(level)
     from pyspark.sql import functions as F
 
-    return formulas.ratio(F, _column(column).cast("double"), _column(by).cast("double"), level).alias("ratio")
+    return formulas.ratio(
+        F, _column(column).cast("double"), _column(by).cast("double"), level, formulas.part_of(F)
+    ).alias("ratio")
 
 
 def quantile(column: Column | str, q: float, *, level: float = 0.95) -> Column:
@@ -60,7 +62,7 @@ def quantile(column: Column | str, q: float, *, level: float = 0.95) -> Column:
     formulas.check_fraction(q)
     from pyspark.sql import functions as F
 
-    return formulas.quantile(F, _column(column).cast("double"), float(q), level).alias("quantile")
+    return formulas.quantile(F, _column(column).cast("double"), float(q), level, formulas.part_of(F)).alias("quantile")
 
 
 def _column(column: Column | str) -> Column:

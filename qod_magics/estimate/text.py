@@ -148,9 +148,16 @@ class TextFunctions:
         variable = f"v{self._variables}"
         return Text(f"transform({array.sql}, {variable} -> {body(Text(variable)).sql})")
 
+    def aggregate(self, array: Text, start: Text, merge: Callable[[Text, Text], Text]) -> Text:
+        """A fold by a lambda, `merge`, of what came out so far and an element."""
+        self._variables += 2
+        so_far, element = f"v{self._variables - 1}", f"v{self._variables}"
+        merged = merge(Text(so_far), Text(element)).sql
+        return Text(f"aggregate({array.sql}, {start.sql}, ({so_far}, {element}) -> {merged})")
+
     def col(self, name: str) -> Text:
-        """A column whose name is a word."""
-        return Text(name)
+        """A column."""
+        return Text(name if name.isidentifier() else "`{}`".format(name.replace("`", "``")))
 
     def lit(self, value: Number) -> Text:
         """A number: a float is a DOUBLE, not the DECIMAL that SQL makes of one."""

@@ -7,7 +7,10 @@ from collections import Counter
 import pytest
 from pyspark.sql import functions as F
 
-from qod_magics.errors import ApplicationError
+from qod_magics import estimate as est
+from qod_magics.application.sql_estimates import estimated
+from qod_magics.errors import ApplicationError, UsageProblem
+from qod_magics.estimate.sampled import recipe_over
 from qod_magics.session.session import Session
 from qod_magics.spark import shedder
 from tests.live.applications import all_read, cell, count, rows, turn
@@ -73,6 +76,37 @@ def test_a_stream_is_shed_further_by_the_same_key(brief: Session) -> None:
         assert 0.8 * dial * USERS == pytest.approx(len(users), abs=5 * (USERS * 0.25) ** 0.5)
         found[name] = set(users)
     assert found["some"] < found["most"]
+
+
+def test_estimates_of_a_stream_shed_by_key_rest_on_its_keys(cluster: Session) -> None:
+    """Figures of the formulas, in Python and SQL: 600 users of one to five rows each, of which a third are kept.
+
+    Pairs of rows of a user tell no more than one of them: the interval is wider than by rows.
+    """
+    spark = next(iter(cluster.runtime.task_managers.values())).spark
+    every = spark.range(3000).selectExpr("id % 600 AS user", "2.5D + id % 7 AS fare").where("fare - 2 > user % 5")
+    hashed = shedder.key_hash(shedder.key_text(F.col("user")))
+    kept = every.where(hashed < 0.33).withColumn("_weight", F.lit(1 / 0.33))
+    count, total, users = every.count(), every.agg(F.sum("fare")).first()[0], kept.select("user").distinct().count()  # type: ignore[index]
+    by_row = kept.agg(est.count(), est.sum("fare")).first()
+    with recipe_over([("user",)]):
+        by_key = kept.agg(est.count(), est.sum("fare"), est.avg("fare"), est.quantile("fare", 0.5)).first()
+        kept.createOrReplaceTempView("kept_by_key")
+        sql = spark.sql(estimated("SELECT est_count(*) AS count, est_sum(fare) AS sum FROM kept_by_key")).first()
+    assert by_row is not None
+    assert by_key is not None
+    assert sql is not None
+    spark.catalog.dropTempView("kept_by_key")
+    for name, true in (("count", count), ("sum", total)):
+        low, high = by_key[name]["low"], by_key[name]["high"]
+        assert [*sql[name]] == pytest.approx([*by_key[name]])
+        assert by_key[name]["value"] == by_row[name]["value"]
+        assert abs(by_key[name]["value"] - true) < 2.5 * (high - low) / 2  # five standard errors
+        assert high - low > 1.3 * (by_row[name]["high"] - by_row[name]["low"])
+        assert (high - low) / 2 < 6 * true / users**0.5
+    assert by_key["avg"]["low"] < by_key["avg"]["value"] < by_key["avg"]["high"]
+    with recipe_over([()]), pytest.raises(UsageProblem, match="keep its columns"):
+        est.sum("fare")
 
 
 def test_what_waits_is_thinned_to_the_keys_of_the_lower_accuracy(cluster: Session) -> None:

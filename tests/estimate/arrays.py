@@ -1,0 +1,232 @@
+"""Spark's columns and functions over arrays in memory, as far as the formulas of estimates need them.
+
+`ArrayFunctions` stands for pyspark.sql.functions over the rows of one group, and `Values` for its columns: the formulas
+give figures, without Spark. A null is NaN in a row, and None elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+
+class Values:
+    """A column: an array with a value for each row, or one value for all of them; with its `name` in a struct."""
+
+    __hash__ = None  # type: ignore[assignment]  # == compares each value, as that of a column does
+
+    def __init__(self, of: Any, name: str = "") -> None:
+        self.of, self.name = of, name
+
+    def __add__(self, other: Any) -> Values:
+        return _apply(operator.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Values:
+        return _apply(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Values:
+        return _apply(operator.sub, other, self)
+
+    def __mul__(self, other: Any) -> Values:
+        return _apply(operator.mul, self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Values:
+        return _apply(_quotient, self, other)
+
+    def __rtruediv__(self, other: Any) -> Values:
+        return _apply(_quotient, other, self)
+
+    def __lt__(self, other: Any) -> Values:
+        return _apply(operator.lt, self, other)
+
+    def __le__(self, other: Any) -> Values:
+        return _apply(operator.le, self, other)
+
+    def __gt__(self, other: Any) -> Values:
+        return _apply(operator.gt, self, other)
+
+    def __ge__(self, other: Any) -> Values:
+        return _apply(operator.ge, self, other)
+
+    def __eq__(self, other: object) -> Values:  # type: ignore[override]
+        return _apply(operator.eq, self, other)
+
+    def __ne__(self, other: object) -> Values:  # type: ignore[override]
+        return _apply(operator.ne, self, other)
+
+    def __and__(self, other: Any) -> Values:
+        return _apply(operator.and_, self, other)
+
+    def __getitem__(self, field: str) -> Values:
+        return Values(self.of[field])
+
+    def isNull(self) -> Values:
+        """Whether it is null."""
+        return Values(_is_null(self.of))
+
+    def isNotNull(self) -> Values:
+        """Whether it is not null."""
+        return Values(np.logical_not(_is_null(self.of)))
+
+    def cast(self, kind: str) -> Values:
+        """As it is: all numbers are of one kind here."""
+        return Values(None if self.of is None else int(self.of) if kind == "int" else self.of)
+
+    def alias(self, name: str) -> Values:
+        """Under another name."""
+        return Values(self.of, name)
+
+
+class Case(Values):
+    """The first value whose condition holds."""
+
+    def __init__(self, branches: tuple[tuple[Values, Any], ...]) -> None:
+        super().__init__(_choice(branches, None))
+        self._branches = branches
+
+    def when(self, condition: Values, value: Any) -> Case:
+        """With another branch."""
+        return Case((*self._branches, (condition, value)))
+
+    def otherwise(self, value: Any) -> Values:
+        """With what holds if no branch does."""
+        return Values(_choice(self._branches, value))
+
+
+class ArrayFunctions:
+    """The functions, over these columns of a group's rows, arrays of one length."""
+
+    def __init__(self, columns: Mapping[str, np.ndarray]) -> None:
+        self._columns = columns
+        self._rows = len(next(iter(columns.values())))
+
+    def col(self, name: str) -> Values:
+        return Values(np.asarray(self._columns[name], float))
+
+    def lit(self, value: Any) -> Values:
+        return Values(value)
+
+    def when(self, condition: Values, value: Any) -> Case:
+        return Case(((condition, value),))
+
+    def coalesce(self, *given: Values) -> Values:
+        return Case(tuple((each.isNotNull(), each) for each in given))
+
+    def sum(self, x: Values) -> Values:
+        return self._over(np.sum, x)
+
+    def max(self, x: Values) -> Values:
+        return self._over(np.max, x)
+
+    def min(self, x: Values) -> Values:
+        return self._over(np.min, x)
+
+    def count(self, x: Values) -> Values:
+        return Values(len(self._there(x)))
+
+    def percentile(self, x: Values, shares: Values, times: Values | None = None) -> Values:
+        there = ~np.isnan(self._spread(x)) if times is None else ~np.isnan(self._spread(x)) & ~np.isnan(times.of)
+        if not there.any():
+            return Values(None)
+        counted = np.ones(there.sum(), int) if times is None else times.of[there].astype(int)
+        order = np.argsort(self._spread(x)[there], kind="stable")
+        values, ends = self._spread(x)[there][order], np.cumsum(counted[order])
+
+        def at(share: float) -> float:
+            position = (ends[-1] - 1) * share
+            low, high = (values[np.searchsorted(ends, end(position), side="right")] for end in (math.floor, math.ceil))
+            return float(low + (high - low) * (position - math.floor(position)))
+
+        return Values([at(each.of) for each in shares.of] if isinstance(shares.of, list) else at(shares.of))
+
+    def sqrt(self, x: Values) -> Values:
+        return _apply(lambda a: np.sqrt(a) if np.ndim(a) or a >= 0 else math.nan, x)
+
+    def log2(self, x: Values) -> Values:
+        return _apply(lambda a: math.log2(a) if a > 0 else None, x)
+
+    def abs(self, x: Values) -> Values:
+        return _apply(np.abs, x)
+
+    def floor(self, x: Values) -> Values:
+        return _apply(math.floor, x)
+
+    def round(self, x: Values) -> Values:
+        return _apply(np.round, x)
+
+    def greatest(self, *given: Values) -> Values:
+        if any(np.ndim(each.of) for each in given):
+            return Values(np.fmax.reduce([np.asarray(_of(each), float) * np.ones(self._rows) for each in given]))
+        return Values(max((each.of for each in given if each.of is not None), default=None))
+
+    def least(self, *given: Values) -> Values:
+        return Values(min((each.of for each in given if each.of is not None), default=None))
+
+    def array(self, *given: Values) -> Values:
+        return Values(list(given))
+
+    def element_at(self, array: Values, position: Any) -> Values:
+        position = position.of if isinstance(position, Values) else position
+        if array.of is None or position is None:
+            return Values(None)
+        found = array.of[position - 1]
+        return found if isinstance(found, Values) else Values(found)
+
+    def struct(self, *given: Values) -> Values:
+        return Values({each.name: each.of for each in given})
+
+    def transform(self, array: Values, body: Callable[[Values], Values]) -> Values:
+        return Values([body(each) for each in array.of])
+
+    def aggregate(self, array: Values, start: Values, merge: Callable[[Values, Values], Values]) -> Values:
+        return reduce(merge, (each if isinstance(each, Values) else Values(each) for each in array.of), start)
+
+    def _spread(self, x: Values) -> np.ndarray:
+        """A value for each row."""
+        of = math.nan if x.of is None else x.of
+        return np.broadcast_to(np.asarray(of, float), (self._rows,))
+
+    def _there(self, x: Values) -> np.ndarray:
+        spread = self._spread(x)
+        there: np.ndarray = spread[~np.isnan(spread)]
+        return there
+
+    def _over(self, reduce: Callable[[np.ndarray], Any], x: Values) -> Values:
+        there = self._there(x)
+        return Values(float(reduce(there)) if len(there) else None)
+
+
+def _of(value: Any) -> Any:
+    return value.of if isinstance(value, Values) else value
+
+
+def _is_null(of: Any) -> Any:
+    return np.isnan(of) if isinstance(of, np.ndarray) and of.dtype == float else of is None
+
+
+def _apply(function: Callable[..., Any], *given: Any) -> Values:
+    operands = [_of(each) for each in given]
+    return Values(None if any(each is None for each in operands) else function(*operands))
+
+
+def _choice(branches: tuple[tuple[Values, Any], ...], otherwise: Any) -> Any:
+    """Of the first condition that holds; by rows, where one of them is by rows."""
+    conditions = [_of(condition) for condition, _ in branches]
+    if not any(np.ndim(each) for each in conditions):
+        return next((_of(value) for each, (_, value) in zip(conditions, branches, strict=True) if each), _of(otherwise))
+    values = [math.nan if _of(value) is None else _of(value) for _, value in branches]
+    last = math.nan if _of(otherwise) is None else _of(otherwise)
+    return np.select([np.asarray(False if each is None else each) for each in conditions], values, last)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    return a / b if np.ndim(b) or b else None  # null, as in Spark

@@ -1,0 +1,102 @@
+"""How often the intervals of estimates cover, on simulated samples; without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.errors import UsageProblem
+from qod_magics.estimate import formulas
+from qod_magics.estimate.formulas import SPLIT
+from qod_magics.estimate.sampled import recipe_over
+from tests.estimate.arrays import ArrayFunctions, Values
+
+LEVEL, SAMPLES = 0.95, 300
+#: How far the share of 300 samples may be from 0.95: a standard error is 0.013.
+NEAR = 0.04
+
+Estimate = Callable[[ArrayFunctions, Values | None], Values]
+KINDS: Mapping[str, Estimate] = {
+    "count": lambda f, part: formulas.count(f, None, LEVEL, part),
+    "sum": lambda f, part: formulas.total(f, f.col("fare"), LEVEL, part),
+    "avg": lambda f, part: formulas.average(f, f.col("fare"), LEVEL, part),
+    "ratio": lambda f, part: formulas.ratio(f, f.col("tip"), f.col("fare"), LEVEL, part),
+    "median": lambda f, part: formulas.quantile(f, f.col("fare"), 0.5, LEVEL, part),
+}
+
+
+def truth(fare: np.ndarray, tip: np.ndarray) -> Mapping[str, float]:
+    return {
+        "count": len(fare),
+        "sum": fare.sum(),
+        "avg": fare.mean(),
+        "ratio": tip.sum() / fare.sum(),
+        "median": float(np.median(fare)),
+    }
+
+
+def covers(found: Values, true: float) -> bool:
+    low, high = found.of["low"], found.of["high"]
+    return (low is None or low <= true) and (high is None or true <= high)
+
+
+def trips(dice: np.random.Generator, keys: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Key, fare and tip of each trip: drivers with some trips each, and fares that are more alike than others'."""
+    key = np.repeat(np.arange(keys), dice.geometric(1 / 3, keys))
+    fare = dice.gamma(2.0, 4.0, keys)[key] + dice.gamma(2.0, 4.0, len(key))
+    return key, fare, fare * dice.uniform(0.0, 0.3, len(key))
+
+
+def shares(keys: int, accuracy: float, sampled_by_key: bool, estimated_by_key: bool) -> Mapping[str, float]:
+    """How often each interval covers."""
+    dice, hits = np.random.default_rng(1), dict.fromkeys(KINDS, 0)
+    for _ in range(SAMPLES):
+        key, fare, tip = trips(dice, keys)
+        kept = (dice.random(keys)[key] if sampled_by_key else dice.random(len(key))) < accuracy
+        part = dice.integers(0, SPLIT, keys)[key]
+        weight = np.full(kept.sum(), 1.0 / accuracy)
+        f = ArrayFunctions({"fare": fare[kept], "tip": tip[kept], "part": part[kept], "_weight": weight})
+        true = truth(fare, tip)
+        for name, estimate in KINDS.items():
+            hits[name] += covers(estimate(f, f.col("part") if estimated_by_key else None), true[name])
+    return {name: n / SAMPLES for name, n in hits.items()}
+
+
+def test_intervals_of_rows_kept_by_themselves_cover_as_often_as_they_say() -> None:
+    found = shares(keys=40, accuracy=0.3, sampled_by_key=False, estimated_by_key=False)
+    assert found == {name: pytest.approx(LEVEL, abs=NEAR) for name in KINDS}
+
+
+def test_intervals_of_keys_kept_together_do_so_too() -> None:
+    found = dict(shares(keys=100, accuracy=0.4, sampled_by_key=True, estimated_by_key=True))
+    assert found.pop("median") > LEVEL - NEAR  # too wide, where the rows of a key differ
+    assert found == {name: pytest.approx(LEVEL - 0.01, abs=NEAR) for name in found}  # averages: 0.92 of 1,000 samples
+
+
+def test_variances_between_rows_would_be_far_too_small_for_them() -> None:
+    found = shares(keys=150, accuracy=0.3, sampled_by_key=True, estimated_by_key=False)
+    assert found["count"] < 0.75
+    assert found["sum"] < 0.75
+    assert found["avg"] < 0.85
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=1, max_size=30), st.booleans())
+def test_where_nothing_was_dropped_the_figures_are_those_of_all_rows(fares: list[float], by_key: bool) -> None:
+    fare = np.array(fares)
+    columns = {"fare": fare, "tip": fare, "part": np.arange(len(fare)) % SPLIT, "_weight": np.ones(len(fare))}
+    f = ArrayFunctions(columns)
+    for name in ("count", "sum", "avg", "median"):
+        found = KINDS[name](f, f.col("part") if by_key else None).of
+        assert found["low"] == found["value"] == found["high"]
+        assert found["value"] == pytest.approx(truth(fare, fare)[name], rel=1e-9)
+
+
+def test_without_the_key_in_its_rows_there_is_no_interval() -> None:
+    f = ArrayFunctions({"fare": np.ones(3)})
+    assert formulas.part_of(f) is None
+    with recipe_over([("user",), ("buyer",)]), pytest.raises(UsageProblem, match="keep its columns"):
+        formulas.part_of(f)
