@@ -107,8 +107,9 @@ class Watch:
             for process in [this, *this.children(recursive=True)]:
                 with suppress(psutil.Error):
                     name = f"{process.name()} {process.pid}"
-                    self.resident.setdefault(name, Series()).add(process.memory_info().rss)
-                    self.files.setdefault(name, Series()).add(process.num_fds())
+                    memory, files = process.memory_info().rss, process.num_fds()  # it may have ended by now
+                    self.resident.setdefault(name, Series()).add(memory)
+                    self.files.setdefault(name, Series()).add(files)
 
     def _collect(self) -> None:
         for id, manager in list(self._session.runtime.task_managers.items()):
