@@ -50,9 +50,10 @@ def share(groups: Groups, needs: Needs, available: list[float], desired: QueryAc
         if len(order) > 1:
             slack = {manager: total(known[manager]) - available[manager] for manager in order}
             order.sort(key=lambda manager: -slack[manager])
-        for turn, manager in enumerate(order):
+        limits = desired.limits
+        for manager in order:
             tasks = managers[manager]
-            differences = _differences(tasks, needs, desired) if turn else known[manager]
+            differences = known[manager] if desired.limits == limits else _differences(tasks, needs, desired)
             available[manager] = _share_evenly(tasks, differences, needs, available[manager], desired)
 
 
@@ -64,10 +65,11 @@ def _differences(tasks: Sequence[int], needs: Needs, desired: QueryAccuracies) -
     cpu, current, _, min_required = needs
     only = desired.only
     values = desired.values
+    all_full = not desired.limits
     differences = []
     for t in tasks:
         k = only[t]
-        highest = values[k] if k >= 0 else desired.highest(t)
+        highest = 1.0 if all_full else values[k] if k >= 0 else desired.highest(t)
         now = current[t]
         needed = highest * cpu[t] / now if now > 0.0 else FULL_CORE if highest > 0.0 else 0.0
         difference = (needed if needed < FULL_CORE else FULL_CORE) - min_required[t]
@@ -80,14 +82,22 @@ def _share_evenly(
 ) -> float:
     """Algorithm 3.4 for the instances (given as their tasks) of one priority on one task manager; returns the CPU left.
 
-    `differences` give the order; an instance's share follows from its difference at its turn.
+    `differences` give the order; an instance's share follows from its difference at its turn, which is the same as long
+    as no accuracy is lowered.
     """
     cpu, current, min_accuracy, min_required = needs
     only = desired.only
     values = desired.values
     waiting = len(tasks)
+    limits = desired.limits
     for c in sorted(range(waiting), key=differences.__getitem__):
         t = tasks[c]
+        granted = available / waiting
+        waiting -= 1
+        difference = differences[c]
+        if 0.0 < difference < FULL_CORE - min_required[t] and difference <= granted and desired.limits == limits:
+            available -= difference  # the accuracy that it buys is the desired one, as below
+            continue
         k = only[t]
         highest = values[k] if k >= 0 else desired.highest(t)
         load = cpu[t]
@@ -96,8 +106,6 @@ def _share_evenly(
         difference = (needed if needed < FULL_CORE else FULL_CORE) - min_required[t]
         if difference < 0.0:
             difference = 0.0
-        granted = available / waiting
-        waiting -= 1
         if difference <= granted:
             available -= difference
             if 0.0 < needed < FULL_CORE and now > 0.0:
