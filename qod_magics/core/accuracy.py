@@ -30,9 +30,9 @@ def _measured(snapshot: Snapshot, topology: Topology) -> list[float]:
     load = load_of(snapshot, topology)
     least_in_rate, width = load.least_in_rate, load.width
     arriving = [rate or 0.0 for rate in column(snapshot.tasks, "external_rate")]
-    position = topology.position
-    for target, rate in zip(column(snapshot.streams, "target"), column(snapshot.streams, "out_rate"), strict=True):
-        arriving[position[target]] += rate
+    targets = map(topology.position.__getitem__, column(snapshot.streams, "target"))
+    for target, rate in zip(targets, column(snapshot.streams, "out_rate"), strict=True):
+        arriving[target] += rate
     upstream = topology.upstream
     current = [1.0] * len(arriving)
     for t in topology.order:

@@ -57,9 +57,9 @@ def max_min_shares(situation: Situation, available: list[float], left_out: Set[i
     """
     load, topology = situation.load, situation.topology
     short = _short(situation, available)
-    stay = {load.task_of[i] for i in situation.by_id if i in left_out or load.manager_of[i] in short}
+    stay = {load.task_of[i] for i in situation.hosting.by_id if i in left_out or load.manager_of[i] in short}
     held = reached(topology, stay) if stay else None
-    sharing = [i for i in situation.by_id if i not in left_out]
+    sharing = [i for i in situation.hosting.by_id if i not in left_out]
     return fill(sharing, load, topology, situation.required, available, held)
 
 
@@ -68,7 +68,7 @@ def _short(situation: Situation, available: Sequence[float]) -> set[int]:
     if all(left > 0.0 for left in available):
         return set()
     load, least = situation.load, [0.0] * len(available)
-    for i in situation.by_id:
+    for i in situation.hosting.by_id:
         least[load.manager_of[i]] += situation.min_required[load.task_of[i]]
     given = situation.required.available
     return {m for m, left in enumerate(available) if left <= 0.0 and least[m] - given[m] > tolerance(least[m])}

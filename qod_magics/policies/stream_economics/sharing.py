@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from qod_magics.core.load import Load, total
-from qod_magics.core.topology import Topology
+from qod_magics.core.load import total
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE, obtained_accuracy
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
 from qod_magics.policies.stream_economics.situation import Situation
@@ -25,16 +23,6 @@ class Needs(NamedTuple):
     current: Sequence[float]  #: curAc(t), fraction of 1
     min_accuracy: list[float]  #: minAc(t), fraction of 1
     min_required: list[float]  #: minReq(t), % of one core
-
-
-def groups_by_priority(instances: Iterable[int], load: Load, topology: Topology) -> Groups:
-    """The instances (positions) that take part, grouped; within a group in the order given."""
-    groups: Groups = defaultdict(lambda: defaultdict(list))
-    task_of, manager_of, priority = load.task_of, load.manager_of, topology.priority
-    for i in instances:
-        t = task_of[i]
-        groups[priority[t]][manager_of[i]].append(t)
-    return groups
 
 
 def share(groups: Groups, needs: Needs, available: list[float], desired: QueryAccuracies) -> None:
@@ -121,9 +109,9 @@ def _share_evenly(
 
 def even_shares(situation: Situation, available: list[float], left_out: Set[int]) -> list[float]:
     """A `Sharing`: as in the paper, evenly within each priority."""
-    topology, load, required = situation.topology, situation.load, situation.required
+    topology, hosting, load, required = situation.topology, situation.hosting, situation.load, situation.required
     accuracies = QueryAccuracies(topology, situation.reach, {load.task_of[i] for i in left_out})
-    sharing = [i for i in situation.by_id if i not in left_out] if left_out else situation.by_id
+    sharing = [i for i in hosting.by_id if i not in left_out] if left_out else hosting.by_id
     beyond = situation.min_required
     if any(required.base):
         beyond = [needed - base for needed, base in zip(beyond, required.base, strict=True)]
@@ -131,5 +119,5 @@ def even_shares(situation: Situation, available: list[float], left_out: Set[int]
             if (most := required.most(t)) < 1.0:
                 accuracies.limit(t, max(most, topology.min_accuracy[t]))
     needs = Needs(required.cpu, required.at, topology.min_accuracy, beyond)
-    share(groups_by_priority(sharing, load, topology), needs, available, accuracies)
+    share(hosting.grouped(sharing) if left_out else hosting.by_priority, needs, available, accuracies)
     return accuracies.by_task()
