@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,9 +59,9 @@ class Hosting:
 
     def grouped(self, instances: Sequence[int]) -> Mapping[int, Mapping[int, list[int]]]:
         """The same for these instances alone, in their order."""
-        groups: dict[int, dict[int, list[int]]] = {}
+        groups: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         task_of, manager_of, priority = self.task_of, self.manager_of, self.topology.priority
         for i in instances:
             t = task_of[i]
-            groups.setdefault(priority[t], {}).setdefault(manager_of[i], []).append(t)
+            groups[priority[t]][manager_of[i]].append(t)
         return groups
