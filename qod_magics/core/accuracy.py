@@ -30,19 +30,17 @@ def _measured(snapshot: Snapshot, topology: Topology) -> list[float]:
     load = load_of(snapshot, topology)
     least_in_rate, width = load.least_in_rate, load.width
     arriving = [rate or 0.0 for rate in column(snapshot.tasks, "external_rate")]
-    position = topology.position
-    for target, rate in zip(column(snapshot.streams, "target"), column(snapshot.streams, "out_rate"), strict=True):
-        arriving[position[target]] += rate
+    targets = map(topology.position.__getitem__, column(snapshot.streams, "target"))
+    for target, rate in zip(targets, column(snapshot.streams, "out_rate"), strict=True):
+        arriving[target] += rate
     upstream = topology.upstream
-    current = [1.0] * len(arriving)
+    due = [rate / n for rate, n in zip(arriving, width, strict=True)]  # rows/s each instance would read if it kept up
+    current = [least / rate if least < rate else 1.0 for least, rate in zip(least_in_rate, due, strict=True)]
     for t in topology.order:
-        due = arriving[t] / width[t]  # rows/s each instance would read if it kept up
-        local = least_in_rate[t] / due if due > 0.0 else 1.0
-        if local > 1.0:
-            local = 1.0
-        above = 1.0
-        for source in upstream[t]:
-            if current[source] < above:
-                above = current[source]
-        current[t] = local * above
+        if upstream[t]:
+            above = 1.0
+            for source in upstream[t]:
+                if current[source] < above:
+                    above = current[source]
+            current[t] *= above
     return current

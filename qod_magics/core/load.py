@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import compress
 from math import fsum
 
+from qod_magics.core.hosting import Hosting
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
 from qod_magics.core.topology import Topology
@@ -26,38 +27,34 @@ class Load:
     available: list[float]  #: by task manager: aCpu(tm) at the start of the cycle
 
     @classmethod
-    def of(cls, snapshot: Snapshot, topology: Topology) -> Load:
-        """The load of a valid snapshot."""
-        managers = {manager.id: i for i, manager in enumerate(snapshot.task_managers)}
-        tasks = len(snapshot.tasks)
-        task_of = list(map(topology.position.__getitem__, column(snapshot.instances, "task")))
-        manager_of = list(map(managers.__getitem__, column(snapshot.instances, "task_manager")))
-        least_in_rate = [0.0] * tasks
-        cpu = [0.0] * tasks
-        width = [0] * tasks
-        warming = [False] * len(managers)
-        used: list[list[float]] = [[] for _ in managers]
-        measured = column(snapshot.instances, "in_rate"), column(snapshot.instances, "cpu")
-        for t, manager, in_rate, load in zip(task_of, manager_of, *measured, strict=True):
-            used[manager].append(load)
-            if not width[t] or in_rate < least_in_rate[t]:
+    def of(cls, snapshot: Snapshot, hosting: Hosting) -> Load:
+        """The load of a valid snapshot; `hosting` is that of its instances."""
+        in_rates, loads = column(snapshot.instances, "in_rate"), column(snapshot.instances, "cpu")
+        least_in_rate = [in_rates[i] for i in hosting.first]
+        cpu = [loads[i] for i in hosting.first]
+        task_of = hosting.task_of
+        for i in hosting.others:
+            t, in_rate = task_of[i], in_rates[i]
+            if in_rate < least_in_rate[t]:
                 least_in_rate[t] = in_rate
-                cpu[t] = load
-            elif in_rate == least_in_rate[t] and load > cpu[t]:
-                cpu[t] = load
-            width[t] += 1
-        for manager in compress(manager_of, column(snapshot.instances, "warming_up")):
+                cpu[t] = loads[i]
+            elif in_rate == least_in_rate[t] and loads[i] > cpu[t]:
+                cpu[t] = loads[i]
+        warming = [False] * len(snapshot.task_managers)
+        for manager in compress(hosting.manager_of, column(snapshot.instances, "warming_up")):
             warming[manager] = True
         available = []
-        for host, loads in zip(snapshot.task_managers, used, strict=True):
+        for host, instances in zip(snapshot.task_managers, hosting.hosted, strict=True):
             capacity = whole_cpu(host.cores)
-            available.append(min(max(capacity - host.cpu + total(loads), 0.0), capacity))
-        return cls(task_of, manager_of, least_in_rate, cpu, width, warming, available)
+            used = total([loads[i] for i in instances])
+            available.append(min(max(capacity - host.cpu + used, 0.0), capacity))
+        return cls(task_of, hosting.manager_of, least_in_rate, cpu, hosting.width, warming, available)
 
 
-def load_of(snapshot: Snapshot, topology: Topology) -> Load:
-    """The load of a valid snapshot, computed once per snapshot; do not change it. `topology` is that of its tasks."""
-    return snapshot.derived("load", lambda: Load.of(snapshot, topology))
+def load_of(snapshot: Snapshot, topology: Topology, hosting: Hosting | None = None) -> Load:
+    """The load of a valid snapshot, computed once per snapshot; do not change it. `topology` is that of its tasks,
+    `hosting` that of its instances where it is known."""
+    return snapshot.derived("load", lambda: Load.of(snapshot, hosting or Hosting.of(snapshot, topology)))
 
 
 def warming_up(snapshot: Snapshot) -> Mapping[str, list[str]]:

@@ -42,9 +42,13 @@ class Topology:
         upstream = [none] * len(ids)
         downstream = [none] * len(ids)
         sorted_already = True
+        last: Sequence[str] = ()
+        sources = none
         for i, names in enumerate(upstream_ids):
             if names:
-                upstream[i] = sources = [position[name] for name in names]
+                if names != last:  # neighbours often read the same tasks
+                    last, sources = names, [position[name] for name in names]
+                upstream[i] = sources
                 for source in sources:
                     if downstream[source] is none:
                         downstream[source] = [i]
@@ -58,11 +62,13 @@ class Topology:
         priority = [lowest if given is None else given for given in priorities]
         min_accuracy = [given or 0.0 for given in minimums]
         for i in reversed(order):
-            for source in upstream[i]:
-                if priority[i] > priority[source]:
-                    priority[source] = priority[i]
-                if min_accuracy[i] > min_accuracy[source]:
-                    min_accuracy[source] = min_accuracy[i]
+            if upstream[i]:
+                highest, most_accurate = priority[i], min_accuracy[i]
+                for source in upstream[i]:
+                    if highest > priority[source]:
+                        priority[source] = highest
+                    if most_accurate > min_accuracy[source]:
+                        min_accuracy[source] = most_accurate
         return cls(position, order, upstream, downstream, priority, min_accuracy)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qod_magics.core.load import Load
+from qod_magics.core.load import Load, load_of
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.topology import Topology
@@ -44,7 +44,7 @@ def decide(given: Snapshot) -> Plan:
 
 def model(given: Snapshot) -> tuple[Topology, Load, Requirements]:
     topology = Topology.of(given.tasks)
-    load = Load.of(given, topology)
+    load = load_of(given, topology)
     return topology, load, learned(given, topology, load)
 
 

@@ -41,11 +41,16 @@ def fill(
     for q in queries:
         if held is None or not held[q]:
             rising.setdefault(topology.priority[q], []).append(q)
+    full: Sequence[int] = ()
     for priority in sorted(rising, reverse=True):
-        filling.raise_together(rising[priority])
+        for q in full:  # not before: after the last priority, nobody asks what CPU is left
+            filling.settle(q, 1.0)
+        full = filling.raise_together(rising[priority])
     desired = [0.0] * len(topology.downstream)
     for q in queries:
         desired[q] = filling.floor[q]
+    for q in full:
+        desired[q] = 1.0
     return desired
 
 
@@ -57,9 +62,10 @@ def max_min_shares(situation: Situation, available: list[float], left_out: Set[i
     """
     load, topology = situation.load, situation.topology
     short = _short(situation, available)
-    stay = {load.task_of[i] for i in situation.by_id if i in left_out or load.manager_of[i] in short}
-    held = reached(topology, stay) if stay else None
-    sharing = [i for i in situation.by_id if i not in left_out]
+    sharing, held = situation.hosting.by_id, None
+    if left_out or short:
+        held = reached(topology, {load.task_of[i] for i in sharing if i in left_out or load.manager_of[i] in short})
+        sharing = [i for i in sharing if i not in left_out]
     return fill(sharing, load, topology, situation.required, available, held)
 
 
@@ -68,7 +74,7 @@ def _short(situation: Situation, available: Sequence[float]) -> set[int]:
     if all(left > 0.0 for left in available):
         return set()
     load, least = situation.load, [0.0] * len(available)
-    for i in situation.by_id:
+    for i in situation.hosting.by_id:
         least[load.manager_of[i]] += situation.min_required[load.task_of[i]]
     given = situation.required.available
     return {m for m, left in enumerate(available) if left <= 0.0 and least[m] - given[m] > tolerance(least[m])}
@@ -92,29 +98,36 @@ class _Filling:
     ) -> None:
         self.floor = list(topology.min_accuracy)  #: by task: the accuracy it has already
         self._topology = topology
-        self._slope = [required.cost(t) for t in range(len(self.floor))]
+        self._slope = required.costs()
         self._children = [0] * len(self.floor)  #: by task: how many of its consumers rise; 1 for a rising query
         self._slack = list(available)
         self._hosted: list[dict[int, int]] = [{} for _ in available]  #: by limit: how many instances of each task
         self._limits: list[list[int]] = [[] for _ in self.floor]  #: by task
+        task_of, manager_of = load.task_of, load.manager_of
         for i in instances:
-            t, manager = load.task_of[i], load.manager_of[i]
+            t, manager = task_of[i], manager_of[i]
             hosted = self._hosted[manager]
-            if t not in hosted:
+            if t in hosted:
+                hosted[t] += 1
+            else:
+                hosted[t] = 1
                 self._limits[t].append(manager)
-            hosted[t] = hosted.get(t, 0) + 1
+        least = required.all_of(self.floor)
         for t, limits in enumerate(self._limits):
-            least = required.of(t, self.floor[t])
-            if limits and least + self._slope[t] * (1.0 - self.floor[t]) > FULL_CORE:
+            if limits and least[t] + self._slope[t] * (1.0 - self.floor[t]) > FULL_CORE:
                 limits.append(len(self._slack))
-                self._slack.append(FULL_CORE - least)
+                self._slack.append(FULL_CORE - least[t])
                 self._hosted.append({t: 1})
+        self._place = [{t: n for n, t in enumerate(hosted)} for hosted in self._hosted]  #: of a task among the hosted
+        self._rising: list[list[int]] = [[] for _ in self._hosted]  #: by limit: tasks that began to, ordered as hosted
 
-    def raise_together(self, queries: Sequence[int]) -> None:
-        """Raise these queries as far as the limits let each of them."""
+    def raise_together(self, queries: Sequence[int]) -> list[int]:
+        """Raise these queries as far as the limits let each of them; returns those that reach 1, not settled yet."""
         touched: set[int] = set()
         for q in queries:
             touched |= self._begin(q)
+        for limit in touched:
+            self._rising[limit].sort(key=self._place[limit].__getitem__)
         level = {limit: self._level(limit) for limit in touched}
         heap = [(at, limit) for limit, at in level.items()]  # may hold outdated entries, recognized by their level
         heapify(heap)
@@ -126,15 +139,15 @@ class _Filling:
                 break
             changed: set[int] = set()
             for q in self._stopped_by(limit, at):
-                changed |= self._settle(q, max(at, self.floor[q]))
+                changed |= self.settle(q, max(at, self.floor[q]))
             for each in changed | {limit}:
                 new = self._level(each)
                 if new != level[each]:
                     level[each] = new
                     heappush(heap, (new, each))
-        for q in queries:
-            if self._children[q]:
-                self._settle(q, 1.0)
+        for limit in touched:
+            self._rising[limit].clear()
+        return [q for q in queries if self._children[q]]
 
     def _begin(self, q: int) -> set[int]:
         """Start the rise of a query and its ancestors; returns the limits on them."""
@@ -145,13 +158,15 @@ class _Filling:
             self._children[t] += 1
             if self._children[t] == 1:
                 touched.update(self._limits[t])
+                for limit in self._limits[t]:
+                    self._rising[limit].append(t)
                 waiting += self._topology.upstream[t]
         return touched
 
     def _level(self, limit: int) -> float:
         """The level that rising tasks can reach before the limit has no slack left; inf: any."""
-        floor, slope, children = self.floor, self._slope, self._children
-        rising = sorted((floor[t], slope[t] * n) for t, n in self._hosted[limit].items() if children[t] and slope[t])
+        floor, slope, children, hosted = self.floor, self._slope, self._children, self._hosted[limit]
+        rising = sorted([(floor[t], slope[t] * hosted[t]) for t in self._rising[limit] if children[t] and slope[t]])
         left = self._slack[limit] - tolerance(self._slack[limit])
         steep = at = 0.0
         for low, cost in rising:
@@ -167,7 +182,7 @@ class _Filling:
         downstream = self._topology.downstream
         found = []
         waiting = [
-            t for t in self._hosted[limit] if self._children[t] and self._slope[t] > 0.0 and self.floor[t] <= level
+            t for t in self._rising[limit] if self._children[t] and self._slope[t] > 0.0 and self.floor[t] <= level
         ]
         seen = set(waiting)
         while waiting:
@@ -180,7 +195,7 @@ class _Filling:
                     waiting.append(consumer)
         return found
 
-    def _settle(self, q: int, accuracy: float) -> set[int]:
+    def settle(self, q: int, accuracy: float) -> set[int]:
         """Stop a query at an accuracy; returns the limits that this affects."""
         changed: set[int] = set()
         upstream = self._topology.upstream

@@ -67,7 +67,7 @@ def _candidates(situation: Situation, movable: Movable, spare: list[float], leav
     _, failed, _ = ensure_minimums(situation)
     yield from movable(failed, situation)
     managers = dict.fromkeys(load.manager_of[i] for i in failed)
-    others = [i for i in situation.by_id if load.manager_of[i] in managers and i not in failed]
+    others = [i for i in situation.hosting.by_id if load.manager_of[i] in managers and i not in failed]
     others.sort(key=lambda i: (topology.priority[load.task_of[i]], -situation.min_required[load.task_of[i]]))
     for i in movable(others, situation):
         if spare[load.manager_of[i]] < 0.0 and i not in leaving:

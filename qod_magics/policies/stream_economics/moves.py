@@ -28,11 +28,8 @@ def ensure_minimums(situation: Situation) -> tuple[list[float], list[int], list[
     available = list(situation.required.available)
     failed: list[int] = []
     starved: list[int] = []
-    hosted: list[list[int]] = [[] for _ in available]
-    for i in situation.by_id:
-        hosted[load.manager_of[i]].append(i)
     task_of = load.task_of
-    for manager, instances in enumerate(hosted):
+    for manager, instances in enumerate(situation.hosting.hosted):
         if load.warming[manager]:
             continue
         requirements = [min_required[task_of[i]] for i in instances]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qod_magics.core.actions import Action, Move, Stop
+from qod_magics.core.hosting import Hosting
 from qod_magics.core.keyed import Keyed, Keys
 from qod_magics.core.load import load_of
 from qod_magics.core.placement import Unplaced
@@ -35,24 +36,28 @@ Costs = Callable[[Snapshot, Topology], Requirements]
 
 @dataclass(frozen=True, slots=True)
 class _Application:
-    """Structures that follow from the declarations alone. Kept between cycles, which then compute only with loads."""
+    """Structures that do not depend on loads. Kept between cycles, which then compute only with loads."""
 
     declared: Declared
     topology: Topology
     reach: Reach
     tasks: Keys[str]
     edges: Edges
+    hosting: Hosting
 
     @classmethod
     def of(cls, snapshot: Snapshot, last: Any) -> _Application:
-        """`last` itself if its tasks and streams are declared in the same way."""
+        """`last` itself if its tasks and streams are declared in the same way and its instances run where they ran."""
         tasks = declared(snapshot.tasks)
         starts, ends = column(snapshot.streams, "source"), column(snapshot.streams, "target")
         found = [*tasks, starts, ends]
         if isinstance(last, cls) and last.declared == found:
-            return last
+            hosting = Hosting.of(snapshot, last.topology, last.hosting)
+            return last if hosting is last.hosting else replace(last, hosting=hosting)
         topology = Topology.following(tasks)
-        return cls(found, topology, Reach.of(topology), Keys(topology.position), Edges.of(starts, ends, topology))
+        edges = Edges.of(starts, ends, topology)
+        hosting = Hosting.of(snapshot, topology)
+        return cls(found, topology, Reach.of(topology), Keys(topology.position), edges, hosting)
 
 
 class StreamEconomics:
@@ -97,7 +102,7 @@ class StreamEconomics:
         snapshot = evidence.settled(snapshot)
         application = _Application.of(snapshot, state)
         topology = application.topology
-        load = load_of(snapshot, topology)
+        load = load_of(snapshot, topology, application.hosting)
         by_costs = self.costs(snapshot, topology)
         required = evidence.requirements(by_costs, snapshot, topology, load)
         min_required = minimums(snapshot, topology, required)
@@ -110,12 +115,12 @@ class StreamEconomics:
             by_costs,
             evidence.is_open(snapshot),
             min_required,
-            _by_id(snapshot),
+            application.hosting,
         )
         ensured = self.moves(situation, evidence.movable)
         left_out = set(ensured.failed)
         if any(waits := evidence.waiting_for_warm_ups(situation)):
-            left_out.update(i for i in situation.by_id if waits[load.manager_of[i]])
+            left_out.update(i for i in situation.hosting.by_id if waits[load.manager_of[i]])
         by_task = self.sharing(situation, evidence.left(ensured.available, situation), left_out)
         propagate(by_task, topology)
         plan = Plan(
@@ -167,9 +172,3 @@ def _actions(ensured: Minimums, snapshot: Snapshot) -> tuple[Action, ...]:
         target = ensured.place.get(instance.id)
         actions.append(Stop(instance.id, why) if target is None else Move(instance.id, target, why))
     return tuple(actions)
-
-
-def _by_id(snapshot: Snapshot) -> list[int]:
-    """Positions of the instances in the order of their ids, which settles ties."""
-    ids = column(snapshot.instances, "id")
-    return sorted(range(len(ids)), key=ids.__getitem__)

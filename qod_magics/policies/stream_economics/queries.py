@@ -15,16 +15,18 @@ KEPT = 2048  #: large sets up to this size are kept unpacked; beyond, that would
 class QueryAccuracies:
     """The desired accuracy of every query, fraction of 1, which only ever falls."""
 
-    __slots__ = ("_sets", "_tasks", "only", "values")
+    __slots__ = ("_sets", "_tasks", "limits", "only", "values")
 
     only: list[int]  #: by task: the number of its only query; negative if it has several (as in `Reach`)
     values: MutableSequence[float]  #: desired(q) by number of the query; for reading
+    limits: int  #: how often accuracies may have been lowered; 0: all are 1
 
     def __init__(self, topology: Topology, reach: Reach, at_minimum: Collection[int] = ()) -> None:
         """All 1, except the queries of the tasks (positions) `at_minimum`, which are at their minimum accuracy."""
         self._tasks = reach.queries
         held = reached(topology, at_minimum) if at_minimum else None
         self.values = [topology.min_accuracy[t] if held and held[t] else 1.0 for t in self._tasks]
+        self.limits = 1 if held else 0
         self.only = reach.set_of
         self._sets: list[Any] = reach.sets  # of tuples, and of a _LargeSet for each int
         if any(isinstance(members, int) for members in reach.sets):
@@ -55,6 +57,7 @@ class QueryAccuracies:
 
     def limit(self, t: int, accuracy: float) -> None:
         """desired(q) = min(desired(q), accuracy) for the queries of t."""
+        self.limits += 1
         k = self.only[t]
         values = self.values
         if k >= 0:

@@ -45,6 +45,10 @@ class Requirements:
             return FULL_CORE
         return self.cpu[t] / self.at[t]
 
+    def costs(self) -> list[float]:
+        """The same for every task."""
+        return [FULL_CORE if at <= 0.0 else cpu / at for cpu, at in zip(self.cpu, self.at, strict=True)]
+
     def most(self, t: int) -> float:
         """The accuracy at which an instance fills its core; 1 or more where it never does."""
         if self.base[t] == 0.0 or self.cpu[t] <= 0.0 or self.at[t] <= 0.0:  # without a base, `share` handles it

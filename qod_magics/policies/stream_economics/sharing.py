@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from qod_magics.core.load import Load, total
-from qod_magics.core.topology import Topology
+from qod_magics.core.load import total
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE, obtained_accuracy
 from qod_magics.policies.stream_economics.queries import QueryAccuracies
 from qod_magics.policies.stream_economics.situation import Situation
@@ -27,16 +25,6 @@ class Needs(NamedTuple):
     min_required: list[float]  #: minReq(t), % of one core
 
 
-def groups_by_priority(instances: Iterable[int], load: Load, topology: Topology) -> Groups:
-    """The instances (positions) that take part, grouped; within a group in the order given."""
-    groups: Groups = defaultdict(lambda: defaultdict(list))
-    task_of, manager_of, priority = load.task_of, load.manager_of, topology.priority
-    for i in instances:
-        t = task_of[i]
-        groups[priority[t]][manager_of[i]].append(t)
-    return groups
-
-
 def share(groups: Groups, needs: Needs, available: list[float], desired: QueryAccuracies) -> None:
     """Give each priority, from the highest down, what it can use of `available` (% of one core, by task manager).
 
@@ -50,9 +38,10 @@ def share(groups: Groups, needs: Needs, available: list[float], desired: QueryAc
         if len(order) > 1:
             slack = {manager: total(known[manager]) - available[manager] for manager in order}
             order.sort(key=lambda manager: -slack[manager])
-        for turn, manager in enumerate(order):
+        limits = desired.limits
+        for manager in order:
             tasks = managers[manager]
-            differences = _differences(tasks, needs, desired) if turn else known[manager]
+            differences = known[manager] if desired.limits == limits else _differences(tasks, needs, desired)
             available[manager] = _share_evenly(tasks, differences, needs, available[manager], desired)
 
 
@@ -64,10 +53,11 @@ def _differences(tasks: Sequence[int], needs: Needs, desired: QueryAccuracies) -
     cpu, current, _, min_required = needs
     only = desired.only
     values = desired.values
+    all_full = not desired.limits
     differences = []
     for t in tasks:
         k = only[t]
-        highest = values[k] if k >= 0 else desired.highest(t)
+        highest = 1.0 if all_full else values[k] if k >= 0 else desired.highest(t)
         now = current[t]
         needed = highest * cpu[t] / now if now > 0.0 else FULL_CORE if highest > 0.0 else 0.0
         difference = (needed if needed < FULL_CORE else FULL_CORE) - min_required[t]
@@ -80,14 +70,22 @@ def _share_evenly(
 ) -> float:
     """Algorithm 3.4 for the instances (given as their tasks) of one priority on one task manager; returns the CPU left.
 
-    `differences` give the order; an instance's share follows from its difference at its turn.
+    `differences` give the order; an instance's share follows from its difference at its turn, which is the same as long
+    as no accuracy is lowered.
     """
     cpu, current, min_accuracy, min_required = needs
     only = desired.only
     values = desired.values
     waiting = len(tasks)
+    limits = desired.limits
     for c in sorted(range(waiting), key=differences.__getitem__):
         t = tasks[c]
+        granted = available / waiting
+        waiting -= 1
+        difference = differences[c]
+        if 0.0 < difference < FULL_CORE - min_required[t] and difference <= granted and desired.limits == limits:
+            available -= difference  # the accuracy that it buys is the desired one, as below
+            continue
         k = only[t]
         highest = values[k] if k >= 0 else desired.highest(t)
         load = cpu[t]
@@ -96,8 +94,6 @@ def _share_evenly(
         difference = (needed if needed < FULL_CORE else FULL_CORE) - min_required[t]
         if difference < 0.0:
             difference = 0.0
-        granted = available / waiting
-        waiting -= 1
         if difference <= granted:
             available -= difference
             if 0.0 < needed < FULL_CORE and now > 0.0:
@@ -113,9 +109,9 @@ def _share_evenly(
 
 def even_shares(situation: Situation, available: list[float], left_out: Set[int]) -> list[float]:
     """A `Sharing`: as in the paper, evenly within each priority."""
-    topology, load, required = situation.topology, situation.load, situation.required
+    topology, hosting, load, required = situation.topology, situation.hosting, situation.load, situation.required
     accuracies = QueryAccuracies(topology, situation.reach, {load.task_of[i] for i in left_out})
-    sharing = [i for i in situation.by_id if i not in left_out] if left_out else situation.by_id
+    sharing = [i for i in hosting.by_id if i not in left_out] if left_out else hosting.by_id
     beyond = situation.min_required
     if any(required.base):
         beyond = [needed - base for needed, base in zip(beyond, required.base, strict=True)]
@@ -123,5 +119,5 @@ def even_shares(situation: Situation, available: list[float], left_out: Set[int]
             if (most := required.most(t)) < 1.0:
                 accuracies.limit(t, max(most, topology.min_accuracy[t]))
     needs = Needs(required.cpu, required.at, topology.min_accuracy, beyond)
-    share(groups_by_priority(sharing, load, topology), needs, available, accuracies)
+    share(hosting.grouped(sharing) if left_out else hosting.by_priority, needs, available, accuracies)
     return accuracies.by_task()

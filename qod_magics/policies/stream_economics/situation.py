@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from qod_magics.core.hosting import Hosting
 from qod_magics.core.load import Load
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.topology import Topology
@@ -24,7 +25,7 @@ class Situation:
     by_costs: Requirements  #: the same by costs alone, without other evidence
     is_open: Sequence[bool]  #: by task manager: its CPU is not limited yet, so that `required` doesn't apply to it
     min_required: list[float]  #: by task: minReq(t), % of one core
-    by_id: list[int]  #: the instances in the order of their ids, which settles ties
+    hosting: Hosting
 
 
 @dataclass(frozen=True, slots=True)
