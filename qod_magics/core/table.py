@@ -7,7 +7,7 @@ A snapshot of 20,000 tasks has tens of thousands of rows, and code that works wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from operator import attrgetter
 from typing import Any, Generic, TypeVar, overload
 
 _Row = TypeVar("_Row")
@@ -78,11 +78,4 @@ class Table(Sequence[_Row], Generic[_Row]):
 
 def column(rows: Sequence[Any], name: str) -> Sequence[Any]:
     """The values of one field, row by row; makes no rows of a table."""
-    return rows.column(name) if isinstance(rows, Table) else _reader(name)(rows)
-
-
-@cache
-def _reader(name: str) -> Callable[[Sequence[Any]], list[Any]]:
-    """Reads one field of rows. A comprehension takes half the time of `map(attrgetter(name), rows)`."""
-    found: Callable[[Sequence[Any]], list[Any]] = eval(f"lambda rows: [row.{name} for row in rows]")
-    return found
+    return rows.column(name) if isinstance(rows, Table) else list(map(attrgetter(name), rows))

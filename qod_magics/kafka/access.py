@@ -14,16 +14,16 @@ from qod_magics.kafka.topics import topic_partitions
 ANSWER_S = 10.0
 
 
-def access(bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[int] | None = None) -> Kafka:
-    """Connect to the user's cluster, or start an embedded broker; return once it answers.
+def named(bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[int] | None = None) -> Kafka:
+    """The user's cluster, not yet connected to, or an embedded broker, not yet started: nothing is downloaded or run.
 
     Args:
-        bootstrap: `host:port` of the user's cluster; None starts a broker.
+        bootstrap: `host:port` of the user's cluster; None means an embedded broker.
         options: client options in librdkafka's names.
         cpus: cores for the embedded broker, default all.
 
     Raises:
-        SetupError, KafkaError: nothing is left running.
+        KafkaError: `bootstrap` is not of that form, or Spark does not support an option.
         UsageProblem: an option is for the other kind of broker.
 
     """
@@ -31,10 +31,18 @@ def access(bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[i
         raise UsageProblem(f"--kafka-option {next(iter(options))} is for your own broker: name it, --kafka HOST:PORT")
     if bootstrap is not None and cpus is not None:
         raise UsageProblem("--kafka-cpus pins the broker that is started here, and --kafka names yours: leave one out")
-    if bootstrap is None:
-        embedded = EmbeddedBroker(cpus=cpus)
-        embedded.start()
-        return embedded
-    external = ExternalKafka(bootstrap, dict(options or {}))
-    topic_partitions(external, timeout_s=ANSWER_S)
-    return external
+    return EmbeddedBroker(cpus=cpus) if bootstrap is None else ExternalKafka(bootstrap, dict(options or {}))
+
+
+def access(kafka: Kafka) -> Kafka:
+    """Start the embedded broker, or connect to the user's cluster; return `kafka` once it answers.
+
+    Raises:
+        SetupError, KafkaError: nothing is left running.
+
+    """
+    if isinstance(kafka, EmbeddedBroker):
+        kafka.start()
+    else:
+        topic_partitions(kafka, timeout_s=ANSWER_S)
+    return kafka

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.kafka.access import access
+from qod_magics.kafka.access import named
 from qod_magics.session.session import Session
 from qod_magics.session.settings import Settings, check_kind
 
@@ -35,9 +35,9 @@ def test_a_wrong_option_is_refused_before_kafka_is_asked(
 
 def test_options_of_the_other_kind_of_broker_are_refused() -> None:
     with pytest.raises(UsageProblem, match=r"--kafka-option sasl.username is for your own broker: name it, --kafka"):
-        access(None, {"sasl.username": "me"})
+        named(None, {"sasl.username": "me"})
     with pytest.raises(UsageProblem, match=r"--kafka-cpus pins the broker that is started here"):
-        access(NOBODY, {}, {0})
+        named(NOBODY, {}, {0})
 
 
 def test_options_of_the_other_kind_of_task_manager_are_refused() -> None:
