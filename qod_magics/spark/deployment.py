@@ -164,7 +164,8 @@ class Deployment:
         keys += [weights.keys.get(upstream) for upstream in spec.upstream]
         inputs = {c.name: c.label for upstream in spec.upstream if upstream in told for c in told[upstream].columns}
         try:
-            return labels(analyzed_plan_of(rows), [key for key in keys if key] if all(keys) else [], inputs)
+            known = [key for key in keys if key] if all(keys) else []
+            return labels(analyzed_plan_of(rows), known, inputs if spec.upstream else None)
         except Exception as error:
             raise_unless_connection(error)
             return None

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from qod_magics.application.weight import WEIGHT
+from qod_magics.spark.key_choice import KeyChoice
+from qod_magics.spark.plan_text import ID, NAMED, children, lists_of, nodes_of, split
 
 
 class Label(IntEnum):
@@ -45,6 +47,7 @@ class Labels:
 
     columns: tuple[Column, ...]
     missing: str | None = None  #: what becomes of whole rows of the result, if it depends on several rows of the input
+    advice: str | None = None  #: `--shed-by` a key of the topics that would keep or drop whole groups, pairs and values
 
     @property
     def are_exact(self) -> bool:
@@ -57,7 +60,8 @@ class Labels:
             Label.INTERVAL: "estimated, with an interval",
             Label.ESTIMATE: "estimated, without an interval (qod_magics.estimate has them)",
             Label.KEPT: "of the rows kept only (qod_magics.estimate estimates it of all)",
-            Label.NOT_ESTIMABLE: "not estimable (--min-accuracy 1 keeps it exact, or --shed-by a key of its groups)",
+            Label.NOT_ESTIMABLE: "not estimable (--min-accuracy 1 keeps it exact, or "
+            f"{self.advice or '--shed-by a key of its groups'})",
         }
         by_label: dict[Label, list[str]] = {}
         for column in self.columns:
@@ -84,27 +88,17 @@ _OTHERS = tuple(
     )
 )
 _CALL = re.compile(rf"\b({'|'.join((*_TOTALS, *_AVERAGES, *_OTHERS))})\(", re.IGNORECASE)
-_NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)~?(?P<operator>[A-Z]\w*)(?P<text>.*)$")
-_ID = re.compile(r"#(\d+)")
-_NAMED = re.compile(r"^(?:(?P<expression>.*) AS )?(?P<name>[^#]+)#(?P<id>\d+)L?(?:-T\d+ms)?$", re.DOTALL)
 #: How an estimate of `qod_magics.estimate` begins.
 _ESTIMATE = "element_at(transform(array(struct("
 _SESSION = "session_window"
 _JOIN_PAIRS = (
-    "pairs of rows are kept only where both rows are (--shed-by a key that both sides are joined by keeps them whole)"
+    "pairs of rows are kept only where both rows are ({} keeps them whole)",
+    "--shed-by a key that both sides are joined by",
 )
-_DEDUPLICATED = "values that few rows have may be missing (--shed-by them keeps or drops each as a whole)"
+_DEDUPLICATED = ("values that few rows have may be missing ({} keeps or drops each as a whole)", "--shed-by them")
 _GROUPS = "groups of which no row is kept are missing"
 _FILTERED = "a filter compares an aggregate of the rows kept"
 _KEYS = "rows of keys that are dropped are missing"
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    depth: int
-    operator: str
-    text: str
-    streams: bool
 
 
 def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str, Label] | None = None) -> Labels | None:
@@ -113,63 +107,64 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
     Args:
         plan: the analyzed logical plan as text, from the line with the columns on, untruncated.
         keys: of its inputs, if all of them are shed by a key: by which columns.
-        inputs: labels of columns that other tasks computed, by name.
+        inputs: labels of columns that other tasks computed, by name; None: it reads topics only.
 
     """
     header, _, rest = plan.strip().partition("\n")
-    nodes = list(_nodes(rest))
+    nodes = list(nodes_of(rest))
     if not nodes:
         return None
     found: dict[str, Label] = {}  #: by id
     missing: set[str] = set()
+    helped: set[tuple[str, str]] = set()  #: what is missing without a key: a template, and the key in general words
+    choice = KeyChoice()
     output: list[tuple[str, Label]] | None = None
     for at in range(len(nodes) - 1, -1, -1):  # inputs first
         node = nodes[at]
         if node.operator == "Project" or node.operator == "Aggregate":
-            lists = _lists(node.text)
+            lists = lists_of(node.text)
             if not lists:
                 return None
             groups = None if node.operator == "Project" else set(lists[0]) if len(lists) > 1 else set()
             output = [_column(item, found, groups, keys) for item in lists[-1]]
+            choice.rename(lists[-1])
             if groups:
                 missing.add(_KEYS if _by_key(groups, keys) else _GROUPS)
-        elif node.operator == "Generate" and (lists := _lists(node.text)):
+                if any(found.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(" ".join(lists[-1]))):
+                    choice.narrow(groups)
+        elif node.operator == "Generate" and (lists := lists_of(node.text)):
             for item in lists[-1]:
-                if (named := _NAMED.match(item)) is not None:
+                if (named := NAMED.match(item)) is not None:
                     found[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
+            if inputs is None:
+                choice.read(lists[-1])
         elif node.operator == "Filter" and _worst(node.text, found) >= Label.INTERVAL:
             missing.add(_FILTERED)
         elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
-            of = _lists(node.text)[0] if node.operator != "Distinct" and _lists(node.text) else _names(output)
-            missing.add(_KEYS if _by_key(of, keys) else _DEDUPLICATED)
-        elif node.operator == "Join" and all(child.streams for child in _children(nodes, at)):
-            missing.add(_KEYS if _joined_by_key(node.text, keys) else _JOIN_PAIRS)
+            of = lists_of(node.text)[0] if node.operator != "Distinct" and lists_of(node.text) else _names(output)
+            choice.narrow(of)
+            if _by_key(of, keys):
+                missing.add(_KEYS)
+            else:
+                helped.add(_DEDUPLICATED)
+        elif node.operator == "Join" and all(child.streams for child in children(nodes, at)):
+            choice.narrow_to_equal(equal := _equal(node.text))
+            if _joined_by_key(equal, keys):
+                missing.add(_KEYS)
+            else:
+                helped.add(_JOIN_PAIRS)
     if output is None or [name for name, _ in output] != _header(header):
         return None
     shown = [(name, label) for name, label in output if name != WEIGHT]
+    advice = choice.advice()
+    missing |= {words.format(advice or general) for words, general in helped}
     missing -= {_KEYS} if missing - {_KEYS} else set()
-    return Labels(tuple(Column(name, label) for name, label in shown), "; ".join(sorted(missing)) or None)
-
-
-def _nodes(text: str) -> Iterator[_Node]:
-    for line in text.splitlines():
-        if (node := _NODE.match(line)) is not None:
-            yield _Node(
-                len(node["indent"]), node["operator"], node["text"], line[len(node["indent"]) :].startswith("~")
-            )
-
-
-def _children(nodes: Sequence[_Node], at: int) -> Iterator[_Node]:
-    for node in nodes[at + 1 :]:
-        if node.depth <= nodes[at].depth:
-            return
-        if node.depth == nodes[at].depth + 3:
-            yield node
+    return Labels(tuple(Column(name, label) for name, label in shown), "; ".join(sorted(missing)) or None, advice)
 
 
 def _header(line: str) -> list[str]:
     """Names of the columns in "a: int, b: struct<x:int,y:int>"."""
-    return [item.partition(": ")[0] for item in _split(line, "[(<", "])>")]
+    return [item.partition(": ")[0] for item in split(line, "[(<", "])>")]
 
 
 def _names(output: Sequence[tuple[str, Label]] | None) -> list[str]:
@@ -180,7 +175,7 @@ def _column(
     item: str, found: dict[str, Label], groups: set[str] | None, keys: Sequence[tuple[str, ...]]
 ) -> tuple[str, Label]:
     """Name and label of an item of a projection or an aggregation; remembers the label by the id."""
-    named = _NAMED.match(item)
+    named = NAMED.match(item)
     if named is None:
         return item, Label.NOT_ESTIMABLE
     expression = named["expression"]
@@ -201,7 +196,7 @@ def _column(
 
 
 def _worst(expression: str, found: dict[str, Label]) -> Label:
-    return max((found.get(id, Label.EXACT) for id in _ID.findall(expression)), default=Label.EXACT)
+    return max((found.get(id, Label.EXACT) for id in ID.findall(expression)), default=Label.EXACT)
 
 
 def _aggregated(expression: str, found: dict[str, Label], groups: set[str]) -> Label:
@@ -209,8 +204,8 @@ def _aggregated(expression: str, found: dict[str, Label], groups: set[str]) -> L
         return Label.INTERVAL
     calls = list(_calls(expression))
     if not calls:
-        grouped = {id for group in groups for id in _ID.findall(group)}
-        known = set(_ID.findall(expression)) <= grouped
+        grouped = {id for group in groups for id in ID.findall(group)}
+        known = set(ID.findall(expression)) <= grouped
         return _worst(expression, found) if known else Label.NOT_ESTIMABLE
     worst = max(_called(name, arguments, found) for name, arguments in calls)
     ratio = " / " in expression and len(calls) > 1
@@ -246,38 +241,12 @@ def _by_key(columns: Sequence[str] | set[str], keys: Sequence[tuple[str, ...]]) 
     return bool(keys) and any(set(key) <= names for key in keys)
 
 
-def _joined_by_key(text: str, keys: Sequence[tuple[str, ...]]) -> bool:
-    equal = {(a, b) for a, b in re.findall(r"\(?(\w+)#\d+L? = (\w+)#\d+L?\)?", text)}
-    equal |= {(b, a) for a, b in equal}
-    return any(len(one) == len(other) and set(zip(one, other, strict=True)) <= equal for one in keys for other in keys)
+def _equal(condition: str) -> list[tuple[str, str]]:
+    """The columns, "name#id", that a join's condition equates."""
+    return re.findall(r"\(?(\w+#\d+)L? = (\w+#\d+)L?\)?", condition)
 
 
-def _lists(text: str) -> list[list[str]]:
-    """The bracketed lists of an operator's text, each split at its commas."""
-    lists: list[list[str]] = []
-    depth, start = 0, 0
-    for position, sign in enumerate(text):
-        if sign in "[(":
-            if depth == 0 and sign == "[":
-                start = position + 1
-            depth += 1
-        elif sign in "])":
-            depth -= 1
-            if depth == 0 and sign == "]":
-                lists.append(_split(text[start:position]))
-    return lists
-
-
-def _split(text: str, opening: str = "[(", closing: str = "])") -> list[str]:
-    """Parts at the commas outside of brackets."""
-    parts, depth, start = [], 0, 0
-    for position, sign in enumerate(text):
-        if sign in opening:
-            depth += 1
-        elif sign in closing:
-            depth -= 1
-        elif sign == "," and depth == 0:
-            parts.append(text[start:position].strip())
-            start = position + 1
-    last = text[start:].strip()
-    return [*parts, last] if last else parts
+def _joined_by_key(equal: Sequence[tuple[str, str]], keys: Sequence[tuple[str, ...]]) -> bool:
+    named = {(a.partition("#")[0], b.partition("#")[0]) for a, b in equal}
+    named |= {(b, a) for a, b in named}
+    return any(len(one) == len(other) and set(zip(one, other, strict=True)) <= named for one in keys for other in keys)

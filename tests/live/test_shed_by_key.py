@@ -132,8 +132,12 @@ def test_what_waits_is_thinned_to_the_keys_of_the_lower_accuracy(cluster: Sessio
     assert unknown.hash.max() > 0.6
 
 
-def test_a_column_that_is_not_there_is_refused(brief: Session) -> None:
-    read = f"clicks --topic {new_topic(brief)} --schema 'user LONG' --shed-by"
+def test_the_column_that_would_help_is_named_and_one_that_is_not_there_refused(brief: Session) -> None:
+    read = f"clicks --topic {new_topic(brief)} --schema 'user LONG, page LONG'"
+    said = cell(brief, f"{read} -p 1 -a 0.1 --dry-run", "source.dropDuplicates(['user'])").said
+    assert "(--shed-by user keeps or drops each as a whole)" in said
+    said = cell(brief, f"{read} --shed-by user -p 1 -a 0.1 --dry-run", "source.dropDuplicates(['user'])").said
+    assert "rows of keys that are dropped are missing" in said
     with pytest.raises(ApplicationError, match=r"^--shed-by usr: the schema has no such column. Did you mean 'user'\?"):
-        cell(brief, f"{read} usr")
+        cell(brief, f"{read} --shed-by usr")
     brief.stop_all()

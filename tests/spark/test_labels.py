@@ -134,6 +134,53 @@ def test_pairs_are_whole_where_both_sides_are_shed_by_what_joins_them(
     assert static.missing is None  # a table is not shed
 
 
+@pytest.mark.parametrize(
+    ("operator", "advice"),
+    [
+        ("Deduplicate [user#3L]", "--shed-by value"),  # as the topic calls it
+        ("Deduplicate [at#2, user#3L]", "--shed-by timestamp value"),
+        ("Deduplicate [zone#4L]", None),  # computed
+        ("Aggregate [user#3L], [user#3L, count(1) AS n#14L]", None),  # what is missing are groups
+        ("Aggregate [user#3L, session_window#9], [user#3L, count(1) AS n#14L]", "--shed-by value"),
+        ("Aggregate [user#3L, zone#4L], [user#3L, max(fare#5) AS top#14]", "--shed-by value"),
+    ],
+)
+def test_the_key_that_would_help_is_named_as_the_topic_has_it(operator: str, advice: str | None) -> None:
+    if operator.startswith("Aggregate"):
+        name = operator.rpartition(" AS ")[2].partition("#")[0]
+        plan = over_rows(f"user: bigint, {name}: bigint", operator)
+    else:
+        plan = over_rows("user: bigint", "Project [user#3L]", operator)
+    found = labels(plan)
+    assert found is not None
+    assert found.advice == advice
+    assert advice is None or advice in str(found)
+    other = labels(plan, inputs={})
+    assert other is not None
+    assert other.advice is None  # another task may have computed the column
+
+
+@pytest.mark.parametrize(
+    ("condition", "above", "advice"),
+    [
+        ("(user#3L = buyer#13L)", "", "--shed-by value and --shed-by place"),
+        ("((user#3L = buyer#13L) AND (zone#4L = buyer#13L))", "", "--shed-by value and --shed-by place"),
+        ("(user#3L = buyer#13L)", "~Deduplicate [user#3L]\n", None),  # no column of both topics has that name
+        ("(user#3L < buyer#13L)", "", None),
+    ],
+)
+def test_the_keys_that_would_keep_pairs_whole(condition: str, above: str, advice: str | None) -> None:
+    topic = "from_json(StructField(a,LongType,true), cast(value#7 as string), Some(UTC))"
+    inner = f"~Join Inner, {condition}\n   :- {ROWS.format('   :  ')}\n   +- ~Project [place#11L AS buyer#13L]\n" + (
+        f"      +- ~Generate inline(array({topic})), "
+        "false, [place#11L]\n         +- ~StreamingRelationV2 kafka, [], [value#7]"
+    )
+    found = labels(f"user: bigint\n{above}~Project [user#3L]\n+- {inner}")
+    assert found is not None
+    assert found.advice == advice
+    assert f"({advice or '--shed-by a key that both sides are joined by'} keeps them whole)" in str(found.missing)
+
+
 def test_columns_of_another_task_are_as_that_task_left_them() -> None:
     found = labels(over_rows("value: bigint", "Project [value#1L]"), inputs={"value": KEPT, "fare": NOT})
     assert found is not None

@@ -1,0 +1,66 @@
+"""The key by which a query's topics would have to be shed for its result to be right by key. Pure.
+
+Joins, sessions and distinct values need all rows of a key or none. The columns that all such operators of a query have
+among theirs make that key, if they are columns of the topics: a key that a recipe computes can't be shed by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qod_magics.spark.plan_text import ID, NAMED
+
+
+class KeyChoice:
+    """Told of a query's operators, inputs first; columns are texts of the plan, as "user#3L"."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, str] = {}  # columns of topics, by the ids that they have in the plan
+        self._common: list[tuple[str, str]] | None = None  # that all operators have; those of a join: left and right
+
+    def __repr__(self) -> str:
+        return f"key choice: {self.advice() or 'none'}"
+
+    def read(self, columns: Iterable[str]) -> None:
+        """These are columns of a topic."""
+        for column in columns:
+            if (named := NAMED.match(column)) is not None:
+                self._columns[named["id"]] = named["name"]
+
+    def rename(self, items: Iterable[str]) -> None:
+        """A projection or an aggregation has these items; some give a column another name."""
+        for item in items:
+            named = NAMED.match(item)
+            if named is not None and named["expression"] is not None and NAMED.match(named["expression"]) is not None:
+                self._trace(named["id"], named["expression"])
+
+    def narrow(self, columns: Iterable[str]) -> None:
+        """An operator needs all rows that are equal in these columns."""
+        names = [self._name(column) for column in columns]
+        self._narrow([(name, name) for name in names if name is not None])
+
+    def narrow_to_equal(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """A join needs all rows of both sides that are equal in these columns."""
+        names = [(self._name(left), self._name(right)) for left, right in pairs]
+        self._narrow([(left, right) for left, right in names if left is not None and right is not None])
+
+    def advice(self) -> str | None:
+        """The options that would do, "--shed-by user"; None where no operator asks for them, or no columns would do."""
+        if not self._common:
+            return None
+        left, right = ([pair[side] for pair in self._common] for side in (0, 1))
+        options = [f"--shed-by {' '.join(names)}" for names in ([left] if left == right else [left, right])]
+        return " and ".join(options)
+
+    def _narrow(self, found: list[tuple[str, str]]) -> None:
+        known = self._common
+        self._common = list(dict.fromkeys(found)) if known is None else [pair for pair in known if pair in found]
+
+    def _name(self, column: str) -> str | None:
+        ids = ID.findall(column)
+        return self._columns.get(ids[0]) if len(ids) == 1 else None
+
+    def _trace(self, id: str, of: str) -> None:
+        name = self._name(of)
+        if name is not None:
+            self._columns[id] = name

@@ -1,0 +1,70 @@
+"""Operators of an analyzed logical plan, as Spark writes it, and the lists in their texts. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+#: The id of a column, as in "fare#12L".
+ID = re.compile(r"#(\d+)")
+#: A column of an operator's list, as in "(fare#5 * 2.0) AS twice#12" or "fare#5".
+NAMED = re.compile(r"^(?:(?P<expression>.*) AS )?(?P<name>[^#]+)#(?P<id>\d+)L?(?:-T\d+ms)?$", re.DOTALL)
+_NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)~?(?P<operator>[A-Z]\w*)(?P<text>.*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operator."""
+
+    depth: int  #: characters before it
+    operator: str
+    text: str  #: after its name
+    streams: bool
+
+
+def nodes_of(text: str) -> Iterator[Node]:
+    """The operators, as they stand: each before its inputs."""
+    for line in text.splitlines():
+        if (node := _NODE.match(line)) is not None:
+            yield Node(len(node["indent"]), node["operator"], node["text"], line[len(node["indent"]) :].startswith("~"))
+
+
+def children(nodes: Sequence[Node], at: int) -> Iterator[Node]:
+    """The inputs of the operator at this position."""
+    for node in nodes[at + 1 :]:
+        if node.depth <= nodes[at].depth:
+            return
+        if node.depth == nodes[at].depth + 3:
+            yield node
+
+
+def lists_of(text: str) -> list[list[str]]:
+    """The bracketed lists of an operator's text, each split at its commas."""
+    lists: list[list[str]] = []
+    depth, start = 0, 0
+    for position, sign in enumerate(text):
+        if sign in "[(":
+            if depth == 0 and sign == "[":
+                start = position + 1
+            depth += 1
+        elif sign in "])":
+            depth -= 1
+            if depth == 0 and sign == "]":
+                lists.append(split(text[start:position]))
+    return lists
+
+
+def split(text: str, opening: str = "[(", closing: str = "])") -> list[str]:
+    """Parts at the commas outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for position, sign in enumerate(text):
+        if sign in opening:
+            depth += 1
+        elif sign in closing:
+            depth -= 1
+        elif sign == "," and depth == 0:
+            parts.append(text[start:position].strip())
+            start = position + 1
+    last = text[start:].strip()
+    return [*parts, last] if last else parts
