@@ -53,6 +53,13 @@ ANSWERS: dict[str, dict[str, str]] = {
         "waits": "36082 / 891",
         "drained_after": "33726 / (891 - 300)",
     },
+    "lab8_how_far_off": {
+        "rows_of_zone": "60 / 0.5 + 10 / 0.1",
+        "times_as_wide": "(0.9 / 0.1 / (0.6 / 0.4)) ** 0.5",
+        "missing_an_hour": "24 * 50 * 0.05",
+        "pairs_by_row, pairs_by_key": "0.8 * 0.5, 0.5",
+        "users_seen": "1 - 0.7**3",
+    },
 }
 
 WITHOUT_SPARK = ("index", *ANSWERS)

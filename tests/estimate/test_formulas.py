@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from qod_magics.errors import UsageProblem
 from qod_magics.estimate import formulas
+from qod_magics.estimate.arrays import ArrayFunctions, Values
 from qod_magics.estimate.formulas import SPLIT
 from qod_magics.estimate.sampled import recipe_over
-from tests.estimate.arrays import ArrayFunctions, Values
 
 LEVEL, SAMPLES = 0.95, 300
 #: How far the share of 300 samples may be from 0.95: a standard error is 0.013.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
 from qod_magics.spark.labels import Label, labels
@@ -205,3 +209,33 @@ def test_the_words_name_each_column_once() -> None:
         "(--min-accuracy 1 keeps it exact, or --shed-by a key of its groups); "
         "groups of which no row is kept are missing"
     )
+
+
+#: Columns of the table in lab 8, as Spark's plan has them.
+IN_PLAN = {
+    "zone": "zone#4L",
+    "sum(_weight)": "sum(_weight#6) AS x#14",
+    "sum(fare * _weight)": "sum((fare#5 * _weight#6)) AS x#14",
+    "avg(fare)": "avg(fare#5) AS x#14",
+    "percentile_approx(fare, 0.5)": "percentile_approx(fare#5, 0.5, 10000, 0, 0) AS x#14",
+    "count(*)": "count(1) AS x#14L",
+    "sum(fare)": "sum(fare#5) AS x#14",
+    "max(fare)": "max(fare#5) AS x#14",
+    "count(distinct user)": "count(distinct user#3L) AS x#14L",
+}
+
+
+def test_the_table_in_the_lab_says_what_cells_say() -> None:
+    lab = json.loads((Path(__file__).parents[2] / "notebooks" / "lab8_how_far_off.ipynb").read_text("utf-8"))
+    text = "\n".join("".join(cell["source"]) for cell in lab["cells"])
+    rows = [line.split("|") for line in text.partition("| column | under shedding |")[2].splitlines() if "|" in line]
+    told = {item: row[2].strip() for row in rows for item in re.findall("`([^`]+)`", row[1])}
+    estimates = {item for item in told if item.startswith("est.")}
+    assert {told[item] for item in estimates} == {"estimated, with an interval"}  # as the test of aggregates has it
+    assert set(told) == IN_PLAN.keys() | estimates
+    for item, plan in IN_PLAN.items():
+        name = plan.rpartition(" AS ")[2].partition("#")[0]
+        columns = "zone: bigint" if name == "zone" else f"zone: bigint, {name}: bigint"
+        operator = f"Aggregate [zone#4L], [zone#4L{'' if name == 'zone' else f', {plan}'}]"
+        said = str(labels(over_rows(columns, operator)))
+        assert re.search(rf"\b{name}\b(, \w+)* {re.escape(told[item])}", said), item

@@ -1,7 +1,8 @@
-"""Spark's columns and functions over arrays in memory, as far as the formulas of estimates need them.
+"""Spark's columns and functions over arrays in memory, as far as the formulas of estimates need them: without Spark.
 
-`ArrayFunctions` stands for pyspark.sql.functions over the rows of one group, and `Values` for its columns: the formulas
-give figures, without Spark. A null is NaN in a row, and None elsewhere.
+`ArrayFunctions` stands for pyspark.sql.functions over the rows of one group, `Values` for its columns. A formula then
+gives figures: `formulas.count(ArrayFunctions({"_weight": weights}), None, 0.95).of` is a dict of value, low and high.
+A null is NaN in a row, and None elsewhere.
 """
 
 from __future__ import annotations
