@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from qod_magics.controller.status import TaskStatus, busy, share, table, task_status
 from qod_magics.core.plan import edge_name
+from qod_magics.recordings.verdict import FULL_ACCURACY
 from qod_magics.spark.deployment import feed_of
 from qod_magics.spark.malformed import malformed_text
 
@@ -63,6 +64,7 @@ def status_text(session: SessionInterface) -> str:
     for topic, why in session.runtime.missing_topics.items():
         lines.append(f"topic {topic}: {why}; its readers wait")
     lines += _malformed(session)
+    lines += _inexact(session, cycle)
     waiting = session.application.waiting
     if waiting:
         lines.append(f"waiting until a query reads them: {', '.join(waiting)}")
@@ -87,6 +89,16 @@ def _malformed(session: SessionInterface) -> list[str]:
                 told = malformed_text(account.malformed, account.sample, source.effective_malformed)
                 lines.append(f"topic {source.topic}: {told} ({spec.id})")
     return lines
+
+
+def _inexact(session: SessionInterface, cycle: Cycle | None) -> list[str]:
+    """A line for each query that has lost rows by the last cycle: what that does to its columns."""
+    accuracy = cycle.measured.accuracy if cycle is not None and cycle.measured is not None else {}
+    deployment = session.runtime.deployment
+    queries = [spec.id for spec in list(deployment.specs.values()) if spec.is_query]
+    shed = [name for name in queries if (found := accuracy.get(name)) is not None and found < FULL_ACCURACY]
+    told = {name: deployment.labels[name] for name in shed if name in deployment.labels}
+    return [f"{name} drops rows: {labels}" for name, labels in told.items() if not labels.are_exact]
 
 
 def _task_status(session: SessionInterface, cycle: Cycle | None, spec: TaskSpec) -> TaskStatus:

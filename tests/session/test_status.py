@@ -24,6 +24,7 @@ from qod_magics.session.session import Session, StreamHandle
 from qod_magics.session.status import status_text, stream_text
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.labels import Column, Label, Labels
 from qod_magics.spark.pipeline import Job
 from tests.application.frames import application, stream
 
@@ -49,6 +50,7 @@ class Cluster:
     applied: list[Plan] = field(default_factory=list)
     supports: frozenset[type[Action]] = frozenset()
     missing_topics: Mapping[str, str] = field(default_factory=dict)
+    labels: dict[str, Labels] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for spec in self.specs.values():
@@ -61,7 +63,7 @@ class Cluster:
 
     @property
     def deployment(self) -> Deployment:
-        return Deployment(None, "s", self.specs)  # type: ignore[arg-type]
+        return Deployment(None, "s", self.specs, labels=self.labels)  # type: ignore[arg-type]
 
     def observe(self) -> Observation:
         observed, streams = [], []
@@ -166,6 +168,19 @@ def test_fused_streams_are_one_row(tmp_path: Any) -> None:
     made = Made(application(stream("Src", topic="trips"), stream("Snk", "Src", priority=1)), tmp_path)
     assert row(status_text(made), "Src+Snk")[:2] == ["Src+Snk", "tm1"]
     assert stream_text(made, "Src") == "Src runs on tm1 in real-time mode, fused into Src -> Snk"
+
+
+def test_of_a_query_that_drops_rows_it_says_what_that_does_to_its_columns(made: Made) -> None:
+    counted = Labels(
+        (Column("zone", Label.EXACT), Column("n", Label.KEPT)), "groups of which no row is kept are missing"
+    )
+    made.runtime.labels.update({"Snk": counted, "Idle": counted, "Src": counted})
+    assert "drops rows" not in status_text(made)
+    made.controller.step()
+    (line,) = [line for line in status_text(made).splitlines() if "drops rows" in line]
+    assert line.startswith("Snk drops rows: zone exact; n of the rows kept only (")
+    made.runtime.labels["Snk"] = Labels((Column("zone", Label.EXACT),))  # its rows depend on one row each
+    assert "drops rows" not in status_text(made)
 
 
 def test_a_shedder_that_is_held_by_hand_is_named(made: Made) -> None:
