@@ -204,7 +204,7 @@ fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.
     cell(brief, f"fares --topic {topic} {schema} --no-fuse")
     said = cell(brief, "per_zone --from fares -p 1 -a 0.1 --mode microbatch", body).said
     assert (
-        "per_zone: when rows are dropped: zone exact; count, sum, avg estimated, with an interval; "
+        "per_zone: when rows are dropped: zone exact; count, sum, avg, quantile estimated, with an interval; "
         "groups of which no row is kept are missing"
     ) in said
     plain = "SELECT zone, count(*) AS n, max(fare) AS top FROM fares GROUP BY zone"
