@@ -159,7 +159,7 @@ def batching(cycle: int, eviction_s: float, rows_s: float = 10_000.0) -> Snapsho
 
 @pytest.mark.parametrize(
     ("eviction_s", "interval_s"),
-    [(0.0, 2.0), (0.2, 2.0), (0.6, 3.0), (2.0, 5.0), (4.0, 8.2)],  # at most half of the time is for empty batches
+    [(0.0, 2.0), (0.2, 2.0), (0.6, 3.0), (2.0, 4.0), (4.0, 8.2)],  # at most half of the time is for empty batches
 )
 def test_plans_assume_batches_long_enough_for_the_eviction_of_state(eviction_s: float, interval_s: float) -> None:
     memory: Lessons | None = None

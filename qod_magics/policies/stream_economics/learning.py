@@ -44,9 +44,9 @@ MOST = 4.0
 #: many seconds; and of more where empty batches would take more than half of that time.
 BATCH_S = 2.0
 #: The search of a state for expired rows reads all of it in every batch, so longer batches do it less often. Plans
-#: assume batches long enough for it to take at most this share of the cores, but for that no longer than a period of
-#: the controller; and longer ones only where it would take more than half of that time.
-EVICTION_SHARE, LONG_BATCH_S = 0.2, 5.0
+#: assume batches long enough for it to take at most this share of the cores, but for that no longer than this: two of
+#: them may wait, and two periods of input at most. Longer ones only where it would take more than half of that time.
+EVICTION_SHARE, LONG_BATCH_S = 0.2, 4.0
 #: A search that takes less than this, in CPU seconds, is part of a batch's fixed cost; the rest is in proportion to the
 #: rows kept, and at most the second, in seconds for each 1000 rows/s: the state may be left from a higher rate.
 SHORT_SEARCH_S, LONGEST_SEARCH_S = 0.02, 1.0
