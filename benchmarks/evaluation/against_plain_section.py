@@ -32,8 +32,9 @@ def against_plain_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
         "the defaults of Spark's Kafka source but for the `maxOffsetsPerTrigger` (none, or 2 s or 5 s of its capacity) "
         "that gives the lowest age of rows at 0.9x. 1x is plain Spark's capacity under a saturating load, measured "
         "until it rises no more; ours is then warmed up under that load for as long, so that the JVM has compiled the "
-        "code of both. Each load lasts six periods at full length; figures are from its fourth period on. Ours runs "
-        "through all loads without a restart, then back to 0.6x. Plain Spark drops nothing and would not recover: "
+        "code of both. Each load lasts six periods at full length, the last one at any; figures are from its fourth "
+        "period on. Ours runs through all loads without a restart, then back to 0.6x. Plain Spark drops nothing and "
+        "would not recover: "
         "after each load above 1x it restarts from the newest rows.",
         "",
         "*Accuracy*: rows kept / rows read, and *worst* that of the worst cycle; *work*: rows/s kept / plain Spark's "

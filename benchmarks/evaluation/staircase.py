@@ -41,15 +41,16 @@ def fitting(loads: Sequence[float], carried: float, most: float = MOST_ROWS_S) -
 def staircase(
     loads: Iterable[float], carried: float, period_s: float, scale: float, back: float | None = None
 ) -> list[Step]:
-    """Consecutive steps at these multiples of `carried` (rows/s), then one at `back`."""
-    length = PERIODS * period_s * scale
-    settled = min(SETTLED_AFTER_S, length / 2)
-    begin = max(WARM_S * scale, LEAST_WARM_S)
-    named = [(f"{times:g}x", times) for times in loads] + ([] if back is None else [(BACK, back)])
-    return [
-        Step(name, times, times * carried, at := begin + i * length, at + settled, at + length)
-        for i, (name, times) in enumerate(named)
-    ]
+    """Consecutive steps at these multiples of `carried` (rows/s), then one at `back`, which has its full length at any
+    scale: a recovery takes what it takes."""
+    named = [(f"{times:g}x", times, scale) for times in loads] + ([] if back is None else [(BACK, back, 1.0)])
+    begin, steps = max(WARM_S * scale, LEAST_WARM_S), []
+    for name, times, share in named:
+        length = PERIODS * period_s * share
+        settled = begin + min(SETTLED_AFTER_S, length / 2)
+        steps.append(Step(name, times, times * carried, begin, settled, begin + length))
+        begin += length
+    return steps
 
 
 def rates(steps: Sequence[Step]) -> list[tuple[float, float]]:

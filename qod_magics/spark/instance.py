@@ -33,8 +33,8 @@ REALTIME_BATCH_S = 5.0
 SLOW_BATCH = 3
 #: Assumed minimum duration of batches in a new run, seconds.
 SHORT_BATCH_S = 0.5
-#: Maximum records of a topic per micro-batch, for catching up from old offsets, where one batch would read hours of
-#: input. Under an overload it must not bind: shedders thin the batch that runs, and shorter ones pay more often for
+#: Maximum records of a topic per micro-batch and core: for catching up from old offsets, where a batch would read hours
+#: of input. Under an overload it must not bind: shedders thin the batch that runs, and shorter ones pay more often for
 #: planning and for searching their state (deduplication at six times its capacity: accuracy 0.25 instead of 0.09).
 MOST_RECORDS = 2_000_000
 #: Approximate minimum latency of micro-batches, seconds: a query with a lower maximum gets real-time mode.
@@ -258,10 +258,11 @@ class Instance:
         job = self.job  # it may change meanwhile
         trigger = job.trigger_s
         read = self.facts.read if self.facts is not None else {}
+        most = round(MOST_RECORDS * max(task_manager.cores, 1.0))
         last: Exception | None = None
         for output_mode in self._output_modes(realtime):
             try:
-                with workshop.result(job, None if realtime else MOST_RECORDS, read) as rows:
+                with workshop.result(job, None if realtime else most, read) as rows:
                     writer = workshop.writer(job, rows)
                     writer = writer.queryName(self.id).option("checkpointLocation", self.checkpoint)
                     writer = writer.outputMode(output_mode)

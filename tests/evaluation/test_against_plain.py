@@ -75,6 +75,8 @@ def test_steps_follow_each_other_and_each_settles_before_it_counts() -> None:
     assert [step.begin for step in steps[1:]] == [step.end for step in steps[:-1]]
     short = staircase(LOADS, 1000.0, period_s=5.0, scale=0.2)
     assert all(step.begin < step.settled < step.end for step in short)
+    *_, last, back = staircase(LOADS, 1000.0, period_s=5.0, scale=0.2, back=0.6)
+    assert (last.end - last.begin, back.begin, back.end - back.begin) == (6.0, last.end, 30.0)
 
 
 def test_one_scenario_holds_each_step_s_rate_from_its_begin_to_its_end() -> None:
