@@ -6,9 +6,12 @@ among theirs make that key, if they are columns of the topics: a key that a reci
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from qod_magics.spark.plan_text import ID, NAMED
+from qod_magics.spark.plan_text import NAMED
+
+_COLUMN = re.compile(r"\w+#(\d+)L?(?:-T\d+ms)?")
 
 
 class KeyChoice:
@@ -31,8 +34,8 @@ class KeyChoice:
         """A projection or an aggregation has these items; some give a column another name."""
         for item in items:
             named = NAMED.match(item)
-            if named is not None and named["expression"] is not None and NAMED.match(named["expression"]) is not None:
-                self._trace(named["id"], named["expression"])
+            if named is not None and (of := self._name(named["expression"] or "")) is not None:
+                self._columns[named["id"]] = of
 
     def narrow(self, columns: Iterable[str]) -> None:
         """An operator needs all rows that are equal in these columns."""
@@ -57,10 +60,5 @@ class KeyChoice:
         self._common = list(dict.fromkeys(found)) if known is None else [pair for pair in known if pair in found]
 
     def _name(self, column: str) -> str | None:
-        ids = ID.findall(column)
-        return self._columns.get(ids[0]) if len(ids) == 1 else None
-
-    def _trace(self, id: str, of: str) -> None:
-        name = self._name(of)
-        if name is not None:
-            self._columns[id] = name
+        plain = _COLUMN.fullmatch(column)
+        return None if plain is None else self._columns.get(plain[1])

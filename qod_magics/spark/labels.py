@@ -119,6 +119,7 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
     helped: set[tuple[str, str]] = set()  #: what is missing without a key: a template, and the key in general words
     choice = KeyChoice()
     output: list[tuple[str, Label]] | None = None
+    columns: list[str] = []  #: of it, "name#id"
     for at in range(len(nodes) - 1, -1, -1):  # inputs first
         node = nodes[at]
         if node.operator == "Project" or node.operator == "Aggregate":
@@ -127,6 +128,7 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
                 return None
             groups = None if node.operator == "Project" else set(lists[0]) if len(lists) > 1 else set()
             output = [_column(item, found, groups, keys) for item in lists[-1]]
+            columns = [f"{named['name']}#{named['id']}" for item in lists[-1] if (named := NAMED.match(item))]
             choice.rename(lists[-1])
             if groups:
                 missing.add(_KEYS if _by_key(groups, keys) else _GROUPS)
@@ -141,7 +143,7 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
         elif node.operator == "Filter" and _worst(node.text, found) >= Label.INTERVAL:
             missing.add(_FILTERED)
         elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
-            of = lists_of(node.text)[0] if node.operator != "Distinct" and lists_of(node.text) else _names(output)
+            of = lists_of(node.text)[0] if node.operator != "Distinct" and lists_of(node.text) else columns
             choice.narrow(of)
             if _by_key(of, keys):
                 missing.add(_KEYS)
@@ -165,10 +167,6 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
 def _header(line: str) -> list[str]:
     """Names of the columns in "a: int, b: struct<x:int,y:int>"."""
     return [item.partition(": ")[0] for item in split(line, "[(<", "])>")]
-
-
-def _names(output: Sequence[tuple[str, Label]] | None) -> list[str]:
-    return [f"{name}#0" for name, _ in output or ()]
 
 
 def _column(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from qod_magics.spark.key_choice import KeyChoice
 from qod_magics.spark.labels import Label, labels
 
 EXACT, INTERVAL, ESTIMATE, KEPT, NOT = Label
@@ -144,6 +145,7 @@ def test_pairs_are_whole_where_both_sides_are_shed_by_what_joins_them(
         ("Deduplicate [user#3L]", "--shed-by value"),  # as the topic calls it
         ("Deduplicate [at#2, user#3L]", "--shed-by timestamp value"),
         ("Deduplicate [zone#4L]", None),  # computed
+        ("Distinct", "--shed-by value"),
         ("Aggregate [user#3L], [user#3L, count(1) AS n#14L]", None),  # what is missing are groups
         ("Aggregate [user#3L, session_window#9], [user#3L, count(1) AS n#14L]", "--shed-by value"),
         ("Aggregate [user#3L, zone#4L], [user#3L, max(fare#5) AS top#14]", "--shed-by value"),
@@ -162,6 +164,16 @@ def test_the_key_that_would_help_is_named_as_the_topic_has_it(operator: str, adv
     other = labels(plan, inputs={})
     assert other is not None
     assert other.advice is None  # another task may have computed the column
+
+
+def test_only_a_column_as_it_is_can_be_shed_by() -> None:
+    choice = KeyChoice()
+    choice.read(["value#1L", "at#2"])
+    choice.rename(["value#1L AS user#3L", "-user#3L AS minus#4L", "upper(at#2) AS upper#5"])
+    choice.narrow(["user#3L", "minus#4L", "upper#5", "at#2-T60000ms"])
+    assert choice.advice() == "--shed-by value at"
+    choice.narrow(["minus#4L"])
+    assert choice.advice() is None
 
 
 @pytest.mark.parametrize(
