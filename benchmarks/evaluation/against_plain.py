@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ LOADS = (0.3, 0.6, 0.9, 1.5, 3.0, 6.0, 12.0)
 AFTERWARDS = 0.6
 PLAIN_UP_TO = 3.0  #: and the highest: in between only its backlog grows faster
 KEPT = Retention(bytes=3 << 30)  #: of a topic: holds plain Spark's backlog under the highest load
+WHOLE = 0.999  #: measured accuracy that counts as 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,6 @@ class Noted:
     at: float  #: seconds since 1970
     waiting: int  #: rows
     accuracy: float | None
-    processed: int = 0  #: rows since the start
-    dropped: int = 0
 
 
 def against_plain(
@@ -186,10 +184,8 @@ def watched(
 
     def note(cycle: Cycle) -> None:
         if cycle.measured is not None:
-            measured, counts = cycle.measured, cycle.measured.counts.values()
-            rows = sum(each.processed for each in counts), sum(each.dropped for each in counts)
-            waiting = sum(measured.lag.values())
-            cycles.append(Noted(cycle.at.timestamp(), waiting, measured.accuracy.get(QUERY), *rows))
+            waiting = sum(cycle.measured.lag.values())
+            cycles.append(Noted(cycle.at.timestamp(), waiting, cycle.measured.accuracy.get(QUERY)))
 
     close = run.session.controller.subscribe(note)
     try:
@@ -200,12 +196,11 @@ def watched(
 
 
 def recovered_s(cycles: Sequence[Noted], begin: float) -> float | None:
-    """Seconds from `begin` to the end of the first of these cycles that drops no row, nor does any after it; None:
-    never."""
+    """Seconds from `begin` to the first of these cycles from which on nothing is shed; None: never."""
     since = None
-    for before, cycle in pairwise(cycles):
-        if cycle.dropped > before.dropped:
+    for cycle in cycles:
+        if cycle.accuracy is not None and cycle.accuracy < WHOLE:
             since = None
-        elif since is None and cycle.processed > before.processed:
+        elif since is None and cycle.accuracy is not None:
             since = cycle.at
     return None if since is None else since - begin

@@ -14,7 +14,7 @@ from qod_magics.kafka.topics import topic_partitions
 ANSWER_S = 10.0
 
 
-def named(bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[int] | None = None) -> Kafka:
+def configure(bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[int] | None = None) -> Kafka:
     """The user's cluster, not yet connected to, or an embedded broker, not yet started: nothing is downloaded or run.
 
     Args:

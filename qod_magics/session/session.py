@@ -18,7 +18,7 @@ from qod_magics.application.sink import Sink, as_sink
 from qod_magics.application.stream import Malformed, Mode, Starting, StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
 from qod_magics.errors import UsageProblem
-from qod_magics.kafka.access import access, named
+from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.machine.at_exit import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, core_sets
@@ -113,7 +113,7 @@ class Session:
         if task_managers < 0 or (task_managers == 0 and not connect):
             raise UsageProblem(f"{task_managers} task managers can't run anything: take 1 or more, or --connect URL")
         check_cores(kafka_cpus)
-        settings, broker = Settings(**options), named(kafka, kafka_options, kafka_cpus)
+        settings, broker = Settings(**options), configure(kafka, kafka_options, kafka_cpus)
         begun = time.monotonic()
         launched = launch(lambda: [settings.server(share) for share in core_sets(task_managers, cores)])
         try:
@@ -147,7 +147,7 @@ class Session:
         """Use the notebook's own Spark session as the only task manager. It needs the Kafka connector on its class
         path, and stays up when this session ends. Raises KafkaError, TaskManagerError, UsageProblem."""
         settings = Settings(**options)
-        resources = Resources(access(named(kafka, kafka_options)), settings, own_kafka=kafka is None)
+        resources = Resources(access(configure(kafka, kafka_options)), settings, own_kafka=kafka is None)
         try:
             for note in resources.notes:
                 say(note)
@@ -447,6 +447,3 @@ class Session:
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write a page with the charts of the recording so far."""
         return report_so_far(self.recording_path, Path(path))
-
-
-__all__ = ["Session", "StreamHandle"]

@@ -34,8 +34,8 @@ SLOW_BATCH = 3
 #: Assumed minimum duration of batches in a new run, seconds.
 SHORT_BATCH_S = 0.5
 #: Maximum records of a topic per micro-batch and core: for catching up from old offsets, where a batch would read hours
-#: of input. Under an overload it must not bind: shedders thin the batch that runs, and shorter ones pay more often for
-#: planning and for searching their state (deduplication at six times its capacity: accuracy 0.25 instead of 0.09).
+#: of input. Under an overload it must not bind: plans assume batches as long as their fixed costs ask for, and shorter
+#: ones pay more often for planning and for searching their state (`benchmarks/overload.py`).
 MOST_RECORDS = 2_000_000
 #: Approximate minimum latency of micro-batches, seconds: a query with a lower maximum gets real-time mode.
 BATCH_LATENCY_S = 1.0

@@ -15,7 +15,7 @@ _COLUMN = re.compile(r"\w+#(\d+)L?(?:-T\d+ms)?")
 
 
 class KeyChoice:
-    """Told of a query's operators, inputs first; columns are texts of the plan, as "user#3L"."""
+    """Collects the columns of a query's operators, inputs first, each as a text of the plan ("user#3L")."""
 
     def __init__(self) -> None:
         self._columns: dict[str, str] = {}  # columns of topics, by the ids that they have in the plan

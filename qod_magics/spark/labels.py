@@ -133,7 +133,7 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
             if groups:
                 missing.add(_KEYS if _by_key(groups, keys) else _GROUPS)
                 if any(found.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(" ".join(lists[-1]))):
-                    choice.narrow(groups)
+                    choice.narrow(lists[0])
         elif node.operator == "Generate" and (lists := lists_of(node.text)):
             for item in lists[-1]:
                 if (named := NAMED.match(item)) is not None:

@@ -88,13 +88,11 @@ def test_one_scenario_holds_each_step_s_rate_from_its_begin_to_its_end() -> None
     assert sum(topic.rate.rate(0.0) for topic in sent.topics) == pytest.approx(steps[0].rows_s)
 
 
-def test_it_is_back_when_no_more_rows_are_dropped() -> None:
-    at_work = ((105.0, 10, 5), (110.0, 20, 9), (115.0, 30, 9), (120.0, 40, 11), (125.0, 40, 11), (130.0, 60, 11))
-    cycles = [Noted(at, 0, 1.0, processed, dropped) for at, processed, dropped in at_work]
-    assert recovered_s(cycles, 100.0) == 30.0  # in the cycle before no batch ended
-    assert recovered_s(cycles[:5], 100.0) is None
-    assert recovered_s(cycles[:3], 100.0) == 15.0
-    assert recovered_s([], 100.0) is None
+def test_it_is_back_when_accuracy_stays_at_one() -> None:
+    cycles = [Noted(105.0, 0, 0.5), Noted(110.0, 0, 1.0), Noted(115.0, 0, 0.9), Noted(120.0, 0, 1.0)]
+    assert recovered_s(cycles, 100.0) == 20.0
+    assert recovered_s(cycles[:3], 100.0) is None
+    assert recovered_s([Noted(105.0, 0, None)], 100.0) is None
 
 
 def test_each_recipe_is_told_in_words() -> None:
@@ -115,7 +113,7 @@ def test_where_all_goals_are_reached_nothing_is_short() -> None:
         (recipe(age_s=1.3), "median age of rows / plain Spark's, up to 0.9x"),
         (recipe(age_s=None), "median age of rows / plain Spark's, up to 0.9x"),
         (recipe(cpu=88.0), "CPU / plain Spark's, up to 0.9x"),
-        (recipe(back_s=None), "recovery from the highest load until no more rows are dropped"),
+        (recipe(back_s=None), "recovery from the highest load to accuracy 1"),
     ],
 )
 def test_a_goal_that_is_missed_is_short_and_so_is_one_that_was_not_measured(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from qod_magics.errors import UsageProblem
-from qod_magics.kafka.access import named
+from qod_magics.errors import KafkaError, UsageProblem
+from qod_magics.kafka.access import configure
 from qod_magics.session.session import Session
 from qod_magics.session.settings import Settings, check_kind
 
@@ -33,11 +33,20 @@ def test_a_wrong_option_is_refused_before_kafka_is_asked(
         Session.attach(object(), kafka=NOBODY, **options)  # type: ignore[arg-type]
 
 
+def test_what_is_no_address_is_refused_before_anything_is_fetched_or_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QOD_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(KafkaError, match="is not a Kafka server"):
+        Session.up(kafka="nowhere")
+    assert not (tmp_path / "cache").exists()
+
+
 def test_options_of_the_other_kind_of_broker_are_refused() -> None:
     with pytest.raises(UsageProblem, match=r"--kafka-option sasl.username is for your own broker: name it, --kafka"):
-        named(None, {"sasl.username": "me"})
+        configure(None, {"sasl.username": "me"})
     with pytest.raises(UsageProblem, match=r"--kafka-cpus pins the broker that is started here"):
-        named(NOBODY, {}, {0})
+        configure(NOBODY, {}, {0})
 
 
 def test_options_of_the_other_kind_of_task_manager_are_refused() -> None:

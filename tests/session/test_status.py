@@ -19,8 +19,8 @@ from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
 from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
 from qod_magics.policies.stream_economics import StreamEconomics
-from qod_magics.session.handle import DECLARED
-from qod_magics.session.session import Session, StreamHandle
+from qod_magics.session.handle import DECLARED, StreamHandle
+from qod_magics.session.session import Session
 from qod_magics.session.status import status_text, stream_text
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.instance import Instance, State
