@@ -96,6 +96,9 @@ def opened_chain(
             # every input of a recipe has a weight, as without fusion
             made[stream.name] = frame if stream is spec.tail else weighed(frame)
             known[stream.name] = origins_of(stream, known)
+        if spec.is_query and WEIGHT in frame.columns and not spec.tail.recipe.weighs:
+            weights.hidden.add(spec.id)
+            frame = frame.drop(WEIGHT)
         same = twice(frame)
         if same is not None:
             raise ApplicationError(f"stream {spec.id!r} gives two columns {same!r}: rename one, or leave it out")

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.python_names import names_read
 from qod_magics.application.quiet import analysis_errors_unprinted
-from qod_magics.application.recipe import first_line, raise_unless_connection, streaming
+from qod_magics.application.recipe import first_line, mentions, raise_unless_connection, streaming
 from qod_magics.errors import ApplicationError, QodError
+from qod_magics.estimate.formulas import WEIGHT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +75,12 @@ class PythonRecipe:
     def text(self) -> str:
         """The source."""
         return self.source_text
+
+    @property
+    def weighs(self) -> bool:
+        """Whether it names `_weight`, or a function of the notebook that it calls does."""
+        codes = (getattr(each, "__code__", None) for each in (*self.captured.values(), *self.behind.values()))
+        return WEIGHT in self.source_text or any(code is not None and mentions(code, WEIGHT) for code in codes)
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
         """Inputs whose names do not occur in the source."""

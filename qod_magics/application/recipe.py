@@ -7,10 +7,11 @@ it, since Spark Connect resolves names only when a plan is used. `build` is for 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qod_magics.application.names import SOURCE
@@ -41,6 +42,11 @@ class Recipe(Protocol):
     @property
     def text(self) -> str:
         """As it was written; "" if it was not written as a text."""
+        ...
+
+    @property
+    def weighs(self) -> bool:
+        """Whether it names `_weight`, or an estimate reads it: rows of a query's result have the column only then."""
         ...
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
@@ -151,6 +157,12 @@ class FunctionRecipe:
         """Empty."""
         return ""
 
+    @cached_property
+    def weighs(self) -> bool:
+        """Whether its code names `_weight`; True for what is not a Python function, whose code can't be read."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return code is None or mentions(code, WEIGHT)
+
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
         """Empty: never known beforehand."""
         return ()
@@ -221,6 +233,23 @@ def streaming(result: object, whose: str) -> DataFrame:
     if not is_streaming:
         raise ApplicationError(f"{whose} gives a DataFrame that does not stream: build it on the inputs or readStream")
     return cast("DataFrame", result)
+
+
+def mentions(code: CodeType, name: str) -> bool:
+    """Whether a function, or one within it, has a text that contains this name, or an attribute or variable of it."""
+    return name in code.co_names or any(
+        mentions(constant, name) if isinstance(constant, CodeType) else isinstance(constant, str) and name in constant
+        for constant in _flat(code.co_consts)
+    )
+
+
+def _flat(constants: Iterable[object]) -> Iterator[object]:
+    """The constants of a function, those within tuples and sets included."""
+    for constant in constants:
+        if isinstance(constant, tuple | frozenset):
+            yield from _flat(constant)
+        else:
+            yield constant
 
 
 def first_line(error: BaseException) -> str:

@@ -49,6 +49,7 @@ class Streams:
         self._changing = threading.RLock()
         self._unknown: dict[str, str] = {}  # why `_weight` is null, by stream
         self._partly: set[str] = set()  # streams in which it is null in some rows
+        self._hidden: set[str] = set()  # queries whose results are without it
         self._labels: Mapping[str, Labels] = {}  # what shedding does to columns, by task
 
     def __repr__(self) -> str:
@@ -116,12 +117,14 @@ class Streams:
 
     def _weight_note(self, application: Application, name: str) -> str | None:
         why = self._unknown.get(name)
-        if why is not None and (why != LEFT_OUT or name not in application.queries):
+        is_query, weighs = name in application.queries, application[name].recipe.weighs
+        shown = weighs or not is_query
+        if shown and why is not None and not (is_query and why == LEFT_OUT):
             return f"{WEIGHT} is null in its rows, as {why}"
-        if name in self._partly:
+        if shown and name in self._partly:
             return f"{WEIGHT} is null {EMPTY_SIDE}"
-        recipe = application[name].recipe
-        weighs = recipe.weighs if isinstance(recipe, SqlRecipe) else WEIGHT in recipe.text
+        if name in self._hidden and why is None and application[name].effective_min_accuracy < 1.0:
+            return f"its rows are without {WEIGHT}: a recipe that names it keeps it"
         upstream = application.upstreams[name] if weighs else ()
         lost = [f"of {each}, as {self._unknown[each]}" for each in upstream if each in self._unknown]
         return f"{WEIGHT} is null in the rows {'; '.join(lost)}" if lost else None
@@ -141,6 +144,7 @@ class Streams:
         built = {name for spec in specs for name in spec.members}
         self._unknown = {name: why for name, why in self._unknown.items() if name not in built} | weights.unknown
         self._partly = {name for name in self._partly if name not in built} | weights.partly
+        self._hidden = {name for name in self._hidden if name not in built} | weights.hidden
 
     def _run(self, application: Application) -> None:
         specs = self._tasks(application)

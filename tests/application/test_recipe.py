@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from qod_magics.application.python_recipe import PythonRecipe
-from qod_magics.application.recipe import FunctionRecipe, SqlRecipe, raise_unless_connection
+from qod_magics.application.recipe import FunctionRecipe, Recipe, SqlRecipe, raise_unless_connection
 from qod_magics.errors import ApplicationError
 
 
@@ -152,6 +152,28 @@ def test_a_function_that_names_other_inputs_is_told_so() -> None:
         said == "the function 'join' takes (trips, zones) but the inputs are trips: name its parameters as the inputs"
     )
     assert "inputs are trips, zones, x" in str(failure(FunctionRecipe(join), trips="T", zones="Z", x="X"))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "weighs"),
+    [
+        (SqlRecipe("SELECT *, _weight FROM trips"), True),
+        (SqlRecipe("SELECT est_count(*) FROM trips"), True),
+        (SqlRecipe("SELECT * FROM trips"), False),
+        (PythonRecipe("trips.select('_weight')"), True),
+        (PythonRecipe("trips"), False),
+        (PythonRecipe(""), False),
+        (PythonRecipe("f(trips)", {"f": lambda rows: rows.agg("sum(_weight)")}), True),
+        (PythonRecipe("f(trips)", {"f": lambda rows: rows}), False),
+        (FunctionRecipe(lambda trips: trips.select("id", "_weight")), True),
+        (FunctionRecipe(lambda trips: trips.select(*(name for name in ("id", "_weight")))), True),
+        (FunctionRecipe(lambda trips: trips.select(trips._weight)), True),
+        (FunctionRecipe(lambda trips: trips.where("id > 0")), False),
+        (FunctionRecipe(functools.partial(lambda trips, _: trips, _=1)), True),
+    ],
+)
+def test_a_recipe_tells_whether_it_names_the_weight(recipe: Recipe, weighs: bool) -> None:
+    assert recipe.weighs is weighs
 
 
 def test_a_failing_function_is_named_with_its_line() -> None:

@@ -64,7 +64,7 @@ def test_a_stream_is_shed_further_by_the_same_key(brief: Session) -> None:
     turn(brief, {(None, "clicks"): 0.8, ("clicks", "some"): 0.25, ("clicks", "most"): 0.75})
     cell(brief, f"clicks --topic {topic} --schema 'user LONG, page LONG' --starting earliest --no-fuse --shed-by user")
     for name in ("some", "most"):
-        cell(brief, f"{name} --from clicks -p 1 -a 0.1")
+        cell(brief, f"{name} -p 1 -a 0.1", "clicks.select('user', '_weight')")
     produce(brief, topic, ({"user": i % USERS, "page": i // USERS} for i in range(n)))
     eventually(lambda: all_read(brief, "clicks", n), what="all rows")
     found = {}

@@ -38,8 +38,8 @@ def test_pairs_of_rows_of_one_topic_have_none(brief: Session) -> None:
     ("body", "known"),
     [
         ("one.join(other.drop('_weight'), 'id')", False),
-        ("one.join(other, one.id == other.id, 'left_semi')", False),
-        ("spark.sql('SELECT o.* FROM {o} o JOIN {t} t ON o.id = t.id', o=one, t=other)", False),
+        ("one.join(other, one.id == other.id, 'left_semi').select('id', '_weight')", False),
+        ("spark.sql('SELECT o.id, o._weight FROM {o} o JOIN {t} t ON o.id = t.id', o=one, t=other)", False),
         ("one.join(other, one.id == other.id).select(one.id, (one._weight * other._weight).alias('_weight'))", True),
         ("one.join(other, one.id == other.id).select(one.id, one._weight, other._weight)", True),
         ("one.join(spark.createDataFrame([(1,)], 'id LONG'), 'id')", True),
@@ -108,6 +108,16 @@ def test_rows_that_differ_in_weight_alone_are_duplicates(brief: Session, body: s
     eventually(lambda: all_read(brief, "once", 1000), what="all rows")
     found = {tuple(row.items()) for row in rows(brief, "once")}
     assert found == {(("id", i),) for i in range(50)}
+
+
+def test_rows_of_a_query_have_a_weight_if_its_recipe_names_it(brief: Session) -> None:
+    topic = new_topic(brief)
+    said = cell(brief, f"passed -p 1 -a 0.1 --topic {topic} {READ}", "source").said
+    assert "passed: its rows are without _weight: a recipe that names it keeps it" in said
+    said = cell(brief, f"named -p 1 -a 0.1 --topic {topic} {READ}", "source.select('id', F.col('_weight'))").said
+    assert "_weight" not in said
+    assert brief.results("passed").columns == ["id"]
+    assert brief.results("named").columns == ["id", "_weight"]
 
 
 def test_the_empty_side_of_an_outer_join_may_have_been_dropped(cluster: Session) -> None:

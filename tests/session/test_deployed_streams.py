@@ -128,18 +128,29 @@ def test_who_declares_a_stream_hears_where_weights_are_null(streams: Streams, ru
     null = "_weight is null in its rows, as "
     assert streams.declare(stream("bare", topic="rows")).notes == (null + LEFT_OUT,)
     assert streams.declare(stream("bare", topic="rows"), dry_run=True).notes == (null + LEFT_OUT,)
-    assert streams.declare(stream("pairs", "bare", priority=1)).notes == (null + NOT_INDEPENDENT,)
+    pairs = StreamDeclaration("pairs", PythonRecipe("bare.join(bare, 'id').select('_weight')"), ("bare",), priority=1)
+    assert null + NOT_INDEPENDENT in streams.declare(pairs).notes
     assert streams.declare(stream("total", topic="rows", priority=1)).notes == (), "no stream reads a query"
     assert streams.declare(stream("passed", "bare", priority=1)).notes == (), "it does not name the weight"
     weighs = StreamDeclaration("weighs", PythonRecipe("bare.select('_weight')"), ("bare",), priority=1)
     assert streams.declare(weighs).notes == (f"_weight is null in the rows of bare, as {LEFT_OUT}",)
     runtime.weights.partly.add("outer")
-    (note,) = streams.declare(stream("outer", "bare", priority=1)).notes
+    outer = StreamDeclaration("outer", PythonRecipe("bare.join(bare, 'id', 'left')._weight"), ("bare",), priority=1)
+    (note,) = streams.declare(outer).notes
     assert note == "_weight is null where a side of its outer join is empty: the row there may have been dropped"
     runtime.weights.unknown.clear()
     assert streams.declare(stream("bare", topic="others")).notes == (), "it was replaced by one with a weight"
     runtime.weights.partly.clear()
-    assert streams.declare(stream("outer", "bare", priority=2)).notes == ()
+    assert streams.declare(replace(outer, priority=2)).notes == ()
+
+
+def test_who_declares_a_query_that_may_be_shed_hears_that_its_rows_are_without_a_weight(
+    streams: Streams, runtime: Deployed
+) -> None:
+    runtime.weights.hidden.add("passed")
+    passed = stream("passed", topic="rows", priority=1, min_accuracy=0.5)
+    assert streams.declare(passed).notes == ("its rows are without _weight: a recipe that names it keeps it",)
+    assert streams.declare(replace(passed, min_accuracy=1.0)).notes == (), "none is dropped"
 
 
 def test_earliest_is_not_where_a_stream_begins_again_that_is_declared_anew(streams: Streams) -> None:
