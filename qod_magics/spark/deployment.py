@@ -27,7 +27,6 @@ from qod_magics.spark.inlining import (
     joined_by,
     joins_outer,
     keeps_one,
-    plan_of,
     streaming_plan_of,
 )
 from qod_magics.spark.labels import Labels, labels
@@ -192,7 +191,7 @@ class Deployment:
         counts = [partitions(self.kafka, topic.topic) for topic in spec.topics.values()]
         try:
             with workshop.result(self._job(spec, 0, {}, {}, Weights(), _as_it_is)) as rows:
-                return gcd(*counts) if is_inlinable(plan_of(rows)) else 0
+                return gcd(*counts) if is_inlinable(streaming_plan_of(rows)) else 0
         except Exception as error:  # reported when the stream is checked
             raise_unless_connection(error)
             return 0

@@ -25,7 +25,7 @@ from qod_magics.spark import shedder
 from qod_magics.spark.columns import columns_read
 from qod_magics.spark.dial import DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.fetching import fetch_options
-from qod_magics.spark.inlining import plan_of
+from qod_magics.spark.inlining import streaming_plan_of
 from qod_magics.spark.own_source import SheddingSession
 from qod_magics.spark.pace import MOST_S
 from qod_magics.spark.parsing import JSON_FORMAT, marked, parsed, parsed_input
@@ -160,10 +160,10 @@ class Workshop:
             yield rows
 
     def plan_facts(self, job: Job) -> PlanFacts:
-        """Facts from its plan; only `aggregates` if Spark can't explain it, as with SQL over views."""
+        """Facts from its plan; only `aggregates` if Spark can't explain it."""
         with self.result(job) as rows:
             try:
-                plan = plan_of(rows.select(F.struct("*")))
+                plan = streaming_plan_of(rows.select(F.struct("*")))
             except Exception as error:
                 if type(error).__name__ != "AnalysisException":
                     raise

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from qod_magics.application.recipe import SqlRecipe
 from qod_magics.session.session import Session
 from qod_magics.spark.columns import columns_read
 from qod_magics.spark.connection import connect, let_go
@@ -30,6 +31,9 @@ VALUES = (
     "",
     "{}",
 )
+
+#: No sink, no topic of results, no trigger.
+NO = (None, None, None)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +89,23 @@ def test_what_is_read_is_found_and_what_is_not_read_does_not_matter(spark: Spark
     assert {name[0] for name in found} == set(read)
 
 
+@pytest.mark.parametrize(
+    ("sql", "read", "keeps_state"),
+    [
+        ("SELECT a, sum(c) FROM trips GROUP BY a", "ac", True),
+        ("SELECT DISTINCT b FROM trips", "b", True),
+        ("SELECT `d #7` FROM trips WHERE a > 1", "ad", False),
+        ("SELECT * FROM trips", "abcd", False),
+    ],
+)
+def test_what_sql_reads_is_found_too(cluster: Session, sql: str, read: str, keeps_state: bool) -> None:
+    job = Job("t", "t.1", 0, (Feed("t", ("trips",), "t", (0,), {}, SCHEMA, False),), SqlRecipe(sql).opened, (), (), *NO)
+    facts = cluster.runtime.workshop().plan_facts(job)
+    assert facts.keeps_state is keeps_state
+    found = facts.read["t"].columns - {MALFORMED} if facts.read else frozenset(COLUMNS)
+    assert {name[0] for name in found} == set(read)
+
+
 @contextmanager
 def union_of_firsts(_spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
     """The first column of each input."""
@@ -100,7 +121,7 @@ def test_feeds_of_one_topic_are_parsed_whole_each_by_its_own_schema(cluster: Ses
         Feed(name, (name,), topic, (0,), {}, schema, False)
         for name, topic, schema in (("a", "one", "a INT, b INT"), ("x", second, "x INT, y INT"))
     )
-    job = Job("t", "t.1", 0, feeds, union_of_firsts, (), (), None, None, None)
+    job = Job("t", "t.1", 0, feeds, union_of_firsts, (), (), *NO)
     found = cluster.runtime.workshop().plan_facts(job).read
     wanted = {} if second == "one" else {"one": {"a"}, "other": {"x"}}
     assert {topic: read.columns - {MALFORMED} for topic, read in found.items()} == wanted

@@ -39,7 +39,7 @@ def test_two_queries_read_both_topics_themselves_and_a_third_joins(brief: Sessio
     session = brief
     topics = two_topics(session)
     before = set(topic_partitions(session.kafka))
-    said = cell(session, "one -p 1 -n 2", "east.union(west)").said
+    said = cell(session, "one -p 1 -n 2", "east.union(west).select('id', '_weight')").said
     assert said.endswith("in real-time mode, fused into (east + west) -> one")
     cell(session, "two -p 2 --sql", "SELECT id, zone, _weight FROM east UNION ALL SELECT id, zone, _weight FROM west")
     assert set(session.runtime.deployment.specs) == {"one", "two"}
@@ -119,6 +119,20 @@ def test_what_is_inlinable(recommending: Session, body: str, inlinable: bool) ->
     source = records.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).select("row.*")
     found: Any = eval(body, {"source": source, "F": F, "spark": workshop.spark})
     assert is_inlinable(plan_of(found)) is inlinable
+
+
+@pytest.mark.parametrize(
+    ("sql", "members"),
+    [
+        ("SELECT id, zone % 5 AS zone, _weight FROM source WHERE zone > 1", ("tidy", "total")),
+        ("SELECT DISTINCT zone FROM source", ("total",)),
+    ],
+)
+def test_sql_is_inlined_as_python_is(brief: Session, sql: str, members: tuple[str, ...]) -> None:
+    cell(brief, f"tidy --topic {new_topic(brief)} --schema 'id BIGINT, zone INT' --sql", sql)
+    for query in ("total", "other"):
+        cell(brief, f"{query} -p 1 -a 0.5 --sql", "SELECT zone FROM tidy WHERE zone > 1")
+    assert brief.runtime.deployment.specs["total"].members == members
 
 
 @pytest.mark.parametrize(
