@@ -40,7 +40,10 @@ def turned(sql: str) -> Turned:
             _refuse_aggregates(sql, column)
             continue
         if isinstance(call.this, exp.Distinct):
-            _refuse(sql, call, "counts different values, of which a sample tells little: leave --estimates out")
+            if name == "est_count":
+                counted = ", ".join(each.sql("spark") for each in call.this.expressions)
+                _refuse(sql, call, f"counts different values: write est_count_distinct({counted})")
+            _refuse(sql, call, "is of different values, of which a sample tells little: leave --estimates out")
         if any(each.name.lower() == WEIGHT for each in call.find_all(exp.Column)):
             _refuse(sql, call, f"would be weighted twice: write it without {WEIGHT}, or leave --estimates out")
         calls[int(call.meta["start"])] = name

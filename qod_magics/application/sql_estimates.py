@@ -19,6 +19,8 @@ from qod_magics.estimate import formulas
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
 DEFAULT_LEVEL = 0.95
+#: It counts different values, of one column or more.
+DISTINCT = "est_count_distinct"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class _Form:
     example: str
     number: int  #: of arguments
     make: Callable[..., Text]  #: of TextFunctions, the arguments as texts, the level, and the part of the row's key
+    or_more: bool = False  #: arguments
 
 
 def _double(text: Text) -> Text:
@@ -44,6 +47,7 @@ _FORMS: Mapping[str, _Form] = {
     "est_quantile": _Form(
         "est_quantile(fare, 0.9)", 2, lambda f, x, q, *rest: formulas.quantile(f, _double(x), q, *rest)
     ),
+    DISTINCT: _Form("est_count_distinct(user)", 1, formulas.distinct, or_more=True),
 }
 
 
@@ -150,25 +154,42 @@ def _expression(sql: str, name: str, call: Call) -> str:
     if call.windowed:
         raise ApplicationError(f"{call.place}: {name} is of a group, not of a window with OVER: take GROUP BY")
     given, level = _level(sql, name, call)
-    if len(given) != form.number or not all(given):
+    if not form.number <= len(given) <= (len(given) if form.or_more else form.number) or not all(given):
+        number = f"{form.number} argument{'s' * (form.number > 1)}{' or more' * form.or_more}"
         raise ApplicationError(
-            f"{call.place}: {name} takes {form.number} argument{'s' * (form.number > 1)}, beside level => 0.9 by name, "
-            f"not {len(given)}: {form.example}"
+            f"{call.place}: {name} takes {number}, beside level => 0.9 by name, not {len(given)}: {form.example}"
         )
     if given[0][0].token_type in (TokenType.DISTINCT, TokenType.ALL):
         word = given[0][0].text.upper()
-        raise ApplicationError(
-            f"{place(given[0][0])}: {name} takes no {word}: a sample tells little of different values"
-        )
+        why = f"{DISTINCT}(user) counts different values" if "count" in name else "a sample tells little of such values"
+        raise ApplicationError(f"{place(given[0][0])}: {name} takes no {word}: {why}")
     texts: list[Text | float | None] = [_of_rows(sql, name, each, call) for each in given]
     if name == "est_quantile":
         texts[1] = _number(sql, given[1], "the fraction of a quantile", formulas.check_fraction)
     f = TextFunctions()
     try:
-        part = formulas.part_of(f)
+        if name == DISTINCT:
+            sampled = formulas.kept_whole(f, [_name(sql, each) for each in given])
+            return form.make(f, texts, level, *sampled).sql
+        return form.make(f, *texts, level, formulas.part_of(f)).sql
     except UsageProblem as error:
         raise ApplicationError(f"{call.place}: {error}") from None
-    return form.make(f, *texts, level, part).sql
+
+
+def _name(sql: str, argument: Sequence[Token]) -> str | None:
+    """The name of a column that is an argument as it is; None for an expression, and for a field of a struct."""
+    if any(token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER) for token in argument[::2]):
+        return None
+    if len(argument) == 1:
+        return argument[0].text
+    if len(argument) != 3 or argument[1].token_type != TokenType.DOT:
+        return None
+    try:
+        read = parsed(sql).find_all(exp.Table, exp.Subquery)
+    except ApplicationError:
+        return None
+    tables = {each.alias_or_name.casefold() for each in read}
+    return argument[2].text if argument[0].text.casefold() in tables else None
 
 
 def _level(sql: str, name: str, call: Call) -> tuple[list[tuple[Token, ...]], float]:

@@ -134,6 +134,25 @@ class ArrayFunctions:
     def count(self, x: Values) -> Values:
         return Values(len(self._there(x)))
 
+    def collect_set(self, x: Values) -> Values:
+        """The different values; those of structs by their fields, without rows in which one of these is null."""
+        if not isinstance(x.of, dict):
+            return Values([float(each) for each in np.unique(self._there(x))])
+        fields = np.array([self._spread(Values(each)) for each in x.of.values()])
+        rows = np.unique(fields[:, ~np.isnan(fields).any(axis=0)], axis=1).T
+        return Values([dict(zip(x.of, map(float, row), strict=True)) for row in rows])
+
+    def sort_array(self, array: Values) -> Values:
+        return Values(sorted(array.of, key=lambda each: tuple(each.values()) if isinstance(each, dict) else each))
+
+    def size(self, array: Values) -> Values:
+        return Values(len(array.of))
+
+    def xxhash64(self, *columns: Values) -> Values:
+        """A number for each of the different rows of these columns."""
+        rows = np.array([self._spread(each) for each in columns])
+        return Values(np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1))
+
     def percentile(self, x: Values, shares: Values, times: Values | None = None) -> Values:
         there = ~np.isnan(self._spread(x)) if times is None else ~np.isnan(self._spread(x)) & ~np.isnan(times.of)
         if not there.any():
@@ -220,10 +239,12 @@ def _apply(function: Callable[..., Any], *given: Any) -> Values:
 
 
 def _choice(branches: tuple[tuple[Values, Any], ...], otherwise: Any) -> Any:
-    """Of the first condition that holds; by rows, where one of them is by rows."""
+    """Of the first condition that holds; by rows, where one of them is by rows, and then by the fields of structs."""
     conditions = [_of(condition) for condition, _ in branches]
     if not any(np.ndim(each) for each in conditions):
         return next((_of(value) for each, (_, value) in zip(conditions, branches, strict=True) if each), _of(otherwise))
+    if isinstance(fields := _of(branches[0][1]), dict):
+        return {name: _choice(tuple((each, value[name]) for each, value in branches), None) for name in fields}
     values = [math.nan if _of(value) is None else _of(value) for _, value in branches]
     last = math.nan if _of(otherwise) is None else _of(otherwise)
     return np.select([np.asarray(False if each is None else each) for each in conditions], values, last)

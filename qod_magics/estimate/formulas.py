@@ -14,6 +14,12 @@ a column x, with all sums over the rows kept, and u = w (w - 1) x^2:
   V = q (1 - q) sum(w (w - 1)) / sum(w)^2. That is sum(w (w - 1) (1[x <= true] - q)^2) / sum(w)^2 if all weights are
   equal, and in the mean if they have nothing to do with x. An end is null where q - e or q + e is none of 0..1: what
   was kept can't bound it then.
+- number of different values: known where the key by which rows were kept together is one of the columns counted, or
+  all of them. A value is there if one of its rows was kept, and of these the one with the largest probability is kept
+  whenever another one is (a key is kept while its hash is below the accuracy): the value has the least weight w of its
+  rows, and D = sum(w) over the values is a total as above, with x = 1 and V = sum over the keys of (sum of
+  sqrt(w (w - 1)) over a key's values)^2. Otherwise a value is missing with a probability that depends on how many rows
+  it has, which nothing tells: all is null where a row has a weight above 1.
 
 Of rows that were kept together by a key, the variance is that between keys, not between rows: V = sum over the keys of
 (sum of sqrt(w (w - 1)) x over a key's rows)^2. The keys are split at random into G = `SPLIT` parts, S_i is the sum of
@@ -35,11 +41,13 @@ there is no row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import and_
 from typing import Any, TypeAlias
 
 from qod_magics.errors import UsageProblem
-from qod_magics.estimate.sampled import input_key
+from qod_magics.estimate.sampled import Key, input_key
 from qod_magics.estimate.student import normal_quantile, student_quantile
 
 #: A Spark column, or the SQL text of one: `qod_magics.estimate.text`.
@@ -55,6 +63,9 @@ MANY = 60
 PARTS = 1024
 #: Quantiles are found at the distances d / 2^(i / FINE), i = 0..STEPS, from q, where d is that of 0 or 1.
 FINE, STEPS = 2, 24
+#: How the first part of a count of different values is called that is null where rows were dropped: a plan tells it by
+#: this name from an estimate.
+WHILE_EXACT = "while_exact"
 #: Parts into which the keys are split whose rows were kept together. The variance rests on one part less: intervals are
 #: 4 % wider than if it were known.
 SPLIT = 32
@@ -125,7 +136,7 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
         part: of rows that were kept together by a key: which of the `SPLIT` parts, from 0, the key is in.
 
     """
-    z, w = normal_quantile(level), _weight(f)
+    w = _weight(f)
     u = w * (w - 1.0) * x * x
     of_rows = {
         **{"value": f.coalesce(f.sum(w * x), f.lit(0.0)), "size": f.sum(w * f.abs(x)), "kept": f.sum(x)},
@@ -133,13 +144,19 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
         **({"variance": f.sum(u), "squares": f.sum(u * u)} if part is None else {"parts": _parts(f, w, part, x=x)}),
         **{"least": f.min(x), "most": f.max(x), "greatest": f.max(f.when(x.isNotNull(), w))},
     }
+    return _let(f, of_rows, lambda s: _around(f, s, _evidence(f, s, part), level))
 
-    def widths(s: Expression, v: Expression) -> dict[str, Expression]:
+
+def _around(f: Functions, s: Expression, evidence: dict[str, Expression], level: float) -> Expression:
+    """The estimate of a total from the sums over its rows, and from its variance and degrees of freedom."""
+    z = normal_quantile(level)
+
+    def widths(v: Expression) -> dict[str, Expression]:
         shift = f.when(s["size"] > 0.0, v["variance"] / s["size"]).otherwise(0.0) * (z * z / 2.0)
         wide, around = (_student(f, v[degrees], level) * f.sqrt(v["variance"]) for degrees in ("degrees", "around"))
         return {"wide": wide, "shift": shift, "around": around}
 
-    def ends(s: Expression, v: Expression) -> Expression:
+    def ends(v: Expression) -> Expression:
         value, shift = s["value"], v["shift"]
         half = f.sqrt(v["wide"] * v["wide"] + shift * shift)
         # what was kept is there: a sum of no negative values is at least that, one of no positive values at most
@@ -150,10 +167,100 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
         nothing = s["rows"] == 0
         return _known(f, s, value, f.when(nothing, value).otherwise(low), f.when(nothing, value).otherwise(high))
 
+    return _let(f, evidence, lambda v: _let(f, widths(v), ends))
+
+
+def distinct(
+    f: Functions, columns: Sequence[Expression], level: float, whole: bool = False, key: Expression | None = None
+) -> Expression:
+    """The estimate of how many different values these columns have, of rows in which none of them is null.
+
+    Values are told apart by 64 bits of a hash: of fewer than 10^8 in a group, two hardly ever have the same. The state
+    holds these of each value, once for each weight of its rows; without `whole`, of rows of weight 1 only.
+
+    Args:
+        f: the functions.
+        columns: of which the values are.
+        level: of the interval.
+        whole: whether all rows of a value are kept, or none, at one accuracy. Without that all is null where a row of
+            the group has a weight above 1.
+        key: a hash of the key by which they are kept, if several values can have the same.
+
+    """
+    counts = reduce(and_, (x.isNotNull() for x in columns))
+    return _estimated(f, columns, counts, level, key) if whole else _exact(f, columns, counts)
+
+
+def _exact(f: Functions, columns: Sequence[Expression], counts: Expression) -> Expression:
+    """How many values there are where no row of the group was dropped, and null elsewhere."""
+    w = _weight(f)
+    of_rows = {
+        WHILE_EXACT: f.size(f.collect_set(f.when(counts & (w <= 1.0), f.xxhash64(*columns)))).cast("double"),
+        **{"greatest": f.max(w), "unknown": f.count(f.when(w.isNull(), 1))},
+    }
+
     def estimate(s: Expression) -> Expression:
-        return _let(f, _evidence(f, s, part), lambda v: _let(f, widths(s, v), lambda v: ends(s, v)))
+        value = f.when(f.coalesce(s["greatest"], f.lit(1.0)) <= 1.0, s[WHILE_EXACT])
+        return _known(f, s, value, value, value)
 
     return _let(f, of_rows, estimate)
+
+
+def _estimated(
+    f: Functions, columns: Sequence[Expression], counts: Expression, level: float, key: Expression | None
+) -> Expression:
+    """The estimate of how many values there are of which all rows are kept, or none."""
+    w = f.when(counts, _weight(f))
+    fields = {**({} if key is None else {"key": key}), "counted": f.xxhash64(*columns), "weight": w}
+    entry = f.when(w.isNotNull(), f.struct(*(each.alias(name) for name, each in fields.items())))
+    of_rows = {
+        "sums": _folded(f, f.sort_array(f.collect_set(entry)), "counted" if key is None else "key"),
+        **{"greatest": f.max(w), "unknown": _unknown(f, f.when(counts, 1))},
+    }
+
+    def estimate(s: Expression) -> Expression:
+        sums = s["sums"]
+        square = sums["root"] * sums["root"]  # of the last key
+        found = {name: sums[name] for name in ("value", "kept", "rows")} | {
+            **{"size": sums["value"], "least": f.lit(1.0), "most": f.lit(1.0)},
+            **{"variance": sums["variance"] + square, "squares": sums["squares"] + square * square},
+            **{name: s[name] for name in ("greatest", "unknown")},
+        }
+        return _let(f, found, lambda t: _around(f, t, _evidence(f, t, None), level))
+
+    return _let(f, of_rows, estimate)
+
+
+def _folded(f: Functions, entries: Expression, key: str) -> Expression:
+    """Sums over the values: their weights (`value`), how many they are (`kept`), and their keys (`rows`), the variance
+    and the sum of its squared parts, without the last key's, which is that of `root`.
+
+    Args:
+        f: the functions.
+        entries: of each value and weight, by key, value and weight: the first one of a value has its least weight.
+        key: the field of an entry that is equal for values that are kept together.
+
+    """
+
+    def state(**fields: Expression) -> Expression:
+        return f.struct(*(each.alias(name) for name, each in fields.items()))
+
+    nothing, none = f.lit(0).cast("bigint"), f.lit(0.0)
+    sums = dict.fromkeys(("kept", "rows", "value", "root", "variance", "squares"), none)
+
+    def merge(s: Expression, entry: Expression) -> Expression:
+        w, square = entry["weight"], s["root"] * s["root"]
+        root = f.sqrt(f.greatest(w * (w - 1.0), f.lit(0.0)))
+        of_value = {"key": entry[key], "counted": entry["counted"], "kept": s["kept"] + 1.0}
+        of_key = {name: s[name] for name in ("variance", "squares")}
+        more = {"rows": s["rows"], "value": s["value"] + w, "root": s["root"] + root, **of_key}
+        of_last = {"variance": s["variance"] + square, "squares": s["squares"] + square * square}
+        fresh = {"rows": s["rows"] + 1.0, "value": s["value"] + w, "root": root, **of_last}
+        known = (s["kept"] > 0.0) & (s["key"] == entry[key])
+        again = f.when(known & (s["counted"] == entry["counted"]), s)
+        return again.when(known, state(**of_value, **more)).otherwise(state(**of_value, **fresh))
+
+    return f.aggregate(entries, state(key=nothing, counted=nothing, **sums), merge)
 
 
 def quantile(f: Functions, x: Expression, q: float, level: float, part: Expression | None = None) -> Expression:
@@ -286,15 +393,36 @@ def part_of(f: Functions) -> Expression | None:
 
     Raises UsageProblem: rows were kept by a key that they do not have, or by several.
     """
-    key = input_key()
+    key = _input_key()
     if key is None:
         return None
-    if not key:
+    texts = (f.col(name).cast("string") for name in key)
+    return f.pmod(f.shiftright(f.xxhash64(*texts), 20), f.lit(SPLIT))  # the bits below decide which keys are kept
+
+
+def kept_whole(f: Functions, columns: Sequence[str | None]) -> tuple[bool, Expression | None]:
+    """Whether all rows of a value of these columns were kept, or none, as `distinct` has it; and the hash of their key,
+    if several values can have the same. Raises UsageProblem as `part_of` does.
+
+    Args:
+        f: the functions.
+        columns: their names, in any case; None for what is computed.
+
+    """
+    key = _input_key()
+    counted = {name.casefold() for name in columns if name is not None}
+    if key is None or not {name.casefold() for name in key} <= counted:
+        return False, None
+    return True, None if len(key) == len(columns) else f.xxhash64(*map(f.col, key))
+
+
+def _input_key() -> Key:
+    key = input_key()
+    if key == ():
         raise UsageProblem(
             "an interval needs the key by which rows are shed (--shed-by): keep its columns, and shed all inputs by one"
         )
-    texts = (f.col(name).cast("string") for name in key)
-    return f.pmod(f.shiftright(f.xxhash64(*texts), 20), f.lit(SPLIT))  # the bits below decide which keys are kept
+    return key
 
 
 def check_level(level: float) -> None:

@@ -1,7 +1,8 @@
 """The key by which a query's topics would have to be shed for its result to be right by key. Pure.
 
-Joins, sessions and distinct values need all rows of a key or none. The columns that all such operators of a query have
-among theirs make that key, if they are columns of the topics: a key that a recipe computes can't be shed by.
+Joins, sessions, distinct values and their counts need all rows of a key or none. The columns that all such operators of
+a query have among theirs make that key, if they are columns of the topics: a key that a recipe computes can't be shed
+by.
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ class KeyChoice:
             if named is not None and (of := self._name(named["expression"] or "")) is not None:
                 self._columns[named["id"]] = of
 
+    def names(self, columns: Iterable[str]) -> list[str]:
+        """What the topics call those of these columns that are theirs as they are."""
+        return [name for name in map(self._name, columns) if name is not None]
+
     def narrow(self, columns: Iterable[str]) -> None:
         """An operator needs all rows that are equal in these columns."""
-        names = [self._name(column) for column in columns]
-        self._narrow([(name, name) for name in names if name is not None])
+        self._narrow([(name, name) for name in self.names(columns)])
 
     def narrow_to_equal(self, pairs: Iterable[tuple[str, str]]) -> None:
         """A join needs all rows of both sides that are equal in these columns."""

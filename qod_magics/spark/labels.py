@@ -5,7 +5,8 @@ Of a query that may be shed, a column is
 - *exact*: it has the value that it would have without shedding, as a group's key has, or a column of single rows;
 - *estimable*: it is an estimate (with an interval if it comes from `qod_magics.estimate`), or could be one: a plain
   count or sum is of the rows kept only, and says so;
-- *not estimable*: nothing in the rows kept tells it, as a maximum, or a number of distinct values.
+- *not estimable*: nothing in the rows kept tells it, as a maximum, or a number of distinct values that are not shed by
+  their own key.
 
 Where the rows are shed by a key (`--shed-by`) that a group has among its keys, whole groups are kept or dropped, and
 all columns of those kept are exact.
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from qod_magics.application.weight import WEIGHT
+from qod_magics.estimate.formulas import WHILE_EXACT
 from qod_magics.spark.key_choice import KeyChoice
 from qod_magics.spark.plan_text import ID, NAMED, children, lists_of, nodes_of, split
 
@@ -39,6 +41,7 @@ class Column:
 
     name: str
     label: Label
+    advice: str | None = None  #: what would make it estimable, if it is something else than for the query as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +58,21 @@ class Labels:
         return self.missing is None and all(column.label is Label.EXACT for column in self.columns)
 
     def __str__(self) -> str:
-        words = {
-            Label.EXACT: "exact",
-            Label.INTERVAL: "estimated, with an interval",
-            Label.ESTIMATE: "estimated, without an interval (qod_magics.estimate has them)",
-            Label.KEPT: "of the rows kept only (qod_magics.estimate estimates it of all)",
-            Label.NOT_ESTIMABLE: "not estimable (--min-accuracy 1 keeps it exact, or "
-            f"{self.advice or '--shed-by a key of its groups'})",
-        }
-        by_label: dict[Label, list[str]] = {}
+        by_words: dict[tuple[Label, str], list[str]] = {}
         for column in self.columns:
-            by_label.setdefault(column.label, []).append(column.name)
-        parts = [f"{', '.join(by_label[label])} {words[label]}" for label in sorted(by_label)]
+            words = _WORDS[column.label].format(column.advice or self.advice or "--shed-by a key of its groups")
+            by_words.setdefault((column.label, words), []).append(column.name)
+        parts = [f"{', '.join(by_words[label, words])} {words}" for label, words in sorted(by_words)]
         return "; ".join([*parts, *([self.missing] if self.missing else [])])
+
+
+_WORDS = {
+    Label.EXACT: "exact",
+    Label.INTERVAL: "estimated, with an interval",
+    Label.ESTIMATE: "estimated, without an interval (qod_magics.estimate has them)",
+    Label.KEPT: "of the rows kept only (qod_magics.estimate estimates it of all)",
+    Label.NOT_ESTIMABLE: "not estimable (--min-accuracy 1 keeps it exact, or {})",
+}
 
 
 #: Aggregate functions by what is left of them when rows are dropped.
@@ -87,9 +92,15 @@ _OTHERS = tuple(
         last_value listagg max max_by min min_by some string_agg""",
     )
 )
-_CALL = re.compile(rf"\b({'|'.join((*_TOTALS, *_AVERAGES, *_OTHERS))})\(", re.IGNORECASE)
 #: How an estimate of `qod_magics.estimate` begins.
 _ESTIMATE = "element_at(transform(array(struct("
+#: A call of one of these, or an estimate.
+_CALL = re.compile(
+    rf"\b({'|'.join((*_TOTALS, *_AVERAGES, *_OTHERS))}|element_at(?=\(transform\(array\(struct\())\(", re.IGNORECASE
+)
+#: How one of different values begins that is null where rows are dropped, and what it counts; 42 is Spark's seed.
+_WHILE_EXACT = f"{_ESTIMATE}{WHILE_EXACT}, "
+_COUNTED = re.compile(r"\bxxhash64\((.*?), 42\)")
 _SESSION = "session_window"
 _JOIN_PAIRS = (
     "pairs of rows are kept only where both rows are ({} keeps them whole)",
@@ -115,10 +126,11 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
     if not nodes:
         return None
     found: dict[str, Label] = {}  #: by id
+    advised: dict[str, str] = {}  #: what would make a column estimable that counts different values, by id
     missing: set[str] = set()
     helped: set[tuple[str, str]] = set()  #: what is missing without a key: a template, and the key in general words
     choice = KeyChoice()
-    output: list[tuple[str, Label]] | None = None
+    output: list[Column] | None = None
     columns: list[str] = []  #: of it, "name#id"
     for at in range(len(nodes) - 1, -1, -1):  # inputs first
         node = nodes[at]
@@ -127,12 +139,15 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
             if not lists:
                 return None
             groups = None if node.operator == "Project" else set(lists[0]) if len(lists) > 1 else set()
-            output = [_column(item, found, groups, keys) for item in lists[-1]]
+            if groups is not None:
+                advised |= _key_counted(lists[-1], choice)
+            output = [_column(item, found, groups, keys, advised) for item in lists[-1]]
             columns = [f"{named['name']}#{named['id']}" for item in lists[-1] if (named := NAMED.match(item))]
             choice.rename(lists[-1])
             if groups:
                 missing.add(_KEYS if _by_key(groups, keys) else _GROUPS)
-                if any(found.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(" ".join(lists[-1]))):
+                others = " ".join(item for item in lists[-1] if _WHILE_EXACT not in item)
+                if any(found.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(others)):
                     choice.narrow(lists[0])
         elif node.operator == "Generate" and (lists := lists_of(node.text)):
             for item in lists[-1]:
@@ -155,13 +170,13 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
                 missing.add(_KEYS)
             else:
                 helped.add(_JOIN_PAIRS)
-    if output is None or [name for name, _ in output] != _header(header):
+    if output is None or [column.name for column in output] != _header(header):
         return None
-    shown = [(name, label) for name, label in output if name != WEIGHT]
+    shown = tuple(column for column in output if column.name != WEIGHT)
     advice = choice.advice()
     missing |= {words.format(advice or general) for words, general in helped}
     missing -= {_KEYS} if missing - {_KEYS} else set()
-    return Labels(tuple(Column(name, label) for name, label in shown), "; ".join(sorted(missing)) or None, advice)
+    return Labels(shown, "; ".join(sorted(missing)) or None, advice)
 
 
 def _header(line: str) -> list[str]:
@@ -169,18 +184,36 @@ def _header(line: str) -> list[str]:
     return [item.partition(": ")[0] for item in split(line, "[(<", "])>")]
 
 
+def _key_counted(items: Sequence[str], choice: KeyChoice) -> dict[str, str]:
+    """By the ids of columns that count different values, which can't be estimated: by what to shed that they could."""
+    advised = {}
+    for item in items:
+        named, counted = NAMED.match(item), _COUNTED.search(item)
+        if named is not None and counted is not None and _WHILE_EXACT in item:
+            columns = split(counted[1])
+            choice.narrow(columns)
+            advised[named["id"]] = f"--shed-by {' '.join(choice.names(columns)) or 'what it counts'}"
+    return advised
+
+
 def _column(
-    item: str, found: dict[str, Label], groups: set[str] | None, keys: Sequence[tuple[str, ...]]
-) -> tuple[str, Label]:
-    """Name and label of an item of a projection or an aggregation; remembers the label by the id."""
+    item: str,
+    found: dict[str, Label],
+    groups: set[str] | None,
+    keys: Sequence[tuple[str, ...]],
+    advised: dict[str, str],
+) -> Column:
+    """An item of a projection or an aggregation; remembers its label and advice by the id."""
     named = NAMED.match(item)
     if named is None:
-        return item, Label.NOT_ESTIMABLE
+        return Column(item, Label.NOT_ESTIMABLE)
     expression = named["expression"]
     if expression is None:
         label = found.get(named["id"], Label.EXACT)
     elif groups is None:
         label = _worst(expression, found)
+    elif _WHILE_EXACT in expression:
+        label = Label.NOT_ESTIMABLE
     elif _by_key(groups, keys):
         label = Label.EXACT
     else:
@@ -190,7 +223,11 @@ def _column(
     elif groups is not None and not _by_key(groups, keys) and any(g.startswith(f"{_SESSION}#") for g in groups):
         label = label if item in groups else Label.NOT_ESTIMABLE
     found[named["id"]] = label
-    return named["name"], label
+    read = [named["id"], *ID.findall(expression or "")]
+    advice = next((advised[id] for id in read if id in advised), None) if label is Label.NOT_ESTIMABLE else None
+    if advice is not None:
+        advised[named["id"]] = advice
+    return Column(named["name"], label, advice)
 
 
 def _worst(expression: str, found: dict[str, Label]) -> Label:
@@ -213,6 +250,8 @@ def _aggregated(expression: str, found: dict[str, Label], groups: set[str]) -> L
 def _called(name: str, arguments: str, found: dict[str, Label]) -> Label:
     """The label of one call of an aggregate function."""
     below = _worst(arguments, found)
+    if name == "element_at" and below != Label.NOT_ESTIMABLE:
+        return Label.ESTIMATE  # of which a part is read, or more is computed
     if name in _OTHERS or below == Label.NOT_ESTIMABLE or arguments.startswith("distinct "):
         return Label.NOT_ESTIMABLE
     if name in _TOTALS:
@@ -222,7 +261,7 @@ def _called(name: str, arguments: str, found: dict[str, Label]) -> Label:
 
 
 def _calls(expression: str) -> Iterator[tuple[str, str]]:
-    """The outermost calls of aggregate functions: name in lower case, and arguments."""
+    """The outermost calls of aggregate functions, and estimates: name in lower case, and arguments."""
     position = 0
     while (call := _CALL.search(expression, position)) is not None:
         depth, end = 1, call.end()

@@ -11,6 +11,7 @@ from qod_magics.application.sql_estimates import estimated, has_estimates
 from qod_magics.application.sql_names import aggregates
 from qod_magics.errors import ApplicationError
 from qod_magics.estimate import formulas
+from qod_magics.estimate.sampled import recipe_over
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
 
@@ -105,7 +106,14 @@ def test_positions_hold_behind_any_letters(letters: str) -> None:
         ("SELECT est_quantile(a, 90) FROM t", "column 24 of the SQL: a quantile is that of a fraction"),
         ("SELECT est_quantile(a, b) FROM t", "the fraction of a quantile is a number as such, like 0.9, not b"),
         ("SELECT est_sum(est_avg(a).value) FROM t", "column 16 of the SQL: est_avg stands within est_sum"),
-        ("SELECT est_sum(DISTINCT a) FROM t", "column 16 of the SQL: est_sum takes no DISTINCT"),
+        ("SELECT est_sum(DISTINCT a) FROM t", "column 16 of the SQL: est_sum takes no DISTINCT: a sample tells little"),
+        ("SELECT est_count(DISTINCT a) FROM t", "no DISTINCT: est_count_distinct(user) counts different values"),
+        ("SELECT est_count_distinct(DISTINCT a) FROM t", "column 27 of the SQL: est_count_distinct takes no DISTINCT"),
+        (
+            "SELECT est_count_distinct() FROM t",
+            "takes 1 argument or more, beside level => 0.9 by name, not 0: est_count_",
+        ),
+        ("SELECT est_count_distinct(*) FROM t", "est_count_distinct is of values, not of *: est_count_distinct(user)"),
         ("SELECT est_sum(a) OVER (PARTITION BY k) FROM t", "est_sum is of a group, not of a window with OVER"),
         ("SELECT k FROM t WHERE est_count(*).value > 1", "column 23 of the SQL: est_count is of a group"),
         ("SELECT 2 * est_sum(a) FROM t", "column 12 of the SQL: est_sum gives a struct of value, low and high"),
@@ -118,6 +126,45 @@ def test_what_is_refused_in_one_line(sql: str, says: str) -> None:
         estimated(sql)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def distinct(*columns: str, key: tuple[str, ...] = ()) -> str:
+    f = TextFunctions()
+    hashed = f.xxhash64(*map(f.col, key)) if key else None
+    return formulas.distinct(f, [written(each) for each in columns], 0.95, True, hashed).sql
+
+
+def written(column: str) -> Text:
+    return Text(column) if column.strip("`").isidentifier() or column.startswith("CASE") else Text(column, ANY)
+
+
+@pytest.mark.parametrize(
+    ("counted", "shown"),
+    [
+        ("user", distinct("user")),
+        ("t.user", distinct("t.user")),
+        ("`User`", distinct("`User`")),
+        ("zone, user", distinct("zone", "user", key=("user",))),
+        ("user) FILTER (WHERE k > 1", distinct("CASE WHEN k > 1 THEN user END")),
+    ],
+)
+def test_values_are_counted_by_the_key_that_their_topic_is_shed_by(counted: str, shown: str) -> None:
+    with recipe_over([("user",)]):
+        assert estimated(f"SELECT est_count_distinct({counted}) n FROM t") == f"SELECT {shown} n FROM t"
+
+
+@pytest.mark.parametrize("counted", ["zone", "upper(user)", "a.user", "t.user.name", "user || ''"])
+def test_others_only_while_no_row_is_dropped(counted: str) -> None:
+    """What is computed, and a field of a struct, may be the same for several keys."""
+    while_exact = formulas.distinct(TextFunctions(), [written(counted)], 0.95).sql
+    with recipe_over([("user",)]):
+        assert estimated(f"SELECT est_count_distinct({counted}) n FROM t") == f"SELECT {while_exact} n FROM t"
+    assert estimated(f"SELECT est_count_distinct({counted}) n FROM t") == f"SELECT {while_exact} n FROM t"
+
+
+def test_values_of_a_stream_without_its_key_are_refused() -> None:
+    with recipe_over([()]), pytest.raises(ApplicationError, match="column 8 of the SQL: an interval needs the key by"):
+        estimated("SELECT est_count_distinct(user) n FROM t")
 
 
 @pytest.mark.parametrize("sql", ["SELECT est_count(*) FROM t", "SELECT mean(x) FROM t", "SELECT try_sum(x) FROM t"])

@@ -63,6 +63,8 @@ def test_estimates_nest_little() -> None:
         formulas.total(f, x, 0.95),
         formulas.ratio(f, x, x, 0.95),
         formulas.quantile(f, x, 0.9, 0.95),
+        formulas.distinct(f, [x], 0.95),
+        formulas.distinct(f, [x, f.col("user")], 0.95, whole=True, key=f.xxhash64(f.col("user"))),
     ):
         depth = deepest = 0
         for letter in made.sql:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from qod_magics import estimate as est
 from qod_magics.application.sql_estimates import estimated
 from qod_magics.errors import ApplicationError
+from qod_magics.estimate.sampled import recipe_over
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, rows, turn
 from tests.live.conftest import eventually, new_topic, produce
@@ -102,6 +103,12 @@ def test_where_nothing_was_dropped_they_are_sparks_own_figures(spark: SparkSessi
     both = (est.quantile("fare", 0.9).alias("estimate"), F.percentile("fare", F.lit(0.9)).alias("plain"))
     for row in frame.groupBy("group").agg(*both).collect():
         assert {*row["estimate"]} == {row["plain"]}
+    distinct = F.count_distinct(F.floor("fare")).alias("plain")
+    for key in (None, ("group",), ("fare",)):  # counted, or not: as long as all rows are there
+        with recipe_over([key]):
+            estimate = est.count_distinct(F.floor("fare")).alias("estimate")
+        for row in frame.groupBy("group").agg(estimate, distinct).collect():
+            assert {*row["estimate"]} == {row["plain"]}
 
 
 def test_what_is_not_known_is_null(spark: SparkSession) -> None:
@@ -163,6 +170,7 @@ def test_sql_and_columns_give_the_same_figures(spark: SparkSession) -> None:
         "est_avg(x - y)": est.avg(F.col("x") - F.col("y")),
         "est_ratio(x, y)": est.ratio("x", "y"),
         "est_quantile(x, 0.9, level => 0.8)": est.quantile("x", 0.9, level=0.8),
+        "est_count_distinct(x, y)": est.count_distinct("x", "y"),
     }
     named = [column.alias(name) for name, column in columns.items()]
     expected = {row["group"]: row.asDict() for row in frame.groupBy("group").agg(*named).collect()}

@@ -107,6 +107,9 @@ def test_estimates_of_a_stream_shed_by_key_rest_on_its_keys(cluster: Session) ->
         by_key = kept.agg(est.count(), est.sum("fare"), est.avg("fare"), est.quantile("fare", 0.5)).first()
         kept.createOrReplaceTempView("kept_by_key")
         sql = spark.sql(estimated("SELECT est_count(*) AS count, est_sum(fare) AS sum FROM kept_by_key")).first()
+        fares = kept.agg(est.count_distinct("user"), est.count_distinct("fare", "user").alias("with_fares")).first()
+        text = "SELECT est_count_distinct(user) AS a, est_count_distinct(fare, k.user) AS b FROM kept_by_key k"
+        assert [*spark.sql(estimated(text)).first()] == [*fares]  # type: ignore[misc]
     assert by_row is not None
     assert by_key is not None
     assert sql is not None
@@ -118,9 +121,50 @@ def test_estimates_of_a_stream_shed_by_key_rest_on_its_keys(cluster: Session) ->
         assert abs(by_key[name]["value"] - true) < 2.5 * (high - low) / 2  # five standard errors
         assert high - low > 1.3 * (by_row[name]["high"] - by_row[name]["low"])
         assert (high - low) / 2 < 6 * true / users**0.5
+    assert fares is not None
+    for name, true in (("count_distinct", 600), ("with_fares", every.distinct().count())):
+        low, high = fares[name]["low"], fares[name]["high"]
+        assert low < fares[name]["value"] < high
+        assert abs(fares[name]["value"] - true) < 2.5 * (high - low) / 2  # five standard errors
+        assert (high - low) / 2 < 0.2 * true
     assert by_key["avg"]["low"] < by_key["avg"]["value"] < by_key["avg"]["high"]
     with recipe_over([()]), pytest.raises(UsageProblem, match="keep its columns"):
         est.sum("fare")
+
+
+def test_users_are_counted_where_their_topic_is_shed_by_them(brief: Session) -> None:
+    """In Python and SQL, while the shedder is turned down between two halves: users of the second half alone are kept
+    at 0.3, others at 0.6. Not shed by the user, the topic's queries have no figure, and say what helps."""
+    topic, n = new_topic(brief), 1000
+    read = f"clicks --topic {topic} --schema 'user LONG, page LONG' --starting earliest --no-fuse"
+    python = (
+        "from qod_magics import estimate as est\nclicks.groupBy('page').agg(est.count_distinct('user').alias('users'))"
+    )
+    sql = "SELECT page, est_count_distinct(user) AS users FROM clicks GROUP BY page"
+    cell(brief, read)
+    for body, options in ((python, ""), (sql, "--sql")):
+        said = cell(brief, f"q -p 1 -a 0.1 --from clicks --dry-run {options}", body).said
+        assert "users not estimable (--min-accuracy 1 keeps it exact, or --shed-by" in said
+    brief.stop_all()
+    turn(brief, {(None, "clicks"): 0.6})
+    cell(brief, f"{read} --shed-by user")
+    for name, body, options in (("users", python, ""), ("by_sql", sql, "--sql")):
+        said = cell(brief, f"{name} -p 1 -a 0.1 --mode microbatch --from clicks {options}", body).said
+        assert f"{name}: when rows are dropped: page exact; users estimated, with an interval" in said
+    for half, p in ((range(n), 0.6), (range(n // 2, n + n // 2), 0.3)):
+        turn(brief, {(None, "clicks"): p})
+        produce(brief, topic, ({"user": user, "page": user % 2} for user in half))
+        eventually(lambda m=half.stop if p > 0.5 else 2 * n: all_read(brief, "clicks", m), what="all rows")  # type: ignore[misc]
+    through = count(brief, "clicks").processed
+    assert 0.35 * 2 * n < through < 0.55 * 2 * n
+    for name in ("users", "by_sql"):
+        eventually(lambda q=name: all_read(brief, f"clicks>{q}", through), what=f"all of {name}")  # type: ignore[misc]
+    found = {row["page"]: row["users"] for row in rows(brief, "users")}
+    assert {row["page"]: row["users"] for row in rows(brief, "by_sql")} == found
+    for page in (0, 1):
+        value, low, high = (found[page][part] for part in ("value", "low", "high"))
+        assert low < value < high
+        assert abs(value - 0.75 * n) < 2.5 * (high - low) / 2 < 0.3 * n  # five standard errors
 
 
 def test_what_waits_is_thinned_to_the_keys_of_the_lower_accuracy(cluster: Session) -> None:

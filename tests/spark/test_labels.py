@@ -46,6 +46,10 @@ def over_rows(columns: str, operator: str, filtered: str = "") -> str:
             "element_at(transform(array(struct(value, sum(_weight#6))), lambdafunction(x, x)), 1).low AS low#14",
             ESTIMATE,
         ),
+        (
+            "element_at(transform(array(struct(value, max(_weight#6))), lambdafunction(x, x)), 1).low AS low#14",
+            ESTIMATE,
+        ),
         ("max(fare#5) AS top#14", NOT),
         ("(max(fare#5) - avg(fare#5)) AS above#14", NOT),
         ("count(distinct user#3L) AS users#14L", NOT),
@@ -221,6 +225,68 @@ def test_the_words_name_each_column_once() -> None:
         "(--min-accuracy 1 keeps it exact, or --shed-by a key of its groups); "
         "groups of which no row is kept are missing"
     )
+
+
+def counted(*columns: str, whole: bool = False, of: str = "") -> str:
+    """A count of different values, as the column `users`, the way Spark writes it."""
+    hashed = f"xxhash64({', '.join(columns)}, 42)"
+    there = f"isnotnull({columns[0]})"
+    if whole:
+        entry = f"struct(counted, {hashed}, weight, CASE WHEN {there} THEN cast(_weight#6 as double) END)"
+        first = f"sums, aggregate(sort_array(collect_set(CASE WHEN {there} THEN {entry} END, 0, 0, true), true), x, x)"
+    else:
+        first = (
+            f"while_exact, cast(size(collect_set(CASE WHEN ({there} AND (cast(_weight#6 as double) <= 1.0)) "
+            f"THEN {hashed} END, 0, 0, true), false) as double)"
+        )
+    return (
+        f"element_at(transform(array(struct({first}, greatest, max(cast(_weight#6 as double)))), "
+        f"lambdafunction(x, x)), 1, None, true){of} AS users#15"
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "keys", "label", "advice"),
+    [
+        (counted("user#3L"), [], NOT, "--shed-by value"),  # as the topic calls it
+        (counted("user#3L", "at#2"), [], NOT, "--shed-by value timestamp"),
+        (counted("user#3L", "zone#4L"), [("zone",)], NOT, "--shed-by value"),
+        (counted("zone#4L"), [], NOT, "--shed-by what it counts"),
+        (counted("upper(cast(user#3L as string))"), [], NOT, "--shed-by what it counts"),
+        (counted("user#3L", of=".value"), [], NOT, "--shed-by value"),
+        (counted("user#3L", whole=True), [("user",)], INTERVAL, None),
+        (counted("user#3L", whole=True, of=".value"), [("user",)], ESTIMATE, None),
+    ],
+)
+def test_different_values_can_be_estimated_where_their_topic_is_shed_by_them(
+    item: str, keys: list[tuple[str, ...]], label: Label, advice: str | None
+) -> None:
+    operator = f"Aggregate [zone#4L], [zone#4L, {item}]"
+    found = labels(over_rows("zone: bigint, users: bigint", operator), keys)
+    assert found is not None
+    assert [(column.label, column.advice) for column in found.columns[1:]] == [(label, advice)]
+    assert (f"users not estimable (--min-accuracy 1 keeps it exact, or {advice})" in str(found)) is (label is NOT)
+    above = over_rows("n: bigint", "Project [users#15.value AS n#16]", "") + f"\n+- ~{operator}"
+    again = labels(above.partition("\n+- ~EventTime")[0] + f"\n+- ~{operator}\n   +- {ROWS.format('      ')}", keys)
+    assert again is not None
+    assert [(column.name, column.label, column.advice) for column in again.columns] == [("n", label, advice)]
+
+
+def test_a_maximum_beside_them_asks_for_another_key() -> None:
+    item = counted("user#3L")
+    found = labels(
+        over_rows(
+            "timestamp: timestamp, top: double, users: bigint",
+            f"Aggregate [at#2], [at#2 AS timestamp#16, max(fare#5) AS top#14, {item}]",
+        )
+    )
+    assert found is not None
+    assert "top not estimable (--min-accuracy 1 keeps it exact, or --shed-by a key of its groups)" in str(found)
+    assert "users not estimable (--min-accuracy 1 keeps it exact, or --shed-by value)" in str(found)
+    assert found.advice is None
+    alone = labels(over_rows("users: bigint", f"Aggregate [{item}]"))
+    assert alone is not None
+    assert alone.advice == "--shed-by value"
 
 
 #: Columns of the table in lab 8, as Spark's plan has them.
