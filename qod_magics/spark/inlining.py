@@ -84,8 +84,8 @@ def analyzed_plan_of(rows: DataFrame) -> str:
 
 
 def streaming_plan_of(rows: DataFrame) -> str:
-    """The physical plan as text, untruncated, also of SQL over views, which Spark takes for a batch unless it is read by
-    a name as a stream. Raises whatever Spark raises for a query that it can't plan."""
+    """The physical plan as text, untruncated, also of SQL over views: Spark takes that for a batch unless it is read as
+    a stream by a name. Raises whatever Spark raises for a query that it can't plan."""
     try:
         return plan_of(rows)
     except Exception as error:
