@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from qod_magics.application.sql_calls import Call, call_at, column_around, is_call, written
 from qod_magics.application.sql_names import ESTIMATES, is_aggregate, parsed, place, tokenized
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
-from qod_magics.estimate import formulas
+from qod_magics.estimate import distinct, formulas
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
 DEFAULT_LEVEL = 0.95
@@ -47,7 +47,7 @@ _FORMS: Mapping[str, _Form] = {
     "est_quantile": _Form(
         "est_quantile(fare, 0.9)", 2, lambda f, x, q, *rest: formulas.quantile(f, _double(x), q, *rest)
     ),
-    DISTINCT: _Form("est_count_distinct(user)", 1, formulas.distinct, or_more=True),
+    DISTINCT: _Form("est_count_distinct(user)", 1, distinct.distinct, or_more=True),
 }
 
 
@@ -169,7 +169,7 @@ def _expression(sql: str, name: str, call: Call) -> str:
     f = TextFunctions()
     try:
         if name == DISTINCT:
-            sampled = formulas.kept_whole(f, [_name(sql, each) for each in given])
+            sampled = distinct.kept_whole(f, [_name(sql, each) for each in given])
             return form.make(f, texts, level, *sampled).sql
         return form.make(f, *texts, level, formulas.part_of(f)).sql
     except UsageProblem as error:

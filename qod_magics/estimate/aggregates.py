@@ -1,4 +1,4 @@
-"""Estimates as Spark columns; how they are made, and what they are when: `formulas`."""
+"""Estimates as Spark columns; how they are made, and what they are when: `formulas`, `distinct`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from qod_magics.errors import UsageProblem
-from qod_magics.estimate import formulas
+from qod_magics.estimate import distinct, formulas
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -42,8 +42,8 @@ def count_distinct(*columns: Column | str, level: float = 0.95) -> Column:
         raise UsageProblem("count_distinct counts the values of one column or more, such as count_distinct('user')")
     from pyspark.sql import functions as F
 
-    whole, key = formulas.kept_whole(F, [_name(column) for column in columns])
-    return formulas.distinct(F, [_column(column) for column in columns], level, whole, key).alias("count_distinct")
+    whole, key = distinct.kept_whole(F, [_name(column) for column in columns])
+    return distinct.distinct(F, [_column(column) for column in columns], level, whole, key).alias("count_distinct")
 
 
 def sum(column: Column | str, *, level: float = 0.95) -> Column:

@@ -14,12 +14,6 @@ a column x, with all sums over the rows kept, and u = w (w - 1) x^2:
   V = q (1 - q) sum(w (w - 1)) / sum(w)^2. That is sum(w (w - 1) (1[x <= true] - q)^2) / sum(w)^2 if all weights are
   equal, and in the mean if they have nothing to do with x. An end is null where q - e or q + e is none of 0..1: what
   was kept can't bound it then.
-- number of different values: known where the key by which rows were kept together is one of the columns counted, or
-  all of them. A value is there if one of its rows was kept, and of these the one with the largest probability is kept
-  whenever another one is (a key is kept while its hash is below the accuracy): the value has the least weight w of its
-  rows, and D = sum(w) over the values is a total as above, with x = 1 and V = sum over the keys of (sum of
-  sqrt(w (w - 1)) over a key's values)^2. Otherwise a value is missing with a probability that depends on how many rows
-  it has, which nothing tells: all is null where a row has a weight above 1.
 
 Of rows that were kept together by a key, the variance is that between keys, not between rows: V = sum over the keys of
 (sum of sqrt(w (w - 1)) x over a key's rows)^2. The keys are split at random into G = `SPLIT` parts, S_i is the sum of
@@ -37,13 +31,13 @@ A group of which no row was dropped has the value of plain Spark, as a double, a
 row, where others may have been dropped, has no interval (null). Where a weight is not known, there is neither value nor
 interval. Rows in which x is null do not count, as in Spark's own aggregates. Of a group of which all rows were dropped,
 there is no row.
+
+Numbers of different values: `distinct`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import and_
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from qod_magics.errors import UsageProblem
@@ -63,9 +57,6 @@ MANY = 60
 PARTS = 1024
 #: Quantiles are found at the distances d / 2^(i / FINE), i = 0..STEPS, from q, where d is that of 0 or 1.
 FINE, STEPS = 2, 24
-#: How the first part of a count of different values is called that is null where rows were dropped: a plan tells it by
-#: this name from an estimate.
-WHILE_EXACT = "while_exact"
 #: Parts into which the keys are split whose rows were kept together. The variance rests on one part less: intervals are
 #: 4 % wider than if it were known.
 SPLIT = 32
@@ -84,10 +75,10 @@ def average(f: Functions, x: Expression, level: float, part: Expression | None =
 def ratio(f: Functions, x: Expression, y: Expression, level: float, part: Expression | None = None) -> Expression:
     """The estimate of sum(x) / sum(y): an average, in form, too, if y = 1. `part` as in `total`."""
     counts = x.isNotNull() & y.isNotNull()
-    x, y, w = f.when(counts, x), f.when(counts, y), f.when(counts, _weight(f))
+    x, y, w = f.when(counts, x), f.when(counts, y), f.when(counts, weight(f))
     u = w * (w - 1.0)
     of_rows = {
-        **{"total": f.sum(w * x), "size": f.sum(w * y), "greatest": f.max(w), "unknown": _unknown(f, x)},
+        **{"total": f.sum(w * x), "size": f.sum(w * y), "greatest": f.max(w), "unknown": unknown(f, x)},
         **(
             {"parts": _parts(f, w, part, x=x, y=y)}
             if part is not None
@@ -113,17 +104,17 @@ def ratio(f: Functions, x: Expression, y: Expression, level: float, part: Expres
         else:
             m = rows = _used(f, s["parts"], "y")
             found = {name: _spread(f, s["parts"], *name) for name in ("xx", "xy", "yy")} | {"rows": rows}
-        return _let(
+        return let(
             f,
             {"value": value, "m": f.greatest(m, f.lit(2.0)), **found},
-            lambda v: _let(
+            lambda v: let(
                 f,
                 {"half": deviation(s, v)},
-                lambda h: _known(f, s, v["value"], v["value"] - h["half"], v["value"] + h["half"]),
+                lambda h: known(f, s, v["value"], v["value"] - h["half"], v["value"] + h["half"]),
             ),
         )
 
-    return _let(f, of_rows, estimate)
+    return let(f, of_rows, estimate)
 
 
 def total(f: Functions, x: Expression, level: float, part: Expression | None = None) -> Expression:
@@ -136,23 +127,26 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
         part: of rows that were kept together by a key: which of the `SPLIT` parts, from 0, the key is in.
 
     """
-    w = _weight(f)
+    w = weight(f)
     u = w * (w - 1.0) * x * x
     of_rows = {
         **{"value": f.coalesce(f.sum(w * x), f.lit(0.0)), "size": f.sum(w * f.abs(x)), "kept": f.sum(x)},
-        **{"rows": f.count(x), "unknown": _unknown(f, x)},
+        **{"rows": f.count(x), "unknown": unknown(f, x)},
         **({"variance": f.sum(u), "squares": f.sum(u * u)} if part is None else {"parts": _parts(f, w, part, x=x)}),
         **{"least": f.min(x), "most": f.max(x), "greatest": f.max(f.when(x.isNotNull(), w))},
     }
-    return _let(f, of_rows, lambda s: _around(f, s, _evidence(f, s, part), level))
+    return let(f, of_rows, lambda s: interval(f, s, evidence(f, s, part), level))
 
 
-def _around(f: Functions, s: Expression, evidence: dict[str, Expression], level: float) -> Expression:
-    """The estimate of a total from the sums over its rows, and from its variance and degrees of freedom."""
+def interval(
+    f: Functions, s: Expression, variance: dict[str, Expression], level: float, growth: Expression = 0.0
+) -> Expression:
+    """The estimate of a total from the sums over its rows, and from its variance and degrees of freedom; `growth` of
+    the variance with the total, where no row tells it."""
     z = normal_quantile(level)
 
     def widths(v: Expression) -> dict[str, Expression]:
-        shift = f.when(s["size"] > 0.0, v["variance"] / s["size"]).otherwise(0.0) * (z * z / 2.0)
+        shift = f.when(s["size"] > 0.0, v["variance"] / s["size"]).otherwise(growth) * (z * z / 2.0)
         wide, around = (_student(f, v[degrees], level) * f.sqrt(v["variance"]) for degrees in ("degrees", "around"))
         return {"wide": wide, "shift": shift, "around": around}
 
@@ -160,112 +154,19 @@ def _around(f: Functions, s: Expression, evidence: dict[str, Expression], level:
         value, shift = s["value"], v["shift"]
         half = f.sqrt(v["wide"] * v["wide"] + shift * shift)
         # what was kept is there: a sum of no negative values is at least that, one of no positive values at most
-        low = f.when(s["greatest"] <= 1.0, value).when(s["least"] >= 0.0, f.greatest(value + shift - half, s["kept"]))
+        low = f.when(s["greatest"] <= 1.0, value).when(s["least"] >= 0.0, f.greatest(value - (half - shift), s["kept"]))
         low = low.when(s["most"] <= 0.0, value - shift - half).otherwise(value - v["around"])
         high = f.when(s["greatest"] <= 1.0, value).when(s["least"] >= 0.0, value + shift + half)
         high = high.when(s["most"] <= 0.0, f.least(value - shift + half, s["kept"])).otherwise(value + v["around"])
         nothing = s["rows"] == 0
-        return _known(f, s, value, f.when(nothing, value).otherwise(low), f.when(nothing, value).otherwise(high))
+        return known(f, s, value, f.when(nothing, value).otherwise(low), f.when(nothing, value).otherwise(high))
 
-    return _let(f, evidence, lambda v: _let(f, widths(v), ends))
-
-
-def distinct(
-    f: Functions, columns: Sequence[Expression], level: float, whole: bool = False, key: Expression | None = None
-) -> Expression:
-    """The estimate of how many different values these columns have, of rows in which none of them is null.
-
-    Values are told apart by 64 bits of a hash: of fewer than 10^8 in a group, two hardly ever have the same. The state
-    holds these of each value, once for each weight of its rows; without `whole`, of rows of weight 1 only.
-
-    Args:
-        f: the functions.
-        columns: of which the values are.
-        level: of the interval.
-        whole: whether all rows of a value are kept, or none, at one accuracy. Without that all is null where a row of
-            the group has a weight above 1.
-        key: a hash of the key by which they are kept, if several values can have the same.
-
-    """
-    counts = reduce(and_, (x.isNotNull() for x in columns))
-    return _estimated(f, columns, counts, level, key) if whole else _exact(f, columns, counts)
-
-
-def _exact(f: Functions, columns: Sequence[Expression], counts: Expression) -> Expression:
-    """How many values there are where no row of the group was dropped, and null elsewhere."""
-    w = _weight(f)
-    of_rows = {
-        WHILE_EXACT: f.size(f.collect_set(f.when(counts & (w <= 1.0), f.xxhash64(*columns)))).cast("double"),
-        **{"greatest": f.max(w), "unknown": f.count(f.when(w.isNull(), 1))},
-    }
-
-    def estimate(s: Expression) -> Expression:
-        value = f.when(f.coalesce(s["greatest"], f.lit(1.0)) <= 1.0, s[WHILE_EXACT])
-        return _known(f, s, value, value, value)
-
-    return _let(f, of_rows, estimate)
-
-
-def _estimated(
-    f: Functions, columns: Sequence[Expression], counts: Expression, level: float, key: Expression | None
-) -> Expression:
-    """The estimate of how many values there are of which all rows are kept, or none."""
-    w = f.when(counts, _weight(f))
-    fields = {**({} if key is None else {"key": key}), "counted": f.xxhash64(*columns), "weight": w}
-    entry = f.when(w.isNotNull(), f.struct(*(each.alias(name) for name, each in fields.items())))
-    of_rows = {
-        "sums": _folded(f, f.sort_array(f.collect_set(entry)), "counted" if key is None else "key"),
-        **{"greatest": f.max(w), "unknown": _unknown(f, f.when(counts, 1))},
-    }
-
-    def estimate(s: Expression) -> Expression:
-        sums = s["sums"]
-        square = sums["root"] * sums["root"]  # of the last key
-        found = {name: sums[name] for name in ("value", "kept", "rows")} | {
-            **{"size": sums["value"], "least": f.lit(1.0), "most": f.lit(1.0)},
-            **{"variance": sums["variance"] + square, "squares": sums["squares"] + square * square},
-            **{name: s[name] for name in ("greatest", "unknown")},
-        }
-        return _let(f, found, lambda t: _around(f, t, _evidence(f, t, None), level))
-
-    return _let(f, of_rows, estimate)
-
-
-def _folded(f: Functions, entries: Expression, key: str) -> Expression:
-    """Sums over the values: their weights (`value`), how many they are (`kept`), and their keys (`rows`), the variance
-    and the sum of its squared parts, without the last key's, which is that of `root`.
-
-    Args:
-        f: the functions.
-        entries: of each value and weight, by key, value and weight: the first one of a value has its least weight.
-        key: the field of an entry that is equal for values that are kept together.
-
-    """
-
-    def state(**fields: Expression) -> Expression:
-        return f.struct(*(each.alias(name) for name, each in fields.items()))
-
-    nothing, none = f.lit(0).cast("bigint"), f.lit(0.0)
-    sums = dict.fromkeys(("kept", "rows", "value", "root", "variance", "squares"), none)
-
-    def merge(s: Expression, entry: Expression) -> Expression:
-        w, square = entry["weight"], s["root"] * s["root"]
-        root = f.sqrt(f.greatest(w * (w - 1.0), f.lit(0.0)))
-        of_value = {"key": entry[key], "counted": entry["counted"], "kept": s["kept"] + 1.0}
-        of_key = {name: s[name] for name in ("variance", "squares")}
-        more = {"rows": s["rows"], "value": s["value"] + w, "root": s["root"] + root, **of_key}
-        of_last = {"variance": s["variance"] + square, "squares": s["squares"] + square * square}
-        fresh = {"rows": s["rows"] + 1.0, "value": s["value"] + w, "root": root, **of_last}
-        known = (s["kept"] > 0.0) & (s["key"] == entry[key])
-        again = f.when(known & (s["counted"] == entry["counted"]), s)
-        return again.when(known, state(**of_value, **more)).otherwise(state(**of_value, **fresh))
-
-    return f.aggregate(entries, state(key=nothing, counted=nothing, **sums), merge)
+    return let(f, variance, lambda v: let(f, widths(v), ends))
 
 
 def quantile(f: Functions, x: Expression, q: float, level: float, part: Expression | None = None) -> Expression:
     """The estimate of the `q`-quantile of x. `part` as in `total`."""
-    w = f.when(x.isNotNull(), _weight(f))
+    w = f.when(x.isNotNull(), weight(f))
     u = w * (w - 1.0)
     below, above = _distances(q), _distances(1.0 - q)
     shares = [*(q - each for each in below), *(min(q + each, 1.0) for each in above)]
@@ -278,7 +179,7 @@ def quantile(f: Functions, x: Expression, q: float, level: float, part: Expressi
         ),
         "found": f.percentile(x, f.array(*map(f.lit, shares)), f.round(w * float(PARTS)).cast("long")),
         "plain": f.percentile(f.when(w <= 1.0, x), f.lit(q)),  # without a state where all rows are shed
-        **{"greatest": f.max(w), "unknown": _unknown(f, x)},
+        **{"greatest": f.max(w), "unknown": unknown(f, x)},
     }
 
     def distance(s: Expression, v: Expression) -> Expression:
@@ -288,12 +189,12 @@ def quantile(f: Functions, x: Expression, q: float, level: float, part: Expressi
         exact = s["greatest"] <= 1.0
         low, high = _at(f, distance, below, s["found"], 0), _at(f, distance, above, s["found"], len(below))
         value = f.when(exact, s["plain"]).otherwise(f.element_at(s["found"], len(below)))
-        return _known(f, s, value, f.when(exact, value).otherwise(low), f.when(exact, value).otherwise(high))
+        return known(f, s, value, f.when(exact, value).otherwise(low), f.when(exact, value).otherwise(high))
 
     def estimate(s: Expression) -> Expression:
-        return _let(f, _evidence(f, s, part), lambda v: _let(f, {"far": distance(s, v)}, lambda v: ends(s, v["far"])))
+        return let(f, evidence(f, s, part), lambda v: let(f, {"far": distance(s, v)}, lambda v: ends(s, v["far"])))
 
-    return _let(f, of_rows, estimate)
+    return let(f, of_rows, estimate)
 
 
 def _distances(farthest: float) -> list[float]:
@@ -314,10 +215,10 @@ def _at(f: Functions, distance: Expression, distances: list[float], found: Expre
         outer, inner = f.element_at(found, i + before), f.element_at(found, i + (before + 1))
         return outer + (far - distance) / (far - near) * (inner - outer)
 
-    return f.when(distance < distances[0], _let(f, {"i": first}, between))
+    return f.when(distance < distances[0], let(f, {"i": first}, between))
 
 
-def _evidence(f: Functions, s: Expression, part: Expression | None) -> dict[str, Expression]:
+def evidence(f: Functions, s: Expression, part: Expression | None) -> dict[str, Expression]:
     """The variance of a total, and degrees of freedom: where the interval allows for the number of rows, and where it
     does not."""
     if part is not None:
@@ -351,7 +252,7 @@ def _spread(f: Functions, parts: Expression, x: str, y: str) -> Expression:
 
 def _used(f: Functions, parts: Expression, x: str) -> Expression:
     """How many parts have a sum other than 0."""
-    return f.aggregate(parts, f.lit(0.0), lambda n, part: n + f.when(part[x] != 0.0, 1.0).otherwise(0.0))
+    return f.aggregate(parts, f.lit(0.0), lambda n, part: n + one(f, part[x] != 0.0))
 
 
 def _rows(f: Functions, variance: Expression, squares: Expression) -> Expression:
@@ -366,25 +267,31 @@ def _student(f: Functions, degrees: Expression, level: float) -> Expression:
     return f.when(degrees >= MANY, normal_quantile(level)).otherwise(f.element_at(table, position))
 
 
-def _unknown(f: Functions, x: Expression) -> Expression:
+def unknown(f: Functions, x: Expression) -> Expression:
     """In how many rows that count the weight is not known."""
-    return f.count(f.when(x.isNotNull() & _weight(f).isNull(), 1))
+    return f.count(f.when(x.isNotNull() & weight(f).isNull(), 1))
 
 
-def _known(f: Functions, s: Expression, value: Expression, low: Expression, high: Expression) -> Expression:
+def known(f: Functions, s: Expression, value: Expression, low: Expression, high: Expression) -> Expression:
     """The struct; nulls where a weight is not known."""
     parts = {"value": value, "low": low, "high": high}
     return f.struct(*(f.when(s["unknown"] == 0, part).alias(name) for name, part in parts.items()))
 
 
-def _let(f: Functions, values: dict[str, Expression], body: Callable[[Expression], Expression]) -> Expression:
+def let(f: Functions, values: dict[str, Expression], body: Callable[[Expression], Expression]) -> Expression:
     """`body` of a struct of these values. Written out wherever it occurs, each would make the expression a multiple as
     large, and as SQL text nest deeper than Spark's parser can follow."""
     bound = f.array(f.struct(*(value.alias(name) for name, value in values.items())))
     return f.element_at(f.transform(bound, body), 1)
 
 
-def _weight(f: Functions) -> Expression:
+def one(f: Functions, condition: Expression) -> Expression:
+    """1 where it holds, and 0 elsewhere."""
+    return f.when(condition, 1.0).otherwise(0.0)
+
+
+def weight(f: Functions) -> Expression:
+    """1 / the probability with which a row was kept."""
     return f.col(WEIGHT).cast("double")
 
 
@@ -393,30 +300,16 @@ def part_of(f: Functions) -> Expression | None:
 
     Raises UsageProblem: rows were kept by a key that they do not have, or by several.
     """
-    key = _input_key()
+    key = key_of_rows()
     if key is None:
         return None
     texts = (f.col(name).cast("string") for name in key)
     return f.pmod(f.shiftright(f.xxhash64(*texts), 20), f.lit(SPLIT))  # the bits below decide which keys are kept
 
 
-def kept_whole(f: Functions, columns: Sequence[str | None]) -> tuple[bool, Expression | None]:
-    """Whether all rows of a value of these columns were kept, or none, as `distinct` has it; and the hash of their key,
-    if several values can have the same. Raises UsageProblem as `part_of` does.
-
-    Args:
-        f: the functions.
-        columns: their names, in any case; None for what is computed.
-
-    """
-    key = _input_key()
-    counted = {name.casefold() for name in columns if name is not None}
-    if key is None or not {name.casefold() for name in key} <= counted:
-        return False, None
-    return True, None if len(key) == len(columns) else f.xxhash64(*map(f.col, key))
-
-
-def _input_key() -> Key:
+def key_of_rows() -> Key:
+    """The key by which the rows of the recipe were kept together; None where each was by itself. Raises UsageProblem as
+    `part_of` does."""
     key = input_key()
     if key == ():
         raise UsageProblem(

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from qod_magics.application.weight import WEIGHT
-from qod_magics.estimate.formulas import WHILE_EXACT
 from qod_magics.spark.key_choice import KeyChoice
 from qod_magics.spark.plan_text import ID, NAMED, children, lists_of, nodes_of, split
 
@@ -99,7 +98,7 @@ _CALL = re.compile(
     rf"\b({'|'.join((*_TOTALS, *_AVERAGES, *_OTHERS))}|element_at(?=\(transform\(array\(struct\())\(", re.IGNORECASE
 )
 #: How one of different values begins that is null where rows are dropped, and what it counts; 42 is Spark's seed.
-_WHILE_EXACT = f"{_ESTIMATE}{WHILE_EXACT}, "
+_WHILE_EXACT = f"{_ESTIMATE}while_exact, "
 _COUNTED = re.compile(r"\bxxhash64\((.*?), 42\)")
 _SESSION = "session_window"
 _JOIN_PAIRS = (

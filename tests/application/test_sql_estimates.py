@@ -10,7 +10,7 @@ from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.sql_estimates import estimated, has_estimates
 from qod_magics.application.sql_names import aggregates
 from qod_magics.errors import ApplicationError
-from qod_magics.estimate import formulas
+from qod_magics.estimate import distinct, formulas
 from qod_magics.estimate.sampled import recipe_over
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
@@ -128,10 +128,10 @@ def test_what_is_refused_in_one_line(sql: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def distinct(*columns: str, key: tuple[str, ...] = ()) -> str:
+def counted(*columns: str, key: tuple[str, ...] = ()) -> str:
     f = TextFunctions()
     hashed = f.xxhash64(*map(f.col, key)) if key else None
-    return formulas.distinct(f, [written(each) for each in columns], 0.95, True, hashed).sql
+    return distinct.distinct(f, [written(each) for each in columns], 0.95, True, hashed).sql
 
 
 def written(column: str) -> Text:
@@ -141,11 +141,11 @@ def written(column: str) -> Text:
 @pytest.mark.parametrize(
     ("counted", "shown"),
     [
-        ("user", distinct("user")),
-        ("t.user", distinct("t.user")),
-        ("`User`", distinct("`User`")),
-        ("zone, user", distinct("zone", "user", key=("user",))),
-        ("user) FILTER (WHERE k > 1", distinct("CASE WHEN k > 1 THEN user END")),
+        ("user", counted("user")),
+        ("t.user", counted("t.user")),
+        ("`User`", counted("`User`")),
+        ("zone, user", counted("zone", "user", key=("user",))),
+        ("user) FILTER (WHERE k > 1", counted("CASE WHEN k > 1 THEN user END")),
     ],
 )
 def test_values_are_counted_by_the_key_that_their_topic_is_shed_by(counted: str, shown: str) -> None:
@@ -156,7 +156,7 @@ def test_values_are_counted_by_the_key_that_their_topic_is_shed_by(counted: str,
 @pytest.mark.parametrize("counted", ["zone", "upper(user)", "a.user", "t.user.name", "user || ''"])
 def test_others_only_while_no_row_is_dropped(counted: str) -> None:
     """What is computed, and a field of a struct, may be the same for several keys."""
-    while_exact = formulas.distinct(TextFunctions(), [written(counted)], 0.95).sql
+    while_exact = distinct.distinct(TextFunctions(), [written(counted)], 0.95).sql
     with recipe_over([("user",)]):
         assert estimated(f"SELECT est_count_distinct({counted}) n FROM t") == f"SELECT {while_exact} n FROM t"
     assert estimated(f"SELECT est_count_distinct({counted}) n FROM t") == f"SELECT {while_exact} n FROM t"

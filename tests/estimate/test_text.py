@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.estimate import formulas
+from qod_magics.estimate.distinct import distinct
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
 OPERATORS: list[Callable[[Any, Any], Any]] = [operator.add, operator.sub, operator.mul, operator.truediv]
@@ -63,8 +64,8 @@ def test_estimates_nest_little() -> None:
         formulas.total(f, x, 0.95),
         formulas.ratio(f, x, x, 0.95),
         formulas.quantile(f, x, 0.9, 0.95),
-        formulas.distinct(f, [x], 0.95),
-        formulas.distinct(f, [x, f.col("user")], 0.95, whole=True, key=f.xxhash64(f.col("user"))),
+        distinct(f, [x], 0.95),
+        distinct(f, [x, f.col("user")], 0.95, whole=True, key=f.xxhash64(f.col("user"))),
     ):
         depth = deepest = 0
         for letter in made.sql:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from qod_magics.estimate.distinct import WHILE_EXACT
 from qod_magics.spark.key_choice import KeyChoice
 from qod_magics.spark.labels import Label, labels
 
@@ -236,7 +237,7 @@ def counted(*columns: str, whole: bool = False, of: str = "") -> str:
         first = f"sums, aggregate(sort_array(collect_set(CASE WHEN {there} THEN {entry} END, 0, 0, true), true), x, x)"
     else:
         first = (
-            f"while_exact, cast(size(collect_set(CASE WHEN ({there} AND (cast(_weight#6 as double) <= 1.0)) "
+            f"{WHILE_EXACT}, cast(size(collect_set(CASE WHEN ({there} AND (cast(_weight#6 as double) <= 1.0)) "
             f"THEN {hashed} END, 0, 0, true), false) as double)"
         )
     return (
