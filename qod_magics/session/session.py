@@ -32,6 +32,7 @@ from qod_magics.session.resources import Resources
 from qod_magics.session.scenario_runner import ScenarioRunner, Start
 from qod_magics.session.settings import Settings, check_kind
 from qod_magics.session.status import session_text, status_text, why_text
+from qod_magics.session.views import Views, mime_bundle
 from qod_magics.session.waiting import Show
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ class Session:
         self._provisioner, self._left = resources.provisioner, resources.left
         self._streams = Streams(self.runtime)
         self._injectors: list[Injector] = []
-        self._view: View | None = None
+        self._views = Views(self)
         self._owner = os.getpid()
         self._ended = False
         self._endings = ExitStack()  #: cleanup callbacks, last in first out
-        for end in (resources.end, self._close_view, self.thread.stop):  # last first: the view gets the last cycle
+        for end in (resources.end, self._views.close, self.thread.stop):  # last first: views get the last cycle
             self._endings.callback(end)
         self._no_exit = at_exit(self.down)
         self.thread.start()
@@ -375,22 +376,12 @@ class Session:
     @property
     def view(self) -> View:
         """The live view, made on first use: dashboard and controls."""
-        if self._view is None:
-            from qod_magics.session.live_view import View
-
-            self._view = View(self)
-        return self._view
-
-    def _close_view(self) -> None:
-        if self._view is not None:
-            self._view.close()
+        return self._views.dashboard
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         if self._ended or not waiting.in_kernel():
             return {"text/plain": repr(self)}
-        bundle = self.view.widget()._repr_mimebundle_(**options)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        return {**data, "text/plain": repr(self)}, metadata
+        return mime_bundle(self.view.widget(), repr(self), **options)
 
     async def watch(self, seconds: float = 30.0, show: Show | None = None) -> None:
         """Update the status in place once a period, for this many seconds, without blocking the kernel."""
