@@ -20,7 +20,7 @@ from enum import IntEnum
 
 from qod_magics.application.weight import WEIGHT
 from qod_magics.spark.key_choice import KeyChoice
-from qod_magics.spark.plan_text import ID, NAMED, children, lists_of, nodes_of, split
+from qod_magics.spark.plan_text import ID, NAMED, children, lists_of, names_of, nodes_of
 
 
 class Label(IntEnum):
@@ -31,6 +31,17 @@ class Label(IntEnum):
     ESTIMATE = 2  #: an estimate without one: weighted, or an average, which needs no weights where all are alike
     KEPT = 3  #: a count or a sum of the rows kept
     NOT_ESTIMABLE = 4
+
+
+WORDS = {
+    Label.EXACT: "exact",
+    Label.INTERVAL: "estimated, with an interval",
+    Label.ESTIMATE: "estimated, without an interval",
+    Label.KEPT: "of the rows kept only",
+    Label.NOT_ESTIMABLE: "not estimable",
+}
+#: Where there is more to be had.
+HINTS = {Label.ESTIMATE: "qod_magics.estimate has them", Label.KEPT: "qod_magics.estimate estimates it of all"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +66,20 @@ class Labels:
         return self.missing is None and all(column.label is Label.EXACT for column in self.columns)
 
     def __str__(self) -> str:
-        words = {
-            Label.EXACT: "exact",
-            Label.INTERVAL: "estimated, with an interval",
-            Label.ESTIMATE: "estimated, without an interval (qod_magics.estimate has them)",
-            Label.KEPT: "of the rows kept only (qod_magics.estimate estimates it of all)",
-            Label.NOT_ESTIMABLE: "not estimable (--min-accuracy 1 keeps it exact, or "
-            f"{self.advice or '--shed-by a key of its groups'})",
-        }
+        shed_by = self.advice or "--shed-by a key of its groups"
+        hints = {**HINTS, Label.NOT_ESTIMABLE: f"--min-accuracy 1 keeps it exact, or {shed_by}"}
+        return self._told({label: f" ({hint})" for label, hint in hints.items()})
+
+    @property
+    def short(self) -> str:
+        """The same without what could be done about it."""
+        return self._told({})
+
+    def _told(self, after: Mapping[Label, str]) -> str:
         by_label: dict[Label, list[str]] = {}
         for column in self.columns:
             by_label.setdefault(column.label, []).append(column.name)
-        parts = [f"{', '.join(by_label[label])} {words[label]}" for label in sorted(by_label)]
+        parts = [f"{', '.join(by_label[label])} {WORDS[label]}{after.get(label, '')}" for label in sorted(by_label)]
         return "; ".join([*parts, *([self.missing] if self.missing else [])])
 
 
@@ -155,18 +168,13 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
                 missing.add(_KEYS)
             else:
                 helped.add(_JOIN_PAIRS)
-    if output is None or [name for name, _ in output] != _header(header):
+    if output is None or [name for name, _ in output] != names_of(header):
         return None
     shown = [(name, label) for name, label in output if name != WEIGHT]
     advice = choice.advice()
     missing |= {words.format(advice or general) for words, general in helped}
     missing -= {_KEYS} if missing - {_KEYS} else set()
     return Labels(tuple(Column(name, label) for name, label in shown), "; ".join(sorted(missing)) or None, advice)
-
-
-def _header(line: str) -> list[str]:
-    """Names of the columns in "a: int, b: struct<x:int,y:int>"."""
-    return [item.partition(": ")[0] for item in split(line, "[(<", "])>")]
 
 
 def _column(

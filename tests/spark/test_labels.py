@@ -221,6 +221,10 @@ def test_the_words_name_each_column_once() -> None:
         "(--min-accuracy 1 keeps it exact, or --shed-by a key of its groups); "
         "groups of which no row is kept are missing"
     )
+    assert found is not None
+    assert found.short == (
+        "zone exact; n of the rows kept only; top not estimable; groups of which no row is kept are missing"
+    )
 
 
 #: Columns of the table in lab 8, as Spark's plan has them.
