@@ -89,7 +89,8 @@ def _table(rows: list[Row], result: Result, layout: Layout) -> Drawing:
     if result.keys is not None:
         keys = [column for column in columns if column.name in result.keys]
         shown.sort(key=lambda row: (age(row), [cell(row.get(key.name), key.kind) for key in keys]))
-    notes = (f"the newest {len(shown)} of {len(rows):,} rows",) if len(rows) > len(shown) else ()
+    written = len(rows) + (result.unread if result.keys is None else 0)
+    notes = (f"the newest {len(shown)} of {written:,} rows",) if written > len(shown) else ()
     items: dict[str, Item] = {
         str(order): {"order": order, "cells": [cell(row.get(column.name), column.kind) for column in columns]}
         for order, row in enumerate(shown)

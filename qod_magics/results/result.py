@@ -38,11 +38,14 @@ class Result:
     missing: str | None = None  #: what becomes of whole rows under shedding
     unread: int = 0  #: rows of the topic that were not read, or forgotten for others
 
-    def label(self, column: str | None) -> str | None:
-        """What shedding does to a column, and to whole rows; None: not known."""
-        if column is None or column not in self.labels:
-            return None
-        return "; ".join([f"{column} {self.labels[column]}", *([self.missing] if self.missing else [])])
+    def told(self, columns: Sequence[str]) -> str | None:
+        """What shedding does to these columns, and to whole rows, in words; None: not known."""
+        by_words: dict[str, list[str]] = {}
+        for column in columns:
+            if column in self.labels:
+                by_words.setdefault(self.labels[column], []).append(column)
+        parts = [f"{', '.join(names)} {words}" for words, names in by_words.items()]
+        return "; ".join([*parts, *([self.missing] if self.missing else [])]) if parts else None
 
 
 def to_json(result: Result, rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from qod_magics.results.result import Accuracy, from_json, to_json
 from tests.results.rows import PER_ZONE, per_zone, result
 
-LABELS = {"zone": "exact", "trips": "estimated, with an interval"}
+LABELS = {"w": "exact", "zone": "exact", "trips": "estimated, with an interval"}
 
 
 def test_the_accuracy_in_words() -> None:
@@ -17,12 +17,14 @@ def test_the_accuracy_in_words() -> None:
     assert str(Accuracy()) == "accuracy: not known yet"
 
 
-def test_a_column_that_is_drawn_has_its_label() -> None:
+def test_columns_that_are_drawn_have_their_labels() -> None:
     found = result(PER_ZONE, ("w", "zone"), [], labels=LABELS, missing="groups of which no row is kept are missing")
-    assert found.label("trips") == "trips estimated, with an interval; groups of which no row is kept are missing"
-    assert replace(found, missing=None).label("zone") == "zone exact"
-    assert found.label("fares") is None
-    assert found.label(None) is None
+    assert found.told(["trips"]) == "trips estimated, with an interval; groups of which no row is kept are missing"
+    assert replace(found, missing=None).told(["w", "zone", "fares", "trips"]) == (
+        "w, zone exact; trips estimated, with an interval"
+    )
+    assert found.told(["fares"]) is None
+    assert found.told([]) is None
 
 
 def test_it_comes_back_from_json_as_it_was() -> None:

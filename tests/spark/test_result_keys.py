@@ -61,7 +61,7 @@ def chain(*operators: str) -> str:
             (
                 "next: bigint, u: string, n: bigint",
                 "~Aggregate [(zone#3L + cast(1 as bigint)), upper(cast(zone#3L as string))], "
-                "[(zone#3L + cast(1 as bigint)) AS next#36L, upper(cast(zone#3L as string)) AS u#37, n(zone#3L) AS n#38L]",
+                "[(zone#3L + cast(1 as bigint)) AS next#36L, upper(cast(zone#3L as string)) AS u#37, n() AS n#38L]",
             ),
             ("next", "u"),
         ),
