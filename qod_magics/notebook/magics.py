@@ -17,7 +17,8 @@ from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWor
 from qod_magics.notebook.completion import Completion
 from qod_magics.notebook.replies import send_through_stream
 from qod_magics.policies import DEFAULT_POLICY, policy_names
-from qod_magics.session.waiting import in_kernel, in_place
+from qod_magics.session.displaying import in_kernel
+from qod_magics.session.waiting import in_place
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -20,7 +20,7 @@ from qod_magics.recordings.cycles import cycle_of, narrated
 from qod_magics.recordings.frame import Frame, frame
 from qod_magics.recordings.phases import seconds
 from qod_magics.recordings.reading import load
-from qod_magics.session.views import mime_bundle
+from qod_magics.session.displaying import mime_bundle
 
 if TYPE_CHECKING:
     from qod_widgets.dashboard import Dashboard

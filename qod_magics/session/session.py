@@ -25,14 +25,16 @@ from qod_magics.machine.cores import can_pin, check_cores, core_sets
 from qod_magics.policies import policy
 from qod_magics.session import waiting
 from qod_magics.session.deployed_streams import Streams
+from qod_magics.session.displaying import in_kernel, mime_bundle
 from qod_magics.session.handle import StreamHandle
+from qod_magics.session.injectors import Injectors
 from qod_magics.session.provisioning import abandon, launch
 from qod_magics.session.report import report_so_far
 from qod_magics.session.resources import Resources
 from qod_magics.session.scenario_runner import ScenarioRunner, Start
 from qod_magics.session.settings import Settings, check_kind
 from qod_magics.session.status import session_text, status_text, why_text
-from qod_magics.session.views import Views, mime_bundle
+from qod_magics.session.views import Views
 from qod_magics.session.waiting import Show
 
 if TYPE_CHECKING:
@@ -72,11 +74,11 @@ class Session:
         self.thread = ControllerThread(self.controller)
         self._provisioner, self._left = resources.provisioner, resources.left
         self._streams = Streams(self.runtime)
-        self._injectors: list[Injector] = []
         self._views = Views(self)
         self._owner = os.getpid()
         self._ended = False
         self._endings = ExitStack()  #: cleanup callbacks, last in first out
+        self._injectors = Injectors(self.kafka, self._endings)
         for end in (resources.end, self._views.close, self.thread.stop):  # last first: views get the last cycle
             self._endings.callback(end)
         self._no_exit = at_exit(self.down)
@@ -379,7 +381,7 @@ class Session:
         return self._views.dashboard
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        if self._ended or not waiting.in_kernel():
+        if self._ended or not in_kernel():
             return {"text/plain": repr(self)}
         return mime_bundle(self.view.widget(), repr(self), **options)
 
@@ -410,16 +412,12 @@ class Session:
         `record`: a file for the achieved rates, one JSON line per second and topic; that of an earlier injector is
         replaced. Raises ScenarioError, KafkaError, UsageProblem.
         """
-        injector = Injector.into(self.kafka, scenario, record, cpus)
-        injector.start()
-        self._endings.callback(injector.stop)
-        self._injectors.append(injector)
-        return injector
+        return self._injectors.start(scenario, record, cpus)
 
     @property
     def injectors(self) -> tuple[Injector, ...]:
         """The injectors started by `inject`, oldest first; some may have ended."""
-        return tuple(self._injectors)
+        return tuple(self._injectors.started)
 
     def play(self, injector: Injector, applications: Mapping[str, Start] | None = None) -> ScenarioRunner:
         """Play the events of the injector's scenario when they are due: name phases, add and remove task managers,

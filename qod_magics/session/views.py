@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from qod_magics.session.interface import SessionInterface
@@ -32,10 +32,3 @@ class Views:
         """Leave them as they are now: nothing more is read or sent."""
         if self._dashboard is not None:
             self._dashboard.close()
-
-
-def mime_bundle(widget: Any, words: str, **options: Any) -> Any:
-    """What `_repr_mimebundle_` returns for an object that is shown as a widget, and where that can't be as text."""
-    bundle = widget._repr_mimebundle_(**options)
-    data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-    return {**data, "text/plain": words}, metadata
