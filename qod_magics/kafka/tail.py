@@ -17,7 +17,7 @@ from qod_magics.kafka.topics import said
 
 TIMEOUT_S = 5.0
 _AT_ONCE = 5000  #: records of one call
-_POLL_S = 0.2
+_POLL_S = 0.05
 _OPTIONS: Mapping[str, Any] = {
     "group.id": "qod-show",  # asked for by the client; no group is joined and no offset kept
     "enable.auto.commit": False,
@@ -103,16 +103,16 @@ class Tail:
                         break
                     raise KafkaError(f"Kafka did not return the records of {self.topic!r} in time. Is it overloaded?")
                 for message in self._consumer.consume(_AT_ONCE, _POLL_S):
-                    error, partition = message.error(), message.partition()
+                    error, partition, offset = message.error(), message.partition(), message.offset()
                     if error is not None and error.code() != ClientError._PARTITION_EOF:
                         raise KafkaException(error)
-                    if partition not in waiting:  # written since
+                    if partition not in waiting or offset is None:  # written since
                         continue
-                    if error is None and message.offset() < ends[partition]:
+                    if error is None and offset < ends[partition]:
                         found.append(Record(partition, message.value() or b""))
-                        self._position[partition] = message.offset() + 1
-                    if error is not None or message.offset() + 1 >= ends[partition]:
-                        self._position[partition] = max(self._position[partition], ends[partition])
+                        self._position[partition] = offset + 1
+                    if error is not None or offset + 1 >= ends[partition]:
+                        self._position[partition] = ends[partition]
                         waiting.discard(partition)
         finally:
             self._consumer.unassign()

@@ -35,13 +35,17 @@ class Layout:
 class Wish:
     """What a user asks of a layout; None: what suits the columns."""
 
-    form: Form | None = None
+    kind: Form | None = None
     x: str | None = None
     y: str | None = None
     rows: int | None = None
 
 
-def layout_of(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish = Wish()) -> Layout:
+#: What suits the columns.
+ANY = Wish()
+
+
+def layout_of(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish = ANY) -> Layout:
     """The layout of a result: a line over windows or times among its keys, or else bars by key; a table if it has no
     keys, or nothing to measure.
 
@@ -58,9 +62,11 @@ def layout_of(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish 
     for option, name in (("--x", wish.x), ("--y", wish.y)):
         if name is not None and name not in named:
             raise UsageProblem(f"{option} {name}: the result has no such column.{nearest(name, named)}")
+    if wish.kind is not None and wish.kind not in FORMS:
+        raise UsageProblem(f"there is no kind {wish.kind!r} of chart.{nearest(wish.kind, FORMS)}")
     if wish.rows is not None and not 1 <= wish.rows <= MOST_ROWS:
         raise UsageProblem(f"--rows {wish.rows}: take a number from 1 to {MOST_ROWS}")
-    form = wish.form or _form(named, keys, wish)
+    form = wish.kind or _form(named, keys, wish)
     rows = wish.rows or DEFAULT_ROWS[form]
     if form == "table":
         if wish.x or wish.y:

@@ -58,6 +58,7 @@ def test_a_user_may_ask_for_another(columns: tuple[Column, ...], keys: Any, wish
         (PER_ZONE, ("w", "zone"), Wish(x="zones"), "--x zones: the result has no such column. Did you mean 'zone'?"),
         (PER_ZONE, ("w", "zone"), Wish(y="trip"), "--y trip: the result has no such column. Did you mean 'trips'?"),
         (PER_ZONE, ("w", "zone"), Wish(y="w"), "--y w: its values are no numbers"),
+        (PER_ZONE, ("w", "zone"), Wish("lines"), "no kind 'lines' of chart. Did you mean 'line'?"),  # type: ignore[arg-type]
         (PER_ZONE, ("w", "zone"), Wish(rows=0), "--rows 0: take a number from 1 to 500"),
         (PER_ZONE, ("w", "zone"), Wish("table", y="trips"), "a table has all columns"),
         (PER_ZONE, ("w", "zone"), Wish(x="fares", y="fares"), "both 'fares'"),
