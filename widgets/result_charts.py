@@ -68,7 +68,9 @@ def _named(page: Mapping[str, Any], colours: Mapping[str, str], symbol: str) -> 
     """Colours by group, or one for all."""
     if not page["group"]:
         return {"color": {"value": next(iter(task_colours(["all"]).values()))}}
-    return {"color": {**colour("group", colours, "width", symbol), "title": page["group"]}}
+    named = colour("group", colours, "width", symbol)
+    legend = {**named["legend"], "symbolOpacity": 1}  # not the band's
+    return {"color": {**named, "title": page["group"], "legend": legend}}
 
 
 def _tooltip(page: Mapping[str, Any]) -> Sequence[Spec]:
