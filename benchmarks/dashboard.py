@@ -20,8 +20,9 @@ import psutil
 from jupyter_client import KernelManager
 
 from qod_magics.notebook.replies import FROM_THE_START
-from qod_widgets.dashboard import HISTORY_S, bundle
+from qod_widgets.dashboard import HISTORY_S
 from qod_widgets.live_charts import specs
+from qod_widgets.watched import bundle
 
 ROOT = Path(__file__).parents[1]
 STYLE = ROOT / "widgets" / "static" / "dashboard.css"
@@ -212,7 +213,7 @@ def _used(process: psutil.Process, seconds: float) -> float:
 
 def browser_times(page: Any, tasks: int, history: int, ticks: int) -> tuple[float, list[float], list[float]]:
     """Ms to the first chart; per tick, ms until graph and numbers are updated, and ms of tasks longer than 50 ms."""
-    page.set_content(PAGE % STYLE.read_text("utf-8") + _script(bundle()))
+    page.set_content(PAGE % STYLE.read_text("utf-8") + _script(bundle("dashboard")))
     page.wait_for_function("window.ready")
     frames = [frame(float(t), tasks) for t in range(history + ticks)]
     known = [task["id"] for task in frames[0]["tasks"]], [edge["name"] for edge in frames[0]["edges"]]

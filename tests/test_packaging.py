@@ -278,6 +278,7 @@ ROOMS = {
     "machine": set(),
     "data": set(),
     "estimate": set(),
+    "results": set(),
     "application": {"estimate"},
     "jvm": {"machine"},
     "kafka": {"data", "jvm", "machine"},

@@ -1,30 +1,21 @@
 """The live view: one small widget that draws the cluster in the browser from one frame per cycle.
 
 Frames arrive on the controller's thread; one writer thread sends them, at most four times a second and only while a
-view is open. The widget's code is self-contained: the browser loads nothing else.
+view is open.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-import anywidget
-import traitlets
-from platformdirs import user_cache_dir
-
 from qod_widgets.live_charts import specs
+from qod_widgets.watched import Watched
 
-STATIC = Path(__file__).parent / "static"
 HISTORY_S = 600.0  #: how far back the charts reach
 MOST_FRAMES = 3000
 LEAST_PAUSE_S = 0.25  #: between two messages
@@ -33,52 +24,18 @@ LOG_LENGTH = 60
 Frame = dict[str, Any]  #: one cycle, as JSON
 
 
-@cache
-def bundle() -> str:
-    """The widget's code with Vega in it; made once and kept in the user's cache."""
-    source = (STATIC / "dashboard.js").read_text("utf-8")
-    name = hashlib.sha256(f"{version('vl-convert-python')}\n{source}".encode()).hexdigest()[:16]
-    cache_dir = os.environ.get("QOD_CACHE") or user_cache_dir("qod_magics", appauthor=False)
-    path = Path(cache_dir).expanduser() / "widgets" / f"dashboard-{name}.js"
-    try:
-        return path.read_text("utf-8")
-    except OSError:
-        pass
-    import vl_convert
-
-    made: str = vl_convert.javascript_bundle(source)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(made, "utf-8")
-    except OSError:  # works without a cache
-        pass
-    return made
-
-
-class Dashboard(anywidget.AnyWidget):
+class Dashboard(Watched):
     """Shows cycles as they are fed, each as one JSON object. Close it to end its thread."""
 
-    _css = STATIC / "dashboard.css"
-
-    title = traitlets.Unicode("").tag(sync=True)
-    ended = traitlets.Bool(False).tag(sync=True)
-
     def __init__(self, title: str = "", frames: Iterable[Frame] = ()) -> None:
-        super().__init__(_esm=bundle(), title=title)
+        super().__init__("dashboard", title)
         self._frames: deque[Frame] = deque(frames, MOST_FRAMES)
-        self._views: set[str] = set()
         self._sent_for: tuple[Any, Any] | None = None
         self._news: queue.SimpleQueue[Frame | str | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self.on_msg(self._heard)
 
     def __repr__(self) -> str:
         return f"dashboard {self.title!r}: {len(self._frames)} cycles, {'ended' if self.ended else 'running'}"
-
-    @property
-    def watched(self) -> bool:
-        """Whether a view of it is open."""
-        return bool(self._views)
 
     def feed(self, frame: Frame) -> None:
         """Add a frame, from any thread; never blocks."""
@@ -105,14 +62,9 @@ class Dashboard(anywidget.AnyWidget):
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _heard(self, _: Any, message: Mapping[str, Any], __: Any) -> None:
-        view = str(message.get("view"))
-        if message.get("kind") == "open":
-            self._views.add(view)
-            self._begin()
-            self._news.put("history")
-        elif message.get("kind") == "close":
-            self._views.discard(view)
+    def _opened(self) -> None:
+        self._begin()
+        self._news.put("history")
 
     def _begin(self) -> None:
         if self._thread is None or not self._thread.is_alive():

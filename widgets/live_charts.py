@@ -6,9 +6,9 @@ They are written as JSON, not with Altair: importing it takes longer than all el
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from qod_widgets.colours import edge_colours, task_colours
+from qod_widgets.encodings import Spec, colour, number, words
 
 WIDTH = 400  #: of a plotting area, px; the browser sets the width that fits
 OTHER = "other processes"  #: their name in the frames
@@ -16,10 +16,6 @@ OTHERS = "rgba(140, 148, 158, 0.5)"  #: other processes: visible on any backgrou
 LIMIT = "#d1373b"
 ACCURACIES = {"measured": [1, 0], "planned": [6, 3], "minimum": [2, 2]}
 RATES = {"arriving": [6, 3], "processed": [1, 0]}
-LABEL_LIMIT = 150  #: px of a name in a legend
-MOST_NAMES = 24  #: in a legend
-
-Spec = dict[str, Any]
 
 
 def specs(tasks: Sequence[str], edges: Sequence[str]) -> dict[str, Spec]:
@@ -43,10 +39,10 @@ def _cpu(colours: Mapping[str, str]) -> Spec:
         "mark": {"type": "area", "interpolate": "step-before"},
         "encoding": {
             "x": _time(),
-            "y": _number("cpu", "CPU, % of one core", axis={"tickCount": 4}, stack="zero"),
-            "color": _colour("task", colours, "child_width"),
+            "y": number("cpu", "CPU, % of one core", axis={"tickCount": 4}, stack="zero"),
+            "color": colour("task", colours, "child_width"),
             "order": {"field": "order", "type": "quantitative"},
-            "tooltip": [_words("manager"), _words("task"), _number("cpu", "CPU, %", format=".1f")],
+            "tooltip": [words("manager"), words("task"), number("cpu", "CPU, %", format=".1f")],
         },
     }
     limit = {
@@ -61,15 +57,15 @@ def _cpu(colours: Mapping[str, str]) -> Spec:
 
 
 def _accuracy(colours: Mapping[str, str]) -> Spec:
-    y = _number("accuracy", "accuracy", axis={"tickCount": 5}, scale={"domain": [0, 1.02]})
+    y = number("accuracy", "accuracy", axis={"tickCount": 5}, scale={"domain": [0, 1.02]})
     line = {
         "mark": {"type": "line", "interpolate": "step-before", "strokeWidth": 2, "clip": True},
         "encoding": {
             "x": _time(),
             "y": y,
             "strokeDash": _dashes(ACCURACIES),
-            "color": _colour("query", colours),
-            "tooltip": [_words("query"), _words("kind"), _number("accuracy", "accuracy", format=".3f")],
+            "color": colour("query", colours),
+            "tooltip": [words("query"), words("kind"), number("accuracy", "accuracy", format=".3f")],
         },
         "height": 110,
     }
@@ -81,10 +77,10 @@ def _throughput(colours: Mapping[str, str]) -> Spec:
         "mark": {"type": "line", "strokeWidth": 2},
         "encoding": {
             "x": _time(),
-            "y": _number("rate", "rows/s", axis={"tickCount": 4, "format": ",~s"}),
+            "y": number("rate", "rows/s", axis={"tickCount": 4, "format": ",~s"}),
             "strokeDash": _dashes(RATES),
-            "color": _colour("source", colours),
-            "tooltip": [_words("source"), _words("kind"), _number("rate", "rows/s", format=",.0f")],
+            "color": colour("source", colours),
+            "tooltip": [words("source"), words("kind"), number("rate", "rows/s", format=",.0f")],
         },
         "height": 110,
     }
@@ -99,9 +95,9 @@ def _over_time(data: str, title: str, colours: Mapping[str, str], stacked: bool)
         "mark": area if stacked else line,
         "encoding": {
             "x": _time(),
-            "y": _number("rows", title, axis={"tickCount": 4, "format": ",~s"}, stack=stack),
-            "color": _colour("edge", colours, "width", "square" if stacked else "stroke"),
-            "tooltip": [_words("edge"), _number("rows", "rows", format=",.0f")],
+            "y": number("rows", title, axis={"tickCount": 4, "format": ",~s"}, stack=stack),
+            "color": colour("edge", colours, "width", "square" if stacked else "stroke"),
+            "tooltip": [words("edge"), number("rows", "rows", format=",.0f")],
         },
         "width": WIDTH,
         "height": 170,
@@ -111,7 +107,7 @@ def _over_time(data: str, title: str, colours: Mapping[str, str], stacked: bool)
 def _rows(data: str, field: str, spec: Spec) -> Spec:
     """One plot below the other for each value of `field`."""
     header = {"labelOrient": "top", "labelAnchor": "start", "labelFontWeight": "bold", "labelPadding": 2}
-    row = {**_words(field), "title": None, "header": header}
+    row = {**words(field), "title": None, "header": header}
     return {"data": {"name": data}, "facet": {"row": row}, "spec": {**spec, "width": WIDTH}}
 
 
@@ -122,36 +118,10 @@ def _time() -> Spec:
     step = f"({span} > 1500 ? 600 : {span} > 420 ? 120 : {span} > 150 ? 60 : {span} > 60 ? 30 : 10)"
     values = {"expr": f"sequence(ceil(domain('x')[0] / {step}) * {step}, domain('x')[1] + 1, {step})"}
     axis = {"title": "since the start, min:s", "values": values, "labelExpr": clock, "grid": False}
-    return _number("t", None, axis=axis, scale={"zero": False, "nice": False})
-
-
-def _words(field: str) -> Spec:
-    return {"field": field, "type": "nominal"}
-
-
-def _number(field: str, title: str | None, **more: Any) -> Spec:
-    return {"field": field, "type": "quantitative", **({"title": title} if title else {}), **more}
+    return number("t", None, axis=axis, scale={"zero": False, "nice": False})
 
 
 def _dashes(kinds: Mapping[str, Sequence[int]]) -> Spec:
     scale = {"domain": list(kinds), "range": list(kinds.values())}
     legend = {"orient": "top", "symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
-    return {**_words("kind"), "title": None, "scale": scale, "legend": legend}
-
-
-def _colour(field: str, colours: Mapping[str, str], width: str | None = None, symbol: str = "square") -> Spec:
-    """With a legend of as many columns as fit into the signal `width`, if that is given."""
-    scale = {"domain": list(colours), "range": list(colours.values())}
-    legend: Spec | None = None
-    if width is not None:
-        longest = max((len(name) for name in colours), default=0)
-        column = min(LABEL_LIMIT, 7 * longest) + 34
-        legend = {
-            "orient": "top",
-            "columns": {"expr": f"max(1, floor(({width} + 40) / {column}))"},
-            "symbolType": symbol,
-            "symbolStrokeWidth": 2,
-            "labelLimit": LABEL_LIMIT,
-            "symbolLimit": MOST_NAMES,
-        }
-    return {**_words(field), "title": None, "scale": scale, "legend": legend}
+    return {**words("kind"), "title": None, "scale": scale, "legend": legend}

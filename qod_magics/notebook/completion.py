@@ -16,6 +16,7 @@ STREAM, LINE = "%%qod_stream", "%qod"
 #: by command: the kinds of names that its arguments take
 _NAMES = {
     "set": ("streams",),
+    "show": ("streams",),
     "stop": ("streams",),
     "why": ("streams", "instances", "task_managers"),
     "move": ("instances", "task_managers"),

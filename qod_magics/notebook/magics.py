@@ -16,8 +16,10 @@ from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, cores, pairs, split
 from qod_magics.notebook.completion import Completion
 from qod_magics.notebook.replies import send_through_stream
+from qod_magics.notebook.show import show
 from qod_magics.policies import DEFAULT_POLICY, policy_names
-from qod_magics.session.waiting import in_kernel, in_place
+from qod_magics.session.displaying import in_kernel
+from qod_magics.session.waiting import in_place
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -94,6 +96,7 @@ class QodMagics(Magics):
             "down": self._down,
             "status": self._status,
             "watch": self._watch,
+            "show": self._show,
             "stop": self._stop,
             "set": self._set,
             "why": self._why,
@@ -212,6 +215,9 @@ class QodMagics(Magics):
             asyncio.run(session.watch(seconds))
         else:
             self._watching = loop.create_task(session.watch(seconds, in_place()))
+
+    def _show(self, words: list[str]) -> None:
+        show(words, self._session)
 
     def _stop(self, words: list[str]) -> None:
         parser = MagicWords("stop", "Stop and remove a stream.")

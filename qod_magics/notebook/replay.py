@@ -20,6 +20,7 @@ from qod_magics.recordings.cycles import cycle_of, narrated
 from qod_magics.recordings.frame import Frame, frame
 from qod_magics.recordings.phases import seconds
 from qod_magics.recordings.reading import load
+from qod_magics.session.displaying import mime_bundle
 
 if TYPE_CHECKING:
     from qod_widgets.dashboard import Dashboard
@@ -140,9 +141,7 @@ class Replay:
     def _repr_mimebundle_(self, **options: Any) -> Any:
         from qod_widgets.controls import replay_controls
 
-        bundle = replay_controls(self)._repr_mimebundle_(**options)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        return {**data, "text/plain": repr(self)}, metadata
+        return mime_bundle(replay_controls(self), repr(self), **options)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

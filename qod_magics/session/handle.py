@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from qod_magics.errors import QodError
+from qod_magics.session.displaying import in_kernel, mime_bundle
 from qod_magics.session.status import fused_text, instances_with, stream_text, where_text
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from qod_magics.session.interface import SessionInterface
+    from qod_magics.session.show import ShownResults
 
 
 #: State of a stream that no query reads yet.
@@ -48,6 +51,10 @@ class StreamHandle:
         rows: pd.DataFrame = self.dataframe().toPandas()
         return rows
 
+    def show(self, **wish: Any) -> ShownResults:
+        """Its newest results, to be displayed: `kind`, `rows`, `x`, `y` and `save` as the options of `%qod show`."""
+        return self.session.show(self.name, **wish)
+
     def why(self) -> str:
         """The last decision about it, and why."""
         return self.session.why(self.name)
@@ -73,6 +80,17 @@ class StreamHandle:
         fused = fused_text(self.session.runtime.deployment.specs_with(self.name))
         done = "goes on unchanged" if self.unchanged else "replaced" if self.replaced else "runs"
         return f"{self.name} {done} {where_text(instances)}{why}{fused}"
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """In a notebook a query's results, live; else, and of other streams, its state in words."""
+        words = repr(self)
+        if not in_kernel() or not self.session.alive:
+            return {"text/plain": words}
+        try:
+            view = self.show().view
+        except QodError:  # it has no results to be shown
+            return {"text/plain": words}
+        return mime_bundle(view, words, **options)
 
     def __repr__(self) -> str:
         """Where it runs now, and how it kept up in the last cycle."""

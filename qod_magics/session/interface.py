@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from qod_magics.application.application import Application
 from qod_magics.controller import Controller, Cycle
 from qod_magics.kafka.cluster import Kafka
+from qod_magics.session.show import ShownResults
 from qod_magics.spark.runtime import SparkRuntime
 
 if TYPE_CHECKING:
@@ -78,6 +79,10 @@ class SessionInterface(Protocol):
 
     def results(self, name: str) -> DataFrame:
         """The rows so far of a query with a memory sink."""
+        ...
+
+    def show(self, name: str, **wish: Any) -> ShownResults:
+        """A query's newest results, to be displayed."""
         ...
 
     def status(self) -> str:

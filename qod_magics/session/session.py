@@ -23,16 +23,20 @@ from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.machine.at_exit import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, core_sets
 from qod_magics.policies import policy
+from qod_magics.results.layout import Wish
 from qod_magics.session import waiting
 from qod_magics.session.deployed_streams import Streams
+from qod_magics.session.displaying import in_kernel, mime_bundle
 from qod_magics.session.handle import StreamHandle
+from qod_magics.session.injectors import Injectors
 from qod_magics.session.provisioning import abandon, launch
 from qod_magics.session.report import report_so_far
 from qod_magics.session.resources import Resources
 from qod_magics.session.scenario_runner import ScenarioRunner, Start
 from qod_magics.session.settings import Settings, check_kind
+from qod_magics.session.show import ShownResults
 from qod_magics.session.status import session_text, status_text, why_text
-from qod_magics.session.waiting import Show
+from qod_magics.session.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +57,7 @@ class Session:
         controller: makes a decision every period.
         thread: runs the controller.
         recording_path: the file that cycles are recorded in.
+        views: what it shows in notebooks.
 
     """
 
@@ -71,12 +76,12 @@ class Session:
         self.thread = ControllerThread(self.controller)
         self._provisioner, self._left = resources.provisioner, resources.left
         self._streams = Streams(self.runtime)
-        self._injectors: list[Injector] = []
-        self._view: View | None = None
+        self.views = Views(self)
         self._owner = os.getpid()
         self._ended = False
         self._endings = ExitStack()  #: cleanup callbacks, last in first out
-        for end in (resources.end, self._close_view, self.thread.stop):  # last first: the view gets the last cycle
+        self._injectors = Injectors(self.kafka, self._endings)
+        for end in (resources.end, self.views.close, self.thread.stop):  # last first: views get the last cycle
             self._endings.callback(end)
         self._no_exit = at_exit(self.down)
         self.thread.start()
@@ -323,6 +328,12 @@ class Session:
         another sink."""
         return self._streams.results(name)
 
+    def show(self, name: str, *, save: str | os.PathLike[str] | None = None, **wish: Any) -> ShownResults:
+        """A query's newest results, to be displayed: live in a notebook, as a table elsewhere. `kind`, `rows`, `x`, `y`
+        and `save` are as the options of `%qod show`. Raises ApplicationError: there is no such query, or its sink can't
+        be read."""
+        return self.views.show(name, Wish(**wish), save)
+
     # -- looking and deciding --------------------------------------------------------------------------------------
 
     def status(self) -> str:
@@ -375,34 +386,24 @@ class Session:
     @property
     def view(self) -> View:
         """The live view, made on first use: dashboard and controls."""
-        if self._view is None:
-            from qod_magics.session.live_view import View
-
-            self._view = View(self)
-        return self._view
-
-    def _close_view(self) -> None:
-        if self._view is not None:
-            self._view.close()
+        return self.views.dashboard
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        if self._ended or not waiting.in_kernel():
+        if self._ended or not in_kernel():
             return {"text/plain": repr(self)}
-        bundle = self.view.widget()._repr_mimebundle_(**options)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        return {**data, "text/plain": repr(self)}, metadata
+        return mime_bundle(self.view.widget(), repr(self), **options)
 
-    async def watch(self, seconds: float = 30.0, show: Show | None = None) -> None:
+    async def watch(self, seconds: float = 30.0, show: waiting.Show | None = None) -> None:
         """Update the status in place once a period, for this many seconds, without blocking the kernel."""
         await waiting.watch(self, seconds, show)
 
-    async def during(self, injector: Injector, phase: str, show: Show | None = None) -> None:
+    async def during(self, injector: Injector, phase: str, show: waiting.Show | None = None) -> None:
         """Wait until the injector's scenario reaches `phase`, annotate the recording with it, and show the status once
         a period until the phase or the injector ends. Raises UsageProblem: the scenario has no such phase."""
         await waiting.during(self, injector, phase, show)
 
     async def until_settled(
-        self, at_least_s: float = 0.0, quiet_s: float = 30.0, at_most_s: float = 300.0, show: Show | None = None
+        self, at_least_s: float = 0.0, quiet_s: float = 30.0, at_most_s: float = 300.0, show: waiting.Show | None = None
     ) -> bool:
         """Show the status once a period until nothing has disturbed the cluster for `quiet_s` seconds: no move, no
         task manager joined or lost, no query restarted, no instance warming up.
@@ -419,16 +420,12 @@ class Session:
         `record`: a file for the achieved rates, one JSON line per second and topic; that of an earlier injector is
         replaced. Raises ScenarioError, KafkaError, UsageProblem.
         """
-        injector = Injector.into(self.kafka, scenario, record, cpus)
-        injector.start()
-        self._endings.callback(injector.stop)
-        self._injectors.append(injector)
-        return injector
+        return self._injectors.start(scenario, record, cpus)
 
     @property
     def injectors(self) -> tuple[Injector, ...]:
         """The injectors started by `inject`, oldest first; some may have ended."""
-        return tuple(self._injectors)
+        return tuple(self._injectors.started)
 
     def play(self, injector: Injector, applications: Mapping[str, Start] | None = None) -> ScenarioRunner:
         """Play the events of the injector's scenario when they are due: name phases, add and remove task managers,

@@ -29,13 +29,6 @@ async def watch(session: SessionInterface, seconds: float, show: Show | None = N
         await asyncio.sleep(max(min(session.controller.period_s, deadline - time.monotonic()), 0.0))
 
 
-def in_kernel() -> bool:
-    """Whether this Python is the kernel of a notebook, which can show widgets: a terminal can't."""
-    from IPython import get_ipython
-
-    return hasattr(get_ipython(), "kernel")
-
-
 async def during(session: SessionInterface, injector: Injector, phase: str, show: Show | None = None) -> None:
     """`Session.during`."""
     known([p.name for p in injector.scenario.phases], phase)

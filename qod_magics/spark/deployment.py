@@ -31,6 +31,7 @@ from qod_magics.spark.inlining import (
 )
 from qod_magics.spark.labels import Labels, labels
 from qod_magics.spark.pipeline import Feed, Job, Workshop, same_columns, schema_of_stream
+from qod_magics.spark.result_keys import key_columns
 from qod_magics.spark.shedder import taken_name
 
 if TYPE_CHECKING:
@@ -166,6 +167,19 @@ class Deployment:
         try:
             known = [key for key in keys if key] if all(keys) else []
             return labels(analyzed_plan_of(rows), known, inputs if spec.upstream else None)
+        except Exception as error:
+            raise_unless_connection(error)
+            return None
+
+    def result_keys(self, task: str, workshop: Workshop) -> tuple[str, ...] | None:
+        """The columns by which a row of a task's result replaces an earlier one, as far as its plan tells; None: each
+        row stands for itself. Builds its recipes once more."""
+        spec = self.specs[task]
+        inputs = self.result_keys(spec.upstream[0], workshop) if len(spec.upstream) == 1 else None
+        job = self._job(spec, 0, self.schemas, origins(list(self.specs.values())), self.weights)
+        try:
+            with workshop.result(job) as rows:
+                return key_columns(analyzed_plan_of(rows), inputs)
         except Exception as error:
             raise_unless_connection(error)
             return None

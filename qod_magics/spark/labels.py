@@ -21,7 +21,7 @@ from enum import IntEnum
 
 from qod_magics.application.weight import WEIGHT
 from qod_magics.spark.key_choice import KeyChoice
-from qod_magics.spark.plan_text import ID, NAMED, children, lists_of, nodes_of, split
+from qod_magics.spark.plan_text import ID, NAMED, children, lists_of, names_of, nodes_of, split
 
 
 class Label(IntEnum):
@@ -32,6 +32,17 @@ class Label(IntEnum):
     ESTIMATE = 2  #: an estimate without one: weighted, or an average, which needs no weights where all are alike
     KEPT = 3  #: a count or a sum of the rows kept
     NOT_ESTIMABLE = 4
+
+
+WORDS = {
+    Label.EXACT: "exact",
+    Label.INTERVAL: "estimated, with an interval",
+    Label.ESTIMATE: "estimated, without an interval",
+    Label.KEPT: "of the rows kept only",
+    Label.NOT_ESTIMABLE: "not estimable",
+}
+#: Where there is more to be had.
+HINTS = {Label.ESTIMATE: "qod_magics.estimate has them", Label.KEPT: "qod_magics.estimate estimates it of all"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +68,26 @@ class Labels:
         return self.missing is None and all(column.label is Label.EXACT for column in self.columns)
 
     def __str__(self) -> str:
+        return self._told(hints=True)
+
+    @property
+    def short(self) -> str:
+        """The same without what could be done about it."""
+        return self._told(hints=False)
+
+    def _told(self, hints: bool) -> str:
         by_words: dict[tuple[Label, str], list[str]] = {}
         for column in self.columns:
-            words = _WORDS[column.label].format(column.advice or self.advice or "--shed-by a key of its groups")
+            words = WORDS[column.label] + (self._hint(column) if hints else "")
             by_words.setdefault((column.label, words), []).append(column.name)
         parts = [f"{', '.join(by_words[label, words])} {words}" for label, words in sorted(by_words)]
         return "; ".join([*parts, *([self.missing] if self.missing else [])])
 
-
-_WORDS = {
-    Label.EXACT: "exact",
-    Label.INTERVAL: "estimated, with an interval",
-    Label.ESTIMATE: "estimated, without an interval (qod_magics.estimate has them)",
-    Label.KEPT: "of the rows kept only (qod_magics.estimate estimates it of all)",
-    Label.NOT_ESTIMABLE: "not estimable (--min-accuracy 1 keeps it exact, or {})",
-}
+    def _hint(self, column: Column) -> str:
+        if column.label is not Label.NOT_ESTIMABLE:
+            return f" ({HINTS[column.label]})" if column.label in HINTS else ""
+        shed_by = column.advice or self.advice or "--shed-by a key of its groups"
+        return f" (--min-accuracy 1 keeps it exact, or {shed_by})"
 
 
 #: Aggregate functions by what is left of them when rows are dropped.
@@ -169,18 +185,13 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
                 missing.add(_KEYS)
             else:
                 helped.add(_JOIN_PAIRS)
-    if output is None or [column.name for column in output] != _header(header):
+    if output is None or [column.name for column in output] != names_of(header):
         return None
     shown = tuple(column for column in output if column.name != WEIGHT)
     advice = choice.advice()
     missing |= {words.format(advice or general) for words, general in helped}
     missing -= {_KEYS} if missing - {_KEYS} else set()
     return Labels(shown, "; ".join(sorted(missing)) or None, advice)
-
-
-def _header(line: str) -> list[str]:
-    """Names of the columns in "a: int, b: struct<x:int,y:int>"."""
-    return [item.partition(": ")[0] for item in split(line, "[(<", "])>")]
 
 
 def _key_counted(items: Sequence[str], choice: KeyChoice) -> dict[str, str]:

@@ -68,3 +68,8 @@ def split(text: str, opening: str = "[(", closing: str = "])") -> list[str]:
             start = position + 1
     last = text[start:].strip()
     return [*parts, last] if last else parts
+
+
+def names_of(header: str) -> list[str]:
+    """Names of the columns in "a: int, b: struct<x:int,y:int>"."""
+    return [item.partition(": ")[0] for item in split(header, "[(<", "])>")]

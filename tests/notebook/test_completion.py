@@ -16,14 +16,22 @@ THERE = SimpleNamespace(
     task_managers=["tm1", "tm2"],
     shedders=["trips", "trips>per_zone"],
 )
-FLAGS = {"up": ["--help", "--cores", "--connect"], "set": ["--help", "--priority"], "stop": ["--all"], "move": []}
+FLAGS = {
+    "show": ["--help", "--kind"],
+    "up": ["--help", "--cores", "--connect"],
+    "set": ["--help", "--priority"],
+    "stop": ["--all"],
+    "move": [],
+}
 FLAGS |= {"remove-tm": [], "why": [], "override": []}
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("%qod s", ["set", "stop"]),
+        ("%qod s", ["show", "set", "stop"]),
+        ("%qod show p", ["per_zone"]),
+        ("%qod show per_zone --", ["--help", "--kind"]),
         ("%qod up --co", ["--cores", "--connect"]),
         ("%qod set p", ["per_zone"]),
         ("%qod set per_zone --p", ["--priority"]),

@@ -20,10 +20,12 @@ from qod_magics.application.stream import TopicInput
 from qod_magics.errors import UsageProblem
 from qod_magics.notebook.magics import QodMagics
 from qod_magics.policies import DEFAULT_POLICY
+from qod_magics.session.samples import write_sample
 from qod_magics.session.session import Session
+from tests.results.rows import PER_ZONE, per_zone, result
 
 COMMANDS = (
-    "up attach down status watch stop set why add-tm remove-tm move report pause period override resume".split()  # noqa: SIM905
+    "up attach down status watch show stop set why add-tm remove-tm move report pause period override resume".split()  # noqa: SIM905
 )
 
 
@@ -141,7 +143,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 BAD_LINES = {
     "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
-    "%qod frobnicate": "There are: add-tm, attach, down, move, override, pause, period, remove-tm ... (16 in all).",
+    "%qod frobnicate": "There are: add-tm, attach, down, move, override, pause, period, remove-tm ... (17 in all).",
     "%qod 'up": "No closing quotation",
     "%qod up --cores two": "--cores: invalid int value: 'two'",
     "%qod up --cores 0": "a task manager needs 1 core or more, not 0",
@@ -167,6 +169,13 @@ BAD_LINES = {
     "%qod status now": "'now' is one word too many",
     "%qod watch": "nothing is up",
     "%qod watch long": "seconds: invalid float value: 'long'",
+    "%qod show": "%qod show QUERY [--save FILE], or %qod show --from FILE",
+    "%qod show Snk --from kept.jsonl": "%qod show QUERY [--save FILE], or %qod show --from FILE",
+    "%qod show --from kept.jsonl --save again.jsonl": "%qod show QUERY [--save FILE], or %qod show --from FILE",
+    "%qod show --from kept.jsonl": "--from kept.jsonl: it can't be read: No such file or directory",
+    "%qod show Snk --kind pie": "invalid choice: 'pie'",
+    "%qod show Snk --row 3": "Did you mean '--rows'?",
+    "%qod show Snk": "nothing is up",
     "%qod stop": "%qod stop NAME, or %qod stop --all",
     "%qod stop Snk --all": "%qod stop NAME, or %qod stop --all",
     "%qod stop Snk": "nothing is up",
@@ -420,3 +429,18 @@ def test_one_that_hangs_is_killed_where_that_is_asked_for(notebook: Notebook, de
 def test_task_slots_are_the_users(notebook: Notebook, asked: dict[str, Any]) -> None:
     notebook.problem("%qod up --slots 7")
     assert asked["slots"] == 7
+
+
+# -- results in a file -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ["", " --kind bar --y trips", " --rows 1"])
+def test_what_was_saved_is_shown_as_a_table_with_nothing_up(notebook: Notebook, tmp_path: Path, options: str) -> None:
+    path = tmp_path / "kept.jsonl"
+    rows = [per_zone(0, 1, 5.0), per_zone(1, 1, 7.0)]
+    write_sample(path, result(PER_ZONE, ("w", "zone"), rows), rows)
+    lines = notebook.shown(f"%qod show --from {path}{options}").splitlines()
+    assert lines[0] == "per_zone, read at 12:00:00 UTC"
+    assert lines[2].split() == ["2026-11-21", "12:00:10", "to", "12:00:20", "1", "7", "[6,", "8]", "17.5"]
+    assert lines[-1] == "from kept.jsonl, saved at 2026-11-21 12:00:00 UTC"
+    assert ("5 [4, 6]" in "".join(lines)) == (options != " --rows 1")

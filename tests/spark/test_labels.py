@@ -226,6 +226,10 @@ def test_the_words_name_each_column_once() -> None:
         "(--min-accuracy 1 keeps it exact, or --shed-by a key of its groups); "
         "groups of which no row is kept are missing"
     )
+    assert found is not None
+    assert found.short == (
+        "zone exact; n of the rows kept only; top not estimable; groups of which no row is kept are missing"
+    )
 
 
 def counted(*columns: str, whole: bool = False, of: str = "") -> str:

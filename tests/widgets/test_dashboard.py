@@ -7,8 +7,9 @@ import time
 import pytest
 
 from qod_magics.recordings.frame import frame
-from qod_widgets.dashboard import HISTORY_S, Dashboard, bundle
+from qod_widgets.dashboard import HISTORY_S, Dashboard
 from qod_widgets.live_charts import specs
+from qod_widgets.watched import bundle
 from tests.recordings.taxi_drives import records, taxi_drives
 
 RECORDS = records(taxi_drives())
@@ -116,7 +117,7 @@ def test_its_thread_ends_with_it(dashboard):
 
 
 def test_the_code_is_whole_and_loads_nothing_from_elsewhere():
-    code = bundle()
+    code = bundle("dashboard")
     assert "export{" in code.replace(" ", "")[-200:]
     assert "https://cdn" not in code
     assert "esm.sh" not in code

@@ -1,5 +1,5 @@
-// The live view in the browser. Bundled with `vegaEmbed`, which is in scope. No network.
-// One message brings frames (see state.py). Graph and numbers follow at once; charts are drawn one after the other, only
+// The live view in the browser, after common.js.
+// One message brings frames (see frame.py). Graph and numbers follow at once; charts are drawn one after the other, only
 // while they are in sight, and with no more rows than make a difference at their size.
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -9,7 +9,6 @@ const MOST_ROWS = 2500; // of one chart: above it only each n-th cycle is drawn,
 const PATIENCE = 2; // times as long as a chart took to draw, nothing is drawn
 const MARGIN = 78; // px of a chart beside its plotting area
 const LONGEST = 24; // letters of a name in a box
-const SETTLING_MS = [0, 400, 1500]; // after a change of theme: its colours come some time after its name
 const CHARTS = [
   ["cpu", "CPU by task manager", "Stacked by task; the dashed line is what there is."],
   ["accuracy", "Accuracy of each query", "Measured, planned, and the least that was asked for."],
@@ -18,16 +17,7 @@ const CHARTS = [
   ["dropped", "Dropped", "Rows dropped since the start, by source and stream."],
 ];
 
-const percent = (x) => (x == null ? "–" : `${Math.round(100 * x)} %`);
-const number = (x) => (x == null ? "–" : Math.round(x).toLocaleString("en-US"));
 const clock = (t) => `${Math.floor(t / 60)}:${String(Math.floor(t % 60)).padStart(2, "0")}`;
-
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
 
 function shape(tag, attributes = {}, text = null) {
   const made = document.createElementNS(SVG, tag);
@@ -64,27 +54,6 @@ const ROWS = {
   lag: (f) => f.edges.filter((e) => e.lag != null).map((e) => ({ t: f.t, edge: e.name.replace(">", " → "), rows: e.lag })),
   dropped: (f) => f.edges.map((e) => ({ t: f.t, edge: e.name.replace(">", " → "), rows: e.dropped })),
 };
-
-// -- the theme ----------------------------------------------------------------------------------------------------
-
-function theme(el) {
-  const style = getComputedStyle(el);
-  const ink = style.color;
-  const muted = style.getPropertyValue("--qod-muted").trim() || ink;
-  const line = style.getPropertyValue("--qod-line").trim() || muted;
-  const text = { labelColor: muted, titleColor: muted, titleFontWeight: "normal", labelFontSize: 11, titleFontSize: 11 };
-  return {
-    background: "transparent",
-    padding: { left: 2, right: 16, top: 4, bottom: 2 },
-    font: style.fontFamily,
-    view: { stroke: "transparent" },
-    axis: { ...text, gridColor: line, domainColor: muted, tickColor: muted },
-    axisY: { minExtent: 36, maxExtent: 36, domain: false, ticks: false, labelPadding: 5 },
-    legend: { ...text, labelColor: ink, columnPadding: 14, rowPadding: 3, offset: 8 },
-    header: { labelColor: ink, titleColor: ink, labelFontSize: 12 },
-    facet: { spacing: 14 },
-  };
-}
 
 // -- the graph ----------------------------------------------------------------------------------------------------
 
@@ -313,7 +282,6 @@ function entry(frame, { kind, words }) {
 }
 
 function render({ model, el }) {
-  const view = Math.random().toString(36).slice(2);
   const frames = [];
   let count = 0;
   let gone = false;
@@ -386,22 +354,10 @@ function render({ model, el }) {
     gone = true; // until something comes again
     again();
   };
-  const themed = new MutationObserver(() => SETTLING_MS.forEach((pause) => setTimeout(() => charts.draw(), pause)));
-  themed.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
   numbers.addEventListener("toggle", again);
-  model.on("msg:custom", heard);
-  model.on("change:ended", again);
-  model.on("comm_live_update", left); // said by the widgets' manager when the kernel began anew, or ended
-  model.send({ kind: "open", view });
-  const close = () => model.send({ kind: "close", view });
-  window.addEventListener("pagehide", close);
+  const live = new Live(model, { heard, again, left, themed: () => charts.draw() });
   return () => {
-    window.removeEventListener("pagehide", close);
-    close();
-    themed.disconnect();
-    model.off("msg:custom", heard);
-    model.off("change:ended", again);
-    model.off("comm_live_update", left);
+    live.close();
     charts.close();
   };
 }

@@ -1,0 +1,119 @@
+"""The newest records of a topic, read as they come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as ClientError
+
+from qod_magics.errors import KafkaError
+from qod_magics.kafka.cluster import LOG, Kafka
+from qod_magics.kafka.offsets import beginning_offsets, end_offsets
+from qod_magics.kafka.topics import said
+
+TIMEOUT_S = 5.0
+_AT_ONCE = 5000  #: records of one call
+_POLL_S = 0.05
+_OPTIONS: Mapping[str, Any] = {
+    "group.id": "qod-show",  # asked for by the client; no group is joined and no offset kept
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",  # retention may have deleted what comes next
+    "enable.partition.eof": True,  # the last offsets may hold no records
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of a topic."""
+
+    partition: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """The records of a topic since the last look."""
+
+    records: tuple[Record, ...]  #: those of a partition in their order
+    skipped: int = 0  #: how many older ones were left out
+
+
+class Tail:
+    """Reads a topic from its newest records on. Nothing is fetched between two looks. Not thread-safe; `close` it.
+
+    Args:
+        kafka: the cluster.
+        topic: need not have records yet.
+        most: of a partition in one look; older ones are skipped.
+
+    """
+
+    def __init__(self, kafka: Kafka, topic: str, most: int) -> None:
+        self.topic = topic
+        self._kafka, self._most = kafka, most
+        self._position: dict[int, int] = {}  #: the offset of the next record, by partition
+        self._consumer: Consumer | None = None
+
+    def __repr__(self) -> str:
+        return f"tail of topic {self.topic}, at {self._position or 'its beginning'}"
+
+    def read(self, timeout_s: float = TIMEOUT_S) -> News:
+        """The records that were there when it was called, or as many of them as came in time.
+
+        Raises:
+            KafkaError: there is no such topic, or the broker does not answer, or sends nothing, in time.
+
+        """
+        deadline = time.monotonic() + timeout_s
+        ends = end_offsets(self._kafka, [self.topic], timeout_s=timeout_s)[self.topic]
+        if any(end < self._position.get(partition, 0) for partition, end in ends.items()):
+            self._position.clear()  # it was deleted and made anew
+        if ends.keys() - self._position.keys():
+            first = beginning_offsets(self._kafka, [self.topic], timeout_s=timeout_s)[self.topic]
+            self._position = {partition: self._position.get(partition, first[partition]) for partition in first}
+        starts = {partition: max(at, ends.get(partition, 0) - self._most) for partition, at in self._position.items()}
+        skipped = sum(starts[partition] - at for partition, at in self._position.items())
+        self._position = starts
+        waiting = {partition for partition, at in starts.items() if at < ends.get(partition, 0)}
+        try:
+            records = self._fetch(ends, waiting, deadline) if waiting else []
+        except KafkaException as error:
+            raise KafkaError(f"Kafka returned no records of {self.topic!r}: {said(error)}.") from error
+        return News(tuple(records), skipped)
+
+    def close(self) -> None:
+        """Drop the connection; the next look makes another one, and goes on where this one was."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def _fetch(self, ends: Mapping[int, int], waiting: set[int], deadline: float) -> list[Record]:
+        if self._consumer is None:
+            self._consumer = Consumer({**self._kafka.client_config(), **_OPTIONS}, logger=LOG)
+        found: list[Record] = []
+        self._consumer.assign([TopicPartition(self.topic, each, self._position[each]) for each in sorted(waiting)])
+        try:
+            while waiting:
+                if time.monotonic() > deadline:
+                    if found:
+                        break
+                    raise KafkaError(f"Kafka did not return the records of {self.topic!r} in time. Is it overloaded?")
+                for message in self._consumer.consume(_AT_ONCE, _POLL_S):
+                    error, partition, offset = message.error(), message.partition(), message.offset()
+                    if error is not None and error.code() != ClientError._PARTITION_EOF:
+                        raise KafkaException(error)
+                    if partition not in waiting or offset is None:  # written since
+                        continue
+                    if error is None and offset < ends[partition]:
+                        found.append(Record(partition, message.value() or b""))
+                        self._position[partition] = offset + 1
+                    if error is not None or offset + 1 >= ends[partition]:
+                        self._position[partition] = ends[partition]
+                        waiting.discard(partition)
+        finally:
+            self._consumer.unassign()
+        return found

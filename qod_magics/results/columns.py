@@ -1,0 +1,106 @@
+"""The columns of a query's result, by what can be drawn of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+#: One row of a result, as Spark's JSON has it; a value that is null is left out.
+Row = Mapping[str, Any]
+
+WEIGHT = "_weight"
+_NUMBERS = ("byte", "short", "integer", "long", "float", "double")
+_TIMES = ("timestamp", "timestamp_ntz", "date")
+
+
+class Kind(StrEnum):
+    """What a column holds."""
+
+    WINDOW = "window"  #: a struct of start and end
+    TIME = "time"  #: a timestamp or a date
+    ESTIMATE = "estimate"  #: a struct of value, low and high, numbers
+    NUMBER = "number"
+    TEXT = "text"
+    OTHER = "other"  #: other structs, arrays and maps: only shown as text
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a result."""
+
+    name: str
+    kind: Kind
+
+    @property
+    def is_measure(self) -> bool:
+        """Whether its values can be the height of a bar."""
+        return self.kind in (Kind.ESTIMATE, Kind.NUMBER)
+
+    @property
+    def is_time(self) -> bool:
+        """Whether its values are points in time, as the starts of windows are."""
+        return self.kind in (Kind.WINDOW, Kind.TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A measured value; of an estimate with the ends of its interval. What is not known is None."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
+    """The columns of a Spark schema in its JSON form, without `_weight`."""
+    return tuple(Column(f["name"], kind_of(f["type"])) for f in schema["fields"] if f["name"] != WEIGHT)
+
+
+def kind_of(type_: Any) -> Kind:
+    """The kind of a Spark type in its JSON form."""
+    if isinstance(type_, str):
+        if type_ in _TIMES:
+            return Kind.TIME
+        if type_ in _NUMBERS or type_.startswith("decimal"):
+            return Kind.NUMBER
+        return Kind.OTHER if type_ in ("binary", "variant") else Kind.TEXT
+    if type_.get("type") == "struct":
+        fields = {field["name"]: kind_of(field["type"]) for field in type_["fields"]}
+        if fields == {"start": Kind.TIME, "end": Kind.TIME}:
+            return Kind.WINDOW
+        if fields == dict.fromkeys(("value", "low", "high"), Kind.NUMBER):
+            return Kind.ESTIMATE
+    return Kind.OTHER
+
+
+def moment(value: Any) -> datetime | None:
+    """A time as it reads on the clock of Spark's session, without its zone; of a window, its start. None if it is null
+    or no time."""
+    if isinstance(value, Mapping):
+        value = value.get("start")
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value).replace(tzinfo=None)
+    except ValueError:  # years beyond 9999
+        return None
+
+
+def milliseconds(at: datetime) -> float:
+    """A moment as a chart has it: milliseconds since 1970 on its own clock."""
+    return at.replace(tzinfo=UTC).timestamp() * 1000.0
+
+
+def measured(value: Any) -> Interval:
+    """A number, or an estimate with its interval. What is null, or not finite, is None."""
+    if isinstance(value, Mapping):
+        return Interval(*(_number(value.get(part)) for part in ("value", "low", "high")))
+    return Interval(_number(value))
+
+
+def _number(value: Any) -> float | None:
+    """Spark writes what is not finite as text."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

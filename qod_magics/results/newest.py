@@ -1,0 +1,49 @@
+"""The newest rows of a result: a query in update mode writes a group anew each time that it has changed. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from qod_magics.results.columns import Row
+
+#: Rows kept, those written longest ago forgotten first.
+MOST_ROWS = 20_000
+
+
+class Newest:
+    """The newest row of each key, or the newest rows where each stands for itself.
+
+    Attributes:
+        keys: the columns by whose values a row replaces an earlier one; None: none does.
+        rows: the rows by an id, the one written last at the end.
+        forgotten: how many were left out for others.
+
+    """
+
+    def __init__(self, keys: Sequence[str] | None, most: int = MOST_ROWS) -> None:
+        self.keys = None if keys is None else tuple(keys)
+        self.rows: dict[str, Row] = {}
+        self.forgotten = 0
+        self._most = most
+        self._count = 0
+
+    def __repr__(self) -> str:
+        by = "each for itself" if self.keys is None else f"by {', '.join(self.keys) or 'nothing: there is one'}"
+        return f"{len(self.rows)} newest rows, {by}"
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take up rows in the order in which they were written."""
+        for row in rows:
+            self._count += 1
+            id = str(self._count) if self.keys is None else key_of(row, self.keys)
+            self.rows.pop(id, None)  # it goes to the end
+            self.rows[id] = row
+        while len(self.rows) > self._most:
+            del self.rows[next(iter(self.rows))]
+            self.forgotten += 1
+
+
+def key_of(row: Row, keys: Sequence[str]) -> str:
+    """The values of these columns as text."""
+    return json.dumps([row.get(key) for key in keys], sort_keys=True, ensure_ascii=False)

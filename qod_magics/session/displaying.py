@@ -1,0 +1,19 @@
+"""What can be shown where a cell runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def in_kernel() -> bool:
+    """Whether this Python is the kernel of a notebook, which can show widgets: a terminal can't."""
+    from IPython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
+
+
+def mime_bundle(widget: Any, words: str, **options: Any) -> Any:
+    """What `_repr_mimebundle_` returns for an object that is shown as a widget, and where that can't be as text."""
+    bundle = widget._repr_mimebundle_(**options)
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+    return {**data, "text/plain": words}, metadata

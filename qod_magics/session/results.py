@@ -1,0 +1,172 @@
+"""Reading of a query's results from their topic, as they are written, with what is known of how right they are."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from qod_magics.application.sink import ForEachBatch, KafkaTopic, Memory, Parquet
+from qod_magics.errors import ApplicationError, TaskManagerError
+from qod_magics.kafka.tail import Record, Tail
+from qod_magics.recordings.verdict import FULL_ACCURACY
+from qod_magics.results import layout
+from qod_magics.results.columns import Column, Kind, Row, columns_of
+from qod_magics.results.newest import Newest
+from qod_magics.results.result import Accuracy, Result
+from qod_magics.session.handle import DECLARED
+from qod_magics.spark.labels import WORDS
+
+if TYPE_CHECKING:
+    from qod_magics.application.tasks import TaskSpec
+    from qod_magics.session.interface import SessionInterface
+
+#: Rows of a partition that are read in one look, where a row may be the newest of its key.
+MOST_READ = 200_000
+#: The column that tells rows of a query's instances apart, where each has its own of a group.
+INSTANCE = "_instance"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the rows of a query are, and what they look like."""
+
+    topic: str
+    schema: str  #: JSON
+    recipe: Any  #: of the query: with another one, rows of the topic have another meaning
+    parallelism: int
+    key: str | None  #: column by which its input is partitioned over its instances
+
+
+class QueryResults:
+    """The results of a query of a session. Thread-safe.
+
+    Raises ApplicationError where it is made if there is no such query, or its sink can't be read.
+    """
+
+    def __init__(self, session: SessionInterface, name: str) -> None:
+        self.name = name
+        self._session = session
+        self._lock = threading.Lock()
+        self._source: Source | None = None
+        self._columns: tuple[Column, ...] = ()
+        self._newest = Newest(())
+        self._tail: Tail | None = None
+        self._apart = False  #: whether each instance has its own rows of a group
+        self._unread = 0
+        self._find()
+
+    def __repr__(self) -> str:
+        return f"results of {self.name}: {self._newest}"
+
+    def read(self) -> Result:
+        """The newest rows now, and the accuracies of the last cycle.
+
+        Raises:
+            ApplicationError: the query is no longer there, or its session has ended.
+            KafkaError, TaskManagerError: they can't be read for the moment.
+
+        """
+        with self._lock:
+            spec, source = self._find()
+            if source != self._source:
+                self._open(spec, source)
+            assert self._tail is not None
+            news = self._tail.read()
+            self._unread += news.skipped
+            forgotten = self._newest.forgotten
+            self._newest.add(self._rows(news.records))
+            self._unread += self._newest.forgotten - forgotten
+            accuracy = self._accuracy(spec)
+            labels = self._session.runtime.deployment.labels.get(self.name)
+            if accuracy.minimum == 1.0 and (accuracy.measured is None or accuracy.measured >= FULL_ACCURACY):
+                labels = None  # no row is dropped
+            return Result(
+                self.name,
+                self._columns,
+                self._newest.keys,
+                dict(self._newest.rows),
+                datetime.now(UTC),
+                accuracy,
+                {} if labels is None else {column.name: WORDS[column.label] for column in labels.columns},
+                None if labels is None else labels.missing,
+                self._unread,
+            )
+
+    def leave(self) -> None:
+        """Drop the connection to the broker until the next look."""
+        with self._lock:
+            if self._tail is not None:
+                self._tail.close()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _find(self) -> tuple[TaskSpec, Source]:
+        session, name = self._session, self.name
+        if not session.alive:
+            raise ApplicationError("its session has ended")
+        application, deployment = session.application, session.runtime.deployment
+        declaration = application[name]
+        if name in application.waiting:
+            raise ApplicationError(f"{name} {DECLARED}")
+        if name not in application.queries:
+            readers = ", ".join(other for other in application.names if name in application.upstreams[other])
+            raise ApplicationError(f"{name} is no query, as {readers} reads it: show {readers}, or what reads that")
+        sink = declaration.effective_sink
+        spec, schema = deployment.specs.get(name), deployment.schemas.get(name)
+        if isinstance(sink, Memory):
+            topic = deployment.results.get(name)
+        elif isinstance(sink, KafkaTopic):
+            topic = sink.topic
+        else:
+            raise ApplicationError(f"{name} writes to {sink}, which is not read: {_instead(sink)}")
+        if spec is None or schema is None or topic is None:  # it is being deployed
+            raise TaskManagerError(f"{name} does not run yet.")
+        return spec, Source(topic, json.dumps(schema.jsonValue()), spec.tail.recipe, spec.parallelism, spec.key)
+
+    def _open(self, spec: TaskSpec, source: Source) -> None:
+        """Begin to read, anew where the query was replaced."""
+        keys = self._session.runtime.deployment.result_keys(self.name, self._session.runtime.workshop())
+        columns = columns_of(json.loads(source.schema))
+        memory = isinstance(spec.sink, Memory)
+        self._apart = memory and keys is not None and spec.parallelism > 1 and spec.key not in keys
+        if keys is not None and self._apart:
+            keys, columns = (*keys, INSTANCE), (*columns, Column(INSTANCE, Kind.NUMBER))
+        if self._tail is not None:
+            self._tail.close()
+        # of rows that stand for themselves no more than can be shown
+        most = layout.MOST_ROWS if keys is None else MOST_READ
+        self._tail = Tail(self._session.kafka, source.topic, most)
+        self._newest = Newest(keys, layout.MOST_ROWS) if keys is None else Newest(keys)
+        self._columns, self._unread, self._source = columns, 0, source
+
+    def _rows(self, records: Iterable[Record]) -> Iterable[Row]:
+        names = [column.name for column in self._columns]
+        for record in records:
+            try:
+                value = json.loads(record.value)
+            except ValueError:
+                value = None
+            if not isinstance(value, dict):  # others may write to its topic
+                self._unread += 1
+                continue
+            row = {name: value[name] for name in names if name in value}
+            yield {**row, INSTANCE: record.partition + 1} if self._apart else row
+
+    def _accuracy(self, spec: TaskSpec) -> Accuracy:
+        cycle = self._session.last
+        measured = cycle.measured.accuracy.get(self.name) if cycle is not None and cycle.measured is not None else None
+        desired = cycle.plan.desired.get(self.name) if cycle is not None and cycle.plan is not None else None
+        return Accuracy(measured, desired, spec.min_accuracy)
+
+
+def _instead(sink: object) -> str:
+    """What to do to see the rows of a sink."""
+    if isinstance(sink, Parquet):
+        return f"read its files by spark.read.parquet({sink.path!r}), or declare it with --sink memory"
+    if isinstance(sink, ForEachBatch):
+        return "your function has each batch; declare it with --sink memory to have them shown"
+    return "its rows are in the task manager's output; declare it with --sink memory to have them shown"

@@ -1,0 +1,52 @@
+"""What a session shows in a notebook: its dashboard, and results of queries. All of it ends with the session."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from qod_magics.results.layout import Wish
+from qod_magics.session.show import ShownResults
+
+if TYPE_CHECKING:
+    from qod_magics.session.interface import SessionInterface
+    from qod_magics.session.live_view import View
+
+
+class Views:
+    """The views of a session, made on first use."""
+
+    def __init__(self, session: SessionInterface) -> None:
+        self._session = session
+        self._dashboard: View | None = None
+        self._shows: WeakSet[ShownResults] = WeakSet()
+
+    def __repr__(self) -> str:
+        results = ", ".join(sorted(show.name for show in self._shows)) or "nothing"
+        return f"views of session {self._session.id}: {self._dashboard or 'no dashboard'}; results of {results}"
+
+    @property
+    def dashboard(self) -> View:
+        """Dashboard and controls."""
+        if self._dashboard is None:
+            from qod_magics.session.live_view import View
+
+            self._dashboard = View(self._session)
+        return self._dashboard
+
+    def show(self, name: str, wish: Wish, save: str | os.PathLike[str] | None) -> ShownResults:
+        """The results of a query. Raises ApplicationError: there is no such query, or its sink can't be read."""
+        from qod_magics.session.results import QueryResults
+
+        shown = ShownResults(name, QueryResults(self._session, name), wish, None if save is None else Path(save))
+        self._shows.add(shown)
+        return shown
+
+    def close(self) -> None:
+        """Leave them as they are now: nothing more is read or sent."""
+        for shown in list(self._shows):
+            shown.end()
+        if self._dashboard is not None:
+            self._dashboard.close()

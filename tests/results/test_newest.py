@@ -1,0 +1,50 @@
+"""The newest row of each key, held against a search through all rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.results.newest import Newest
+
+WINDOWS = [{"start": "a", "end": "b"}, {"start": "b", "end": "c"}]
+ROW = st.fixed_dictionaries(
+    {"n": st.integers(0, 1000)},
+    optional={
+        "w": st.sampled_from(WINDOWS),
+        "zone": st.integers(0, 3),
+    },
+)
+ROWS = st.lists(ROW, max_size=40)
+
+
+def last_of_each(rows: list[dict[str, Any]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Each row after which none has the same key, in their order."""
+    of = [tuple(str(row.get(key)) for key in keys) for row in rows]
+    return [row for position, row in enumerate(rows) if of[position] not in of[position + 1 :]]
+
+
+@given(rows=ROWS, keys=st.sampled_from([("w", "zone"), ("zone",), ()]), cut=st.integers(0, 40))
+def test_of_each_key_the_row_written_last_stays(rows: list[dict[str, Any]], keys: tuple[str, ...], cut: int) -> None:
+    newest = Newest(keys)
+    newest.add(rows[:cut])
+    newest.add(rows[cut:])
+    assert list(newest.rows.values()) == last_of_each(rows, keys)
+    assert newest.forgotten == 0
+
+
+@given(rows=ROWS, most=st.integers(1, 10))
+def test_rows_that_stand_for_themselves_stay_until_there_are_too_many(rows: list[dict[str, Any]], most: int) -> None:
+    newest = Newest(None, most)
+    newest.add(rows)
+    assert list(newest.rows.values()) == rows[-most:]
+    assert newest.forgotten == max(len(rows) - most, 0)
+
+
+@given(rows=ROWS, most=st.integers(1, 3))
+def test_the_keys_written_longest_ago_are_forgotten_first(rows: list[dict[str, Any]], most: int) -> None:
+    newest = Newest(("zone",), most)
+    newest.add(rows)
+    assert list(newest.rows.values()) == last_of_each(rows, ("zone",))[-most:]

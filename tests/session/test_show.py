@@ -1,0 +1,216 @@
+"""Results as they are shown: read again and again, kept in a file, and what is said where they can't be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Parquet
+from qod_magics.errors import ApplicationError, KafkaError, QodError, UsageProblem
+from qod_magics.results.layout import ANY, Wish
+from qod_magics.results.result import Result
+from qod_magics.session.handle import StreamHandle
+from qod_magics.session.results import QueryResults
+from qod_magics.session.samples import read_sample, write_sample
+from qod_magics.session.show import ShownResults, show_sample
+from tests.application.frames import application, stream
+from tests.results.rows import PER_ZONE, per_zone, result
+
+KEYS = ("w", "zone")
+
+
+class Following:
+    """In the place of a query: what is read of it, one thing after the other."""
+
+    def __init__(self, *found: Result | Exception) -> None:
+        self.found: list[Result | Exception] = list(found)
+
+    def read(self) -> Result:
+        found = self.found.pop(0) if len(self.found) > 1 else self.found[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def leave(self) -> None:
+        pass
+
+
+def of(*rows: tuple[int, int, float]) -> Result:
+    return result(PER_ZONE, KEYS, [per_zone(*row) for row in rows])
+
+
+FIRST, SECOND = of((0, 1, 5.0)), of((0, 1, 5.0), (1, 1, 7.0))
+
+
+def values(page: dict[str, Any]) -> list[float]:
+    return [item["value"] for item in page["items"].values()]
+
+
+def test_a_page_follows_what_is_read() -> None:
+    shown = ShownResults("per_zone", Following(FIRST, SECOND))
+    assert values(shown.look()) == [5.0]
+    page = shown.look()
+    assert values(page) == [5.0, 7.0]
+    assert (page["state"], page["ended"]) == ("", False)
+
+
+def test_what_can_not_be_read_for_the_moment_leaves_the_page_as_it_is() -> None:
+    shown = ShownResults("per_zone", Following(KafkaError("Kafka is\naway"), FIRST, KafkaError("away"), SECOND))
+    page = shown.look()
+    assert (values(page), page["state"], page["ended"]) == ([], "no news: Kafka is away", False)
+    shown.look()
+    page = shown.look()
+    assert (values(page), page["state"], page["ended"]) == ([5.0], "no news: away", False)
+    assert shown.look()["state"] == ""
+
+
+@pytest.mark.parametrize("error", [ApplicationError("there is no 'per_zone'"), UsageProblem("there is no 'per_zone'")])
+def test_a_query_that_is_gone_ends_the_page_with_what_it_had(error: QodError) -> None:
+    shown = ShownResults("per_zone", Following(FIRST, error))
+    shown.look()
+    page = shown.look()
+    assert (values(page), page["state"], page["ended"]) == ([5.0], "ended: there is no 'per_zone'", True)
+    assert repr(shown).endswith("\nper_zone: there is no 'per_zone'")
+    assert "5 [4, 6]" in repr(shown)
+
+
+def test_a_wish_that_a_new_recipe_can_not_fulfil_ends_the_page() -> None:
+    shown = ShownResults("per_zone", Following(FIRST), Wish(y="fare"))
+    assert shown.look()["state"] == "ended: --y fare: the result has no such column. Did you mean 'fares'?"
+    with pytest.raises(UsageProblem):
+        shown.read()
+
+
+def test_outside_of_a_notebook_it_is_a_table() -> None:
+    shown = ShownResults("per_zone", Following(SECOND), Wish("bar", rows=1))
+    assert shown._repr_mimebundle_() == {"text/plain": repr(shown)}
+    assert "7 [6, 8]" in repr(shown)
+    assert "5 [4, 6]" not in repr(shown)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_has_what_is_on_show(tmp_path: Path) -> None:
+    path = tmp_path / "shown.jsonl"
+    shown = ShownResults("per_zone", Following(FIRST, SECOND), Wish(rows=1), save=path)
+    shown.read()
+    assert list(read_sample(path).rows.values()) == [per_zone(0, 1, 5.0)]
+    shown.read()
+    again = read_sample(path)
+    assert list(again.rows.values()) == [per_zone(1, 1, 7.0)], "one window is shown"
+    assert replace(again, rows=SECOND.rows) == SECOND
+    assert json.loads(path.read_text("utf-8").splitlines()[0])["accuracy"] == {
+        "measured": 0.62,
+        "desired": 0.6,
+        "minimum": 0.4,
+    }
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_it_is_written_only_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "shown.jsonl"
+    shown = ShownResults("per_zone", Following(FIRST, FIRST, SECOND), save=path)
+    shown.read()
+    path.unlink()
+    shown.read()
+    assert not path.exists()
+    shown.read()
+    assert path.exists()
+
+
+def test_a_file_is_shown_again_as_it_was_or_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "shown.jsonl"
+    write_sample(path, SECOND, list(SECOND.rows.values()))
+    page = show_sample(path, ANY).look()
+    assert (page["form"], values(page), page["ended"]) == ("line", [5.0, 7.0], True)
+    assert page["state"] == "from shown.jsonl, saved at 2026-11-21 12:00:00 UTC"
+    page = show_sample(path, Wish("bar")).look()
+    assert (page["form"], values(page)) == ("bar", [7.0])
+    assert "accuracy: measured 62.0%" in repr(show_sample(path, ANY))
+    with pytest.raises(UsageProblem, match="--x zones: the result has no such column"):
+        show_sample(path, Wish(x="zones"))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [[], ["no json"], ["[]"], ["1"], ["{}"], ['{"query": "q"}'], ['{"query": "q", "columns": {"a": "no kind"}}']],
+)
+def test_other_files_are_refused_in_a_line(tmp_path: Path, lines: Sequence[str]) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text("\n".join(lines))
+    with pytest.raises(UsageProblem, match="it holds no results; `%qod show QUERY --save FILE` writes such a file"):
+        show_sample(path, ANY)
+
+
+def test_files_that_are_not_there_are_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="it can't be read: No such file"):
+        show_sample(tmp_path / "none.jsonl", ANY)
+    with pytest.raises(UsageProblem, match="it can't be written: No such file"):
+        ShownResults("q", Following(FIRST), save=tmp_path / "no" / "such.jsonl").read()
+
+
+# -- what has no results -----------------------------------------------------------------------------------------------
+
+
+class Session:
+    """In the place of a session with these streams, of which none runs."""
+
+    alive = True
+
+    def __init__(self) -> None:
+        sinks = {
+            "filed": Parquet("/out"),
+            "told": Console(),
+            "given": ForEachBatch(print),
+            "sent": KafkaTopic("out"),
+        }
+        queries = [stream(name, "trips", priority=1, sink=sink) for name, sink in sinks.items()]
+        self.application = application(
+            stream("trips", topic="trips"),
+            *queries,
+            stream("alone", topic="trips"),
+            stream("query", "trips", priority=1),
+        )
+        self.runtime = SimpleNamespace(deployment=SimpleNamespace(specs={}, schemas={}, results={}))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "filed",
+            "writes to parquet:/out, which is not read: read its files by spark.read.parquet('/out'), or declare",
+        ),
+        ("told", "writes to console, which is not read: its rows are in the task manager's output; declare it with"),
+        ("given", "writes to foreachBatch:print, which is not read: your function has each batch; declare it with"),
+        ("trips", "trips is no query, as filed, told, given, sent, query reads it: show filed"),
+        ("alone", "alone is declared; it starts when a query reads it"),
+        ("quer", "Did you mean 'query'?"),
+        ("query", "query does not run yet"),
+        ("sent", "sent does not run yet"),
+    ],
+)
+def test_what_can_not_be_shown_is_said_with_what_to_do(name: str, says: str) -> None:
+    with pytest.raises(QodError) as caught:
+        QueryResults(Session(), name)  # type: ignore[arg-type]
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_after_the_session_there_is_nothing() -> None:
+    session = Session()
+    session.alive = False
+    with pytest.raises(ApplicationError, match="its session has ended"):
+        QueryResults(session, "query")  # type: ignore[arg-type]
+
+
+def test_outside_of_a_notebook_a_handle_is_its_state_in_words() -> None:
+    handle = StreamHandle(Session(), "alone")  # type: ignore[arg-type]
+    assert handle._repr_mimebundle_() == {"text/plain": repr(handle)}
