@@ -145,8 +145,8 @@ OPTIONS: tuple[Option, ...] = (
         "--shed-by",
         "shed_by",
         "columns of the topic's rows: all rows of the same values are kept, or all are dropped, so that joins, "
-        "distinct counts and sequences of the values kept are whole; `key`: the record's key; if not given, each row "
-        "is dropped by itself",
+        "distinct counts and sequences of the values kept are whole; `key`: the record's key; `auto`: by what the "
+        "stream's queries ask for, as their cells say; if not given, each row is dropped by itself",
         metavar="COL",
         several=True,
     ),

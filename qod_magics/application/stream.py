@@ -24,6 +24,8 @@ MALFORMED: tuple[str, ...] = get_args(Malformed)
 CORRUPT = "_corrupt_record"
 #: the name of a record's key
 RECORD_KEY = "key"
+#: to shed by what the queries ask for, in the place of columns: one of this name can't be shed by alone
+AUTO = ("auto",)
 #: Spark's minimum duration of a real-time batch, in seconds
 LEAST_REALTIME_TRIGGER_S = 5.0
 #: the defaults of a query without restrictions: the lowest ordinary priority ...
@@ -43,7 +45,7 @@ class TopicInput:
     #: where the schema has a column for them
     malformed: Malformed | None = None
     #: the columns by whose values rows are shed, all rows of a value or none; `RECORD_KEY` alone, where the schema has
-    #: no such column: the record's key; (): each row by itself
+    #: no such column: the record's key; (): each row by itself; `AUTO`: as its queries ask for
     shed_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -56,6 +58,11 @@ class TopicInput:
             raise ApplicationError(f"malformed is 'drop', 'keep' or 'fail', not {self.malformed!r}")
         if len({name.casefold() for name in self.shed_by}) < len(self.shed_by):
             raise ApplicationError(f"shed-by names a column twice: {', '.join(self.shed_by)}")
+        if self.schema is None and self.shed_by == AUTO:
+            raise ApplicationError(
+                f"--shed-by {AUTO[0]} chooses among columns, and raw records have none: give the topic a --schema, or "
+                f"take --shed-by {RECORD_KEY}, the record's key"
+            )
         if self.schema is None and self.shed_by not in ((), (RECORD_KEY,)):
             raise ApplicationError(
                 f"raw records have no column {self.shed_by[0]!r} to shed by: give the topic a --schema, or take "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from qod_magics.application.application import Application
 from qod_magics.application.difference import difference
 from qod_magics.application.recipe import SqlRecipe
+from qod_magics.application.shed_keys import Decision, Keys, chosen, decided, with_keys
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
-from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError
+from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem
 from qod_magics.spark.results import read_results
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Streams:
         self._unknown: dict[str, str] = {}  # why `_weight` is null, by stream
         self._partly: set[str] = set()  # streams in which it is null in some rows
         self._hidden: set[str] = set()  # queries whose results are without it
+        self._keys: Keys = {}  # of streams whose key is to be chosen
         self._labels: Mapping[str, Labels] = {}  # what shedding does to columns, by task
 
     def __repr__(self) -> str:
@@ -66,18 +68,20 @@ class Streams:
             application = self.application.declare(declaration)
             name, before = declaration.name, self.application
             with suppress(KafkaError, TaskManagerError):  # a waiting stream may be declared before its topic exists
-                awaited = tasks(application.awaited(name))
+                awaited = tasks(with_keys(application.awaited(name), self._keys))
                 if awaited:
                     self._check(awaited)
+            decision, keys_before, ran = self._decided(application), self._keys, self._runtime.deployment.specs
             if dry_run:
-                self._check(self._tasks(application))
+                self._check(self._tasks(application, decision))
             else:
-                self._run(application)
+                self._run(application, decision)
             offsets = _offsets_note(before[name], declaration) if name in before.live else None
             notes = (
                 offsets,
                 _estimates_note(declaration),
                 self._weight_note(application, name),
+                *_key_notes(name, decision, keys_before, ran.values()),
                 self._labels_note(application, name),
             )
             unchanged = name in before and before[name] == declaration
@@ -98,9 +102,10 @@ class Streams:
         Raises ApplicationError, KafkaError, TaskManagerError."""
         with self._changing:
             application = self.application.restrict(name, priority=priority, min_accuracy=min_accuracy)
-            specs = self._tasks(application)
+            decision = self._decided(application)
+            specs = self._tasks(application, decision)
             if not difference(self._runtime.deployment.specs.values(), specs).is_empty:
-                self._run(application)
+                self._run(application, decision)
                 return
             self._runtime.deployer.restrict(specs)
             self.application = application
@@ -146,16 +151,45 @@ class Streams:
         self._partly = {name for name in self._partly if name not in built} | weights.partly
         self._hidden = {name for name in self._hidden if name not in built} | weights.hidden
 
-    def _run(self, application: Application) -> None:
-        specs = self._tasks(application)
+    def _run(self, application: Application, decision: Decision | None = None) -> None:
+        decision = self._decided(application) if decision is None else decision
+        specs = self._tasks(application, decision)
         self._runtime.deployer.deploy(specs)
-        self.application = application
+        self.application, self._keys = application, decision.keys
         self._learn(specs, self._runtime.deployment.weights)
         self._labels = self._runtime.deployment.labels
 
-    def _tasks(self, application: Application) -> tuple[TaskSpec, ...]:
+    def _decided(self, application: Application) -> Decision:
+        """By what the streams are shed whose key is to be chosen; as now, where a recipe fails with another key."""
+        present = {name: self._keys.get(name, ()) for name in chosen(application)}
+        if not present:
+            return Decision()
+        topics = {stream.name: stream.topic for stream in application.streams if stream.topic is not None}
+        stated = {name: topic.shed_by for name, topic in topics.items() if name not in present}
+        decision = decided(self._runtime.deployer.asks(application), present, stated)
+        if decision.keys != present:
+            try:
+                self._runtime.deployment.check(self._tasks(application, decision), self._runtime.workshop())
+            except (ApplicationError, UsageProblem) as error:  # one for other reasons is raised once more, without them
+                return Decision(present, decision.asked, str(error))
+        return decision
+
+    def _tasks(self, application: Application, decision: Decision) -> tuple[TaskSpec, ...]:
         """The application's tasks; streams deployed as separate tasks stay separate, to keep their backlog."""
-        return tasks(application, self._runtime.deployment.edges, self._runtime.deployer.inlinable(application))
+        keyed = with_keys(application, decision.keys)
+        return tasks(keyed, self._runtime.deployment.edges, self._runtime.deployer.inlinable(keyed))
+
+
+def _key_notes(name: str, decision: Decision, before: Keys, ran: Iterable[TaskSpec]) -> list[str]:
+    """By what streams are shed whose key was chosen, where that is new or concerns the declared stream."""
+    notes = []
+    for stream, key in decision.keys.items():
+        afresh = [spec.id for spec in ran if stream in spec.members and spec.id not in (stream, name)]
+        changed = key != before.get(stream, ())
+        if changed or stream == name or name in decision.asked.get(stream, {}):
+            restarted = f"; {', '.join(afresh)} start{'s' * (len(afresh) == 1)} afresh" if changed and afresh else ""
+            notes.append(f"{stream} is {decision.words(stream)}{restarted}")
+    return notes
 
 
 def _estimates_note(declaration: StreamDeclaration) -> str | None:

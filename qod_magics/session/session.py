@@ -271,7 +271,8 @@ class Session:
             starting: initial offsets of a topic, "latest" or "earliest".
             malformed: whether values that are not JSON of the schema, which are counted, are dropped ("drop"), rows of
                 nulls ("keep"), or end the query ("fail"); by default dropped, or kept if there is a `_corrupt_record`.
-            shed_by: columns of the topic's rows, whose values are kept or dropped as a whole; "key": the record's key.
+            shed_by: columns of the topic's rows, whose values are kept or dropped as a whole; "key": the record's key;
+                "auto": as its queries ask for.
             fuse: whether it may share a Spark query with its neighbours; a source with several readers is then
                 recomputed by each of them where that is cheaper.
             estimates: whether counts, sums and averages of an SQL text become estimates, with intervals.

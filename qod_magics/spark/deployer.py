@@ -12,6 +12,7 @@ from typing import Any
 
 from qod_magics.application.application import Application
 from qod_magics.application.difference import Difference, difference
+from qod_magics.application.shed_keys import Ask
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
@@ -53,9 +54,14 @@ class Deployer:
 
     def inlinable(self, application: Application) -> dict[str, int]:
         """The streams that each reader may compute itself: see `tasks`. Empty while no task manager is up."""
-        if not any(manager.alive() for manager in list(self.cluster.task_managers.values())):
-            return {}
-        return self.cluster.deployment.inlinable(application, self.cluster.workshop())
+        return self.cluster.deployment.inlinable(application, self.cluster.workshop()) if self._alive() else {}
+
+    def asks(self, application: Application) -> dict[str, tuple[Ask, ...]]:
+        """By what its queries ask that streams be shed: see `shed_keys`. Empty while no task manager is up."""
+        return self.cluster.deployment.asks(application, self.cluster.workshop()) if self._alive() else {}
+
+    def _alive(self) -> bool:
+        return any(manager.alive() for manager in list(self.cluster.task_managers.values()))
 
     def restrict(self, specs: Sequence[TaskSpec]) -> None:
         """Adopt the priorities and minimum accuracies of these tasks, which otherwise equal the running ones."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.application import Application
 from qod_magics.application.chain import opened_chain
-from qod_magics.application.recipe import raise_unless_connection
+from qod_magics.application.recipe import SqlRecipe, raise_unless_connection
+from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
 from qod_magics.application.sink import KafkaTopic, Memory
 from qod_magics.application.stream import RECORD_KEY, StreamDeclaration
 from qod_magics.application.tasks import TaskSpec, sources_of, tasks
@@ -109,6 +110,7 @@ class Deployment:
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
     topics_made: int = 0  #: numbers them: rows for a deleted topic must not reach a new one
     dealt: list[tuple[tuple[StreamDeclaration, ...], int]] = field(default_factory=list)  #: what `inlinable` found
+    asked: list[tuple[tuple[StreamDeclaration, ...], tuple[Ask, ...]]] = field(default_factory=list)  #: and `asks`
 
     def specs_with(self, name: str) -> list[TaskSpec]:
         """The tasks that run a stream, inputs first; several where it is inlined into each of its readers."""
@@ -209,6 +211,32 @@ class Deployment:
         except Exception as error:  # reported when the stream is checked
             raise_unless_connection(error)
             return 0
+
+    def asks(self, application: Application, workshop: Workshop) -> dict[str, tuple[Ask, ...]]:
+        """By what its queries ask that streams be shed whose key is to be chosen, by query. Results are cached."""
+        found = {}
+        for query, needed in asking(application).items():
+            streams = with_keys(needed, {}).streams
+            known = next((known for known in self.asked if known[0] == streams), None)
+            if known is None:
+                known = (streams, self._asks_of(TaskSpec(streams, is_query=True), workshop))
+                self.asked.append(known)
+            found[query] = known[1]
+        return found
+
+    def _asks_of(self, spec: TaskSpec, workshop: Workshop) -> tuple[Ask, ...]:
+        """What a query asks for that computes all its inputs itself; () where its plan doesn't tell topics apart."""
+        heads = {topic.topic: head for head, topic in spec.topics.items()}
+        views = [stream for stream in spec.streams if stream.topic is not None and isinstance(stream.recipe, SqlRecipe)]
+        if len(heads) < len(spec.topics) or (len(heads) > 1 and len(views) > 1):
+            return ()
+        try:
+            with workshop.result(self._job(spec, 0, {}, {}, Weights(), _as_it_is)) as rows:
+                found = labels(analyzed_plan_of(rows))
+        except Exception as error:  # reported when the query is checked
+            raise_unless_connection(error)
+            return ()
+        return () if found is None else renamed(found.asks, heads)
 
     def copy(self) -> Deployment:
         """A copy for a rollback; the accounts are shared and stay live."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from qod_magics.application.shed_keys import Ask, Place
 from qod_magics.spark.plan_text import NAMED
 
 _COLUMN = re.compile(r"\w+#(\d+)L?(?:-T\d+ms)?")
@@ -19,37 +20,38 @@ class KeyChoice:
     """Collects the columns of a query's operators, inputs first, each as a text of the plan ("user#3L")."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, str] = {}  # columns of topics, by the ids that they have in the plan
+        self._columns: dict[str, Place] = {}  # columns of topics, by the ids that they have in the plan
+        self._asks: list[Ask] = []
         self._common: list[tuple[str, str]] | None = None  # that all operators have; those of a join: left and right
 
     def __repr__(self) -> str:
         return f"key choice: {self.advice() or 'none'}"
 
-    def read(self, columns: Iterable[str]) -> None:
-        """These are columns of a topic."""
+    def read(self, columns: Iterable[str], topic: str = "") -> None:
+        """These are columns of a topic; "": the plan does not name it."""
         for column in columns:
             if (named := NAMED.match(column)) is not None:
-                self._columns[named["id"]] = named["name"]
+                self._columns[named["id"]] = Place(topic, named["name"])
 
     def rename(self, items: Iterable[str]) -> None:
         """A projection or an aggregation has these items; some give a column another name."""
         for item in items:
             named = NAMED.match(item)
-            if named is not None and (of := self._name(named["expression"] or "")) is not None:
+            if named is not None and (of := self._place(named["expression"] or "")) is not None:
                 self._columns[named["id"]] = of
 
     def names(self, columns: Iterable[str]) -> list[str]:
         """What the topics call those of these columns that are theirs as they are."""
-        return [name for name in map(self._name, columns) if name is not None]
+        return [place.column for place in map(self._place, columns) if place is not None]
 
     def narrow(self, columns: Iterable[str]) -> None:
         """An operator needs all rows that are equal in these columns."""
-        self._narrow([(name, name) for name in self.names(columns)])
+        self._narrow([(place, place) for place in map(self._place, columns) if place is not None])
 
     def narrow_to_equal(self, pairs: Iterable[tuple[str, str]]) -> None:
         """A join needs all rows of both sides that are equal in these columns."""
-        names = [(self._name(left), self._name(right)) for left, right in pairs]
-        self._narrow([(left, right) for left, right in names if left is not None and right is not None])
+        places = [(self._place(left), self._place(right)) for left, right in pairs]
+        self._narrow([(left, right) for left, right in places if left is not None and right is not None])
 
     def advice(self) -> str | None:
         """The options that would do, "--shed-by user"; None where no operator asks for them, or no columns would do."""
@@ -59,10 +61,17 @@ class KeyChoice:
         options = [f"--shed-by {' '.join(names)}" for names in ([left] if left == right else [left, right])]
         return " and ".join(options)
 
-    def _narrow(self, found: list[tuple[str, str]]) -> None:
-        known = self._common
-        self._common = list(dict.fromkeys(found)) if known is None else [pair for pair in known if pair in found]
+    def asks(self) -> tuple[Ask, ...]:
+        """What each operator asks for, by topic; () where `advice` is None, or the plan names no topics."""
+        named = all(place.of for ask in self._asks for places in ask for place in places)
+        return tuple(self._asks) if named and self._common else ()
 
-    def _name(self, column: str) -> str | None:
+    def _narrow(self, found: list[tuple[Place, Place]]) -> None:
+        self._asks.append(tuple(tuple(dict.fromkeys(places)) for places in found))
+        names = [(left.column, right.column) for left, right in found]
+        known = self._common
+        self._common = list(dict.fromkeys(names)) if known is None else [pair for pair in known if pair in names]
+
+    def _place(self, column: str) -> Place | None:
         plain = _COLUMN.fullmatch(column)
         return None if plain is None else self._columns.get(plain[1])

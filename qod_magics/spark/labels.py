@@ -19,9 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from qod_magics.application.shed_keys import Ask
 from qod_magics.application.weight import WEIGHT
 from qod_magics.spark.key_choice import KeyChoice
-from qod_magics.spark.plan_text import ID, NAMED, children, lists_of, names_of, nodes_of, split
+from qod_magics.spark.plan_text import ID, NAMED, Node, children, lists_of, names_of, nodes_of, split
 
 
 class Label(IntEnum):
@@ -61,6 +62,7 @@ class Labels:
     columns: tuple[Column, ...]
     missing: str | None = None  #: what becomes of whole rows of the result, if it depends on several rows of the input
     advice: str | None = None  #: `--shed-by` a key of the topics that would keep or drop whole groups, pairs and values
+    asks: tuple[Ask, ...] = ()  #: the same, of each operator: by topic
 
     @property
     def are_exact(self) -> bool:
@@ -116,6 +118,8 @@ _CALL = re.compile(
 #: How one of different values begins that is null where rows are dropped, and what it counts; 42 is Spark's seed.
 _WHILE_EXACT = f"{_ESTIMATE}while_exact, "
 _COUNTED = re.compile(r"\bxxhash64\((.*?), 42\)")
+#: How the rows are counted that are read from a topic.
+_SHED = re.compile(r" shed\.([^,]+),")
 _SESSION = "session_window"
 _JOIN_PAIRS = (
     "pairs of rows are kept only where both rows are ({} keeps them whole)",
@@ -169,7 +173,7 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
                 if (named := NAMED.match(item)) is not None:
                     found[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
             if inputs is None:
-                choice.read(lists[-1])
+                choice.read(lists[-1], _topic_of(nodes, at))
         elif node.operator == "Filter" and _worst(node.text, found) >= Label.INTERVAL:
             missing.add(_FILTERED)
         elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
@@ -191,7 +195,17 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
     advice = choice.advice()
     missing |= {words.format(advice or general) for words, general in helped}
     missing -= {_KEYS} if missing - {_KEYS} else set()
-    return Labels(shown, "; ".join(sorted(missing)) or None, advice)
+    return Labels(shown, "; ".join(sorted(missing)) or None, advice, choice.asks())
+
+
+def _topic_of(nodes: Sequence[Node], at: int) -> str:
+    """The topic whose records this operator parses; "" if the plan does not tell."""
+    for node in nodes[at + 1 :]:
+        if node.depth <= nodes[at].depth:
+            break
+        if node.operator == "CollectMetrics" and (counted := _SHED.match(node.text)) is not None:
+            return counted[1]
+    return ""
 
 
 def _key_counted(items: Sequence[str], choice: KeyChoice) -> dict[str, str]:

@@ -199,3 +199,47 @@ def test_the_column_that_would_help_is_named_and_one_that_is_not_there_refused(b
     with pytest.raises(ApplicationError, match=r"^--shed-by usr: the schema has no such column. Did you mean 'user'\?"):
         cell(brief, f"{read} --shed-by usr")
     brief.stop_all()
+
+
+def test_the_key_is_chosen_by_what_queries_ask_for(brief: Session) -> None:
+    """Both sides of a join are shed by what it equates; a query that needs another key puts an end to it."""
+    clicks, orders = new_topic(brief), new_topic(brief)
+    turn(brief, {(None, "clicks"): 0.6, (None, "orders"): 0.3})
+    read = "--starting earliest --no-fuse --shed-by auto"
+    said = cell(brief, f"clicks --topic {clicks} --schema 'user LONG, page LONG' {read}").said
+    assert "clicks is shed row by row: no query asks for a key" in said
+    cell(brief, f"orders --topic {orders} --schema 'buyer LONG, item LONG' {read}")
+    join = "clicks.join(orders, F.expr('user = buyer')).select('user', 'page', 'item', clicks._weight, orders._weight)"
+    said = cell(brief, "pairs -p 1 -a 0.1", join).said
+    assert "clicks is shed by user, for pairs" in said
+    assert "orders is shed by buyer, for pairs" in said
+    assert "rows of keys that are dropped are missing" in said
+    produce(brief, clicks, ({"user": i % USERS, "page": i // USERS} for i in range(USERS * EACH)))
+    produce(brief, orders, ({"buyer": i % USERS, "item": i // USERS} for i in range(USERS * EACH)))
+    for side in ("clicks", "orders"):
+        eventually(lambda s=side: all_read(brief, s, USERS * EACH), what=f"all rows in {side}")  # type: ignore[misc]
+        sent = count(brief, side).processed
+        eventually(lambda s=side, n=sent: all_read(brief, f"{s}>pairs", n), what=f"all of {side}")  # type: ignore[misc]
+    of_users = Counter(row["user"] for row in rows(brief, "pairs"))
+    assert set(of_users.values()) == {EACH * EACH}
+    assert 0.2 * USERS < len(of_users) < 0.4 * USERS
+    said = cell(brief, "pages -p 1 -a 0.1 --dry-run", "clicks.select('page').dropDuplicates(['page'])").said
+    assert "clicks is shed row by row, as no column serves all: pairs asks for user, pages asks for page" in said
+    assert brief.runtime.deployment.specs["clicks"].topics["clicks"].shed_by == ("user",)
+
+
+def test_a_query_that_computes_its_inputs_itself_asks_for_a_key_too(brief: Session) -> None:
+    for name, columns in (("clicks", "user LONG, page LONG"), ("orders", "buyer LONG, item LONG")):
+        cell(brief, f"{name} --topic {new_topic(brief)} --schema '{columns}' --shed-by auto")
+    est = "from qod_magics import estimate as est\n"
+    body = f"{est}clicks.groupBy('page').agg(est.count_distinct('user').alias('users'))"
+    said = cell(brief, "q -p 1 -a 0.1 --dry-run", body).said
+    assert "clicks is shed by user, for q" in said
+    assert "users estimated, with an interval" in said
+    said = cell(brief, "q -p 1 -a 0.1 --dry-run", f"{est}clicks.groupBy('page').agg(est.count())").said
+    assert "is shed" not in said
+    said = cell(brief, "q -p 1 --dry-run", "clicks.dropDuplicates(['user'])").said
+    assert "is shed" not in said, "it loses no row"
+    joined = "clicks.join(orders, F.expr('user = buyer')).select('user', clicks._weight)"
+    said = cell(brief, "q -p 1 -a 0.1 --dry-run", f"{est}{joined}.groupBy('user').agg(est.count())").said
+    assert "clicks is shed row by row as before: an interval needs the key by which rows are shed" in said

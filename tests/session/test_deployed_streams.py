@@ -13,7 +13,8 @@ import pytest
 from qod_magics.application.application import Application
 from qod_magics.application.python_recipe import PythonRecipe
 from qod_magics.application.recipe import SqlRecipe
-from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.application.shed_keys import Ask, Place
+from qod_magics.application.stream import AUTO, StreamDeclaration, TopicInput
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weight import LEFT_OUT, NOT_INDEPENDENT, Weights
 from qod_magics.errors import ApplicationError, TaskManagerError
@@ -33,6 +34,8 @@ class Deployed:
         self.checked: list[Sequence[TaskSpec]] = []
         self.weights = Weights()  # of all that is checked and run
         self.broken = False
+        self.asked: dict[str, tuple[Ask, ...]] = {}  # by query
+        self.failing: tuple[str, ...] = ()  # the key with which recipes fail
         self.restricted = 0  #: how often, without a deployment
         self.deploying, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
@@ -44,10 +47,15 @@ class Deployed:
 
     def _check(self, specs: Sequence[TaskSpec], _: None) -> Checked:
         self.checked.append(specs)
+        if self.failing and any(topic.shed_by == self.failing for spec in specs for topic in spec.topics.values()):
+            raise ApplicationError("no interval")
         return Checked({}, self.weights)
 
     def inlinable(self, _: Application) -> dict[str, int]:
         return {}
+
+    def asks(self, application: Application) -> dict[str, tuple[Ask, ...]]:
+        return {query: asked for query, asked in self.asked.items() if query in application.queries}
 
     def workshop(self) -> None:
         return None
@@ -62,6 +70,10 @@ class Deployed:
     def restrict(self, specs: tuple[TaskSpec, ...]) -> None:
         self.restricted += 1
         self.specs = specs
+
+    @property
+    def keys(self) -> dict[str, tuple[str, ...]]:
+        return {head: topic.shed_by for spec in self.specs for head, topic in spec.topics.items()}
 
     @property
     def priorities(self) -> dict[str, int | None]:
@@ -197,3 +209,65 @@ def test_who_has_estimates_made_hears_of_which_columns(streams: Streams, runtime
     recipe = SqlRecipe("SELECT zone, count(*), sum(fare) AS total FROM source GROUP BY zone", estimates=True)
     declared = streams.declare(StreamDeclaration("counts", recipe, TopicInput("rows"), priority=1))
     assert declared.notes == ("estimates, structs of value, low and high: count(*), total",)
+
+
+def clicks(**settings: Any) -> StreamDeclaration:
+    topic = TopicInput("clicks", "user LONG, page LONG", shed_by=AUTO)
+    return StreamDeclaration("clicks", PythonRecipe("source"), topic, **settings)
+
+
+def of(*columns: str) -> tuple[Ask, ...]:
+    return (tuple((Place("clicks", column),) for column in columns),)
+
+
+def test_a_topic_is_shed_by_what_its_queries_ask_for(runtime: Deployed) -> None:
+    streams = Streams(runtime)  # type: ignore[arg-type]
+    runtime.asked = {"seen": of("user", "page"), "users": of("user"), "pages": of("page")}
+    assert streams.declare(clicks()).notes == ("clicks is shed row by row: no query asks for a key",)
+    assert streams.declare(stream("every", "clicks", priority=1)).notes == ()
+    assert runtime.keys == {"clicks": ()}
+    (note,) = streams.declare(stream("seen", "clicks", min_accuracy=0.5), dry_run=True).notes
+    assert note == "clicks is shed by user, page, for seen; every starts afresh"
+    assert runtime.keys == {"clicks": ()}
+    assert streams.declare(stream("seen", "clicks", min_accuracy=0.5)).notes == (
+        "clicks is shed by user, page, for seen; every starts afresh",
+    )
+    assert runtime.keys == {"clicks": ("user", "page")}
+    (note,) = streams.declare(stream("users", "clicks", min_accuracy=0.5)).notes
+    assert note == "clicks is shed by user, for seen, users"
+    assert streams.declare(stream("more", "clicks", min_accuracy=0.5)).notes == ()
+    streams.remove("users")
+    assert runtime.keys == {"clicks": ("user",)}, "another key would have what reads it start afresh"
+    (note,) = streams.declare(stream("pages", "clicks", min_accuracy=0.5)).notes
+    assert note == "clicks is shed by page, for seen, pages"
+    (note,) = streams.declare(stream("users", "clicks", min_accuracy=0.5)).notes
+    assert note == (
+        "clicks is shed row by row, as no column serves all: seen asks for user or page, users asks for user, "
+        "pages asks for page"
+    )
+    assert runtime.keys == {"clicks": ()}
+    assert streams.application["clicks"] == clicks()
+
+
+def test_a_key_with_which_a_recipe_fails_is_not_taken(runtime: Deployed) -> None:
+    streams = Streams(runtime)  # type: ignore[arg-type]
+    streams.declare(clicks())
+    runtime.asked, runtime.failing = {"users": of("user")}, ("user",)
+    (note,) = streams.declare(stream("users", "clicks", min_accuracy=0.5)).notes
+    assert note == "clicks is shed row by row as before: no interval"
+    assert runtime.keys == {"clicks": ()}
+
+
+def test_a_key_is_that_of_what_runs(runtime: Deployed) -> None:
+    streams = Streams(runtime)  # type: ignore[arg-type]
+    streams.declare(clicks())
+    streams.declare(stream("users", "clicks", priority=1))
+    runtime.asked, runtime.broken = {"users": of("user")}, True
+    with pytest.raises(TaskManagerError):
+        streams.restrict("users", min_accuracy=0.5)
+    runtime.asked, runtime.broken = {}, False
+    streams.declare(stream("other", "clicks", priority=1))
+    assert runtime.keys == {"clicks": ()}
+    runtime.asked = {"users": of("user")}
+    streams.restrict("users", min_accuracy=0.5)
+    assert runtime.keys == {"clicks": ("user",)}

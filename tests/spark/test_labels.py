@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from qod_magics.application.shed_keys import Place
 from qod_magics.estimate.distinct import WHILE_EXACT
 from qod_magics.spark.key_choice import KeyChoice
 from qod_magics.spark.labels import Label, labels
@@ -275,6 +276,34 @@ def test_different_values_can_be_estimated_where_their_topic_is_shed_by_them(
     again = labels(above.partition("\n+- ~EventTime")[0] + f"\n+- ~{operator}\n   +- {ROWS.format('      ')}", keys)
     assert again is not None
     assert [(column.name, column.label, column.advice) for column in again.columns] == [("n", label, advice)]
+
+
+def parsed_from(topic: str, columns: str, indent: str) -> str:
+    """The rows of a topic, the way Spark writes them."""
+    parsed = "from_json(StructField(a,LongType,true), cast(value#7 as string), Some(UTC))"
+    counted = "[count(1) AS rows#8L, count(CASE WHEN (_u#1 < _p#2) THEN 1 END) AS kept#9L], 3"
+    return (
+        f"~Generate inline(array({parsed})), false, [{columns}]\n{indent}+- ~CollectMetrics shed.{topic}, {counted}\n"
+        f"{indent}   +- ~StreamingRelationV2 kafka, [], [value#7]"
+    )
+
+
+def test_what_helps_is_asked_of_each_topic() -> None:
+    """By operator, so that several queries can agree."""
+    left, right = parsed_from("clicks", "user#3L, page#4L", "   :  "), parsed_from("orders", "place#11L", "         ")
+    inner = (
+        f"~Join Inner, (user#3L = buyer#13L)\n   :- {left}\n   +- ~Project [place#11L AS buyer#13L]\n      +- {right}"
+    )
+    found = labels(f"user: bigint\n~Project [user#3L]\n+- {inner}")
+    assert found is not None
+    assert found.asks == (((Place("clicks", "user"), Place("orders", "place")),),)
+    topic = parsed_from("t", "user#3L, page#4L", "      ")
+    distinct = labels(f"user: bigint\n~Deduplicate [user#3L, page#4L]\n+- ~Project [user#3L]\n   +- {topic}")
+    assert distinct is not None
+    assert distinct.asks == (((Place("t", "user"),), (Place("t", "page"),)),)
+    unnamed = labels(over_rows("user: bigint", "Project [user#3L]", "Deduplicate [user#3L]"))
+    assert unnamed is not None
+    assert (unnamed.advice, unnamed.asks) == ("--shed-by value", ())
 
 
 def test_a_maximum_beside_them_asks_for_another_key() -> None:
