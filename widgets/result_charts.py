@@ -43,6 +43,16 @@ def result_chart(page: Mapping[str, Any]) -> Spec:
     return {"data": {"name": DATA}, "params": [ink], "layer": layers, "width": WIDTH, "height": HEIGHT}
 
 
+def static_chart(page: Mapping[str, Any]) -> str:
+    """The same as SVG, with its data."""
+    import vl_convert
+
+    picture: str = vl_convert.vegalite_to_svg(
+        {**result_chart(page), "data": {"name": DATA, "values": list(page["items"].values())}, "background": "white"}
+    )
+    return picture
+
+
 def _whiskers(place: Spec, title: str, y: Spec) -> list[Spec]:
     look = {"color": {"expr": "ink"}}
     ends = {"low": {"y": number("low", title, **y)}, "high": {"y": number("high", title, **y)}}

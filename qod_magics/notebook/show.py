@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from IPython.core.display_functions import display
-
 from qod_magics.errors import UsageProblem
 from qod_magics.notebook.arguments import MagicWords
 from qod_magics.results.layout import FORMS, Wish
@@ -41,6 +39,6 @@ def show(words: list[str], session: Callable[[], Session]) -> None:
         shown = session().views.show(given.query, wish, given.save)
         shown.read()  # what is wrong is one line
     if in_kernel():
-        display(shown)
+        shown.display()
     else:
         print(shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from qod_magics.controller.record import Record
@@ -35,10 +36,14 @@ STATES = {
 }
 
 Frame = dict[str, Any]
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
-def frame(record: Record, began: datetime, log: Iterable[Mapping[str, Any]] = ()) -> Frame:
-    """The frame of a cycle, `t` seconds after `began`; `log` are the entries of the decision log (at, kind, words).
+def frame(
+    record: Record, began: datetime, log: Iterable[Mapping[str, Any]] = (), labels: Mapping[str, str] = NO_LABELS
+) -> Frame:
+    """The frame of a cycle, `t` seconds after `began`; `log` are the entries of the decision log (at, kind, words), and
+    `labels` say in words, by query, what shedding does to its columns, which recordings don't.
 
     Rates are rows/s, CPU is % of one core, accuracies are fractions of 1; lag, dropped and malformed are rows.
     """
@@ -61,7 +66,11 @@ def frame(record: Record, began: datetime, log: Iterable[Mapping[str, Any]] = ()
         "warming_up": is_warming_up(record),
         "managers": [_manager(manager, snapshot.instances, plan) for manager in snapshot.task_managers],
         "tasks": [
-            _task(task, by_task[task.id], plan, measured, out_rate, task.id in readers) for task in snapshot.tasks
+            {
+                **_task(task, by_task[task.id], plan, measured, out_rate, task.id in readers),
+                "labels": labels.get(task.id),
+            }
+            for task in snapshot.tasks
         ],
         "edges": [_edge(edge, keep, measured, out_rate) for edge in names],
         "log": [dict(entry) for entry in log],

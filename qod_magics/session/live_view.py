@@ -14,24 +14,13 @@ from qod_magics.errors import QodError
 from qod_magics.recordings.cycles import narrated
 from qod_magics.recordings.frame import Frame, frame
 from qod_magics.recordings.reading import load
+from qod_magics.session.displaying import Picture
+from qod_magics.session.status import labels_in_short
 from qod_widgets.controls import Commands, Panel
 from qod_widgets.dashboard import MOST_FRAMES, Dashboard
 
 if TYPE_CHECKING:
     from qod_magics.session.interface import SessionInterface
-
-
-class Picture:
-    """Static output left in a saved notebook, where the live widget is not shown: HTML with a text fallback."""
-
-    def __init__(self, html: str = "", words: str = "a picture of the run is shown here when the session ends") -> None:
-        self._html, self._words = html, words
-
-    def __repr__(self) -> str:
-        return self._words
-
-    def _repr_html_(self) -> str:
-        return self._html
 
 
 class View:
@@ -110,12 +99,16 @@ class View:
             records = load(self._session.recording_path)
         except (OSError, QodError):  # nothing is recorded yet, or only in another file
             return []
+        labels = labels_in_short(self._session)
         return [
-            frame(each, self._began, [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in entries])
+            frame(
+                each, self._began, [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in entries], labels
+            )
             for each, entries in narrated(records[-MOST_FRAMES:], DecisionLog())
         ]
 
     def _frame(self, cycle: Cycle) -> Frame:
         assert cycle.decision is not None
         log = [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in cycle.entries]
-        return frame(record_of(cycle, cycle.decision, cycle.events), self._began, log)
+        record = record_of(cycle, cycle.decision, cycle.events)
+        return frame(record, self._began, log, labels_in_short(self._session))

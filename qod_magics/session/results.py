@@ -62,8 +62,8 @@ class QueryResults:
     def __repr__(self) -> str:
         return f"results of {self.name}: {self._newest}"
 
-    def read(self) -> Result:
-        """The newest rows now, and the accuracies of the last cycle.
+    def read(self, last: bool = False) -> Result:
+        """The newest rows now, and the accuracies of the last cycle; `last`: also while the session ends.
 
         Raises:
             ApplicationError: the query is no longer there, or its session has ended.
@@ -71,7 +71,7 @@ class QueryResults:
 
         """
         with self._lock:
-            spec, source = self._find()
+            spec, source = self._find(last)
             if source != self._source:
                 self._open(spec, source)
             assert self._tail is not None
@@ -104,9 +104,9 @@ class QueryResults:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _find(self) -> tuple[TaskSpec, Source]:
+    def _find(self, last: bool = False) -> tuple[TaskSpec, Source]:
         session, name = self._session, self.name
-        if not session.alive:
+        if not session.alive and not last:
             raise ApplicationError("its session has ended")
         application, deployment = session.application, session.runtime.deployment
         declaration = application[name]

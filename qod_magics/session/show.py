@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +13,7 @@ from qod_magics.results.drawing import Drawing, drawing_of
 from qod_magics.results.layout import ANY, Layout, Wish, layout_of
 from qod_magics.results.page import Page, page_of, text_of
 from qod_magics.results.result import Result
-from qod_magics.session.displaying import in_kernel, mime_bundle
+from qod_magics.session.displaying import Picture, in_kernel, mime_bundle
 from qod_magics.session.samples import read_sample, write_sample
 
 if TYPE_CHECKING:
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 class Followed(Protocol):
     """Results that can be read again and again."""
 
-    def read(self) -> Result:
-        """The result now. Raises ApplicationError or UsageProblem where none will follow, and KafkaError or
-        TaskManagerError where it can't be read for the moment."""
+    def read(self, last: bool = False) -> Result:
+        """The result now; `last`: also while its session ends. Raises ApplicationError or UsageProblem where none will
+        follow, and KafkaError or TaskManagerError where it can't be read for the moment."""
         ...
 
     def leave(self) -> None:
@@ -37,7 +39,7 @@ class Sample:
 
     path: Path
 
-    def read(self) -> Result:
+    def read(self, last: bool = False) -> Result:
         """Raises UsageProblem: it can't be read."""
         return read_sample(self.path)
 
@@ -70,10 +72,12 @@ class ShownResults:
         self._shown: tuple[Result, Layout, Drawing] | None = None
         self._groups: tuple[str, ...] = ()  #: drawn last: they stay
         self._view: ResultsView | None = None
+        self._pictures: list[Any] = []  #: handles of displays that are filled at the end
 
-    def read(self) -> Result:
-        """The results now. Raises UsageProblem, ApplicationError, KafkaError, TaskManagerError."""
-        result = self._followed.read()
+    def read(self, last: bool = False) -> Result:
+        """The results now; `last`: also while the session ends. Raises UsageProblem, ApplicationError, KafkaError,
+        TaskManagerError."""
+        result = self._followed.read(last)
         layout = layout_of(result.columns, result.keys, self.wish)
         drawing = drawing_of(result, layout, self._groups)
         if self._save is not None and (self._shown is None or self._shown[2].rows != drawing.rows):
@@ -105,11 +109,42 @@ class ShownResults:
             self._view = ResultsView(self.name, self.look, self._followed.leave)
         return self._view
 
+    def display(self) -> None:
+        """Show it in the running cell, with a placeholder for the picture that is left at the end."""
+        from IPython.display import display
+
+        display(self)
+        if self._final is not None:
+            return
+        handle = display(Picture(words="a picture of the results is shown here when the session ends"), display_id=True)
+        if handle is not None:
+            self._pictures.append(handle)
+
     def end(self) -> None:
-        """Show what there is now, and no more."""
+        """Show what there is now, and no more; cells that displayed it get a picture that is visible without a kernel,
+        too."""
         if self._view is not None:
             self._view.end()
+        if self._pictures:
+            with suppress(Exception):  # what was read before is left
+                self.read(last=True)
+            picture = self._picture()
+            for handle in self._pictures:
+                handle.update(picture)
         self._followed.leave()
+
+    def _picture(self) -> Picture:
+        if self._shown is None:
+            return Picture(words=f"no results of {self.name} could be read")
+        from qod_widgets.result_charts import static_chart
+
+        result, layout, drawing = self._shown
+        words = text_of(result, self.wish)
+        if layout.form == "table":
+            return Picture(f"<pre>{html.escape(words)}</pre>", words)
+        page = page_of(result, layout, drawing)
+        told = "".join(f"<p>{html.escape(fact)}</p>" for fact in page["facts"])
+        return Picture(f'<div style="background: white; color: black">{static_chart(page)}{told}</div>', words)
 
     def __repr__(self) -> str:
         """A table, of what was read last where nothing can be read now."""

@@ -45,6 +45,17 @@ def why_text(session: SessionInterface, name: str) -> str:
     return "\n".join([*(parts or [session.controller.why(name)]), *dropped])
 
 
+def labels_in_short(session: SessionInterface) -> dict[str, str]:
+    """By query that may be shed: what that does to its columns and rows, where they are not exact."""
+    deployment = session.runtime.deployment
+    told = {spec.id: deployment.labels.get(spec.id) for spec in list(deployment.specs.values()) if _may_be_shed(spec)}
+    return {name: labels.short for name, labels in told.items() if labels is not None and not labels.are_exact}
+
+
+def _may_be_shed(spec: TaskSpec) -> bool:
+    return spec.is_query and (spec.min_accuracy or 0.0) < 1.0
+
+
 def status_text(session: SessionInterface) -> str:
     """Task managers, tasks with their accuracies, lag and rows dropped, and the last decision."""
     lines: list[str] = []

@@ -30,6 +30,21 @@ panel.view
 """
 
 
+#: A recording whose query TDSnk1 has labels, as a session's has.
+LABELLED = """\
+import qod_magics
+from qod_widgets.dashboard import Dashboard
+
+frames = qod_magics.replay("data/taxi_drives.jsonl").frames[-3:]
+words = "zone exact; trips of the rows kept only; groups of which no row is kept are missing"
+frames = [
+    {**frame, "tasks": [{**task, "labels": words if task["id"] == "TDSnk1" else None} for task in frame["tasks"]]}
+    for frame in frames
+]
+Dashboard("labelled", frames)
+"""
+
+
 def lacking() -> str | None:
     """What these tests need and do not find."""
     if find_spec("playwright") is None:
@@ -89,14 +104,41 @@ def lab3(replayed: Notebook) -> Iterator[Callable[..., Notebook]]:
     assert errors == []
 
 
-@pytest.fixture
-def panel(browser: Any, address: str, folder: Path) -> Iterator[Notebook]:
-    """The controls of a session that does what it is told. At the end the console may have no error."""
+def write_book(folder: Path, name: str, *cells: str) -> str:
+    """A notebook of these cells, where it is served; its name."""
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}  # or JupyterLab asks for one
-    written = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PANEL)], metadata=kernel)
-    nbformat.write(written, folder / "notebooks" / "panel.ipynb")
-    notebook = Notebook(browser.new_page(viewport={"width": 1000, "height": 700}), address % "panel.ipynb")
+    written = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)), metadata=kernel)
+    nbformat.write(written, folder / "notebooks" / name)
+    return name
+
+
+@pytest.fixture
+def opened(browser: Any, address: str, folder: Path) -> Iterator[Callable[..., Notebook]]:
+    """Opens a notebook of these cells in a page of its own. At the end no console may have an error."""
+    notebooks: list[Notebook] = []
+
+    def open_(*cells: str, height: int = 700) -> Notebook:
+        name = write_book(folder, f"book{len(list(folder.glob('notebooks/book*')))}.ipynb", *cells)
+        notebooks.append(Notebook(browser.new_page(viewport={"width": 1000, "height": height}), address % name))
+        return notebooks[-1]
+
+    yield open_
+    for notebook in notebooks:
+        notebook.page.close()
+    assert [error for notebook in notebooks for error in notebook.errors] == []
+
+
+@pytest.fixture
+def panel(opened: Callable[..., Notebook]) -> Notebook:
+    """The controls of a session that does what it is told."""
+    notebook = opened(PANEL)
     notebook.run(0)
-    yield notebook
-    notebook.page.close()
-    assert notebook.errors == []
+    return notebook
+
+
+@pytest.fixture
+def labelled(opened: Callable[..., Notebook]) -> Notebook:
+    """The dashboard of a query that may be shed."""
+    notebook = opened(LABELLED, height=1200)
+    notebook.run(0)
+    return notebook

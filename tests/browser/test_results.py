@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
-import nbformat
 import pytest
 
 from tests.browser.lab import Notebook
@@ -29,7 +26,7 @@ LABELS = {"w": "exact", "zone": "exact", "trips": "estimated, with an interval",
 class Growing:
     rows = []
 
-    def read(self):
+    def read(self, last=False):
         number = len(self.rows) // 3
         self.rows += [per_zone(number, zone, 100.0 * zone + number % 7, 9.0 * zone) for zone in (1, 2, 3)]
         return result(PER_ZONE, ("w", "zone"), self.rows, labels=LABELS, missing="groups of no row kept are missing")
@@ -54,16 +51,11 @@ PREPARE, LINE, BAR, TABLE, THREADS, SAVE, SAVED = range(len(CELLS))
 
 
 @pytest.fixture
-def book(browser: Any, address: str, folder: Path) -> Iterator[Notebook]:
-    """These cells, of which the first has run. At the end the console may have no error."""
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    written = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS], metadata=kernel)
-    nbformat.write(written, folder / "notebooks" / "results.ipynb")
-    notebook = Notebook(browser.new_page(viewport={"width": 1000, "height": 1200}), address % "results.ipynb")
+def book(opened: Callable[..., Notebook]) -> Notebook:
+    """These cells, of which the first has run."""
+    notebook = opened(*CELLS, height=1200)
     notebook.run(PREPARE)
-    yield notebook
-    notebook.page.close()
-    assert notebook.errors == []
+    return notebook
 
 
 def canvas(notebook: Notebook) -> str:

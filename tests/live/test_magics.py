@@ -88,6 +88,10 @@ CELLS = (
     ("why_typo", "%qod why bussy"),
     ("session_repr", "qod"),
     ("stream_repr", "busy"),
+    ("show", "%qod show busy --save $out/kept.jsonl"),
+    ("show_typo", "%qod show bussy"),
+    ("show_column", "%qod show busy --y trip"),
+    ("show_read", "%qod show trips"),
     ("set", "%qod set busy --priority 5 --min-accuracy 0.7"),
     ("set_typo", "%qod set bussy --priority 5"),
     ("set_seen", "await until(lambda: task('busy').min_accuracy == 0.7)\ntask('busy').priority"),
@@ -130,6 +134,7 @@ CELLS = (
     ),
     ("late", "%qod status"),
     ("late_repr", "dear"),
+    ("late_show", "%qod show --from $out/kept.jsonl --kind table"),
     (
         "classic_again",
         """
@@ -149,6 +154,9 @@ LOOK_BEFORE = ("early", "down", "unload")
 GONE_AFTER = ("down", "unload")
 
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
 @dataclass
 class Shown:
     """What one cell showed: the text of its outputs, and of its error if it failed."""
@@ -157,12 +165,14 @@ class Shown:
     value: str = ""
     display: list[str] = field(default_factory=list)
     page: list[str] = field(default_factory=list)  #: the HTML of displays that have some
+    widgets: int = 0  #: outputs that a page shows as widgets
     error: list[str] = field(default_factory=list)  #: the lines that stand for the traceback
 
 
 def shown(cell: Any) -> Shown:
     found = Shown()
     for output in cell.outputs:
+        found.widgets += WIDGET in output.get("data", {})
         if output.output_type == "stream":
             found.printed += output.text
         elif output.output_type == "error":
@@ -222,6 +232,9 @@ MUST_FAIL = {
     "typo_dry_run": "fair",
     "typo_replaced": "fare",
     "why_typo": "UsageProblem: there is no stream, instance or task manager 'bussy'. Did you mean 'busy'?",
+    "show_typo": "Did you mean 'busy'?",
+    "show_column": "UsageProblem: --y trip: the result has no such column. Did you mean 'trips'?",
+    "show_read": "ApplicationError: trips is no query, as busy, dear reads it: show busy, dear",
     "set_typo": "Did you mean 'busy'?",
     "move_typo": "TaskManagerError: There is no task manager 'tm3'. Did you mean 'tm",
     "report_nowhere": "No such file or directory",
@@ -290,6 +303,28 @@ def test_session_and_stream_say_what_they_are(seen: dict[str, Shown]) -> None:
     )
 
 
+def test_results_are_shown_as_text_too_and_from_a_file_when_nothing_is_up(seen: dict[str, Shown]) -> None:
+    (live, last), (kept,) = seen["show"].display, seen["late_show"].display
+    for text in (live, last, kept):
+        heading, columns, *rows = text.splitlines()
+        assert re.fullmatch(r"busy, read at \d\d:\d\d:\d\d UTC", heading)
+        assert columns.split() == ["window", "zone", "trips"]
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d[05] to .*\d\d:\d[05] +\d +[\d.,]+", rows[0])
+        (accuracy,) = [row for row in rows if row.startswith("accuracy: ")]
+        assert "minimum 40.0%" in accuracy
+        assert any(row.startswith("window, zone exact; trips estimated, without an interval") for row in rows)
+    assert kept.splitlines()[-1].startswith("from kept.jsonl, saved at ")
+    (picture,) = seen["show"].page
+    assert picture.count("<svg") == 1
+    assert ">start of window</text>" in picture
+    assert "<p>accuracy: " in picture
+
+
+def test_a_query_and_its_results_are_widgets_where_they_can_be(seen: dict[str, Shown]) -> None:
+    assert seen["show"].widgets == seen["stream_repr"].widgets == seen["late_show"].widgets == 1
+    assert seen["source_repr"].widgets == seen["stopped"].widgets == seen["late_repr"].widgets == 0
+
+
 def test_set_reaches_the_next_cycle(seen: dict[str, Shown]) -> None:
     assert seen["set"].printed == "busy has priority 5 and minimum accuracy 0.7 from the next cycle on\n"
     assert seen["set_seen"].value == "5"
@@ -320,7 +355,7 @@ def test_a_saved_notebook_shows_the_last_state_without_a_kernel(seen: dict[str, 
     for name in ("busy", "dear", "tm1"):
         assert f">{name}</text>" in picture
     page = seen["saved"].printed  # it writes the attributes of elements in another order
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3  # two of the dashboard, and one of results
     assert ">busy</text>" in page
 
 

@@ -12,9 +12,12 @@ def test_everything_in_a_session(qod: Session, topic: str) -> None:
     produce(qod, topic, ({"id": i} for i in range(100)))
     eventually(lambda: qod.last and qod.last.measured and qod.last.measured.counts.get("numbers"), what="a count")
     assert qod.view.frames
-    found = dict(reached("qod", qod))
+    shown = qod.show("numbers", rows=3)
+    shown.read()
+    found = dict(reached("qod", qod)) | dict(reached("shown", shown))
     kinds = {type(value).__name__ for value in found.values()}
     assert {"Session", "Controller", "EmbeddedBroker", "Cycle", "TaskManager", "Instance", "Dashboard"} <= kinds
+    assert {"Views", "ShownResults"} <= kinds
     texts = {path: repr(value) for path, value in found.items()}
     assert bare(texts) == []
     tokens = [manager.server.token for manager in qod.runtime.task_managers.values() if manager.server is not None]

@@ -107,3 +107,15 @@ def test_tasks_of_a_starved_task_manager_say_so():
 
 def test_the_charts_know_other_processes_by_their_name_in_a_frame():
     assert live_charts.OTHER == OTHER
+
+
+def test_what_shedding_does_to_columns_is_told_by_query():
+    (record,) = records([LINES[-1]])
+    told = frame(record, BEGAN, labels={"TDSnk1": "zone exact; n of the rows kept only"})
+    assert {each["id"]: each["labels"] for each in told["tasks"]} == {
+        "TDSrc1": None,
+        "TDSrc2": None,
+        "TDSnk1": "zone exact; n of the rows kept only",
+        "TDSnk2": None,
+    }
+    assert not any(each["labels"] for each in shown(LINES[-1])["tasks"])

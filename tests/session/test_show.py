@@ -31,7 +31,7 @@ class Following:
     def __init__(self, *found: Result | Exception) -> None:
         self.found: list[Result | Exception] = list(found)
 
-    def read(self) -> Result:
+    def read(self, last: bool = False) -> Result:
         found = self.found.pop(0) if len(self.found) > 1 else self.found[0]
         if isinstance(found, Exception):
             raise found
@@ -92,6 +92,26 @@ def test_outside_of_a_notebook_it_is_a_table() -> None:
     assert shown._repr_mimebundle_() == {"text/plain": repr(shown)}
     assert "7 [6, 8]" in repr(shown)
     assert "5 [4, 6]" not in repr(shown)
+
+
+def test_a_picture_of_the_last_results_is_left() -> None:
+    shown = ShownResults("per_zone", Following(FIRST, SECOND), save=None)
+    shown.read()
+    updated: list[Any] = []
+    shown._pictures.append(SimpleNamespace(update=updated.append))
+    shown.end()
+    (picture,) = updated
+    assert picture._repr_html_().count("<svg") == 1
+    assert "<p>accuracy: measured 62.0%, planned 60.0%, minimum 40.0%</p>" in picture._repr_html_()
+    assert "7 [6, 8]" in repr(picture)
+    table = ShownResults("per_zone", Following(SECOND), Wish("table"))
+    table._pictures.append(SimpleNamespace(update=updated.append))
+    table.end()
+    assert updated[-1]._repr_html_() == f"<pre>{updated[-1]!r}</pre>"
+    gone = ShownResults("per_zone", Following(KafkaError("away")))
+    gone._pictures.append(SimpleNamespace(update=updated.append))
+    gone.end()
+    assert repr(updated[-1]) == "no results of per_zone could be read"
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

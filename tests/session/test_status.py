@@ -21,7 +21,7 @@ from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
 from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.session.handle import DECLARED, StreamHandle
 from qod_magics.session.session import Session
-from qod_magics.session.status import status_text, stream_text
+from qod_magics.session.status import labels_in_short, status_text, stream_text
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.labels import Column, Label, Labels
@@ -224,6 +224,18 @@ def test_why_a_mode_was_not_taken_is_told(made: Made) -> None:
     instance.mode, instance.mode_why = "micro-batch", "real-time mode does not write parquet:/out"
     line = "Idle.1 runs in micro-batch mode: real-time mode does not write parquet:/out"
     assert line in status_text(made).splitlines()
+
+
+def test_a_query_that_may_be_shed_has_its_labels_in_short(made: Made) -> None:
+    counted = Labels(
+        (Column("zone", Label.EXACT), Column("n", Label.KEPT)), "groups of which no row is kept are missing"
+    )
+    made.runtime.labels = {"Src": counted, "Snk": counted, "Idle": counted}
+    assert labels_in_short(made) == {
+        "Snk": "zone exact; n of the rows kept only; groups of which no row is kept are missing"
+    }, "the others are no query, or must not be shed"
+    made.runtime.labels = {"Snk": Labels((Column("zone", Label.EXACT),))}
+    assert labels_in_short(made) == {}
 
 
 # -- the repr of a stream ----------------------------------------------------------------------------------------------
