@@ -202,24 +202,36 @@ def test_the_column_that_would_help_is_named_and_one_that_is_not_there_refused(b
 
 
 def test_the_key_is_chosen_by_what_queries_ask_for(brief: Session) -> None:
-    """Both sides of a join are shed by what it equates; a query that needs another key puts an end to it."""
+    """Both sides of a join are shed by what it equates, one of them while it runs: its rows are read on from where it
+    was, each once. A query that needs another key puts an end to it."""
     clicks, orders = new_topic(brief), new_topic(brief)
     turn(brief, {(None, "clicks"): 0.6, (None, "orders"): 0.3})
     read = "--starting earliest --no-fuse --shed-by auto"
     said = cell(brief, f"clicks --topic {clicks} --schema 'user LONG, page LONG' {read}").said
     assert "clicks is shed row by row: no query asks for a key" in said
     cell(brief, f"orders --topic {orders} --schema 'buyer LONG, item LONG' {read}")
+    cell(brief, "every -p 1 -a 0.1 --from clicks")
+    produce(brief, clicks, ({"user": USERS + i % USERS, "page": i // USERS} for i in range(USERS * EACH)))
+    eventually(lambda: all_read(brief, "clicks", USERS * EACH), what="all rows")
+    before = count(brief, "clicks").processed
     join = "clicks.join(orders, F.expr('user = buyer')).select('user', 'page', 'item', clicks._weight, orders._weight)"
     said = cell(brief, "pairs -p 1 -a 0.1", join).said
     assert "clicks is shed by user, for pairs" in said
+    assert "afresh" not in said, "every query goes on from its checkpoint"
     assert "orders is shed by buyer, for pairs" in said
     assert "rows of keys that are dropped are missing" in said
     produce(brief, clicks, ({"user": i % USERS, "page": i // USERS} for i in range(USERS * EACH)))
     produce(brief, orders, ({"buyer": i % USERS, "item": i // USERS} for i in range(USERS * EACH)))
-    for side in ("clicks", "orders"):
-        eventually(lambda s=side: all_read(brief, s, USERS * EACH), what=f"all rows in {side}")  # type: ignore[misc]
-        sent = count(brief, side).processed
-        eventually(lambda s=side, n=sent: all_read(brief, f"{s}>pairs", n), what=f"all of {side}")  # type: ignore[misc]
+    for side, n, already in (("clicks", 2 * USERS * EACH, before), ("orders", USERS * EACH, 0)):
+        eventually(lambda s=side, m=n: all_read(brief, s, m), what=f"all rows in {side}")  # type: ignore[misc]
+        sent = count(brief, side).processed - already
+        eventually(lambda s=side, m=sent: all_read(brief, f"{s}>pairs", m), what=f"all of {side}")  # type: ignore[misc]
+    eventually(lambda: len(rows(brief, "every")) == count(brief, "clicks").processed, what="every row")
+    by_row, by_key = (
+        Counter(row["user"] for row in rows(brief, "every") if (row["user"] < USERS) is new) for new in (False, True)
+    )
+    assert {1, 2, 3} == set(by_row.values()), "one by one, before"
+    assert set(by_key.values()) == {EACH}, "and by user from then on"
     of_users = Counter(row["user"] for row in rows(brief, "pairs"))
     assert set(of_users.values()) == {EACH * EACH}
     assert 0.2 * USERS < len(of_users) < 0.4 * USERS
