@@ -92,6 +92,7 @@ def texts(cell: Any) -> str:
     return "".join(output.text for output in cell.outputs if output.output_type == "stream")
 
 
+@pytest.mark.timeout(600)  # it starts a kernel of its own, and waits for 120 s for each of its cells
 @pytest.mark.parametrize("name", WITHOUT_SPARK)
 def test_runs_without_error_and_takes_the_right_answers(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("lab") / "notebooks"
