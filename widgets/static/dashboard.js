@@ -129,8 +129,8 @@ function box(task, { x, y }) {
     [`CPU ${task.cpu.toFixed(1)} %, lag ${number(task.lag)}`, 88],
     [`${task.where.join(", ") || "nowhere"}${task.modes.length ? `, ${task.modes.join(", ")}` : ""}`, 104, "qod-muted"],
   ];
-  const labels = task.labels ? `\nwhen rows are dropped: ${task.labels}` : "";
-  group.append(shape("title", {}, `${task.id}: ${task.state}${labels}`), shape("rect", { width: BOX.width, height: BOX.height, rx: 6 }), shape("rect", { width: 5, height: BOX.height, rx: 2, class: "qod-mark" }));
+  const told = task.labels ? `\nwhen rows are dropped: ${task.labels}` : "";
+  group.append(shape("title", {}, `${task.id}: ${task.state}${told}`), shape("rect", { width: BOX.width, height: BOX.height, rx: 6 }), shape("rect", { width: 5, height: BOX.height, rx: 2, class: "qod-mark" }));
   for (const [text, dy, name] of lines) group.append(shape("text", { x: 14, y: dy, class: name ?? "" }, text));
   if (task.priority != null) group.append(shape("text", { x: BOX.width - 8, y: 20, "text-anchor": "end", class: "qod-muted" }, `priority ${task.priority}`));
   return group;
@@ -151,23 +151,28 @@ const COLUMNS = [
   ["lag, rows", (t) => number(t.lag)],
   ["dropped, rows", (t) => number(t.dropped)],
 ];
-/** Each is shown once there is one. */
+/** Shown once there is one. */
 const MALFORMED = ["malformed, rows", (t) => number(t.malformed)];
-const LABELS = ["when rows are dropped", (t) => t.labels ?? "–", "qod-words"];
 
 function table(frame) {
-  const columns = [...COLUMNS];
-  if (frame.tasks.some((task) => task.malformed)) columns.push(MALFORMED);
-  if (frame.tasks.some((task) => task.labels)) columns.push(LABELS);
-  const head = element("tr", {}, ...columns.map(([name, , look]) => element("th", { scope: "col", class: look ?? "" }, name)));
+  const columns = frame.tasks.some((task) => task.malformed) ? [...COLUMNS, MALFORMED] : COLUMNS;
+  const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col" }, name)));
   const rows = frame.tasks.map((task) =>
     element(
       "tr",
       { class: `qod-attention-${task.attention}` },
-      ...columns.map(([, cell, look], i) => element(i ? "td" : "th", i ? { class: look ?? "" } : { scope: "row" }, String(cell(task)))),
+      ...columns.map(([name, cell], i) => element(i ? "td" : "th", i ? {} : { scope: "row" }, String(cell(task)))),
     ),
   );
   return element("table", {}, element("caption", {}, "Tasks in the last cycle"), element("thead", {}, head), element("tbody", {}, ...rows));
+}
+
+/** What shedding does to the columns of queries, where the session has told. */
+function labels(frame) {
+  const told = frame.tasks.filter((task) => task.labels);
+  if (!told.length) return [];
+  const words = told.flatMap((task) => [element("dt", {}, task.id), element("dd", {}, task.labels)]);
+  return [element("p", { class: "qod-muted" }, "Results when rows are dropped"), element("dl", { class: "qod-labels" }, ...words)];
 }
 
 // -- the charts -----------------------------------------------------------------------------------------------------
@@ -334,7 +339,7 @@ function render({ model, el }) {
     }
     loads.replaceChildren(...frame.managers.map(load));
     picture.replaceChildren(graph(frame));
-    if (numbers.open) numbers.replaceChildren(numbers.firstChild, table(frame));
+    if (numbers.open) numbers.replaceChildren(numbers.firstChild, table(frame), ...labels(frame));
   }
 
   function heard(message) {
