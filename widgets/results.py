@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from qod_widgets.result_charts import result_chart
 from qod_widgets.watched import Watched
 
 EVERY_S = 1.0  #: between two looks
+REST = 9.0  #: times as long as a look took, no other one begins
 LAST_S = 10.0  #: for the last look
 
 #: What is on show, as JSON: form, x, y, group, scale, groups, columns, items by id, facts, state, ended.
@@ -99,13 +101,14 @@ class ResultsView(Watched):
     def _run(self) -> None:
         while True:
             self._wake.clear()  # before it is looked at what there is to do
+            began = time.monotonic()
             if self._views:
                 self._show()
             with self._lock:
                 if not self._views or self.ended or self._over:
                     self._thread = None
                     break
-            self._wake.wait(self._every_s)
+            self._wake.wait(max(self._every_s, REST * (time.monotonic() - began)))
         self._after()
 
     def _show(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 #: One row of a result, as Spark's JSON has it; a value that is null is left out.
@@ -79,12 +80,15 @@ def kind_of(type_: Any) -> Kind:
 def moment(value: Any) -> datetime | None:
     """A time as it reads on the clock of Spark's session, without its zone; of a window, its start. None if it is null
     or no time."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         value = value.get("start")
-    if not isinstance(value, str):
-        return None
+    return _parsed(value) if isinstance(value, str) else None
+
+
+@lru_cache(maxsize=4096)  # windows come again and again
+def _parsed(text: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(value).replace(tzinfo=None)
+        return datetime.fromisoformat(text).replace(tzinfo=None)
     except ValueError:  # years beyond 9999
         return None
 
@@ -96,9 +100,14 @@ def milliseconds(at: datetime) -> float:
 
 def measured(value: Any) -> Interval:
     """A number, or an estimate with its interval. What is null, or not finite, is None."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return Interval(*(_number(value.get(part)) for part in ("value", "low", "high")))
     return Interval(_number(value))
+
+
+def height(value: Any) -> float | None:
+    """The value of `measured` alone."""
+    return _number(value.get("value") if isinstance(value, dict) else value)
 
 
 def _number(value: Any) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from qod_magics.results.columns import Column, Row, measured, milliseconds, moment
+from qod_magics.results.columns import Kind, Row, height, measured, milliseconds, moment
 from qod_magics.results.layout import Layout
 from qod_magics.results.newest import key_of
 from qod_magics.results.result import Result
@@ -35,10 +35,12 @@ class _Mark:
     """A row that may be drawn."""
 
     row: Row
-    x: Any  #: where on the axis, which can be ordered; None: nowhere
-    name: str
+    x: Any  #: where on the axis, which can be ordered
     group: str
     size: float
+
+
+_Marks = Mapping[tuple[Any, str], _Mark]  #: by place and group
 
 
 def drawing_of(result: Result, layout: Layout, before: Iterable[str] = ()) -> Drawing:
@@ -46,23 +48,21 @@ def drawing_of(result: Result, layout: Layout, before: Iterable[str] = ()) -> Dr
     rows = _latest(list(result.rows.values()), layout)
     if layout.form == "table":
         return _table(rows, result, layout)
-    by_name = {column.name: column for column in result.columns}
-    marks = {}
-    for row in rows:  # of rows with the same place and group, the one written last
-        mark = _mark(row, layout, by_name)
-        if mark is not None:
-            marks[key_of({"x": mark.x, "group": mark.group}, ("x", "group"))] = mark
+    kinds = {column.name: column.kind for column in result.columns}
+    marks = _marks(rows, layout, kinds)
     if layout.form == "line":
-        chosen, notes = _newest(marks, layout, by_name)
+        chosen, notes = _newest(marks, layout, kinds)
     else:
         chosen, notes = _largest(marks, layout.rows)
-    groups = _few(chosen.values(), before)
-    named = {mark.group for mark in chosen.values()}
+    groups = _few(chosen, before)
+    named = {mark.group for mark in chosen}
     if len(named) > len(groups):
         notes = (*notes, f"{len(groups)} of {len(named)} groups")
-    kept = {id: mark for id, mark in chosen.items() if mark.group in groups}
-    items = {id: _item(mark, order, layout) for order, (id, mark) in enumerate(kept.items())}
-    return Drawing(items, tuple(mark.row for mark in kept.values()), groups, notes)
+    kept = [mark for mark in chosen if mark.group in groups]
+    items = {
+        key_of({"at": [mark.x, mark.group]}, ("at",)): _item(mark, n, layout, kinds) for n, mark in enumerate(kept)
+    }
+    return Drawing(items, tuple(mark.row for mark in kept), groups, notes)
 
 
 def _latest(rows: list[Row], layout: Layout) -> list[Row]:
@@ -98,34 +98,41 @@ def _table(rows: list[Row], result: Result, layout: Layout) -> Drawing:
     return Drawing(items, tuple(shown), (), notes)
 
 
-def _mark(row: Row, layout: Layout, columns: Mapping[str, Column]) -> _Mark | None:
+def _marks(rows: Iterable[Row], layout: Layout, kinds: Mapping[str, Kind]) -> _Marks:
+    """Of rows with the same place and group the one written last; those without a place are left out."""
     assert layout.y is not None
-    height = measured(row.get(layout.y)).value
-    group = ", ".join(cell(row.get(name), columns[name].kind) for name in layout.groups)
-    if layout.x is None:  # bars of one colour, named by their groups
-        return _Mark(row, group, group, "", abs(height or 0.0))
-    value, kind = row.get(layout.x), columns[layout.x].kind
-    name = cell(value, kind)
-    if layout.form == "bar":
-        return _Mark(row, name, name, group, abs(height or 0.0))
-    x = milliseconds(at) if (at := moment(value)) is not None else measured(value).value
-    return None if x is None else _Mark(row, x, name, group, abs(height or 0.0))
+    names: dict[str, str] = {}  #: of groups, by their values: there are far fewer than rows
+    marks: dict[tuple[Any, str], _Mark] = {}
+    for row in rows:
+        size = abs(height(row.get(layout.y)) or 0.0)
+        values = key_of(row, layout.groups) if layout.groups else ""
+        if (group := names.get(values)) is None:
+            group = names[values] = ", ".join(cell(row.get(name), kinds[name]) for name in layout.groups)
+        x: Any = group
+        if layout.x is None:  # bars of one colour, named by their groups
+            group = ""
+        elif layout.form == "bar":
+            x = cell(row.get(layout.x), kinds[layout.x])
+        else:
+            value = row.get(layout.x)
+            x = milliseconds(at) if (at := moment(value)) is not None else height(value)
+        if x is not None:
+            marks[x, group] = _Mark(row, x, group, size)
+    return marks
 
 
-def _newest(
-    marks: Mapping[str, _Mark], layout: Layout, columns: Mapping[str, Column]
-) -> tuple[dict[str, _Mark], tuple[str, ...]]:
+def _newest(marks: _Marks, layout: Layout, kinds: Mapping[str, Kind]) -> tuple[list[_Mark], tuple[str, ...]]:
     """The marks of the last places on the axis."""
     places = sorted({mark.x for mark in marks.values()})
     shown = set(places[-layout.rows :])
-    assert layout.x is not None
-    what = f"{columns[layout.x].kind}s" if columns[layout.x].is_time else "places"
+    kind = kinds[layout.x or ""]
+    what = f"{kind}s" if kind in (Kind.WINDOW, Kind.TIME) else "places"
     notes = (f"the newest {len(shown)} of {len(places):,} {what}",) if len(places) > len(shown) else ()
-    ordered = sorted(marks.items(), key=lambda item: (item[1].x, item[1].group))
-    return {id: mark for id, mark in ordered if mark.x in shown}, notes
+    chosen = [mark for mark in marks.values() if mark.x in shown]
+    return sorted(chosen, key=lambda mark: (mark.x, mark.group)), notes
 
 
-def _largest(marks: Mapping[str, _Mark], most: int) -> tuple[dict[str, _Mark], tuple[str, ...]]:
+def _largest(marks: _Marks, most: int) -> tuple[list[_Mark], tuple[str, ...]]:
     """The marks at the places with the highest bars, these first."""
     heights: dict[str, float] = {}
     for mark in marks.values():
@@ -133,8 +140,7 @@ def _largest(marks: Mapping[str, _Mark], most: int) -> tuple[dict[str, _Mark], t
     places = sorted(heights, key=lambda place: (-heights[place], place))
     rank = {place: number for number, place in enumerate(places[:most])}
     notes = (f"the {len(rank)} largest of {len(places):,} bars",) if len(places) > len(rank) else ()
-    ordered = sorted((item for item in marks.items() if item[1].x in rank), key=lambda item: rank[item[1].x])
-    return dict(ordered), notes
+    return sorted((mark for mark in marks.values() if mark.x in rank), key=lambda mark: rank[mark.x]), notes
 
 
 def _few(marks: Iterable[_Mark], before: Iterable[str]) -> tuple[str, ...]:
@@ -147,8 +153,9 @@ def _few(marks: Iterable[_Mark], before: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted([*staying, *others][:MOST_GROUPS]))
 
 
-def _item(mark: _Mark, order: int, layout: Layout) -> Item:
+def _item(mark: _Mark, order: int, layout: Layout, kinds: Mapping[str, Kind]) -> Item:
     assert layout.y is not None
-    height = measured(mark.row.get(layout.y))
-    place = {"x": mark.x, "name": mark.name, "group": mark.group, "order": order}
-    return {**place, "value": height.value, "low": height.low, "high": height.high}
+    found = measured(mark.row.get(layout.y))
+    name = mark.x if layout.form == "bar" else cell(mark.row.get(layout.x or ""), kinds[layout.x or ""])
+    place = {"x": mark.x, "name": name, "group": mark.group, "order": order}
+    return {**place, "value": found.value, "low": found.low, "high": found.high}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from qod_magics.results.columns import Row
 
@@ -26,6 +27,7 @@ class Newest:
         self.rows: dict[str, Row] = {}
         self.forgotten = 0
         self._most = most
+        self._snapshot: Mapping[str, Row] | None = None
         self._count = 0
 
     def __repr__(self) -> str:
@@ -39,9 +41,16 @@ class Newest:
             id = str(self._count) if self.keys is None else key_of(row, self.keys)
             self.rows.pop(id, None)  # it goes to the end
             self.rows[id] = row
+            self._snapshot = None
         while len(self.rows) > self._most:
             del self.rows[next(iter(self.rows))]
             self.forgotten += 1
+
+    def snapshot(self) -> Mapping[str, Row]:
+        """The rows now, which later ones leave as they are; the same object until there are others."""
+        if self._snapshot is None:
+            self._snapshot = MappingProxyType(dict(self.rows))
+        return self._snapshot
 
 
 def key_of(row: Row, keys: Sequence[str]) -> str:

@@ -102,10 +102,9 @@ class Streams:
         Raises ApplicationError, KafkaError, TaskManagerError."""
         with self._changing:
             application = self.application.restrict(name, priority=priority, min_accuracy=min_accuracy)
-            decision = self._decided(application)
-            specs = self._tasks(application, decision)
+            specs = self._tasks(application, self._as_now(application))
             if not difference(self._runtime.deployment.specs.values(), specs).is_empty:
-                self._run(application, decision)
+                self._run(application)
                 return
             self._runtime.deployer.restrict(specs)
             self.application = application
@@ -152,16 +151,21 @@ class Streams:
         self._hidden = {name for name in self._hidden if name not in built} | weights.hidden
 
     def _run(self, application: Application, decision: Decision | None = None) -> None:
-        decision = self._decided(application) if decision is None else decision
+        decision = decision or self._as_now(application)
         specs = self._tasks(application, decision)
         self._runtime.deployer.deploy(specs)
         self.application, self._keys = application, decision.keys
         self._learn(specs, self._runtime.deployment.weights)
         self._labels = self._runtime.deployment.labels
 
+    def _as_now(self, application: Application) -> Decision:
+        """The present keys of the streams whose key is to be chosen: with others, what reads these starts afresh, which
+        is for a declaration to say."""
+        return Decision({name: self._keys.get(name, ()) for name in chosen(application)})
+
     def _decided(self, application: Application) -> Decision:
-        """By what the streams are shed whose key is to be chosen; as now, where a recipe fails with another key."""
-        present = {name: self._keys.get(name, ()) for name in chosen(application)}
+        """The keys of these streams that serve their queries; as now, where a recipe fails with another key."""
+        present = self._as_now(application).keys
         if not present:
             return Decision()
         topics = {stream.name: stream.topic for stream in application.streams if stream.topic is not None}

@@ -88,7 +88,7 @@ class QueryResults:
                 self.name,
                 self._columns,
                 self._newest.keys,
-                dict(self._newest.rows),
+                self._newest.snapshot(),
                 datetime.now(UTC),
                 accuracy,
                 {} if labels is None else {column.name: WORDS[column.label] for column in labels.columns},

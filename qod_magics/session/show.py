@@ -79,7 +79,11 @@ class ShownResults:
         TaskManagerError."""
         result = self._followed.read(last)
         layout = layout_of(result.columns, result.keys, self.wish)
-        drawing = drawing_of(result, layout, self._groups)
+        before = self._shown
+        if before is not None and before[0].rows is result.rows and before[1] == layout:
+            drawing = before[2]
+        else:
+            drawing = drawing_of(result, layout, self._groups)
         if self._save is not None and (self._shown is None or self._shown[2].rows != drawing.rows):
             write_sample(self._save, result, drawing.rows)
         self._groups = drawing.groups

@@ -172,7 +172,7 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
             for item in lists[-1]:
                 if (named := NAMED.match(item)) is not None:
                     found[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
-            if inputs is None:
+            if inputs is None and "from_json(" in node.text:  # else the recipe's own explode
                 choice.read(lists[-1], _topic_of(nodes, at))
         elif node.operator == "Filter" and _worst(node.text, found) >= Label.INTERVAL:
             missing.add(_FILTERED)

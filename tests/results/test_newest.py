@@ -48,3 +48,15 @@ def test_the_keys_written_longest_ago_are_forgotten_first(rows: list[dict[str, A
     newest = Newest(("zone",), most)
     newest.add(rows)
     assert list(newest.rows.values()) == last_of_each(rows, ("zone",))[-most:]
+
+
+def test_a_snapshot_is_the_same_until_there_are_other_rows() -> None:
+    newest = Newest(("zone",))
+    newest.add([{"zone": 1, "n": 1}])
+    before = newest.snapshot()
+    newest.add([])
+    assert newest.snapshot() is before
+    newest.add([{"zone": 1, "n": 2}])
+    assert newest.snapshot() is not before
+    assert list(before.values()) == [{"zone": 1, "n": 1}]
+    assert dict(newest.snapshot()) == newest.rows

@@ -261,13 +261,25 @@ def test_a_key_with_which_a_recipe_fails_is_not_taken(runtime: Deployed) -> None
 def test_a_key_is_that_of_what_runs(runtime: Deployed) -> None:
     streams = Streams(runtime)  # type: ignore[arg-type]
     streams.declare(clicks())
-    streams.declare(stream("users", "clicks", priority=1))
     runtime.asked, runtime.broken = {"users": of("user")}, True
     with pytest.raises(TaskManagerError):
-        streams.restrict("users", min_accuracy=0.5)
-    runtime.asked, runtime.broken = {}, False
+        streams.declare(stream("users", "clicks", min_accuracy=0.5))
+    runtime.broken = False
     streams.declare(stream("other", "clicks", priority=1))
     assert runtime.keys == {"clicks": ()}
-    runtime.asked = {"users": of("user")}
-    streams.restrict("users", min_accuracy=0.5)
+
+
+def test_only_a_declaration_changes_a_key(runtime: Deployed) -> None:
+    """As it can say what starts afresh."""
+    streams = Streams(runtime)  # type: ignore[arg-type]
+    streams.declare(clicks())
+    streams.declare(stream("users", "clicks", min_accuracy=0.5))
+    streams.declare(stream("pages", "clicks", min_accuracy=0.5))
+    runtime.asked = {"users": of("user"), "pages": of("page")}
+    streams.restrict("users", min_accuracy=0.4)
+    streams.remove("pages")
+    assert runtime.keys == {"clicks": ()}
+    assert streams.declare(stream("more", "clicks", priority=1)).notes == (
+        "clicks is shed by user, for users; users starts afresh",
+    )
     assert runtime.keys == {"clicks": ("user",)}

@@ -301,6 +301,12 @@ def test_what_helps_is_asked_of_each_topic() -> None:
     distinct = labels(f"user: bigint\n~Deduplicate [user#3L, page#4L]\n+- ~Project [user#3L]\n   +- {topic}")
     assert distinct is not None
     assert distinct.asks == (((Place("t", "user"),), (Place("t", "page"),)),)
+    exploded = labels(
+        f"tag: string\n~Deduplicate [tag#5]\n+- ~Project [tag#5]\n   +- ~Generate explode(tags#4), false, [tag#5]\n"
+        f"      +- {parsed_from('t', 'user#3L, tags#4', '         ')}"
+    )
+    assert exploded is not None
+    assert (exploded.advice, exploded.asks) == (None, ()), "the topic has no such column"
     unnamed = labels(over_rows("user: bigint", "Project [user#3L]", "Deduplicate [user#3L]"))
     assert unnamed is not None
     assert (unnamed.advice, unnamed.asks) == ("--shed-by value", ())
