@@ -18,6 +18,7 @@ from benchmarks.evaluation.coverage_live import coverage_live
 from benchmarks.evaluation import document, kept, scenarios
 from benchmarks.evaluation.against_plain import against_plain
 from benchmarks.evaluation.costs import costs
+from benchmarks.evaluation.coverage_live import coverage_live
 from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput, draw_goodput_live, draw_growth
 from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
