@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation.coverage_live import coverage_live
-
 from benchmarks.evaluation import document, kept, scenarios
 from benchmarks.evaluation.against_plain import against_plain
 from benchmarks.evaluation.costs import costs

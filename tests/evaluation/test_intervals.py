@@ -177,4 +177,4 @@ def test_the_section_says_where_intervals_do_not_cover() -> None:
     assert count.short
     assert count.values == pytest.approx([72.0, 70.5])
     assert count.why.startswith("0.0 % where the dial was turned by more than a factor of 3 within the window, 95.0 %")
-    assert not any(row.short for row in told_rows if row.what.startswith("width"))
+    assert not any(row.short for row in told_rows if row.what.startswith("wider"))
