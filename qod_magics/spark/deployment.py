@@ -28,6 +28,7 @@ from qod_magics.spark.inlining import (
     joins_outer,
     keeps_one,
     plan_of,
+    streaming_plan_of,
 )
 from qod_magics.spark.labels import Labels, labels
 from qod_magics.spark.pipeline import Feed, Job, Workshop, same_columns, schema_of_stream
@@ -64,10 +65,10 @@ class Pipe:
 
 def _usage(rows: DataFrame) -> Usage | None:
     try:
-        plan = plan_of(rows)
+        plan = streaming_plan_of(rows)
     except Exception as error:
         raise_unless_connection(error)
-        return None  # what Spark can't plan by itself, as some SQL over views
+        return None
     one = rows.columns.count(WEIGHT) == 1
     return Usage(groups_by(plan, WEIGHT), one and keeps_one(plan, WEIGHT), joins_outer(plan), joined_by(plan))
 

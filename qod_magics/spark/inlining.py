@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.application.views import temporary_views
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -34,6 +36,8 @@ _KEYS = re.compile(r"(?:Aggregate\(keys=|StreamingDeduplicate\w* )(\[[^\]]*\])")
 _OUTER = re.compile(r"StreamingSymmetricHashJoin .*, (?:Left|Right|Full)Outer\b")
 _JOINED = re.compile(r"StreamingSymmetricHashJoin \[([^\]]*)\], \[([^\]]*)\]")
 _ATTRIBUTE = re.compile(r"(.+)#\d+L?")
+#: The view of a result that is planned as a stream.
+_PLANNED = "qod_planned"
 _WHOLE = {"spark.sql.debug.maxToStringFields": "100000", "spark.sql.maxPlanStringLength": "10000000"}
 
 
@@ -77,6 +81,18 @@ def analyzed_plan_of(rows: DataFrame) -> str:
     plans no further. Raises whatever Spark raises."""
     _, _, plan = plan_of(rows, extended=True).partition("== Analyzed Logical Plan ==\n")
     return plan.partition("\n== Optimized Logical Plan ==")[0]
+
+
+def streaming_plan_of(rows: DataFrame) -> str:
+    """The physical plan as text, untruncated, also of SQL over views: Spark takes it for a batch unless it is read by a
+    name, as a stream. Raises whatever Spark raises for a query that it can't plan."""
+    try:
+        return plan_of(rows)
+    except Exception as error:
+        if type(error).__name__ != "AnalysisException":
+            raise
+        with temporary_views({_PLANNED: rows}):
+            return plan_of(rows.sparkSession.readStream.table(_PLANNED))
 
 
 def plan_of(rows: DataFrame, *, extended: bool = False) -> str:

@@ -58,6 +58,20 @@ def test_pairs_of_a_key_are_whole_and_weigh_what_one_row_does(brief: Session) ->
     assert 0.5 * USERS < count(brief, "clicks").processed / EACH < 0.7 * USERS
 
 
+@pytest.mark.parametrize(
+    ("on", "known"),
+    [("o.user = p.buyer", True), ("p.buyer = o.user AND o.page < p.item", True), ("page = item", False)],
+)
+def test_a_join_in_sql_is_one_by_key_as_in_python(brief: Session, on: str, known: bool) -> None:
+    cell(brief, f"clicks --topic {new_topic(brief)} --shed-by user --schema 'user LONG, page LONG'")
+    cell(brief, f"orders --topic {new_topic(brief)} --shed-by buyer --schema 'buyer LONG, item LONG'")
+    sql = f"SELECT o.user, o._weight, p._weight FROM clicks o JOIN orders p ON {on}"
+    said = cell(brief, "pairs -p 1 -a 0.1 --sql --dry-run", sql).said
+    assert ("_weight is null" in said) is not known
+    assert ("shed by a key, but not by that key" in said) is not known
+    brief.stop_all()
+
+
 def test_a_stream_is_shed_further_by_the_same_key(brief: Session) -> None:
     """At the source, and where it is sent on: users of a lower accuracy are among those of a higher one."""
     topic, n = new_topic(brief), USERS * EACH

@@ -37,6 +37,9 @@ def test_pairs_of_rows_of_one_topic_have_none(brief: Session) -> None:
 @pytest.mark.parametrize(
     ("body", "known"),
     [
+        ("SELECT one.id, one._weight FROM one JOIN other ON one.id = other.id", False),
+        ("SELECT one.id, one._weight, other._weight FROM one JOIN other ON one.id = other.id", True),
+        ("SELECT one.id, one._weight * other._weight AS _weight FROM one JOIN other ON one.id = other.id", True),
         ("one.join(other.drop('_weight'), 'id')", False),
         ("one.join(other, one.id == other.id, 'left_semi')", False),
         ("spark.sql('SELECT o.* FROM {o} o JOIN {t} t ON o.id = t.id', o=one, t=other)", False),
@@ -49,7 +52,8 @@ def test_a_join_of_streams_that_keeps_the_weight_of_one_has_none(brief: Session,
     for side in ("one", "other"):
         cell(brief, f"{side} --topic {new_topic(brief)} {READ}")
     upstream = "one" if "other" not in body else "one other"
-    said = cell(brief, f"pairs -p 1 -a 0.1 --from {upstream} --dry-run", body).said
+    sql = "--sql" if body.startswith("SELECT") else ""
+    said = cell(brief, f"pairs -p 1 -a 0.1 --from {upstream} --dry-run {sql}", body).said
     note = "pairs: _weight is null in its rows, as its recipe joins streams and keeps the weight of one of them"
     assert "dry run: nothing was started)" in said
     assert (note in said) is not known
@@ -96,11 +100,18 @@ def test_rows_of_a_recipe_that_leaves_it_out_have_none_and_are_thinned_all_the_s
     assert abs(len(found) - expected) <= 4 * (2000 * chance * (1 - chance)) ** 0.5
 
 
-@pytest.mark.parametrize("body", ["source.dropDuplicates()", "spark.sql('SELECT DISTINCT * FROM {s}', s=source)"])
-def test_rows_that_differ_in_weight_alone_are_duplicates(brief: Session, body: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "body"),
+    [
+        ("", "source.dropDuplicates()"),
+        ("", "spark.sql('SELECT DISTINCT * FROM {s}', s=source)"),
+        ("--sql", "SELECT DISTINCT * FROM source"),
+    ],
+)
+def test_rows_that_differ_in_weight_alone_are_duplicates(brief: Session, options: str, body: str) -> None:
     topic = new_topic(brief)
     turn(brief, {(None, "once"): 1.0})
-    cell(brief, f"once -p 1 -a 0.1 --topic {topic} {READ}", body)
+    cell(brief, f"once -p 1 -a 0.1 --topic {topic} {READ} {options}", body)
     produce(brief, topic, ({"id": i % 50} for i in range(500)))
     eventually(lambda: all_read(brief, "once", 500), what="the first rows")
     turn(brief, {(None, "once"): 0.5})
