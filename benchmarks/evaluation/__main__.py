@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.evaluation import document, kept, scenarios
 from benchmarks.evaluation.against_plain import against_plain
 from benchmarks.evaluation.costs import costs
+from benchmarks.evaluation.coverage_live import coverage_live
 from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput, draw_goodput_live, draw_growth
 from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
@@ -51,6 +52,7 @@ PARTS: Mapping[str, Part] = {
     "goodput-live": _by_itself(goodput_live),
     "scenario5": _by_itself(growth),
     "costs": _by_itself(costs),
+    "coverage-live": _by_itself(coverage_live),
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.evaluation import causes
 from benchmarks.evaluation.against_plain_section import against_plain_section
 from benchmarks.evaluation.costs_section import costs_section
+from benchmarks.evaluation.coverage_section import coverage_section
 from benchmarks.evaluation.engines_section import engines_section
 from benchmarks.evaluation.goodput import NOBODY, QUERIES
 from benchmarks.evaluation.goodput_live import goodput_live_section
@@ -245,4 +246,5 @@ _SECTIONS: Mapping[str, Callable[[Sequence[Figures]], tuple[str, list[Row]]]] = 
     "goodput": _goodput,
     "goodput-live": goodput_live_section,
     "costs": costs_section,
+    "coverage-live": coverage_section,
 }

@@ -48,6 +48,8 @@ class Row:
     @property
     def limit(self) -> str:
         """The goal; empty without one."""
+        if self.at_most is not None and self.at_least is not None:
+            return f"{self.at_least:g} to {self.at_most:g}{self.unit}"
         if self.at_most is not None:
             return f"<= {self.at_most:g}{self.unit}"
         return "" if self.at_least is None else f">= {self.at_least:g}{self.unit}"
