@@ -105,14 +105,15 @@ class ResultsView(Watched):
             if self._views:
                 self._show()
             with self._lock:
-                if not self._views or self.ended or self._over:
+                if not self._views or ((self.ended or self._over) and not self._fresh):
                     self._thread = None
                     break
             self._wake.wait(max(self._every_s, REST * (time.monotonic() - began)))
         self._after()
 
     def _show(self) -> None:
-        fresh, self._fresh = self._fresh, False
+        with self._lock:
+            fresh, self._fresh = self._fresh, False
         page = self._page
         if page is None or not (self.paused or self.ended):
             page = self._look()

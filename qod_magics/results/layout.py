@@ -20,7 +20,7 @@ MOST_ROWS = 500
 class Layout:
     """What is drawn of a result.
 
-    At any given time `y` is None iff `form` is "table", and `x` is a column iff `form` is "line".
+    At any given time `y` is None iff `form` is "table"; a line has an `x`.
     """
 
     form: Form

@@ -44,7 +44,8 @@ class Source:
 class QueryResults:
     """The results of a query of a session. Thread-safe.
 
-    Raises ApplicationError where it is made if there is no such query, or its sink can't be read.
+    Raises ApplicationError where it is made if there is no such query, or its sink can't be read, and TaskManagerError
+    if it does not run yet.
     """
 
     def __init__(self, session: SessionInterface, name: str) -> None:

@@ -36,11 +36,9 @@ def key_columns(plan: str, inputs: Sequence[str] | None = None) -> tuple[str, ..
     output, wanted = found
     for node in reversed(above):
         output = _through(node, output)
-    if [name for name, _, _ in output] != names_of(header) or {
-        group for _, _, group in output if group is not None
-    } != wanted:
-        return None
-    return tuple(name for name, _, group in output if group is not None)
+    keys = {name: group for name, _, group in output if group is not None}
+    whole = [name for name, _, _ in output] == names_of(header)
+    return tuple(keys) if whole and set(keys.values()) == wanted else None
 
 
 _Output = list[tuple[str, str, int | None]]  #: name and id of each column, and the number of the group that it has
