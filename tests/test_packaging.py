@@ -282,7 +282,7 @@ ROOMS = {
     "application": {"estimate"},
     "jvm": {"machine"},
     "kafka": {"data", "jvm", "machine"},
-    "spark": {"application", "core", "estimate", "jvm", "kafka", "machine"},
+    "spark": {"application", "core", "jvm", "kafka", "machine"},
     "recordings": {"controller", "core", "policies"},
     "testing": {"controller", "core", "simulator"},
     "simulator": {"controller", "core", "data", "kafka", "policies", "recordings"},

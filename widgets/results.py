@@ -100,7 +100,7 @@ class ResultsView(Watched):
 
     def _run(self) -> None:
         while True:
-            self._wake.clear()  # before it is looked at what there is to do
+            self._wake.clear()  # first: an event during this look starts the next one
             began = time.monotonic()
             if self._views:
                 self._show()

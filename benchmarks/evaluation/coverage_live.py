@@ -51,7 +51,7 @@ def coverage_live(out: Path, scale: float) -> dict[str, Any]:
 
 
 def numbered_trips(windows: int) -> pd.DataFrame:
-    """Trips for so many windows: those of the injector's generator, numbered, one after the other in time."""
+    """Trips of the injector's generator for this number of windows, numbered in the order of their times."""
     columns = ["PULocationID", "total_amount", "tip_amount", "trip_distance"]
     rows = windows * WINDOW_S * RATE
     trips: pd.DataFrame = generate_trips(rows, SEED, columns).to_pandas().sample(frac=1.0, random_state=SEED)

@@ -125,8 +125,8 @@ class ShownResults:
             self._pictures.append(handle)
 
     def end(self) -> None:
-        """Show what there is now, and no more; cells that displayed it get a picture that is visible without a kernel,
-        too."""
+        """Read the results a last time and stop following them. Cells that displayed them keep a static picture, which
+        needs no kernel."""
         if self._view is not None:
             self._view.end()
         if self._pictures:

@@ -112,7 +112,7 @@ def test_single_rows_are_a_table_and_a_query_that_is_replaced_begins_anew(brief:
     handle = cell(
         brief,
         f"single --topic {topic} {SCHEMA} -p 1",
-        "fares = source\nfares.where('zone = 1')".replace("fares = source\nfares", "source"),
+        "source.where('zone = 1')",
     )
     produce(brief, topic, fares(0, 3000))
     eventually(lambda: all_read(brief, "single", 3000), what="all rows")

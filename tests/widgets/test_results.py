@@ -31,7 +31,7 @@ def page(*counts: tuple[int, int, float], wish: Wish | None = None, **more: Any)
 
 
 class Looked:
-    """In the place of a query: what there is to see now, and how often it was looked at."""
+    """Stands for a query: holds the page that a look returns, and counts the looks."""
 
     def __init__(self) -> None:
         self.now = page((0, 1, 5.0))
