@@ -16,7 +16,8 @@ import pytest
 
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.session.session import Session
-from tests.live.conftest import eventually, new_topic, produce, server_of
+from qod_magics.spark.server import LocalServer
+from tests.live.conftest import eventually, new_topic, produce
 
 RPC_REQUEST = 3  #: in `org.apache.spark.network.protocol.Message`
 
@@ -29,19 +30,25 @@ def answer(port: int, message: bytes) -> str:
         return connection.recv(10_000).decode("utf-8", "replace")
 
 
-def driver_ports(cluster: Session) -> list[int]:
+def driver_ports(server: LocalServer) -> list[int]:
     """Ports of a local task manager beside Connect's and the UI's; all of them are on loopback."""
-    server = server_of(cluster)
     found = [c.laddr for c in psutil.Process(server.child.pid).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     assert {address.ip.removeprefix("::ffff:") for address in found} == {"127.0.0.1"}
     return sorted({address.port for address in found} - {server.port, server.ui_port})
 
 
 def test_the_driver_and_its_blocks_ask_for_a_login(cluster: Session) -> None:
-    ports = driver_ports(cluster)
-    assert len(ports) == 2
-    for port in ports:
-        assert "Expected SaslMessage" in answer(port, b"anything")
+    # of its own: where a foreachBatch query ran, Spark leaves the port open that its Python worker had called
+    name = cluster.add_task_manager(cores=1)
+    try:
+        server = cluster.runtime.task_managers[name].server
+        assert server is not None
+        ports = driver_ports(server)
+        assert len(ports) == 2
+        for port in ports:
+            assert "Expected SaslMessage" in answer(port, b"anything")
+    finally:
+        cluster.remove_task_manager(name)
 
 
 def test_the_ui_changes_nothing_and_hides_the_password(qod: Session, broker: EmbeddedBroker) -> None:
