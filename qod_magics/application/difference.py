@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from qod_magics.application import graph
@@ -28,6 +28,12 @@ class Difference:
     def is_empty(self) -> bool:
         """Whether every task keeps running unchanged."""
         return not (self.start or self.stop or self.restart or self.rebuild or self.replace)
+
+    def restarting(self, tasks: Collection[str]) -> Difference:
+        """The same, with those of these tasks restarted that would keep running unchanged."""
+        also = tuple(task for task in self.unchanged if task in tasks)
+        unchanged = tuple(task for task in self.unchanged if task not in tasks)
+        return replace(self, unchanged=unchanged, restart=(*self.restart, *also))
 
 
 def difference(old: Iterable[TaskSpec], new: Iterable[TaskSpec]) -> Difference:

@@ -117,7 +117,7 @@ class Streams:
             self.application[name]
             memory = ", ".join(deployment.results) or "none"
             raise ApplicationError(f"{name!r} keeps no rows in memory; streams with --sink memory: {memory}")
-        return read_results(self._runtime.workshop(), topic, deployment.schemas[name])
+        return read_results(self._runtime.workshop(), topic, deployment.checked.schemas[name])
 
     def _weight_note(self, application: Application, name: str) -> str | None:
         why = self._unknown.get(name)
@@ -155,8 +155,8 @@ class Streams:
         specs = self._tasks(application, decision)
         self._runtime.deployer.deploy(specs)
         self.application, self._keys = application, decision.keys
-        self._learn(specs, self._runtime.deployment.weights)
-        self._labels = self._runtime.deployment.labels
+        self._learn(specs, self._runtime.deployment.checked.weights)
+        self._labels = self._runtime.deployment.checked.labels
 
     def _as_now(self, application: Application) -> Decision:
         """The present keys of the streams whose key is to be chosen: with others, what reads these starts afresh, which

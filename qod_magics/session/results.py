@@ -82,7 +82,7 @@ class QueryResults:
             self._newest.add(self._rows(news.records))
             self._unread += self._newest.forgotten - forgotten
             accuracy = self._accuracy(spec)
-            labels = self._session.runtime.deployment.labels.get(self.name)
+            labels = self._session.runtime.deployment.checked.labels.get(self.name)
             if accuracy.minimum == 1.0 and (accuracy.measured is None or accuracy.measured >= FULL_ACCURACY):
                 labels = None  # no row is dropped
             return Result(
@@ -117,7 +117,7 @@ class QueryResults:
             readers = ", ".join(other for other in application.names if name in application.upstreams[other])
             raise ApplicationError(f"{name} is no query, as {readers} reads it: show {readers}, or what reads that")
         sink = declaration.effective_sink
-        spec, schema = deployment.specs.get(name), deployment.schemas.get(name)
+        spec, schema = deployment.specs.get(name), deployment.checked.schemas.get(name)
         if isinstance(sink, Memory):
             topic = deployment.results.get(name)
         elif isinstance(sink, KafkaTopic):

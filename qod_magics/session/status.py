@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from qod_magics.controller.status import TaskStatus, busy, share, table, task_status
 from qod_magics.core.plan import edge_name
 from qod_magics.recordings.verdict import FULL_ACCURACY
-from qod_magics.spark.deployment import feed_of
 from qod_magics.spark.malformed import malformed_text
+from qod_magics.spark.pipeline import feed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def why_text(session: SessionInterface, name: str) -> str:
     deployment = session.runtime.deployment
     within = deployment.specs_with(name) if name not in deployment.specs else []
     parts = [f"{name} runs within {spec.path}: {session.controller.why(spec.id)}" for spec in within]
-    labels = deployment.labels.get(name)
+    labels = deployment.checked.labels.get(name)
     dropped = [] if labels is None or labels.are_exact else [f"when rows are dropped: {labels}"]
     return "\n".join([*(parts or [session.controller.why(name)]), *dropped])
 
@@ -48,7 +48,11 @@ def why_text(session: SessionInterface, name: str) -> str:
 def labels_in_short(session: SessionInterface) -> dict[str, str]:
     """By query that may be shed: what that does to its columns and rows, where they are not exact."""
     deployment = session.runtime.deployment
-    told = {spec.id: deployment.labels.get(spec.id) for spec in list(deployment.specs.values()) if _may_be_shed(spec)}
+    told = {
+        spec.id: deployment.checked.labels.get(spec.id)
+        for spec in list(deployment.specs.values())
+        if _may_be_shed(spec)
+    }
     return {name: labels.short for name, labels in told.items() if labels is not None and not labels.are_exact}
 
 
@@ -108,7 +112,7 @@ def _inexact(session: SessionInterface, cycle: Cycle | None) -> list[str]:
     deployment = session.runtime.deployment
     queries = [spec.id for spec in list(deployment.specs.values()) if spec.is_query]
     shed = [name for name in queries if (found := accuracy.get(name)) is not None and found < FULL_ACCURACY]
-    told = {name: deployment.labels[name] for name in shed if name in deployment.labels}
+    told = {name: deployment.checked.labels[name] for name in shed if name in deployment.checked.labels}
     return [f"{name} drops rows: {labels}" for name, labels in told.items() if not labels.are_exact]
 
 

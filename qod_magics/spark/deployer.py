@@ -17,11 +17,12 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.deployment import Checked, Deployment, Prepared, feed_of
+from qod_magics.spark.deployment import Deployment, Prepared
+from qod_magics.spark.inspection import Checked
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
-from qod_magics.spark.pipeline import same_columns
+from qod_magics.spark.pipeline import feed_of, same_columns
 from qod_magics.spark.reason import reason
 from qod_magics.spark.timeouts import gather
 
@@ -54,11 +55,14 @@ class Deployer:
 
     def inlinable(self, application: Application) -> dict[str, int]:
         """The streams that each reader may compute itself: see `tasks`. Empty while no task manager is up."""
-        return self.cluster.deployment.inlinable(application, self.cluster.workshop()) if self._alive() else {}
+        if not self._alive():
+            return {}
+        deployment = self.cluster.deployment
+        return deployment.inspection.inlinable(application, deployment.edges, self.cluster.workshop())
 
     def asks(self, application: Application) -> dict[str, tuple[Ask, ...]]:
         """By what its queries ask that streams be shed: see `shed_keys`. Empty while no task manager is up."""
-        return self.cluster.deployment.asks(application, self.cluster.workshop()) if self._alive() else {}
+        return self.cluster.deployment.inspection.asks(application, self.cluster.workshop()) if self._alive() else {}
 
     def _alive(self) -> bool:
         return any(manager.alive() for manager in list(self.cluster.task_managers.values()))
@@ -80,7 +84,8 @@ class Deployer:
         with self._deploying:
             deployment = self.cluster.deployment
             change = difference(deployment.specs.values(), specs)
-            checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked({})
+            checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked()
+            change = change.restarting(set(checked.chained) ^ set(deployment.checked.chained))
             afresh = self._afresh(change, specs, checked.schemas)
             before, ran = deployment.copy(), dict(self.cluster.instances)
             ends = {*change.stop, *change.restart, *change.rebuild, *change.replace}
@@ -130,7 +135,7 @@ class Deployer:
 
     def _afresh(self, change: Difference, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> set[str]:
         """The tasks that start on new checkpoints: new and replaced ones, and those whose input columns changed."""
-        upstreams, present = {spec.id: spec.upstream for spec in specs}, self.cluster.deployment.schemas
+        upstreams, present = {spec.id: spec.upstream for spec in specs}, self.cluster.deployment.checked.schemas
         return {*change.start, *change.replace} | {
             task
             for task in change.rebuild

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.spark.dial import DialBoard, DialReading
 from qod_magics.spark.meter import Meter, MeterReading
+from qod_magics.spark.modes import against_realtime, output_modes
 from qod_magics.spark.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.progress import Batch, batch_of, report_json
 from qod_magics.spark.realtime import TOO_FEW_SLOTS, not_realtime, refuses_realtime
@@ -37,10 +38,6 @@ SHORT_BATCH_S = 0.5
 #: of input. Under an overload it must not bind: plans assume batches as long as their fixed costs ask for, and shorter
 #: ones pay more often for planning and for searching their state (`benchmarks/overload.py`).
 MOST_RECORDS = 2_000_000
-#: Approximate minimum latency of micro-batches, seconds: a query with a lower maximum gets real-time mode.
-BATCH_LATENCY_S = 1.0
-#: Why a query with state runs in micro-batches by default.
-STATE_IN_BATCHES = "it keeps state, which a micro-batch updates once for all rows of a key, real-time mode row by row"
 
 
 class State(Enum):
@@ -140,13 +137,7 @@ class Instance:
             return False
         if self.mode_wanted == "realtime" or self.facts is None or TOO_FEW_SLOTS in self.no_realtime:
             return True
-        return not self._against_realtime(self.facts)
-
-    def slots(self, facts: PlanFacts | None) -> int:
-        """Task slots of a run in real-time mode: one per partition that it reads, and one for the aggregation if it
-        keeps state."""
-        keeps_state = facts is not None and facts.keeps_state
-        return sum(len(feed.partitions) for feed in self.job.feeds) + keeps_state
+        return not against_realtime(self.job, self.facts, self.mode_wanted, self.no_realtime)
 
     @property
     def batches(self) -> list[Batch]:
@@ -194,7 +185,7 @@ class Instance:
             try:
                 if self.facts is None:
                     self.facts = workshop.plan_facts(self.job)
-                refusal = self._against_realtime(self.facts, free_slots)
+                refusal = against_realtime(self.job, self.facts, self.mode_wanted, self.no_realtime, free_slots)
             except QodError:
                 raise
             except Exception as error:
@@ -221,25 +212,6 @@ class Instance:
             except Exception as error:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
 
-    def _against_realtime(self, facts: PlanFacts, free_slots: float = inf) -> str:
-        """Why it runs in micro-batches; "" if real-time mode is to be tried. Raises TaskManagerError if real-time mode
-        was requested but is impossible."""
-        refusal = self.job.only_microbatch or self.no_realtime
-        if not refusal and self.slots(facts) > free_slots:
-            # Spark itself refuses only plans of several stages: tasks of one that have no slot wait for ever
-            refusal = f"{TOO_FEW_SLOTS}: it needs {self.slots(facts)}, {free_slots:g} are free"
-        if self.mode_wanted == "realtime":
-            if refusal:
-                raise TaskManagerError(f"{self.id} can't run in real-time mode: {not_realtime(refusal)}.")
-            return ""
-        if self.mode_wanted == "microbatch":
-            return "asked for by --mode microbatch"
-        if refusal:
-            return refusal
-        if self.job.max_latency_s is not None and self.job.max_latency_s < BATCH_LATENCY_S:
-            return ""
-        return STATE_IN_BATCHES if facts.keeps_state else ""
-
     def _stop_previous_run(self, task_manager: TaskManager) -> None:
         """Stop a previous run that has not ended, also one that another call has started meanwhile: two at once would
         write rows twice."""
@@ -260,7 +232,7 @@ class Instance:
         read = self.facts.read if self.facts is not None else {}
         most = round(MOST_RECORDS * max(task_manager.cores, 1.0))
         last: Exception | None = None
-        for output_mode in self._output_modes(realtime):
+        for output_mode in output_modes(job, realtime):
             try:
                 with workshop.result(job, None if realtime else most, read) as rows:
                     writer = workshop.writer(job, rows)
@@ -291,13 +263,6 @@ class Instance:
         self.started_at = time.monotonic()
         self.told_stalled = False
         self.become(State.RUNNING)  # no effect if a deployment stops it: that waits for the lock and ends the query
-
-    def _output_modes(self, realtime: bool) -> tuple[str, ...]:
-        from qod_magics.application.sink import Parquet
-
-        if realtime:
-            return ("update",)
-        return ("append",) if isinstance(self.job.sink, Parquet) else ("update", "append")
 
     def fall_back(self, why: str) -> None:
         """Spark refused real-time mode after the query had started: use micro-batches from the next start on. If no

@@ -12,9 +12,9 @@ from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import known_end_offsets
 from qod_magics.spark.cluster import OTHERS_PERIODS, Cluster
-from qod_magics.spark.deployment import feed_of
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.observation import InstanceView, TaskView, observation
+from qod_magics.spark.pipeline import feed_of
 from qod_magics.spark.reason import reason
 from qod_magics.spark.task_manager import TaskManager
 

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from qod_magics.application.stream import Malformed
+    from qod_magics.application.tasks import TaskSpec
+
+#: Why groups that an operator with state reads are aggregated in micro-batches.
+GROUPS_ONCE = "an operator with state reads its groups: each is emitted once, when the watermark has passed it"
 
 #: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
 #: precedence.
@@ -63,6 +67,11 @@ class Feed:
     shed_by: tuple[str, ...] = ()
 
 
+def feed_of(spec: TaskSpec, head: str) -> str:
+    """The name of the feed from a head's topic: the task's id, or "head>task" if the task has several heads."""
+    return spec.id if len(spec.heads) == 1 else f"{head}>{spec.id}"
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """All that is needed to build one instance on any task manager, at any time."""
@@ -80,11 +89,14 @@ class Job:
     max_latency_s: float | None = None  #: how old a row may be when it is in the result, seconds
     aggregates: bool = False  #: whether SQL in its recipes does: its plan can't be explained
     shed_by: tuple[str, ...] = ()  #: columns of its output by whose values the outgoing streams are shed together
+    chained: bool = False  #: whether an operator with state reads its groups, here or downstream
     run: str = ""  #: names the directory of a file sink, one per checkpoint
 
     @property
     def only_microbatch(self) -> str | None:
         """Why real-time mode is impossible, or None."""
+        if self.chained:
+            return GROUPS_ONCE
         if self.sink is not None and not self.sink.realtime:
             return f"real-time mode does not write {self.sink}"
         return None

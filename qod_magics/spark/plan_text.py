@@ -1,4 +1,4 @@
-"""Operators of an analyzed logical plan, as Spark writes it, and the lists in their texts. Pure."""
+"""Operators of a logical or physical plan, as Spark writes it, and the lists in their texts. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 ID = re.compile(r"#(\d+)")
 #: A column of an operator's list, as in "(fare#5 * 2.0) AS twice#12" or "fare#5".
 NAMED = re.compile(r"^(?:(?P<expression>.*) AS )?(?P<name>[^#]+)#(?P<id>\d+)L?(?:-T\d+ms)?$", re.DOTALL)
-_NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)~?(?P<operator>[A-Z]\w*)(?P<text>.*)$")
+_NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)(?:~|\*\(\d+\) )?(?P<operator>[A-Z]\w*)(?P<text>.*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Node:
     depth: int  #: characters before it
     operator: str
     text: str  #: after its name
-    streams: bool
+    streams: bool  #: whether a logical plan marks it as one over a stream
 
 
 def nodes_of(text: str) -> Iterator[Node]:
@@ -36,6 +36,15 @@ def children(nodes: Sequence[Node], at: int) -> Iterator[Node]:
         if node.depth <= nodes[at].depth:
             return
         if node.depth == nodes[at].depth + 3:
+            yield node
+
+
+def above(nodes: Sequence[Node], at: int) -> Iterator[Node]:
+    """The operators that the rows of this one pass through on their way to the result, the nearest first."""
+    depth = nodes[at].depth
+    for node in reversed(nodes[:at]):
+        if node.depth < depth:  # the others are of another branch
+            depth = node.depth
             yield node
 
 

@@ -9,13 +9,14 @@ from math import inf
 from qod_magics.core import snapshot as core
 from qod_magics.core.placement import Placer, Unplaced
 from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.modes import slots_needed
 from qod_magics.spark.task_manager import TaskManager
 
 
 def held(instance: Instance) -> int:
     """Slots that its run holds, or that a new one would ask for: one per partition that it reads, and one for the
     aggregation if it keeps state; 0 in micro-batches, whose tasks wait for one another."""
-    return instance.slots(instance.facts) if instance.may_run_realtime else 0
+    return slots_needed(instance.job, instance.facts) if instance.may_run_realtime else 0
 
 
 def free(managers: Iterable[TaskManager], instances: Iterable[Instance]) -> dict[str, float]:

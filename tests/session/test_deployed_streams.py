@@ -19,7 +19,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weight import LEFT_OUT, NOT_INDEPENDENT, Weights
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.session.deployed_streams import Streams
-from qod_magics.spark.deployment import Checked
+from qod_magics.spark.inspection import Checked
 from tests.application.frames import stream
 
 WAIT_S = 30.0  #: far more than anything here takes
@@ -43,7 +43,7 @@ class Deployed:
     @property
     def deployment(self) -> Any:
         specs = {spec.id: spec for spec in self.specs}
-        return SimpleNamespace(edges=(), weights=self.weights, labels={}, check=self._check, specs=specs)
+        return SimpleNamespace(edges=(), checked=Checked(weights=self.weights), check=self._check, specs=specs)
 
     def _check(self, specs: Sequence[TaskSpec], _: None) -> Checked:
         self.checked.append(specs)

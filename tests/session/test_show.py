@@ -19,6 +19,7 @@ from qod_magics.session.handle import StreamHandle
 from qod_magics.session.results import QueryResults
 from qod_magics.session.samples import read_sample, write_sample
 from qod_magics.session.show import ShownResults, show_sample
+from qod_magics.spark.inspection import Checked
 from tests.application.frames import application, stream
 from tests.results.rows import PER_ZONE, per_zone, result
 
@@ -198,7 +199,7 @@ class Session:
             stream("alone", topic="trips"),
             stream("query", "trips", priority=1),
         )
-        self.runtime = SimpleNamespace(deployment=SimpleNamespace(specs={}, schemas={}, results={}))
+        self.runtime = SimpleNamespace(deployment=SimpleNamespace(specs={}, checked=Checked(), results={}))
 
 
 @pytest.mark.parametrize(

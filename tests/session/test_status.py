@@ -23,6 +23,7 @@ from qod_magics.session.handle import DECLARED, StreamHandle
 from qod_magics.session.session import Session
 from qod_magics.session.status import labels_in_short, status_text, stream_text
 from qod_magics.spark.deployment import Deployment
+from qod_magics.spark.inspection import Checked
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.labels import Column, Label, Labels
 from qod_magics.spark.pipeline import Job
@@ -63,7 +64,7 @@ class Cluster:
 
     @property
     def deployment(self) -> Deployment:
-        return Deployment(None, "s", self.specs, labels=self.labels)  # type: ignore[arg-type]
+        return Deployment(None, "s", self.specs, checked=Checked(labels=self.labels))  # type: ignore[arg-type]
 
     def observe(self) -> Observation:
         observed, streams = [], []

@@ -16,7 +16,8 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.spark import deployer as module
 from qod_magics.spark.books import Account
 from qod_magics.spark.deployer import Deployer
-from qod_magics.spark.deployment import Checked, Deployment
+from qod_magics.spark.deployment import Deployment
+from qod_magics.spark.inspection import Checked
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.task_manager import TaskManager
 from tests.application.frames import application, stream

@@ -11,7 +11,8 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 from qod_magics.application.python_recipe import PythonRecipe
 from qod_magics.application.tasks import tasks
 from qod_magics.spark.books import Account
-from qod_magics.spark.deployment import Checked, Deployment, Pipe
+from qod_magics.spark.deployment import Deployment, Pipe
+from qod_magics.spark.inspection import Checked
 from qod_magics.spark.pipeline import same_columns
 from tests.application.frames import application, stream
 
@@ -24,7 +25,7 @@ def running(*declared: str) -> Deployment:
     made = Deployment(None, "s")  # type: ignore[arg-type]
     specs = tasks(application(stream("trips", topic="t"), *(stream(name, "trips", priority=1) for name in declared)))
     made.specs = {spec.id: spec for spec in specs}
-    made.schemas = dict.fromkeys(made.specs, ROWS)
+    made.checked = Checked(dict.fromkeys(made.specs, ROWS))
     made.results = {name: f"qod.s.{name}.out.1" for name in declared}
     made.topics_made = 1
     made.accounts = {spec.id: Account("t", {0: 7}) for spec in specs if spec.is_source}

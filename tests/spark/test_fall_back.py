@@ -8,7 +8,8 @@ import pytest
 
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.spark.instance import Instance, State
-from qod_magics.spark.pipeline import Feed, Job, PlanFacts
+from qod_magics.spark.modes import against_realtime, output_modes
+from qod_magics.spark.pipeline import GROUPS_ONCE, Feed, Job, PlanFacts
 from qod_magics.spark.realtime import not_realtime, refuses_realtime
 from qod_magics.spark.server import ServerOptions
 from tests.spark.stand_ins import Parts, Query, cluster, instance, manager
@@ -51,12 +52,23 @@ def test_too_few_slots_once_it_runs_are_no_failure_unless_real_time_was_asked_fo
 def test_a_query_of_one_stage_gets_no_more_tasks_than_there_are_slots() -> None:
     """Spark refuses only plans of several stages: the tasks without a slot would wait for ever."""
     facts = PlanFacts(keeps_state=False, read={})
-    one = Instance(replace(JOB, feeds=(Feed("T", ("T",), "t", (0, 1, 2), {}, None, False),)), "/cp/T/1")
-    assert one._against_realtime(facts, 3) == ""
-    assert "too few slots are free (--slots)" in not_realtime(one._against_realtime(facts, 2))
-    one.mode_wanted = "realtime"
+    job = replace(JOB, feeds=(Feed("T", ("T",), "t", (0, 1, 2), {}, None, False),))
+    assert against_realtime(job, facts, "auto", free_slots=3) == ""
+    assert "too few slots are free (--slots)" in not_realtime(against_realtime(job, facts, "auto", free_slots=2))
     with pytest.raises(TaskManagerError, match="too few slots are free"):
-        one._against_realtime(facts, 2)
+        against_realtime(job, facts, "realtime", free_slots=2)
+
+
+def test_groups_that_are_read_with_state_are_emitted_once_in_micro_batches() -> None:
+    facts = PlanFacts(keeps_state=True)
+    assert output_modes(JOB, realtime=False) == ("update", "append")
+    hurried = replace(JOB, max_latency_s=0.1)
+    assert against_realtime(hurried, facts, "auto") == ""
+    chained = replace(hurried, chained=True)
+    assert output_modes(chained, realtime=False) == ("append",)
+    assert against_realtime(chained, facts, "auto") == GROUPS_ONCE
+    with pytest.raises(TaskManagerError, match="can't run in real-time mode: an operator with state"):
+        against_realtime(chained, facts, "realtime")
 
 
 def test_too_few_slots_are_no_failure_of_the_query() -> None:

@@ -19,8 +19,9 @@ from qod_magics.core.runtime import Dials
 from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.spark import metrics as module
 from qod_magics.spark.books import Account
-from qod_magics.spark.deployment import Checked, Deployment
+from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialReading
+from qod_magics.spark.inspection import Checked
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.meter import Meter
 from qod_magics.spark.observation import InstanceView
