@@ -225,6 +225,8 @@ class Instance:
         """Why it runs in micro-batches; "" if real-time mode is to be tried. Raises TaskManagerError if real-time mode
         was requested but is impossible."""
         refusal = self.job.only_microbatch or self.no_realtime
+        if not refusal and self.task_manager is not None:
+            refusal = self.task_manager.no_realtime
         if not refusal and self.slots(facts) > free_slots:
             # Spark itself refuses only plans of several stages: tasks of one that have no slot wait for ever
             refusal = f"{TOO_FEW_SLOTS}: it needs {self.slots(facts)}, {free_slots:g} are free"
