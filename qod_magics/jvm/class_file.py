@@ -69,19 +69,19 @@ class ClassFile:
         return ClassFile(self._content[:8] + count + before + added + after), index + 1
 
     def with_code(self, name: str, descriptor: str, code: bytes) -> ClassFile:
-        """The same class with other bytecode in a method, which may use as much of the stack as the old one.
+        """The same class with other bytecode in a method, which may use as much of the stack as the old one. The
+        method's tables of lines and local variables are left out: they name positions in the old code.
 
-        Raises UnknownClassError where `code` does, and where the method branches or has handlers: their positions in
-        the old code would have to follow.
+        Raises UnknownClassError where `code` does, and where the method branches or has handlers: such positions, too.
         """
         at = self._code(name, descriptor)
         start = at + _BEFORE_CODE
         end = start + self._number(start - 4, 4)
         if self._number(end, 2) or any(kind == "StackMapTable" for kind, _ in self._attributes(end + 2)):
             raise UnknownClassError(f"its {name}{descriptor} branches")
-        size = self._number(at + 2, 4) + len(code) - (end - start)
-        head = self._content[: at + 2] + struct.pack(">I", size) + self._content[at + 6 : at + 10]
-        return ClassFile(head + struct.pack(">I", len(code)) + code + self._content[end:])
+        body = self._content[at + 6 : start - 4] + struct.pack(">I", len(code)) + code + bytes(4)  # no handlers, tables
+        rest = self._content[at + 6 + self._number(at + 2, 4) :]
+        return ClassFile(self._content[: at + 2] + struct.pack(">I", len(body)) + body + rest)
 
     def _code(self, name: str, descriptor: str) -> int:
         """Where the method's attribute `Code` begins."""

@@ -4,8 +4,8 @@ In real-time mode each task that writes a shuffle opens a port with `TransportCo
 the wildcard address, without a login; it then tells the readers the host of the driver, which is 127.0.0.1 here. No
 setting of Spark, Netty or Java binds it elsewhere. So one instruction of that class is replaced: the null in the place
 of the host. The class, made from the one in Spark's own jar, is put in front of it on the class path. A Java agent
-could do the same, but needs a compiler and a module that a small Java lacks; and a JVM that may transform classes reads
-each archived one from its jar again.
+could do the same, but needs a compiler, which a small Java lacks, and with it the JVM reads each archived class from
+its jar again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def loopback_jar(home: Path) -> Path:
     """The jar to put in front of the class path of the Spark in `home`: in the cache, and made if it is not there.
 
     Raises:
-        SetupError: it can't be made of this Spark, or the cache can't be written.
+        SetupError: it can't be made of this Spark, or the cache is no place for it.
 
     """
     try:
@@ -49,7 +49,10 @@ def loopback_jar(home: Path) -> Path:
     except (StopIteration, KeyError, OSError, zipfile.BadZipFile, UnknownClassError) as error:
         why = str(error) or f"it has no {_JARS}"
         raise SetupError(f"TransportContext of the Spark in {home} is not as expected: {why}") from error
-    file = cache_dir() / "loopback" / f"transport-{hashlib.sha256(content).hexdigest()[:12]}.jar"
+    # the server has a directory of its own, and passes over a jar that it does not find
+    file = cache_dir().absolute() / "loopback" / f"transport-{hashlib.sha256(content).hexdigest()[:12]}.jar"
+    if os.pathsep in str(file):
+        raise SetupError(f"{file} can't be on a class path, which is split at {os.pathsep!r}: set QOD_CACHE")
     try:
         if not _is(file, content):
             _write(file, content)

@@ -110,6 +110,23 @@ def test_of_another_spark_it_is_not_made_and_the_server_starts_without(entries, 
     assert why.startswith("shuffles would listen on all interfaces: TransportContext")
 
 
+def test_a_cache_that_is_relative_is_found_from_the_servers_own_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QOD_CACHE", "nearby")
+    jar = loopback_jar(HOME)
+    assert jar.is_absolute()
+    assert jar.is_relative_to(tmp_path / "nearby")
+
+
+def test_a_place_at_which_a_class_path_is_split_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("QOD_CACHE", str(tmp_path / f"a{os.pathsep}b"))
+    command, why = server._on_loopback(COMMAND, HOME)
+    assert command == COMMAND
+    assert "set QOD_CACHE" in why
+
+
 def test_without_a_place_for_it_the_server_starts_without(cache: Path) -> None:
     cache.write_text("a file")
     command, why = server._on_loopback(COMMAND, HOME)
