@@ -45,7 +45,7 @@ def make_archives(say: Callable[[str], None]) -> None:
             server = LocalServer("archives", ServerOptions(), archiving=True)
             manager = start_local(server.name, server.options, board, 0.0, server=server)
             try:
-                for mode in MODES:
+                for mode in [mode for mode in MODES if mode != "realtime" or not manager.no_realtime]:
                     warm_up(manager, broker, DialBoard(f"archives-{mode}"), None, whole_batch=True, mode=mode)
                 server.child.end(class_data.END_S)
             finally:

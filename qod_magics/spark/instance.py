@@ -137,7 +137,7 @@ class Instance:
             return False
         if self.mode_wanted == "realtime" or self.facts is None or TOO_FEW_SLOTS in self.no_realtime:
             return True
-        return not against_realtime(self.job, self.facts, self.mode_wanted, self.no_realtime)
+        return not self._against_realtime(self.facts)
 
     @property
     def batches(self) -> list[Batch]:
@@ -185,7 +185,7 @@ class Instance:
             try:
                 if self.facts is None:
                     self.facts = workshop.plan_facts(self.job)
-                refusal = against_realtime(self.job, self.facts, self.mode_wanted, self.no_realtime, free_slots)
+                refusal = self._against_realtime(self.facts, free_slots)
             except QodError:
                 raise
             except Exception as error:
@@ -211,6 +211,11 @@ class Instance:
                 raise
             except Exception as error:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
+
+    def _against_realtime(self, facts: PlanFacts, free_slots: float = inf) -> str:
+        """See `modes.against_realtime`; what its task manager refuses is refused, too."""
+        refused = self.no_realtime or (self.task_manager.no_realtime if self.task_manager is not None else "")
+        return against_realtime(self.job, facts, self.mode_wanted, refused, free_slots)
 
     def _stop_previous_run(self, task_manager: TaskManager) -> None:
         """Stop a previous run that has not ended, also one that another call has started meanwhile: two at once would

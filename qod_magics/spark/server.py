@@ -26,6 +26,7 @@ from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.jvm.ports import free_ports
 from qod_magics.machine.child import Child
 from qod_magics.machine.core_claims import CoreClaim
+from qod_magics.spark.loopback import loopback_jar, with_jar
 
 _LOGGING = """\
 rootLogger.level = warn
@@ -194,6 +195,7 @@ class LocalServer:
     Attributes:
         claim: its cores, held against other sessions of this machine.
         making: the archive that it will leave, to be finished when it has ended; None: none.
+        no_realtime: why no query may run in real-time mode on it; "": one may.
 
     Raises:
         SetupError: no Java, or no connector jars.
@@ -214,7 +216,7 @@ class LocalServer:
             (self.directory / "log4j2.properties").write_text(_LOGGING)
             java = find_java()
             home = spark_home()
-            plain = launch_command(java, home, _SUBMIT, self._arguments())
+            plain, self.no_realtime = _on_loopback(launch_command(java, home, _SUBMIT, self._arguments()), home)
             self.making = class_data.making(ARCHIVE, plain) if archiving else None
             self.child = Child(
                 class_data.with_archive(ARCHIVE, plain) if self.making is None else self.making.command,
@@ -326,7 +328,17 @@ def _quoted(option: str) -> str:
 def server_archive() -> Path | None:
     """The archive of a server's classes, made or not; None if none can be made. Raises SetupError."""
     words = ["--class", "none", "--driver-java-options", GARBAGE_COLLECTOR, "spark-internal"]
-    return class_data.archive_for(ARCHIVE, launch_command(find_java(), spark_home(), _SUBMIT, words))
+    home = spark_home()
+    return class_data.archive_for(ARCHIVE, _on_loopback(launch_command(find_java(), home, _SUBMIT, words), home)[0])
+
+
+def _on_loopback(command: list[str], home: Path) -> tuple[list[str], str]:
+    """The same java command, with which shuffles in real-time mode listen on loopback, and ""; or, if that can't be,
+    the command as it is, and why queries must not run in real-time mode."""
+    try:
+        return with_jar(command, loopback_jar(home)), ""
+    except SetupError as error:
+        return command, f"shuffles would listen on all interfaces: {error}"
 
 
 def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) -> list[str]:

@@ -37,6 +37,7 @@ class TaskManager:
         kind: "local" (a server of ours), "connect" (a URL of the user's) or "attached" (the notebook's own session).
         cores: what its tasks may use, in cores.
         slots: tasks that it runs at the same time; None: unknown.
+        no_realtime: why no query may run in real-time mode on it; "": one may.
         reading: how the plans on it read their dials.
 
     """
@@ -61,6 +62,7 @@ class TaskManager:
         self.slots = slots
         self.ui = ui
         self.server = server
+        self.no_realtime = "" if server is None else server.no_realtime
         self._settings_before = dict(settings_before or {})
         self.silent_since: float | None = None  #: monotonic seconds; None: it answered last time
         self.polling = threading.Lock()  #: held while a poll of its queries is under way
@@ -98,7 +100,8 @@ class TaskManager:
                 where = " on any core (this system can't pin it)"
             elif shared := self.server.claim.shared:
                 where += f" (another session has {','.join(map(str, sorted(shared)))}, too)"
-        return f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
+        line = f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
+        return f"{line}; no real-time mode, since {self.no_realtime}" if self.no_realtime else line
 
     def alive(self) -> bool:
         """False once its process has ended. One not started here is judged by its answers (`silent_since`)."""

@@ -10,6 +10,7 @@ import socket
 import struct
 import urllib.error
 import urllib.request
+from collections import Counter
 
 import psutil
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.session.session import Session
 from qod_magics.spark.server import LocalServer
+from tests.live.applications import cell, rows
 from tests.live.conftest import eventually, new_topic, produce
 
 RPC_REQUEST = 3  #: in `org.apache.spark.network.protocol.Message`
@@ -49,6 +51,31 @@ def test_the_driver_and_its_blocks_ask_for_a_login(cluster: Session) -> None:
             assert "Expected SaslMessage" in answer(port, b"anything")
     finally:
         cluster.remove_task_manager(name)
+
+
+def test_a_shuffle_in_real_time_mode_listens_on_loopback_only(brief: Session) -> None:
+    """Its writers open a port each, on all interfaces by Spark's own code, and without a login."""
+    session, topic = brief, new_topic(brief)
+    servers = {id: m.server for id, m in session.runtime.task_managers.items() if m.server is not None}
+    before = {id: set(driver_ports(server)) for id, server in servers.items()}
+    line = f"zones --topic {topic} --schema 'zone INT' --starting earliest -p 1 --mode realtime"
+    cell(session, line, "source.groupBy('zone').count()")
+    sent = produce(session, topic, ({"zone": i % 3} for i in range(300)))
+    seen: list[set[int]] = []
+
+    def shuffled() -> bool:
+        """Whether all rows are counted, and ports of three batches were seen; each look judges all ports."""
+        (instance,) = [i for i in session.runtime.instances.values() if i.job.task == "zones"]
+        home = instance.task_manager
+        if instance.mode == "real-time" and home is not None:
+            opened = set(driver_ports(servers[home.id])) - before[home.id]
+            seen.extend([opened] if opened and opened not in seen else [])
+        counted = Counter[int]()
+        for row in rows(session, "zones"):
+            counted[row["zone"]] = max(counted[row["zone"]], row["count"])
+        return len(seen) >= 3 and counted.total() == sent
+
+    eventually(shuffled, what=lambda: f"the counts, and three ports: {seen}")
 
 
 def test_the_ui_changes_nothing_and_hides_the_password(qod: Session, broker: EmbeddedBroker) -> None:

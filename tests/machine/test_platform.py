@@ -31,7 +31,7 @@ def no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
 def manager(cpus: frozenset[int] | None, *, pinned: bool, shared: frozenset[int] = frozenset()) -> TaskManager:
     child = SimpleNamespace(pid=os.getpid(), pinned=pinned, alive=lambda: True)
     claim = SimpleNamespace(shared=shared)
-    server: Any = SimpleNamespace(child=child, options=ServerOptions(cpus=cpus), claim=claim)
+    server: Any = SimpleNamespace(child=child, options=ServerOptions(cpus=cpus), claim=claim, no_realtime="")
     return TaskManager("tm1", Spark(), kind="local", cores=0.9, board=BOARD, server=server)  # type: ignore[arg-type]
 
 
