@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -14,16 +14,18 @@ from qod_magics.application.weight import (
     ONE_OF_A_PAIR,
     WEIGHT,
     Origins,
+    Usage,
     Usages,
     Weights,
+    newly_weighed,
     one_weight,
     origins_of,
     twice,
     weighed,
     weight_problem,
 )
-from qod_magics.errors import ApplicationError
-from qod_magics.estimate.sampled import Key, recipe_over
+from qod_magics.errors import ApplicationError, UsageProblem
+from qod_magics.estimate.sampled import ESTIMATE, Groups, Inputs, Key, recipe_over
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +66,8 @@ def opened_chain(
             sampled = [keys[name] for name in stream.upstream]
             if stream.topic is not None:
                 sampled = [stream.topic.shed_by or None]
-            open_recipes.enter_context(recipe_over(sampled))
+            before = _groups(stream, weights)
+            inputs_read = open_recipes.enter_context(recipe_over(sampled, before))
             if stream.name in weights.compared:
                 given = _unweighed(given)
             try:
@@ -74,7 +77,11 @@ def opened_chain(
                     with suppress(ApplicationError):  # without the column fails what names it, and so means it
                         frame = open_recipes.enter_context(stream.recipe.opened(spark, _unweighed(given)))
                         weights.compared.add(stream.name)
-            except ApplicationError as error:
+                if usage is not None and _repeats(stream, before, inputs_read, usage):
+                    weights.repeated.add(stream.name)
+                    inputs_read = open_recipes.enter_context(recipe_over(sampled, _groups(stream, weights)))
+                    frame = open_recipes.enter_context(stream.recipe.opened(spark, given))
+            except (ApplicationError, UsageProblem) as error:
                 raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
             if usage is not None and joins_by_key(sampled, usage.joined):
                 weights.by_key.add(stream.name)
@@ -83,6 +90,11 @@ def opened_chain(
             problem = weight_problem(frame.columns, [known[name] for name in stream.upstream], keyed, by_key)
             if problem is None and ((usage is not None and usage.joins) or stream.name in weights.unknown):
                 problem = weights.unknown.get(stream.name, ONE_OF_A_PAIR)
+            if usage is not None:
+                _note_groups(stream, frame, usage, inputs_read, sampled, weights)
+            ends = spec.is_query and stream is spec.tail
+            if not ends and stream.name in weights.groups and weights.groups[stream.name].begins:
+                frame, problem = newly_weighed(frame), None
             if problem is not None:
                 weights.unknown[stream.name] = problem
             elif usage is not None and usage.outer and WEIGHT in frame.columns:
@@ -109,6 +121,38 @@ def build_chain(spec: TaskSpec, spark: SparkSession, inputs: Mapping[str, DataFr
     """The DataFrame of the chain alone: enough on a classic session, or when no recipe of the chain is SQL."""
     with opened_chain(spec, spark, inputs) as frame:
         return frame
+
+
+def _groups(stream: StreamDeclaration, weights: Weights) -> Groups | None:
+    """The groups that a stream reads, if one of its inputs is of groups."""
+    read = [weights.groups[name] for name in stream.upstream if name in weights.groups]
+    if not read:
+        return None
+    shared = len(stream.upstream) > 1 or stream.name in weights.repeated or any(groups.shared for groups in read)
+    return Groups(frozenset().union(*(groups.estimates for groups in read)), shared)
+
+
+def _repeats(stream: StreamDeclaration, before: Groups | None, inputs: Inputs, usage: Usage) -> bool:
+    """Whether a recipe sums up estimates of groups as if it read each group once, but may not."""
+    return before is not None and not before.shared and inputs.estimated and usage.overlaps
+
+
+def _note_groups(
+    stream: StreamDeclaration,
+    frame: DataFrame,
+    usage: Usage,
+    inputs: Inputs,
+    keys: Sequence[Key],
+    weights: Weights,
+) -> None:
+    """Note a stream whose rows are groups: it estimates, sums weights up, or reads groups."""
+    if not (inputs.estimated or usage.sums or inputs.groups):
+        return
+    shared = usage.overlaps or any(key is not None for key in keys)
+    shared = shared or (inputs.groups is not None and inputs.groups.shared)
+    begins = inputs.estimated and WEIGHT not in frame.columns and not usage.joined
+    estimates = frozenset(each.name for each in frame.schema if each.dataType.simpleString() == ESTIMATE)
+    weights.groups[stream.name] = Groups(estimates, shared, begins)
 
 
 def _unweighed(given: Mapping[str, DataFrame]) -> dict[str, DataFrame]:

@@ -15,7 +15,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 from qod_magics.application.sql_calls import Call, call_at, column_around, is_call, written
 from qod_magics.application.sql_names import ESTIMATES, is_aggregate, parsed, place, tokenized
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
-from qod_magics.estimate import distinct, formulas
+from qod_magics.estimate import chained, distinct, formulas
+from qod_magics.estimate.sampled import groups_read
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
 DEFAULT_LEVEL = 0.95
@@ -168,6 +169,10 @@ def _expression(sql: str, name: str, call: Call) -> str:
         texts[1] = _number(sql, given[1], "the fraction of a quantile", formulas.check_fraction)
     f = TextFunctions()
     try:
+        groups = groups_read(name.removeprefix(ESTIMATES), _name(sql, given[0]))
+        if groups is not None:
+            column = Text(f"({texts[0]})") if call.condition else texts[0]
+            return str(chained.total(f, column, level, groups.shared))
         if name == DISTINCT:
             sampled = distinct.kept_whole(f, [_name(sql, each) for each in given])
             return form.make(f, texts, level, *sampled).sql

@@ -9,6 +9,7 @@ from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
 from qod_magics.estimate import formulas
+from qod_magics.estimate.sampled import Groups
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,6 +47,10 @@ class Weights:
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     #: Streams whose recipes join others by the key by which all of these are shed: a pair has the larger weight.
     by_key: set[str] = field(default_factory=set)
+    #: Streams whose rows are groups of sampled rows, or derive from such groups.
+    groups: dict[str, Groups] = field(default_factory=dict)
+    #: Streams whose recipes sum up estimates of groups, and read a group several times.
+    repeated: set[str] = field(default_factory=set)
 
 
 class Usage(NamedTuple):
@@ -55,6 +60,8 @@ class Usage(NamedTuple):
     joins: bool  #: joins streams; the result has the weight of one of them as it was
     outer: bool  #: has rows for which an outer join of streams found no partner
     joined: Sequence[Equated] = ()  #: of each join of streams
+    overlaps: bool = False  #: whether several rows of its result may stand for one of its input
+    sums: bool = False  #: aggregates; `_weight` of the result is a sum
 
 
 #: Finds that for a recipe's result; None where Spark can't plan it.
@@ -134,6 +141,13 @@ def one_weight(rows: DataFrame, known: bool, by_key: bool = False) -> DataFrame:
 def weighed(rows: DataFrame) -> DataFrame:
     """The rows with a `_weight`: null where their recipe leaves it out."""
     return rows if WEIGHT in rows.columns else rows.withColumn(WEIGHT, no_weight())
+
+
+def newly_weighed(rows: DataFrame) -> DataFrame:
+    """The rows with a `_weight` of 1: groups of which no one has been dropped yet."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumn(WEIGHT, F.lit(1.0))
 
 
 def no_weight() -> Column:

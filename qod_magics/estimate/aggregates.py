@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from qod_magics.errors import UsageProblem
-from qod_magics.estimate import distinct, formulas
+from qod_magics.estimate import chained, distinct, formulas
+from qod_magics.estimate.sampled import groups_read
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -16,9 +17,10 @@ def count(column: Column | str | None = None, *, level: float = 0.95) -> Column:
     """How many rows there were, or how many in which `column` is not null: struct<value, low, high: double>.
 
     `level` is the probability with which the interval covers the true number. Raises UsageProblem for one outside of
-    0..1.
+    0..1, and where the rows are groups of estimates themselves: see `sum`.
     """
     formulas.check_level(level)
+    groups_read("count", None)
     from pyspark.sql import functions as F
 
     return formulas.count(F, None if column is None else _column(column), level, formulas.part_of(F)).alias("count")
@@ -38,6 +40,7 @@ def count_distinct(*columns: Column | str, level: float = 0.95) -> Column:
     don't have.
     """
     formulas.check_level(level)
+    groups_read("count_distinct", None)
     if not columns:
         raise UsageProblem("count_distinct counts the values of one column or more, such as count_distinct('user')")
     from pyspark.sql import functions as F
@@ -47,17 +50,25 @@ def count_distinct(*columns: Column | str, level: float = 0.95) -> Column:
 
 
 def sum(column: Column | str, *, level: float = 0.95) -> Column:
-    """The sum of `column`: struct<value, low, high: double>; 0 without a row in which it is not null. `level` and
-    errors as in `count`."""
+    """The sum of `column`: struct<value, low, high: double>; 0 without a row in which it is not null.
+
+    Where the rows are groups with an estimate in this column, made by an earlier stream, it is the sum of these, with
+    an interval of their level: see `qod_magics.estimate.chained`.
+
+    `level` and errors as in `count`.
+    """
     formulas.check_level(level)
     from pyspark.sql import functions as F
 
+    if (groups := groups_read("sum", _name(column))) is not None:
+        return chained.total(F, _column(column), level, groups.shared).alias("sum")
     return formulas.total(F, _column(column).cast("double"), level, formulas.part_of(F)).alias("sum")
 
 
 def avg(column: Column | str, *, level: float = 0.95) -> Column:
     """The average of `column`: struct<value, low, high: double>. `level` and errors as in `count`."""
     formulas.check_level(level)
+    groups_read("avg", None)
     from pyspark.sql import functions as F
 
     return formulas.average(F, _column(column).cast("double"), level, formulas.part_of(F)).alias("avg")
@@ -67,6 +78,7 @@ def ratio(column: Column | str, by: Column | str, *, level: float = 0.95) -> Col
     """The sum of `column` / the sum of `by`: struct<value, low, high: double>. Rows in which one of them is null do not
     count. `level` and errors as in `count`; null where the sum of `by` is 0."""
     formulas.check_level(level)
+    groups_read("ratio", None)
     from pyspark.sql import functions as F
 
     return formulas.ratio(
@@ -84,6 +96,7 @@ def quantile(column: Column | str, q: float, *, level: float = 0.95) -> Column:
     """
     formulas.check_level(level)
     formulas.check_fraction(q)
+    groups_read("quantile", None)
     from pyspark.sql import functions as F
 
     return formulas.quantile(F, _column(column).cast("double"), float(q), level, formulas.part_of(F)).alias("quantile")

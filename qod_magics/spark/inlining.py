@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.views import temporary_views
+from qod_magics.spark.plan_text import nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,6 +32,15 @@ NARROW = frozenset(
 )
 #: Nondeterministic functions, and higher-order functions over arrays, whose cost is unknown.
 _NOT_CHEAP = re.compile(r"\b(rand|randn|randstr|uniform|uuid|shuffle|monotonically_increasing_id|lambdafunction)\(")
+#: Physical operators each of whose rows stands for rows of its input that no other one stands for.
+_DISJOINT = NARROW - {"Generate", "Union"} | {
+    *("Exchange", "HashAggregate", "ObjectHashAggregate", "Sort", "SortAggregate", "StateStoreRestore"),
+    *("StateStoreSave", "MergingSessions", "SessionWindowStateStoreRestore", "SessionWindowStateStoreSave"),
+    "UpdatingSessions",
+}
+#: How a record is parsed into a row, or none.
+_PARSES = re.compile(r"inline\(array\((?:coalesce\()?from_json\(")
+_WEIGHTS_SUMMED = re.compile(r"functions=\[[^\]]*\bsum\((?:cast\()?_weight#")
 _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
 _KEYS = re.compile(r"(?:Aggregate\(keys=|StreamingDeduplicate\w* )(\[[^\]]*\])")
 _OUTER = re.compile(r"StreamingSymmetricHashJoin .*, (?:Left|Right|Full)Outer\b")
@@ -65,6 +75,20 @@ def keeps_one(plan: str, column: str) -> bool:
 def joins_outer(plan: str) -> bool:
     """Whether a physical plan joins streams by an outer join."""
     return _OUTER.search(plan) is not None
+
+
+def overlaps(plan: str) -> bool:
+    """Whether rows of a physical plan's result may stand for the same rows of its input, as sliding windows do, and
+    pairs of a join; False only where all of its operators are known not to."""
+    return any(
+        not _PARSES.search(node.text) if node.operator == "Generate" else node.operator not in _DISJOINT
+        for node in nodes_of(plan)
+    )
+
+
+def sums_weights(plan: str) -> bool:
+    """Whether a physical plan aggregates, with a sum over `_weight`."""
+    return _WEIGHTS_SUMMED.search(plan) is not None
 
 
 def joined_by(plan: str) -> list[Equated]:

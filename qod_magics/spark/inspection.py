@@ -25,7 +25,9 @@ from qod_magics.spark.inlining import (
     joined_by,
     joins_outer,
     keeps_one,
+    overlaps,
     streaming_plan_of,
+    sums_weights,
 )
 from qod_magics.spark.labels import Labels, labels
 from qod_magics.spark.pipeline import Build, Feed, Job, Workshop, feed_of, schema_of_stream
@@ -111,7 +113,14 @@ class _Plans:
             self.last = None
             return None
         one = rows.columns.count(WEIGHT) == 1
-        return Usage(groups_by(plan, WEIGHT), one and keeps_one(plan, WEIGHT), joins_outer(plan), joined_by(plan))
+        return Usage(
+            groups_by(plan, WEIGHT),
+            one and keeps_one(plan, WEIGHT),
+            joins_outer(plan),
+            joined_by(plan),
+            overlaps(plan),
+            one and sums_weights(plan),
+        )
 
 
 def _as_it_is(_: DataFrame) -> None:

@@ -242,3 +242,51 @@ fares.groupBy("zone").agg(est.count(), est.sum("fare"), est.avg("fare", level=0.
             assert abs(value - true) < 2.5 * half, (name, row)  # five standard errors
             assert half < 0.2 * true
         assert 12.0 <= row["quantile"]["low"] <= 13.0 == row["quantile"]["value"] <= row["quantile"]["high"] <= 14.0
+
+
+PER_ZONE = """
+from qod_magics import estimate as est
+from pyspark.sql import functions as F
+
+timed = fares.withWatermark("at", "1 minute")
+timed.groupBy(F.window("at", "10 seconds"), "zone").agg(est.count().alias("rides"), est.sum("fare").alias("fares"))
+"""
+
+
+@pytest.mark.parametrize("fuse", ["", "--no-fuse"], ids=["one-task", "two-tasks"])
+def test_the_interval_of_an_estimate_travels_through_a_further_aggregation(brief: Session, fuse: str) -> None:
+    """Totals of a window over the estimates of its zones are about the estimates over its rows."""
+    topic, sent = new_topic(brief), 3000
+    turn(brief, {(None, "fares"): 0.3, ("per_zone", "totals"): 0.8, ("per_zone", "by_sql"): 1.0})
+    cell(brief, f"fares --topic {topic} --schema 'zone LONG, fare DOUBLE, at TIMESTAMP' --starting earliest --no-fuse")
+    cell(brief, f"per_zone --from fares {fuse}", PER_ZONE)
+    sums = "per_zone.groupBy('window').agg(est.sum('rides').alias('rides'), est.sum('fares').alias('fares'))"
+    said = cell(
+        brief, "totals --from per_zone -p 1 -a 0.1", f"from qod_magics import estimate as est\n{sums}", est=est
+    ).said
+    assert "rides, fares estimated, with an interval" in said
+    for body in ("est.count()", "est.avg('rides')"):
+        with pytest.raises(ApplicationError, match="only sums carry their intervals on") as refused:
+            cell(brief, "no -p 1 -a 0.1 --from per_zone --dry-run", f"per_zone.groupBy('zone').agg({body})", est=est)
+        assert "\n" not in str(refused.value)
+    if fuse:
+        sql = "SELECT window, est_sum(rides) AS rides, est_sum(fares) AS fares FROM per_zone GROUP BY window"
+        cell(brief, "by_sql --from per_zone -p 1 -a 0.1 --sql", sql)
+    produce(brief, topic, ({"zone": i % 20, "fare": 10.0 + i % 7, "at": "2026-05-04T10:00:03Z"} for i in range(sent)))
+    eventually(lambda: all_read(brief, "fares", sent), what="all rows are read")
+    produce(brief, topic, [{"zone": 99, "fare": 1.0, "at": "2026-05-04T11:00:00Z"} for _ in range(30)])  # one is kept
+    names = ("totals", "by_sql") if fuse else ("totals",)
+    for name in names:
+        first: list[dict[str, Any]] = []
+        eventually(
+            lambda n=name, f=first: f.extend(r for r in rows(brief, n) if r["window"]["start"].hour == 10) or f,  # type: ignore[misc]
+            what=f"the first window of {name}",
+        )
+        row = first[-1]
+        for column, true in (("rides", sent), ("fares", 13.0 * sent)):
+            value, low, high = (row[column][part] for part in ("value", "low", "high"))
+            half = (high - low) / 2
+            assert low < value < high
+            assert abs(value - true) < 2.5 * half, (name, column, row)  # five standard errors
+            edge = 0.2 if fuse and name == "totals" else 0.0  # 20 zones, of which a fifth is dropped
+            assert 0.02 * true < half < (0.08 + 2 * edge) * true
