@@ -87,7 +87,8 @@ class Controller:
         self._passed: Snapshot | None = None  #: the last valid one
         self._rate_check = RateCheck()
         self._falls: Mapping[str, Fall] = {}  #: of the last periods, by source
-        self._again_s: float | None = None
+        #: seconds after the last cycle at which to make one more before the next on time; None: none is needed
+        self.again_s: float | None = None
         self._warm = warm_up.WarmUp()
         self._drains = Drains()
         self._journal = Journal(self.log, recording, self.clock)
@@ -257,9 +258,9 @@ class Controller:
         return self.period_s / CHECKS if isinstance(self.runtime, InputRateRuntime) else None
 
     @property
-    def again_s(self) -> float | None:
-        """Seconds after the last cycle at which to make one more before the next on time; None: none is needed."""
-        return self._again_s
+    def rises(self) -> bool:
+        """Whether the last check of the input rates shows a rise."""
+        return self._rate_check.stepped
 
     def stepped_rates(self) -> Mapping[str, float]:
         """The current input rates, rows/s by source, if they differ from the planned rates by enough to replan early:
@@ -295,7 +296,7 @@ class Controller:
         cycle = Cycle(journal.cycle, self.clock.wall(), self.period_s, annotations=self._annotations)
         began = self.clock.monotonic()
         self._collect_late_apply()
-        self._again_s = None
+        self.again_s = None
         seen = self._observe()
         if not isinstance(seen, str):
             seen = self._with_rates(seen, rates or {}, began)
@@ -318,15 +319,13 @@ class Controller:
     def _with_rates(self, seen: Observation, rates: Mapping[str, float], now: float) -> Observation:
         """The observation with the rates of a step, and those of sources that fell within the last period, whose means
         are still of both sides of the fall."""
-        check, new = self._rate_check, {}
+        check, known = self._rate_check, seen.measured.accuracy
         if rates:
             self._journal.note(
                 "reaction", "input rate is far from the planned rate: replanned early", rates=dict(rates)
             )
-        for name in check.fallen:
-            if name in rates:
-                before, kept = check.highest(name, now - 2 * self.period_s), seen.measured.accuracy.get(name)
-                new[name] = Fall(now, before, before * (kept or 0.0))
+        before = {name: check.highest(name, now - 2 * self.period_s) for name in check.fallen if name in rates}
+        new = {name: Fall(now, rate, rate * (known.get(name) or 0.0)) for name, rate in before.items()}
         self._falls = noticed(self._falls, new, now, self.drain_periods * self.period_s)
         latest = check.lately[-1][1] if check.lately else {}
         recent = [name for name, fall in self._falls.items() if now - fall.at < self.period_s and name in latest]
@@ -396,7 +395,7 @@ class Controller:
         self._drains = self._drains.advance(found, now, drain_s, limits)
         soon_s = self.period_s / CHECKS
         left_s = hastened(self._drains.left_s(now, self.period_s), found, self._falls, soon_s)
-        self._again_s = soon_s if self._falls.keys() & left_s.keys() else None
+        self.again_s = soon_s if self._falls.keys() & left_s.keys() else None
         new = dials(plan, snapshot, measured, period_s=self.period_s, left_s=left_s, waiting=found)
         settings = hold(new, self._in_force, snapshot)
         return overridden(settings, self._by_hand, snapshot) if self._by_hand else settings

@@ -181,7 +181,7 @@ class ControllerThread:
         begun, deadline, period_s = -math.inf, clock.monotonic(), self.controller.period_s
         again = math.inf  #: when to make one more cycle, before the deadline
         rates: Mapping[str, float] = {}  #: input rates that the next cycle is for, in place of means
-        early = last_early = False  #: whether the next cycle is made before its time, and whether the last one was
+        early = was_early = False  #: for a rise: whether the next cycle is, and the last one was; one on time follows
         while True:
             self._wake.clear()  # before the queue is looked at: whatever is added later wakes the wait
             self._run_commands()
@@ -196,9 +196,9 @@ class ControllerThread:
                 if check_s is None:
                     clock.wait(rest, self._wake)
                 elif not clock.wait(min(check_s, rest), self._wake) and rest > check_s / 2:  # not twice at once
-                    stepped = self.controller.stepped_rates()
-                    if stepped and not last_early:  # one early cycle, then one on time
-                        early = deadline - clock.monotonic() > check_s / 2
+                    stepped, rises = self.controller.stepped_rates(), self.controller.rises
+                    if stepped and not (rises and was_early):
+                        early = rises and deadline - clock.monotonic() > check_s / 2
                         deadline, again, rates = clock.monotonic(), math.inf, stepped
                 continue
             self._step(rates)
@@ -207,7 +207,7 @@ class ControllerThread:
                 again = self._again(at, deadline)
                 continue
             begun = deadline
-            last_early, early, rates = early, False, {}
+            was_early, early, rates = early, False, {}
             deadline, skipped = next_deadline(begun, now, period_s)
             again = self._again(begun, deadline)
             if skipped:

@@ -131,7 +131,10 @@ def simulate(
     gc.disable()  # controller cycles leave no cyclic garbage, and collecting among the rows of a large cluster is slow
     try:
         left_s, rates = round(scenario.duration_s / simulation.period_s) * simulation.period_s, _NOTHING
-        due_s, was_early = simulation.period_s, False  # until the next cycle on time; whether the last one was not
+        due_s, was_early = (
+            simulation.period_s,
+            False,
+        )  # until the next cycle on time; whether the last one was not, for a rise
         while left_s > 1e-6:
             before = cluster.now
             seconds = min(due_s, left_s, due_s if controller.again_s is None else controller.again_s)
@@ -139,7 +142,7 @@ def simulate(
             left_s -= cluster.now - before
             due_s -= cluster.now - before
             if rates or due_s <= 1e-6:
-                due_s, was_early = simulation.period_s, due_s > 1e-6
+                due_s, was_early = simulation.period_s, due_s > 1e-6 and controller.rises
             controller.annotate(phase=scenario.phase(min(cluster.now, scenario.duration_s) - 1e-6))
             cycle = controller.step(rates)
             if cycle.measured is not None:
@@ -158,8 +161,10 @@ def simulate(
 
 
 def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, early: bool) -> Mapping[str, float]:
-    """Advance to the next cycle, by `seconds` at most, and less only if it may be `early`. Returns the input rates that
-    it is for, if they differ from those planned with."""
+    """Advance to the next cycle, by `seconds` at most. A fall makes it earlier, and a rise if it may be `early`.
+
+    Returns the input rates that it is for, if they differ from those planned with.
+    """
     every_s = controller.check_s
     if every_s is None:
         cluster.advance(seconds)
@@ -169,7 +174,7 @@ def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, 
         cluster.advance(min(every_s, seconds - passed))
         passed += every_s
         rates = controller.stepped_rates()
-        if rates and early:
+        if rates and (early or not controller.rises):
             return rates
     return _NOTHING
 

@@ -209,6 +209,17 @@ def test_it_is_sooner_than_by_means_over_a_period() -> None:
     assert found["stream-economics-reactive"] < 0.6 * found["stream-economics-filled"]
 
 
+def test_a_fall_right_after_a_rise_is_decided_on_before_its_time_too() -> None:
+    simulation = overloaded("dear", 0.0).to_json()
+    loads = [(0, 0.5), (80.0, 0.5), (80.0, 4.0), (83.0, 4.0), (83.0, 0.2)]
+    simulation["topics"][0]["rate"] = [[second, CARRIED * load] for second, load in loads]
+    looks = run(Simulation.from_json(simulation), "stream-economics-reactive")
+    early = [look[0] for look in looks if look[0] > 80 and any(e.kind == "reaction" for e in look[4].events)]
+    assert len(early) == 2
+    assert early[0] <= 80.0 + FOUND_S
+    assert early[1] <= 83.0 + FOUND_S
+
+
 @pytest.mark.parametrize("wave_s", [3, 8])
 def test_a_load_in_waves_is_decided_on_as_if_none_fell(wave_s: int) -> None:
     """A source is as low in each wave as in the one before: no early decision is for less than half of its mean."""
