@@ -12,7 +12,8 @@ For each scenario and policy:
 
 `taxi` is fitted to the live run in tests/recorded, with an input rate that steps to three times its value; `random` are
 small applications on one or two task managers, with noisy readings and the same step; `paused` are such that need a
-tenth more than the planned capacity, without a step: instead, the broker does not answer for 10 s.
+tenth more than the planned capacity, without a step: instead, the broker does not answer for 10 s; `fallen` are such
+that need twice the planned capacity, in micro-batches, with a step down to a third of that, which fits.
 
 Medians, the worst in brackets.
 """
@@ -36,7 +37,7 @@ from qod_magics.policies import policy_names
 from qod_magics.recordings.reading import load
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.fit import fit
-from qod_magics.simulator.simulation import Fault
+from qod_magics.simulator.simulation import MICRO_BATCH, Fault
 from qod_magics.testing.runs import Watched, watch
 from qod_magics.testing.truth import Truth
 
@@ -142,6 +143,12 @@ def sample(number: int, load: float | None = None) -> Iterator[Simulation]:
 def paused(simulation: Simulation) -> Simulation:
     """Without the step, with a pause of the broker instead."""
     return replace(stepped(simulation, 1.0), faults=(Fault(STEP_S, "broker-pause", None, 10.0),))
+
+
+def fallen(simulation: Simulation) -> Simulation:
+    """In micro-batches, with a step down instead of the one up."""
+    tasks = tuple(replace(task, mode=MICRO_BATCH, trigger_s=0.0) for task in simulation.tasks)
+    return replace(stepped(simulation, 1 / FACTOR), tasks=tasks)
 
 
 def most_possible(truth: Truth, where: Mapping[str, str], at_s: float) -> dict[str, float]:
@@ -257,6 +264,7 @@ def main() -> None:
         "interleaved": [kept("interleaved")],
         "random": list(sample(given.clusters)),
         "paused": [paused(each) for each in sample(given.clusters, 1.1)],
+        "fallen": [fallen(each) for each in sample(given.clusters, 2.0)],
     }
     lag, accuracy = "max lag, s | drained, s | lag at the end, s", "accuracy before | after | at the end"
     print(f"| scenario | policy | {lag} | {accuracy} | moved |")

@@ -14,10 +14,11 @@ from qod_magics.controller.bounded_call import BoundedCall
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.dials import dials, hold, opened, overridden
+from qod_magics.controller.falls import Fall, hastened, noticed, waiting
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan, refusals
-from qod_magics.controller.reaction import CHECKS, RateCheck, planned_rates
+from qod_magics.controller.reaction import CHECKS, RateCheck, planned_rates, with_rates
 from qod_magics.controller.record_json import RESERVED
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
@@ -85,6 +86,9 @@ class Controller:
         self._in_force: Dials | None = None
         self._passed: Snapshot | None = None  #: the last valid one
         self._rate_check = RateCheck()
+        self._falls: Mapping[str, Fall] = {}  #: of the last periods, by source
+        #: seconds after the last cycle at which to make one more before the next on time; None: none is needed
+        self.again_s: float | None = None
         self._warm = warm_up.WarmUp()
         self._drains = Drains()
         self._journal = Journal(self.log, recording, self.clock)
@@ -248,15 +252,20 @@ class Controller:
 
     @property
     def check_s(self) -> float | None:
-        """Seconds between two calls of `exceeded_rates` that the last plan asks for; None: it asks for none."""
+        """Seconds between two calls of `stepped_rates` that the last plan asks for; None: it asks for none."""
         if self._last is None or self._last.plan is None or REACT.name not in self._last.plan.extra:
             return None
         return self.period_s / CHECKS if isinstance(self.runtime, InputRateRuntime) else None
 
-    def exceeded_rates(self) -> Mapping[str, float]:
-        """The current input rates, rows/s by source, if they exceed the planned rates by enough to replan early: pass
-        them to `step`. Else empty, as when the runtime has not answered by the next check. The runtime's errors are not
-        raised."""
+    @property
+    def rises(self) -> bool:
+        """Whether the last check of the input rates shows a rise."""
+        return self._rate_check.stepped
+
+    def stepped_rates(self) -> Mapping[str, float]:
+        """The current input rates, rows/s by source, if they differ from the planned rates by enough to replan early:
+        pass them to `step`. After a rise they are those of all sources, after a fall of those that fell. Else empty, as
+        when the runtime has not answered by the next check. The runtime's errors are not raised."""
         last, check_s = self._last, self.check_s
         if check_s is None or last is None or last.plan is None or last.snapshot is None:
             return {}
@@ -272,26 +281,25 @@ class Controller:
             self._journal.fault("input-rates-failed", f"input_rates() failed: {describe(outcome.error)}")
             return {}
         self._journal.recovered("input-rates-failed", "input_rates() works again")
-        self._rate_check = self._rate_check.after(
-            rates, planned_rates(last.snapshot), float(last.plan.extra[REACT.name])
+        check = self._rate_check = self._rate_check.after(
+            self.clock.monotonic(), rates, planned_rates(last.snapshot), float(last.plan.extra[REACT.name])
         )
-        return rates if self._rate_check.stepped else {}
+        return rates if check.stepped else {name: rates[name] for name in check.fallen}
 
     def step(self, rates: Mapping[str, float] | None = None) -> Cycle:
         """Make one cycle and return it. Errors of the runtime, the policy and subscribers are not raised.
 
         `rates`: rows/s by source to plan for, in place of the means over a period, which lag behind a step of the load.
         """
-        self._rate_check = RateCheck()
         journal = self._journal
         journal.cycle += 1
         cycle = Cycle(journal.cycle, self.clock.wall(), self.period_s, annotations=self._annotations)
         began = self.clock.monotonic()
         self._collect_late_apply()
+        self.again_s = None
         seen = self._observe()
-        if rates and not isinstance(seen, str):
-            seen = _with_rates(seen, rates)
-            self._journal.note("reaction", "input rate exceeds the planned rate: replanned early", rates=dict(rates))
+        if not isinstance(seen, str):
+            seen = self._with_rates(seen, rates or {}, began)
         found = seen if isinstance(seen, str) else self._decide(seen)
         if isinstance(found, str):
             cycle = replace(cycle, paused=self._paused, skipped=found)
@@ -300,12 +308,29 @@ class Controller:
             applied = not paused and self._apply(found)
             took_s = self.clock.monotonic() - began if applied else 0.0
             cycle = replace(cycle, paused=paused, decision=found, applied=applied, applied_s=took_s)
+        self._rate_check = self._rate_check.decided(rates or {})
         cycle = journal.tell(cycle)
         journal.record(cycle)
         self._last = cycle
         for subscriber in self._subscribers:
             self._publish(cycle, subscriber)
         return cycle
+
+    def _with_rates(self, seen: Observation, rates: Mapping[str, float], now: float) -> Observation:
+        """The observation with the rates of a step, and those of sources that fell within the last period, whose means
+        are still of both sides of the fall."""
+        check, known = self._rate_check, seen.measured.accuracy
+        if rates:
+            self._journal.note(
+                "reaction", "input rate is far from the planned rate: replanned early", rates=dict(rates)
+            )
+        before = {name: check.highest(name, now - 2 * self.period_s) for name in check.fallen if name in rates}
+        new = {name: Fall(now, rate, rate * (known.get(name) or 0.0)) for name, rate in before.items()}
+        self._falls = noticed(self._falls, new, now, self.drain_periods * self.period_s)
+        latest = check.lately[-1][1] if check.lately else {}
+        recent = [name for name, fall in self._falls.items() if now - fall.at < self.period_s and name in latest]
+        rates = {**{name: latest[name] for name in recent}, **rates}
+        return with_rates(seen, rates) if rates else seen
 
     def _observe(self) -> Observation | str:
         """The runtime's observation, or why there is none to decide on."""
@@ -365,10 +390,12 @@ class Controller:
         )
 
     def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
-        limits = Limits.of(plan, self.period_s)
-        found = backlogs(snapshot, measured, limits)
-        self._drains = self._drains.advance(found, now, self.drain_periods * self.period_s, limits)
-        left_s = self._drains.left_s(now, self.period_s)
+        limits, drain_s = Limits.of(plan, self.period_s), self.drain_periods * self.period_s
+        found = waiting(backlogs(snapshot, measured, limits), self._falls, limits, drain_s)
+        self._drains = self._drains.advance(found, now, drain_s, limits)
+        soon_s = self.period_s / CHECKS
+        left_s = hastened(self._drains.left_s(now, self.period_s), found, self._falls, soon_s)
+        self.again_s = soon_s if self._falls.keys() & left_s.keys() else None
         new = dials(plan, snapshot, measured, period_s=self.period_s, left_s=left_s, waiting=found)
         settings = hold(new, self._in_force, snapshot)
         return overridden(settings, self._by_hand, snapshot) if self._by_hand else settings
@@ -418,16 +445,3 @@ class Controller:
     def _skip(self, kind: str, words: str, **detail: Any) -> str:
         self._journal.fault(kind, words, **detail)
         return words
-
-
-def _with_rates(seen: Observation, rates: Mapping[str, float]) -> Observation:
-    """The observation with these rates of sources, rows/s, in place of the measured ones."""
-    rates = {task.id: rates[task.id] for task in seen.snapshot.tasks if not task.upstream and task.id in rates}
-    tasks = tuple(
-        replace(task, external_rate=rates[task.id]) if task.id in rates else task for task in seen.snapshot.tasks
-    )
-    return replace(
-        seen,
-        snapshot=replace(seen.snapshot, tasks=tasks),
-        measured=replace(seen.measured, input_rate={**seen.measured.input_rate, **rates}),
-    )

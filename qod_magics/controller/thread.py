@@ -179,8 +179,9 @@ class ControllerThread:
     def _loop(self) -> None:
         clock = self.controller.clock
         begun, deadline, period_s = -math.inf, clock.monotonic(), self.controller.period_s
-        rates: Mapping[str, float] = {}  # input rates that the next cycle is early for
-        early = rates  # those of the last cycle
+        again = math.inf  #: when to make one more cycle, before the deadline
+        rates: Mapping[str, float] = {}  #: input rates that the next cycle is for, in place of means
+        early = was_early = False  #: for a rise: whether the next cycle is, and the last one was; one on time follows
         while True:
             self._wake.clear()  # before the queue is looked at: whatever is added later wakes the wait
             self._run_commands()
@@ -189,22 +190,35 @@ class ControllerThread:
             if self.controller.period_s != period_s:
                 period_s = self.controller.period_s
                 deadline = max(begun + period_s, clock.monotonic())
-            rest, check_s = deadline - clock.monotonic(), self.controller.check_s
+            at = min(again, deadline)
+            rest, check_s = at - clock.monotonic(), self.controller.check_s
             if rest > 0:
-                if check_s is None or early:  # one early cycle, then one on time
+                if check_s is None:
                     clock.wait(rest, self._wake)
-                elif not clock.wait(min(check_s, rest), self._wake) and (early := self.controller.exceeded_rates()):
-                    deadline, rates = clock.monotonic(), early
+                elif not clock.wait(min(check_s, rest), self._wake) and rest > check_s / 2:  # not twice at once
+                    stepped, rises = self.controller.stepped_rates(), self.controller.rises
+                    if stepped and not (rises and was_early):
+                        early = rises and deadline - clock.monotonic() > check_s / 2
+                        deadline, again, rates = clock.monotonic(), math.inf, stepped
+                continue
+            self._step(rates)
+            now = clock.monotonic()
+            if at < deadline:
+                again = self._again(at, deadline)
                 continue
             begun = deadline
-            self._step(rates)
-            early, rates = rates, {}
-            now = clock.monotonic()
+            was_early, early, rates = early, False, {}
             deadline, skipped = next_deadline(begun, now, period_s)
+            again = self._again(begun, deadline)
             if skipped:
                 self.controller.note(
                     "cycle-late", f"the cycle took {now - begun:.1f} s, so {skipped} were skipped", skipped=skipped
                 )
+
+    def _again(self, begun: float, deadline: float) -> float:
+        """When to make a cycle beside those on time; never, if the next one on time is not later."""
+        again_s = self.controller.again_s
+        return begun + again_s if again_s is not None and begun + again_s < deadline else math.inf
 
     def _step(self, rates: Mapping[str, float]) -> None:
         try:

@@ -80,7 +80,7 @@ FIELDS = (
 
 REACT = PlanKey(
     *("react_above", "a ratio", _REACTIVE),
-    "replan early when the input rate of a source exceeds this multiple of the planned rate",
+    "replan early when the input rate of a source exceeds this multiple of the planned rate, or falls far below it",
 )
 
 BACKLOG = PlanKey(

@@ -131,10 +131,18 @@ def simulate(
     gc.disable()  # controller cycles leave no cyclic garbage, and collecting among the rows of a large cluster is slow
     try:
         left_s, rates = round(scenario.duration_s / simulation.period_s) * simulation.period_s, _NOTHING
+        due_s, was_early = (
+            simulation.period_s,
+            False,
+        )  # until the next cycle on time; whether the last one was not, for a rise
         while left_s > 1e-6:
             before = cluster.now
-            rates = _pass(cluster, controller, min(simulation.period_s, left_s), check=not rates)
+            seconds = min(due_s, left_s, due_s if controller.again_s is None else controller.again_s)
+            rates = _pass(cluster, controller, seconds, early=not was_early)
             left_s -= cluster.now - before
+            due_s -= cluster.now - before
+            if rates or due_s <= 1e-6:
+                due_s, was_early = simulation.period_s, due_s > 1e-6 and controller.rises
             controller.annotate(phase=scenario.phase(min(cluster.now, scenario.duration_s) - 1e-6))
             cycle = controller.step(rates)
             if cycle.measured is not None:
@@ -152,9 +160,12 @@ def simulate(
     return Run(tuple(cycles), cluster, timed.seconds, thread_time() - begun, mean.by_name())
 
 
-def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, check: bool) -> Mapping[str, float]:
-    """Advance to the next cycle, by `seconds` at most. Returns the rates that made it early, if it is."""
-    every_s = controller.check_s if check else None
+def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, early: bool) -> Mapping[str, float]:
+    """Advance to the next cycle, by `seconds` at most. A fall makes it earlier, and a rise if it may be `early`.
+
+    Returns the input rates that it is for, if they differ from those planned with.
+    """
+    every_s = controller.check_s
     if every_s is None:
         cluster.advance(seconds)
         return _NOTHING
@@ -162,7 +173,8 @@ def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, 
     while passed < seconds - 1e-6:
         cluster.advance(min(every_s, seconds - passed))
         passed += every_s
-        if passed < seconds - 1e-6 and (rates := controller.exceeded_rates()):
+        rates = controller.stepped_rates()
+        if rates and (early or not controller.rises):
             return rates
     return _NOTHING
 

@@ -17,6 +17,9 @@ from qod_magics.spark.stages import TaskTime
 SHORTEST_S = 1e-3
 #: Latest runs whose last batch id is remembered.
 RUNS_KEPT = 16
+#: Share of a batch that must lie in the window for its rows to count there as kept or dropped. They count in full: a
+#: batch of former dials, which the window hardly touches, would show for one batch longer.
+HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class MeterReading:
     since: float  #: start of the window of the means, seconds since the epoch
     at: float  #: end of the window: of the last batch
     first_batch_at: float  #: when this run's first batch had its first task
-    kept: Mapping[str, int]  #: rows after the shedder, by topic, of the batches in the window
+    kept: Mapping[str, int]  #: rows after the shedder, by topic, of the batches at least half of which is in the window
     read: Mapping[str, int]  #: rows before it
     out: int  #: rows of the output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream
@@ -91,12 +94,14 @@ class Meter:
             rows += share * batch.rows
             read += share * sum(feed.read or 0 for feed in batch.feeds)
             out += share * batch.out
-            out_rows += batch.out
             charged = self.times.get((batch.run_id, batch.batch_id))
             if charged is not None:
                 cpu += share * charged.cpu_s
                 eviction += share * _eviction(batch, charged)
                 cpu_seconds += share * length
+            if share < HALF and batch is not last:
+                continue
+            out_rows += batch.out
             for feed in batch.feeds:
                 counts = kept_by.setdefault(feed.topic, [0, 0])
                 counts[0] += feed.kept or 0

@@ -26,8 +26,8 @@ ABOVE = 1.5
 def watched(*looks: Mapping[str, float]) -> list[bool]:
     """After each look, whether a source has stepped up; 100 rows/s of each were planned with."""
     check, found = RateCheck(), []
-    for look in looks:
-        check = check.after(look, {"a": 100.0, "b": 100.0}, ABOVE)
+    for second, look in enumerate(looks):
+        check = check.after(float(second), look, {"a": 100.0, "b": 100.0}, ABOVE)
         found.append(check.stepped)
     return found
 
@@ -44,8 +44,8 @@ def test_what_is_within_the_band_or_falls_is_no_rise() -> None:
 
 def test_a_trickle_and_what_was_not_planned_with_are_none() -> None:
     check = RateCheck()
-    for _ in range(10):
-        check = check.after({"slow": 15.0, "new": 900.0}, {"slow": 1.0}, ABOVE)
+    for second in range(10):
+        check = check.after(float(second), {"slow": 15.0, "new": 900.0}, {"slow": 1.0}, ABOVE)
     assert not check.stepped
 
 
@@ -108,9 +108,9 @@ def test_a_runtime_that_fails_to_tell_changes_nothing() -> None:
     toy = Glanced(clock, 1e9)
     toy.input_rates = lambda over_s: 1 / 0  # type: ignore[method-assign, assignment]
     controller = Controller(toy, Asking(), clock=clock, worker=InlineWorker)
-    assert controller.exceeded_rates() == {}
+    assert controller.stepped_rates() == {}
     controller.step()
-    assert controller.exceeded_rates() == {}
+    assert controller.stepped_rates() == {}
     assert [e.detail["why"] for e in controller.step().events if e.kind == "input-rates-failed"]
 
 
@@ -121,9 +121,9 @@ def test_a_runtime_that_tells_again_is_said_to() -> None:
     controller = Controller(toy, Asking(), clock=clock, worker=InlineWorker)
     controller.step()
     toy.input_rates = lambda over_s: 1 / 0  # type: ignore[method-assign, assignment]
-    controller.exceeded_rates()
+    controller.stepped_rates()
     toy.input_rates = tells  # type: ignore[method-assign]
-    controller.exceeded_rates()
+    controller.stepped_rates()
     kinds = [event.kind for event in controller.step().events]
     assert [kind for kind in kinds if kind.startswith("input-rates")] == [
         "input-rates-failed",
@@ -143,7 +143,7 @@ def test_a_runtime_that_does_not_tell_holds_nobody_up() -> None:
     controller = Controller(toy, Asking(), period_s=0.05)
     try:
         controller.step()
-        assert [controller.exceeded_rates() for _ in range(2 * SUSTAINED)] == [{}] * (2 * SUSTAINED)
+        assert [controller.stepped_rates() for _ in range(2 * SUSTAINED)] == [{}] * (2 * SUSTAINED)
         assert not told.is_set()
         assert controller.step().skipped is None
         tell.set()

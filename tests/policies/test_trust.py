@@ -105,6 +105,19 @@ def test_costs_beyond_doubt_shed_before_anything_waits_but_not_in_the_first_minu
     assert opened_for(near) == WAITING_S  # by costs it needs a little more than there is
 
 
+def test_rows_that_a_higher_load_left_say_nothing_of_the_costs() -> None:
+    """They wait for many seconds of the present input, but were collected within few."""
+    loaded, light = seen(20, rate=8000.0), seen(21, rate=500.0)
+    left = Measured(lag={"q": 24_000}, input_rate={"q": 8000.0}, accuracy={"q": 0.2})
+    memory = Trusts({"tm1": SHEDDING}, {"q": 0.0})
+    _, before = trusted(replace(loaded, at_s=100.0), left, memory)
+    fallen, later = trusted(replace(light, at_s=103.0), replace(left, input_rate={"q": 500.0}), before)
+    assert later.managers["tm1"].factor == before.managers["tm1"].factor
+    assert policy("stream-economics-reactive").decide(fallen, None)[0].desired["q"] == 1.0
+    _, stays = trusted(replace(light, at_s=200.0), replace(left, input_rate={"q": 500.0}), later)
+    assert stays.managers["tm1"].factor < later.managers["tm1"].factor  # it has had time enough to go
+
+
 def test_once_nothing_was_shed_for_some_cycles_it_runs_open_again() -> None:
     trust = SHEDDING
     for _ in range(CALM_CYCLES - 1):

@@ -204,6 +204,20 @@ def test_rows_are_told_apart_by_topic_and_stream() -> None:
     assert (reading.out, reading.sent) == (18, {"0": 17, "1": 4})
 
 
+def test_rows_of_a_batch_count_while_half_of_it_is_in_the_window() -> None:
+    """Else a batch that dropped rows would show for one batch longer."""
+    meter = Meter()
+    meter.add(batch(0, 0, 4, read=100, kept=10, out=10, sent={"0": 5}))
+    for number, end in enumerate([6.0, 8.0], 1):
+        meter.add(batch(number, end - 2, end, read=100, out=100, sent={"0": 100}))
+        reading = meter.reading(PERIOD_S, "run")
+        assert reading is not None
+        assert sum(reading.read.values()) == 200
+        assert sum(reading.kept.values()) == (110 if number == 1 else 200)
+        assert (reading.out, reading.sent["0"]) == ((110, 105) if number == 1 else (200, 200))
+    assert reading.in_rate == pytest.approx((100 + 100 + 10 / 4) / PERIOD_S)  # rates are by time
+
+
 def test_memory_stays_bounded() -> None:
     meter = Meter()
     for number in range(3000):

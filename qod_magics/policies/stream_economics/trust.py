@@ -11,7 +11,7 @@ neighbours leave. Once nothing has been shed for a while the task manager is ope
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -33,6 +33,7 @@ from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE
 from qod_magics.policies.stream_economics.measures import known_requirements
+from qod_magics.policies.stream_economics.waiting import Collected
 
 #: Backlog above which an open task manager sheds, seconds of input: with queries that have run for a while, and with
 #: new ones. Two periods of the controller are the default latency.
@@ -114,6 +115,7 @@ class Trusts:
 
     managers: Mapping[str, Trust] = field(default_factory=dict)
     since: Mapping[str, float] = field(default_factory=dict)  #: by task, seconds since the epoch
+    collected: Collected = field(default_factory=Collected)
 
 
 def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tuple[Snapshot, Trusts]:
@@ -121,7 +123,8 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     others."""
     before = memory if memory is not None else Trusts()
     since, now = _since(snapshot, before.since)
-    waiting = waiting_s(snapshot, measured)
+    collected = before.collected.after(snapshot, measured, REST_S)
+    waiting = collected.waiting_s(snapshot, measured)
     hosted: dict[str, set[str]] = {manager.id: set() for manager in snapshot.task_managers}
     batching = dict.fromkeys(hosted, 0)
     newest = dict.fromkeys(hosted, 0.0)
@@ -180,7 +183,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         if (cost := NODE_COST.of(manager)) is not None:
             fields[NODE_COST.name] = _beyond_noise(cost)
         hosts.append(replace(manager, extra={**manager.extra, **fields}))
-    return replace(snapshot, task_managers=tuple(hosts)), Trusts(managers, since)
+    return replace(snapshot, task_managers=tuple(hosts)), Trusts(managers, since, collected)
 
 
 def after(
@@ -258,17 +261,6 @@ def rest_s(manager: TaskManager) -> float:
     """Ordinary backlog there between two batches, seconds of input."""
     batches = REST_BATCHES if PACED.of(manager) is None else REST_PACED
     return max(REST_S, batches * (INTERVAL.of(manager) or BATCH_TIME.of(manager) or 0.0))
-
-
-def waiting_s(snapshot: Snapshot, measured: Measured) -> Mapping[str, float]:
-    """Backlog by task, in seconds of its present input rate; 0 where that is 0 or unknown."""
-    found = {}
-    for task in snapshot.tasks:
-        feeds: Collection[str] = [f"{source}>{task.id}" for source in task.upstream] or [task.id]
-        lag = sum(measured.lag.get(name, 0) for name in feeds)
-        rate = sum(measured.input_rate.get(name, 0.0) for name in feeds) or task.external_rate or 0.0
-        found[task.id] = lag / rate if rate > 0.0 else 0.0
-    return found
 
 
 def _intervals_s(snapshot: Snapshot, waiting: Mapping[str, float]) -> Mapping[str, float]:
