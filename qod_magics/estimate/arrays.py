@@ -131,6 +131,13 @@ class ArrayFunctions:
     def min(self, x: Values) -> Values:
         return self._over(np.min, x)
 
+    def bit_or(self, x: Values) -> Values:
+        there = self._there(x).astype(int)
+        return Values(int(np.bitwise_or.reduce(there)) if len(there) else None)
+
+    def getbit(self, x: Values, position: Values) -> Values:
+        return _apply(lambda a, i: a >> i & 1, x, position)
+
     def count(self, x: Values) -> Values:
         return Values(len(self._there(x)))
 

@@ -58,7 +58,7 @@ def _exact(f: Functions, columns: Sequence[Expression], counts: Expression) -> E
 
     def estimate(s: Expression) -> Expression:
         value = f.when(f.coalesce(s["greatest"], f.lit(1.0)) <= 1.0, s[WHILE_EXACT])
-        return formulas.known(f, s, value, value, value)
+        return formulas.known(f, s["unknown"] == 0, value, value, value)
 
     return formulas.let(f, of_rows, estimate)
 
@@ -79,7 +79,6 @@ def _estimated(
         sums = s["sums"]
         square = sums["root"] * sums["root"]  # of the last key
         found = {name: sums[name] for name in ("value", "kept", "size")} | {
-            **{"rows": sums["kept"], "least": f.lit(1.0), "most": f.lit(1.0)},
             **{"variance": sums["variance"] + square, "squares": sums["squares"] + square * square},
             **{"keys": sums["keys"] + formulas.one(f, sums["root"] > 0.0)},
             **{name: s[name] for name in ("greatest", "unknown")},
@@ -87,7 +86,10 @@ def _estimated(
 
         def around(t: Expression) -> Expression:
             of_keys = {"variance": t["variance"], "squares": t["squares"], "rows": t["keys"]}
-            return formulas.interval(f, t, formulas.evidence(f, of_keys, None), level, t["greatest"] - 1.0)
+            totals = {name: t[name] for name in ("value", "kept", "size")} | {"known": t["unknown"] == 0}
+            whole = f.coalesce(t["greatest"], f.lit(1.0)) <= 1.0
+            variance, growth = formulas.evidence(f, of_keys, None), t["greatest"] - 1.0
+            return formulas.settled(f, whole, totals, lambda: formulas.interval(f, totals, variance, level, growth))
 
         return formulas.let(f, found, around)
 

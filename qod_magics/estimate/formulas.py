@@ -51,6 +51,10 @@ Functions: TypeAlias = Any
 
 #: 1 / (probability that a row was kept so far), of each row.
 WEIGHT = "_weight"
+#: Stands for a weight that is not known: a sum of weights is below it if all are.
+UNKNOWN = 1e300
+#: Bits of what there is among the rows of a total: values of either sign, and weights that are not known.
+_POSITIVE, _NEGATIVE, _UNKNOWN = range(3)
 #: Degrees of freedom from which on the normal quantile is taken for Student's.
 MANY = 60
 #: Of a row of weight 1 among the whole numbers that Spark's `percentile` takes for weights.
@@ -64,40 +68,71 @@ SPLIT = 32
 
 def count(f: Functions, x: Expression | None, level: float, part: Expression | None = None) -> Expression:
     """The estimate of how many rows there were, or in how many x is not null. `part` as in `total`."""
-    return total(f, f.lit(1.0) if x is None else f.when(x.isNotNull(), 1.0), level, part)
+    w = weight(f) if x is None else f.when(x.isNotNull(), weight(f))
+    counted = _or_unknown(f, x)
+    of_rows = {"value": f.sum(counted), "rows": f.count(counted), **_spread_of(f, w, None, part)}
+
+    def estimate(s: Expression) -> Expression:
+        value = f.coalesce(s["value"], f.lit(0.0))
+        found = {"value": value, "size": value, "kept": s["rows"].cast("double"), "known": value < UNKNOWN}
+        return settled(f, _whole(s, part), found, lambda: interval(f, found, evidence(f, s, part), level))
+
+    return let(f, of_rows, estimate)
 
 
 def average(f: Functions, x: Expression, level: float, part: Expression | None = None) -> Expression:
     """The estimate of avg(x). `part` as in `total`."""
-    return ratio(f, x, f.lit(1.0), level, part)
+    w = weight(f)
+    of_rows = {"total": f.sum(w * x), "size": f.sum(_or_unknown(f, x))}
+    u = _excess(f, w)
+    counted = f.when(x.isNotNull(), u)
+    products = {"xx": u * x * x, "xy": u * x, "yy": counted, "squares": counted * counted}
+    of_rows |= _products(f, w, part, x, f.when(x.isNotNull(), 1.0), products)
+    return _quotient(f, of_rows, lambda s: s["size"] < UNKNOWN, level, part)
 
 
 def ratio(f: Functions, x: Expression, y: Expression, level: float, part: Expression | None = None) -> Expression:
     """The estimate of sum(x) / sum(y): an average, in form, too, if y = 1. `part` as in `total`."""
     counts = x.isNotNull() & y.isNotNull()
     x, y, w = f.when(counts, x), f.when(counts, y), f.when(counts, weight(f))
-    u = w * (w - 1.0)
-    of_rows = {
-        **{"total": f.sum(w * x), "size": f.sum(w * y), "greatest": f.max(w), "unknown": unknown(f, x)},
-        **(
-            {"parts": _parts(f, w, part, x=x, y=y)}
-            if part is not None
-            else {
-                **{"xx": f.sum(u * x * x), "xy": f.sum(u * x * y), "yy": f.sum(u * y * y)},
-                **{"squares": f.sum(u * y * y * u * y * y), "rows": f.count(x)},
-            }
-        ),
-    }
+    of_rows = {"total": f.sum(w * x), "size": f.sum(w * y), "unknown": unknown(f, x)}
+    u = _excess(f, w)
+    products = {"xx": u * x * x, "xy": u * x * y, "yy": u * y * y, "squares": u * y * y * u * y * y}
+    of_rows |= _products(f, w, part, x, y, products)
+    return _quotient(f, of_rows, lambda s: s["unknown"] == 0, level, part)
+
+
+def _products(
+    f: Functions,
+    w: Expression,
+    part: Expression | None,
+    x: Expression,
+    y: Expression,
+    products: dict[str, Expression],
+) -> dict[str, Expression]:
+    """The sums over a group's rows that the variance of a quotient of sums comes from."""
+    if part is not None:
+        return {"greatest": f.max(_thinned(f, w)), "parts": _parts(f, w, part, x=x, y=y)}
+    return {"rows": f.count(x), **{name: f.sum(product) for name, product in products.items()}}
+
+
+def _quotient(
+    f: Functions,
+    of_rows: dict[str, Expression],
+    is_known: Callable[[Expression], Expression],
+    level: float,
+    part: Expression | None,
+) -> Expression:
+    """The estimate of a quotient of sums from the sums over a group's rows."""
 
     def deviation(s: Expression, v: Expression) -> Expression:
         squares = v["xx"] - 2.0 * v["value"] * v["xy"] + v["value"] * v["value"] * v["yy"]
         variance = f.greatest(squares, f.lit(0.0)) * (v["m"] / (v["m"] - 1.0) if part is None else 1.0)
         t = _student(f, v["m"] - 1.0, level)
         root = f.when(s["size"] != 0.0, f.sqrt(variance) / f.abs(s["size"]))
-        return f.when(s["greatest"] <= 1.0, 0.0).when(v["rows"] > 1, t * root)
+        return f.when(v["rows"] > 1, t * root)
 
-    def estimate(s: Expression) -> Expression:
-        value = f.when(s["size"] != 0.0, s["total"] / s["size"])
+    def around(s: Expression, value: Expression) -> Expression:
         if part is None:
             m = f.coalesce(_rows(f, s["yy"], s["squares"]), f.lit(2.0))
             found = {name: s[name] for name in ("xx", "xy", "yy", "rows")}
@@ -110,9 +145,14 @@ def ratio(f: Functions, x: Expression, y: Expression, level: float, part: Expres
             lambda v: let(
                 f,
                 {"half": deviation(s, v)},
-                lambda h: known(f, s, v["value"], v["value"] - h["half"], v["value"] + h["half"]),
+                lambda h: known(f, is_known(s), v["value"], v["value"] - h["half"], v["value"] + h["half"]),
             ),
         )
+
+    def estimate(s: Expression) -> Expression:
+        value = f.when(s["size"] != 0.0, s["total"] / s["size"])
+        whole = (s["yy"] if part is None else s["greatest"]).isNull()
+        return settled(f, whole, {"value": value, "known": is_known(s)}, lambda: around(s, value))
 
     return let(f, of_rows, estimate)
 
@@ -128,71 +168,88 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
 
     """
     w = weight(f)
-    u = w * (w - 1.0) * x * x
-    of_rows = {
-        **{"value": f.coalesce(f.sum(w * x), f.lit(0.0)), "size": f.sum(w * f.abs(x)), "kept": f.sum(x)},
-        **{"rows": f.count(x), "unknown": unknown(f, x)},
-        **({"variance": f.sum(u), "squares": f.sum(u * u)} if part is None else {"parts": _parts(f, w, part, x=x)}),
-        **{"least": f.min(x), "most": f.max(x), "greatest": f.max(f.when(x.isNotNull(), w))},
-    }
-    return let(f, of_rows, lambda s: interval(f, s, evidence(f, s, part), level))
+    sign = f.when(x > 0.0, 1 << _POSITIVE).when(x < 0.0, 1 << _NEGATIVE).when(x.isNotNull(), 0)
+    marks = f.bit_or(sign + f.when(w.isNull(), 1 << _UNKNOWN).otherwise(0))
+    of_rows = {"value": f.sum(w * x), "kept": f.sum(x), "rows": f.count(x), "marks": marks}
+    of_rows |= _spread_of(f, w, x, part)
+
+    def estimate(s: Expression) -> Expression:
+        def none(mark: int) -> Expression:
+            return f.coalesce(f.getbit(s["marks"], f.lit(mark)), f.lit(0)) == 0
+
+        value = f.coalesce(s["value"], f.lit(0.0))
+        found = {"value": value, "size": f.abs(value), "kept": s["kept"], "known": none(_UNKNOWN)}
+        signs = {"positive": none(_NEGATIVE), "negative": none(_POSITIVE)}
+        return settled(f, _whole(s, part), found, lambda: interval(f, found | signs, evidence(f, s, part), level))
+
+    return let(f, of_rows, estimate)
 
 
 def interval(
-    f: Functions, s: Expression, variance: dict[str, Expression], level: float, growth: Expression = 0.0
+    f: Functions,
+    found: dict[str, Expression],
+    variance: dict[str, Expression],
+    level: float,
+    growth: Expression = 0.0,
 ) -> Expression:
-    """The estimate of a total from the sums over its rows, and from its variance and degrees of freedom; `growth` of
-    the variance with the total, where no row tells it."""
+    """The estimate of a total from the sums over its rows, and from its variance and degrees of freedom.
+
+    Args:
+        f: the functions.
+        found: `value`; `size`, which is sum(w |x|) where x has one sign; `kept`, the sum of what was kept; `known`,
+            whether all weights are; and, where x may be negative, `positive`, whether none is, and `negative`.
+        variance: as `evidence` has it.
+        level: of the interval.
+        growth: of the variance with the total, where no row tells it.
+
+    """
     z = normal_quantile(level)
+    signs = "positive" in found
 
     def widths(v: Expression) -> dict[str, Expression]:
-        shift = f.when(s["size"] > 0.0, v["variance"] / s["size"]).otherwise(growth) * (z * z / 2.0)
-        wide, around = (_student(f, v[degrees], level) * f.sqrt(v["variance"]) for degrees in ("degrees", "around"))
-        return {"wide": wide, "shift": shift, "around": around}
+        shift = f.when(v["size"] > 0.0, v["variance"] / v["size"]).otherwise(growth) * (z * z / 2.0)
+        degrees = {"wide": "degrees", **({"around": "around"} if signs else {})}
+        of_t = {name: _student(f, v[each], level) * f.sqrt(v["variance"]) for name, each in degrees.items()}
+        return {**of_t, "shift": shift}
 
-    def ends(v: Expression) -> Expression:
+    def ends(s: Expression, v: Expression) -> Expression:
         value, shift = s["value"], v["shift"]
         half = f.sqrt(v["wide"] * v["wide"] + shift * shift)
         # what was kept is there: a sum of no negative values is at least that, one of no positive values at most
-        low = f.when(s["greatest"] <= 1.0, value).when(s["least"] >= 0.0, f.greatest(value - (half - shift), s["kept"]))
-        low = low.when(s["most"] <= 0.0, value - shift - half).otherwise(value - v["around"])
-        high = f.when(s["greatest"] <= 1.0, value).when(s["least"] >= 0.0, value + shift + half)
-        high = high.when(s["most"] <= 0.0, f.least(value - shift + half, s["kept"])).otherwise(value + v["around"])
-        nothing = s["rows"] == 0
-        return known(f, s, value, f.when(nothing, value).otherwise(low), f.when(nothing, value).otherwise(high))
+        low, high = f.greatest(value - (half - shift), s["kept"]), value + shift + half
+        if signs:
+            low = f.when(s["positive"], low).when(s["negative"], value - shift - half).otherwise(value - v["around"])
+            high = f.when(s["positive"], high).when(s["negative"], f.least(value - shift + half, s["kept"]))
+            high = high.otherwise(value + v["around"])
+        return known(f, s["known"], value, low, high)
 
-    return let(f, variance, lambda v: let(f, widths(v), ends))
+    return let(f, found | variance, lambda s: let(f, widths(s), lambda v: ends(s, v)))
 
 
 def quantile(f: Functions, x: Expression, q: float, level: float, part: Expression | None = None) -> Expression:
     """The estimate of the `q`-quantile of x. `part` as in `total`."""
     w = f.when(x.isNotNull(), weight(f))
-    u = w * (w - 1.0)
     below, above = _distances(q), _distances(1.0 - q)
     shares = [*(q - each for each in below), *(min(q + each, 1.0) for each in above)]
     of_rows = {
-        **{"size": f.sum(w), "rows": f.count(w)},
-        **(
-            {"variance": f.sum(u), "squares": f.sum(u * u)}
-            if part is None
-            else {"parts": _parts(f, w, part, x=f.when(x.isNotNull(), 1.0))}
-        ),
+        **{"size": f.sum(_or_unknown(f, x)), "rows": f.count(x), **_spread_of(f, w, None, part)},
         "found": f.percentile(x, f.array(*map(f.lit, shares)), f.round(w * float(PARTS)).cast("long")),
         "plain": f.percentile(f.when(w <= 1.0, x), f.lit(q)),  # without a state where all rows are shed
-        **{"greatest": f.max(w), "unknown": unknown(f, x)},
     }
 
     def distance(s: Expression, v: Expression) -> Expression:
         return _student(f, v["degrees"], level) * f.sqrt(v["variance"] * (q * (1.0 - q))) / s["size"]
 
     def ends(s: Expression, distance: Expression) -> Expression:
-        exact = s["greatest"] <= 1.0
         low, high = _at(f, distance, below, s["found"], 0), _at(f, distance, above, s["found"], len(below))
-        value = f.when(exact, s["plain"]).otherwise(f.element_at(s["found"], len(below)))
-        return known(f, s, value, f.when(exact, value).otherwise(low), f.when(exact, value).otherwise(high))
+        return known(f, s["size"] < UNKNOWN, f.element_at(s["found"], len(below)), low, high)
+
+    def around(s: Expression) -> Expression:
+        return let(f, evidence(f, s, part), lambda v: let(f, {"far": distance(s, v)}, lambda v: ends(s, v["far"])))
 
     def estimate(s: Expression) -> Expression:
-        return let(f, evidence(f, s, part), lambda v: let(f, {"far": distance(s, v)}, lambda v: ends(s, v["far"])))
+        found = {"value": s["plain"], "known": s["size"] < UNKNOWN}
+        return settled(f, _whole(s, part), found, lambda: around(s))
 
     return let(f, of_rows, estimate)
 
@@ -229,11 +286,45 @@ def evidence(f: Functions, s: Expression, part: Expression | None) -> dict[str, 
     return {"variance": s["variance"], "degrees": 2.0 * m / f.greatest(1.0 - alike, f.lit(1e-3)), "around": 2.0 * m}
 
 
-def _parts(f: Functions, w: Expression, part: Expression, **columns: Expression) -> Expression:
-    """For each part, the sums of sqrt(w (w - 1)) x over its rows, for each of these columns x; 0 without any."""
-    root = f.sqrt(f.greatest(w * (w - 1.0), f.lit(0.0)))
+def _spread_of(f: Functions, w: Expression, x: Expression | None, part: Expression | None) -> dict[str, Expression]:
+    """The sums over a group's rows that the variance of sum(w x) comes from; None: x = 1."""
+    if part is not None:
+        return {"greatest": f.max(_thinned(f, w)), "parts": _parts(f, w, part, x=x)}
+    u = _excess(f, w) if x is None else _excess(f, w) * x * x
+    return {"variance": f.sum(u), "squares": f.sum(u * u)}
+
+
+def _whole(s: Expression, part: Expression | None) -> Expression:
+    """Whether no row of the group was dropped, from the sums of `_spread_of`: none has a weight above 1."""
+    return (s["variance"] if part is None else s["greatest"]).isNull()
+
+
+def _thinned(f: Functions, w: Expression) -> Expression:
+    """The weight of a row whose like may have been dropped; null for one that was kept for certain: while nothing is
+    dropped, the sums take nothing, and stay null."""
+    return f.when(w > 1.0, w)
+
+
+def _excess(f: Functions, w: Expression) -> Expression:
+    """Of a row w (w - 1), and null where that is 0."""
+    return _thinned(f, w) * (_thinned(f, w) - 1.0)
+
+
+def _or_unknown(f: Functions, x: Expression | None) -> Expression:
+    """The weight of a row in which x is not null, and `UNKNOWN` where that is not known."""
+    w = f.coalesce(weight(f), f.lit(UNKNOWN))
+    return w if x is None else f.when(x.isNotNull(), w)
+
+
+def _parts(f: Functions, w: Expression, part: Expression, **columns: Expression | None) -> Expression:
+    """For each part, the sums of sqrt(w (w - 1)) x over its rows, for each of these columns x (None: 1); 0 without
+    any."""
+    root = f.sqrt(_excess(f, w))
     sums = (
-        {name: f.coalesce(f.sum(f.when(part == i, root * x)), f.lit(0.0)) for name, x in columns.items()}
+        {
+            name: f.coalesce(f.sum(f.when(part == i, root if x is None else root * x)), f.lit(0.0))
+            for name, x in columns.items()
+        }
         for i in range(SPLIT)
     )
     return f.array(*(f.struct(*(each.alias(name) for name, each in of_part.items())) for of_part in sums))
@@ -272,10 +363,18 @@ def unknown(f: Functions, x: Expression) -> Expression:
     return f.count(f.when(x.isNotNull() & weight(f).isNull(), 1))
 
 
-def known(f: Functions, s: Expression, value: Expression, low: Expression, high: Expression) -> Expression:
-    """The struct; nulls where a weight is not known."""
+def known(f: Functions, all_are: Expression, value: Expression, low: Expression, high: Expression) -> Expression:
+    """The struct; nulls where not all weights are known."""
     parts = {"value": value, "low": low, "high": high}
-    return f.struct(*(f.when(s["unknown"] == 0, part).alias(name) for name, part in parts.items()))
+    return f.struct(*(f.when(all_are, part).alias(name) for name, part in parts.items()))
+
+
+def settled(
+    f: Functions, whole: Expression, found: dict[str, Expression], otherwise: Callable[[], Expression]
+) -> Expression:
+    """The struct of `value` alone where the group is whole, which spares the rest its computation."""
+    value = found["value"]
+    return f.when(whole, known(f, found["known"], value, value, value)).otherwise(otherwise())
 
 
 def let(f: Functions, values: dict[str, Expression], body: Callable[[Expression], Expression]) -> Expression:
