@@ -79,7 +79,9 @@ class Values:
         return Values(np.logical_not(_is_null(self.of)))
 
     def cast(self, kind: str) -> Values:
-        """As it is: all numbers are of one kind here."""
+        """As it is: all numbers are of one kind here. Texts become numbers."""
+        if kind == "array<double>":
+            return Values([float(each) for each in self.of])
         return Values(None if self.of is None else int(self.of) if kind == "int" else self.of)
 
     def alias(self, name: str) -> Values:
@@ -135,8 +137,8 @@ class ArrayFunctions:
         there = self._there(x).astype(int)
         return Values(int(np.bitwise_or.reduce(there)) if len(there) else None)
 
-    def getbit(self, x: Values, position: Values) -> Values:
-        return _apply(lambda a, i: a >> i & 1, x, position)
+    def split(self, text: Values, separator: str) -> Values:
+        return Values(text.of.split(separator))
 
     def count(self, x: Values) -> Values:
         return Values(len(self._there(x)))

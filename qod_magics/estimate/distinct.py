@@ -85,11 +85,12 @@ def _estimated(
         }
 
         def around(t: Expression) -> Expression:
-            of_keys = {"variance": t["variance"], "squares": t["squares"], "rows": t["keys"]}
-            totals = {name: t[name] for name in ("value", "kept", "size")} | {"known": t["unknown"] == 0}
+            of_keys = {"variance": t["variance"], "squares": t["squares"], "rows": f.greatest(t["keys"], f.lit(1.0))}
+            totals = {name: f.when(t["unknown"] == 0, t[name]) for name in ("value", "kept", "size")}
             whole = f.coalesce(t["greatest"], f.lit(1.0)) <= 1.0
             variance, growth = formulas.evidence(f, of_keys, None), t["greatest"] - 1.0
-            return formulas.settled(f, whole, totals, lambda: formulas.interval(f, totals, variance, level, growth))
+            value = totals["value"]
+            return formulas.settled(f, whole, value, lambda: formulas.interval(f, totals, variance, level, growth))
 
         return formulas.let(f, found, around)
 

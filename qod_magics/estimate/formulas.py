@@ -54,7 +54,7 @@ WEIGHT = "_weight"
 #: Stands for a weight that is not known: a sum of weights is below it if all are.
 UNKNOWN = 1e300
 #: Bits of what there is among the rows of a total: values of either sign, and weights that are not known.
-_POSITIVE, _NEGATIVE, _UNKNOWN = range(3)
+_POSITIVE, _NEGATIVE, _UNKNOWN = 1, 2, 4
 #: Degrees of freedom from which on the normal quantile is taken for Student's.
 MANY = 60
 #: Of a row of weight 1 among the whole numbers that Spark's `percentile` takes for weights.
@@ -73,9 +73,10 @@ def count(f: Functions, x: Expression | None, level: float, part: Expression | N
     of_rows = {"value": f.sum(counted), "rows": f.count(counted), **_spread_of(f, w, None, part)}
 
     def estimate(s: Expression) -> Expression:
-        value = f.coalesce(s["value"], f.lit(0.0))
-        found = {"value": value, "size": value, "kept": s["rows"].cast("double"), "known": value < UNKNOWN}
-        return settled(f, _whole(s, part), found, lambda: interval(f, found, evidence(f, s, part), level))
+        known = f.coalesce(s["value"], f.lit(0.0)) < UNKNOWN
+        value, rows = f.when(known, f.coalesce(s["value"], f.lit(0.0))), f.when(known, s["rows"].cast("double"))
+        found = {"value": value, "size": value, "kept": rows}
+        return settled(f, _whole(s, part), value, lambda: interval(f, found, evidence(f, s, part), level))
 
     return let(f, of_rows, estimate)
 
@@ -145,14 +146,14 @@ def _quotient(
             lambda v: let(
                 f,
                 {"half": deviation(s, v)},
-                lambda h: known(f, is_known(s), v["value"], v["value"] - h["half"], v["value"] + h["half"]),
+                lambda h: _struct(f, v["value"], v["value"] - h["half"], v["value"] + h["half"]),
             ),
         )
 
     def estimate(s: Expression) -> Expression:
-        value = f.when(s["size"] != 0.0, s["total"] / s["size"])
+        value = f.when(is_known(s) & (s["size"] != 0.0), s["total"] / s["size"])
         whole = (s["yy"] if part is None else s["greatest"]).isNull()
-        return settled(f, whole, {"value": value, "known": is_known(s)}, lambda: around(s, value))
+        return settled(f, whole, value, lambda: around(s, value))
 
     return let(f, of_rows, estimate)
 
@@ -168,19 +169,17 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
 
     """
     w = weight(f)
-    sign = f.when(x > 0.0, 1 << _POSITIVE).when(x < 0.0, 1 << _NEGATIVE).when(x.isNotNull(), 0)
-    marks = f.bit_or(sign + f.when(w.isNull(), 1 << _UNKNOWN).otherwise(0))
-    of_rows = {"value": f.sum(w * x), "kept": f.sum(x), "rows": f.count(x), "marks": marks}
+    signs = f.when(x > 0.0, _POSITIVE).when(x < 0.0, _NEGATIVE).when(x.isNotNull(), 0)
+    marks = f.bit_or(signs + f.when(w.isNull(), _UNKNOWN).otherwise(0))
+    of_rows = {"value": f.sum(w * x), "kept": f.sum(x), "rows": f.count(x), "marks": f.coalesce(marks, f.lit(0))}
     of_rows |= _spread_of(f, w, x, part)
 
     def estimate(s: Expression) -> Expression:
-        def none(mark: int) -> Expression:
-            return f.coalesce(f.getbit(s["marks"], f.lit(mark)), f.lit(0)) == 0
-
-        value = f.coalesce(s["value"], f.lit(0.0))
-        found = {"value": value, "size": f.abs(value), "kept": s["kept"], "known": none(_UNKNOWN)}
-        signs = {"positive": none(_NEGATIVE), "negative": none(_POSITIVE)}
-        return settled(f, _whole(s, part), found, lambda: interval(f, found | signs, evidence(f, s, part), level))
+        known = s["marks"] < _UNKNOWN
+        value = f.when(known, f.coalesce(s["value"], f.lit(0.0)))
+        size = f.when(s["marks"] <= _NEGATIVE, f.abs(value)).otherwise(0.0)
+        found = {"value": value, "size": size, "kept": f.when(known, s["kept"]), "marks": s["marks"]}
+        return settled(f, _whole(s, part), value, lambda: interval(f, found, evidence(f, s, part), level))
 
     return let(f, of_rows, estimate)
 
@@ -196,32 +195,32 @@ def interval(
 
     Args:
         f: the functions.
-        found: `value`; `size`, which is sum(w |x|) where x has one sign; `kept`, the sum of what was kept; `known`,
-            whether all weights are; and, where x may be negative, `positive`, whether none is, and `negative`.
+        found: `value`; `size`, which is sum(w |x|), or 0 where x has both signs; `kept`, the sum of what was kept; and,
+            where x may be negative, `marks` of its signs. `value` and `kept` are null where a weight is not known.
         variance: as `evidence` has it.
         level: of the interval.
         growth: of the variance with the total, where no row tells it.
 
     """
     z = normal_quantile(level)
-    signs = "positive" in found
+    signed = "marks" in found
 
-    def widths(v: Expression) -> dict[str, Expression]:
-        shift = f.when(v["size"] > 0.0, v["variance"] / v["size"]).otherwise(growth) * (z * z / 2.0)
-        degrees = {"wide": "degrees", **({"around": "around"} if signs else {})}
-        of_t = {name: _student(f, v[each], level) * f.sqrt(v["variance"]) for name, each in degrees.items()}
-        return {**of_t, "shift": shift}
+    def widths(s: Expression) -> dict[str, Expression]:
+        degrees = _degrees(f, s, variance, around=s["marks"] > _NEGATIVE if signed else None)
+        shift = f.when(s["size"] > 0.0, s["variance"] / s["size"]).otherwise(growth)
+        up = z * z / 2.0
+        towards = f.when(s["marks"] == _NEGATIVE, -up).otherwise(up) if signed else up
+        return {"wide": _student(f, degrees, level) * f.sqrt(s["variance"]), "shift": shift * towards}
 
     def ends(s: Expression, v: Expression) -> Expression:
-        value, shift = s["value"], v["shift"]
-        half = f.sqrt(v["wide"] * v["wide"] + shift * shift)
+        half = f.sqrt(v["wide"] * v["wide"] + v["shift"] * v["shift"])
+        low, high = s["value"] - (half - v["shift"]), s["value"] + v["shift"] + half
         # what was kept is there: a sum of no negative values is at least that, one of no positive values at most
-        low, high = f.greatest(value - (half - shift), s["kept"]), value + shift + half
-        if signs:
-            low = f.when(s["positive"], low).when(s["negative"], value - shift - half).otherwise(value - v["around"])
-            high = f.when(s["positive"], high).when(s["negative"], f.least(value - shift + half, s["kept"]))
-            high = high.otherwise(value + v["around"])
-        return known(f, s["known"], value, low, high)
+        if not signed:
+            return _struct(f, s["value"], f.greatest(low, s["kept"]), high)
+        low = f.greatest(low, f.when(s["marks"] <= _POSITIVE, s["kept"]))
+        high = f.least(high, f.when(s["marks"] == _NEGATIVE, s["kept"]))
+        return _struct(f, s["value"], low, high)
 
     return let(f, found | variance, lambda s: let(f, widths(s), lambda v: ends(s, v)))
 
@@ -237,19 +236,21 @@ def quantile(f: Functions, x: Expression, q: float, level: float, part: Expressi
         "plain": f.percentile(f.when(w <= 1.0, x), f.lit(q)),  # without a state where all rows are shed
     }
 
-    def distance(s: Expression, v: Expression) -> Expression:
-        return _student(f, v["degrees"], level) * f.sqrt(v["variance"] * (q * (1.0 - q))) / s["size"]
+    def distance(s: Expression, v: Expression, variance: dict[str, Expression]) -> Expression:
+        t = _student(f, _degrees(f, v, variance), level)
+        return t * f.sqrt(v["variance"] * (q * (1.0 - q))) / s["size"]
 
     def ends(s: Expression, distance: Expression) -> Expression:
         low, high = _at(f, distance, below, s["found"], 0), _at(f, distance, above, s["found"], len(below))
         return known(f, s["size"] < UNKNOWN, f.element_at(s["found"], len(below)), low, high)
 
     def around(s: Expression) -> Expression:
-        return let(f, evidence(f, s, part), lambda v: let(f, {"far": distance(s, v)}, lambda v: ends(s, v["far"])))
+        found = evidence(f, s, part)
+        return let(f, found, lambda v: let(f, {"far": distance(s, v, found)}, lambda d: ends(s, d["far"])))
 
     def estimate(s: Expression) -> Expression:
-        found = {"value": s["plain"], "known": s["size"] < UNKNOWN}
-        return settled(f, _whole(s, part), found, lambda: around(s))
+        plain = f.when(s["size"] < UNKNOWN, s["plain"])
+        return settled(f, _whole(s, part), plain, lambda: around(s))
 
     return let(f, of_rows, estimate)
 
@@ -276,14 +277,29 @@ def _at(f: Functions, distance: Expression, distances: list[float], found: Expre
 
 
 def evidence(f: Functions, s: Expression, part: Expression | None) -> dict[str, Expression]:
-    """The variance of a total, and degrees of freedom: where the interval allows for the number of rows, and where it
-    does not."""
+    """The variance of a total, and what its degrees of freedom come from: `_degrees`."""
     if part is not None:
-        degrees = _used(f, s["parts"], "x") - 1.0
-        return {"variance": _spread(f, s["parts"], "x", "x"), "degrees": degrees, "around": degrees}
+        return {"variance": _spread(f, s["parts"], "x", "x"), "degrees": _used(f, s["parts"], "x") - 1.0}
     m = f.coalesce(_rows(f, s["variance"], s["squares"]), f.lit(1.0))
-    alike = f.least(m / f.greatest(s["rows"], f.lit(1)), f.lit(1.0))
-    return {"variance": s["variance"], "degrees": 2.0 * m / f.greatest(1.0 - alike, f.lit(1e-3)), "around": 2.0 * m}
+    return {"variance": s["variance"], "m": m, "rows": s["rows"]}
+
+
+def _degrees(
+    f: Functions, s: Expression, variance: dict[str, Expression], around: Expression | None = None
+) -> Expression:
+    """Degrees of freedom, of an interval that allows for the number of rows, and of one that does not.
+
+    Args:
+        f: the functions.
+        s: a struct with what `evidence` found.
+        variance: the same, unbound.
+        around: whether it does not; None: it does.
+
+    """
+    if "degrees" in variance:
+        return s["degrees"]
+    others = f.greatest(1.0 - s["m"] / s["rows"], f.lit(1e-3))
+    return 2.0 * s["m"] / (others if around is None else f.when(around, 1.0).otherwise(others))
 
 
 def _spread_of(f: Functions, w: Expression, x: Expression | None, part: Expression | None) -> dict[str, Expression]:
@@ -353,9 +369,10 @@ def _rows(f: Functions, variance: Expression, squares: Expression) -> Expression
 
 def _student(f: Functions, degrees: Expression, level: float) -> Expression:
     """Student's quantile for these degrees of freedom, rounded down, 1 or more; the normal one where they are many."""
-    table = f.array(*(f.lit(student_quantile(level, each)) for each in range(1, MANY)))
-    position = f.least(f.greatest(f.floor(degrees), f.lit(1)), f.lit(MANY - 1)).cast("int")
-    return f.when(degrees >= MANY, normal_quantile(level)).otherwise(f.element_at(table, position))
+    quantiles = [*(student_quantile(level, each) for each in range(1, MANY)), normal_quantile(level)]
+    # one text, and not an array of so many numbers: Spark plans each batch anew
+    table = f.split(f.lit(",".join(map(repr, quantiles))), ",").cast("array<double>")
+    return f.element_at(table, f.least(f.greatest(f.floor(degrees), f.lit(1)), f.lit(MANY)).cast("int"))
 
 
 def unknown(f: Functions, x: Expression) -> Expression:
@@ -365,16 +382,16 @@ def unknown(f: Functions, x: Expression) -> Expression:
 
 def known(f: Functions, all_are: Expression, value: Expression, low: Expression, high: Expression) -> Expression:
     """The struct; nulls where not all weights are known."""
-    parts = {"value": value, "low": low, "high": high}
-    return f.struct(*(f.when(all_are, part).alias(name) for name, part in parts.items()))
+    return _struct(f, *(f.when(all_are, each) for each in (value, low, high)))
 
 
-def settled(
-    f: Functions, whole: Expression, found: dict[str, Expression], otherwise: Callable[[], Expression]
-) -> Expression:
-    """The struct of `value` alone where the group is whole, which spares the rest its computation."""
-    value = found["value"]
-    return f.when(whole, known(f, found["known"], value, value, value)).otherwise(otherwise())
+def settled(f: Functions, whole: Expression, value: Expression, otherwise: Callable[[], Expression]) -> Expression:
+    """The struct with `value` alone where the group is whole, which spares it the rest."""
+    return f.when(whole, _struct(f, value, value, value)).otherwise(otherwise())
+
+
+def _struct(f: Functions, value: Expression, low: Expression, high: Expression) -> Expression:
+    return f.struct(value.alias("value"), low.alias("low"), high.alias("high"))
 
 
 def let(f: Functions, values: dict[str, Expression], body: Callable[[Expression], Expression]) -> Expression:
