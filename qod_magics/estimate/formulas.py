@@ -49,6 +49,9 @@ Expression: TypeAlias = Any
 #: pyspark.sql.functions, or those of SQL text.
 Functions: TypeAlias = Any
 
+#: Expressions by name, such as sums over the rows of a group.
+Sums: TypeAlias = "dict[str, Expression]"
+
 #: 1 / (probability that a row was kept so far), of each row.
 WEIGHT = "_weight"
 #: Stands for a weight that is not known: a sum of weights is below it if all are.
@@ -70,12 +73,13 @@ def count(f: Functions, x: Expression | None, level: float, part: Expression | N
     """The estimate of how many rows there were, or in how many x is not null. `part` as in `total`."""
     w = weight(f) if x is None else f.when(x.isNotNull(), weight(f))
     counted = _or_unknown(f, x)
-    of_rows = {"value": f.sum(counted), "rows": f.count(counted), **_spread_of(f, w, None, part)}
+    value = f.coalesce(f.sum(counted), f.lit(0.0))
+    of_rows = {"value": value, "rows": f.count(counted), **_spread_of(f, w, None, part)}
 
     def estimate(s: Expression) -> Expression:
-        known = f.coalesce(s["value"], f.lit(0.0)) < UNKNOWN
-        value, rows = f.when(known, f.coalesce(s["value"], f.lit(0.0))), f.when(known, s["rows"].cast("double"))
-        found = {"value": value, "size": value, "kept": rows}
+        known = s["value"] < UNKNOWN
+        value = f.when(known, s["value"])
+        found = {"value": value, "kept": f.when(known, s["rows"].cast("double"))}
         return settled(f, _whole(s, part), value, lambda: interval(f, found, evidence(f, s, part), level))
 
     return let(f, of_rows, estimate)
@@ -88,7 +92,7 @@ def average(f: Functions, x: Expression, level: float, part: Expression | None =
     u = _excess(f, w)
     counted = f.when(x.isNotNull(), u)
     products = {"xx": u * x * x, "xy": u * x, "yy": counted, "squares": counted * counted}
-    of_rows |= _products(f, w, part, x, f.when(x.isNotNull(), 1.0), products)
+    of_rows |= _products(f, w, part, x, f.when(x.isNotNull(), 1.0), **products)
     return _quotient(f, of_rows, lambda s: s["size"] < UNKNOWN, level, part)
 
 
@@ -99,30 +103,21 @@ def ratio(f: Functions, x: Expression, y: Expression, level: float, part: Expres
     of_rows = {"total": f.sum(w * x), "size": f.sum(w * y), "unknown": unknown(f, x)}
     u = _excess(f, w)
     products = {"xx": u * x * x, "xy": u * x * y, "yy": u * y * y, "squares": u * y * y * u * y * y}
-    of_rows |= _products(f, w, part, x, y, products)
+    of_rows |= _products(f, w, part, x, y, **products)
     return _quotient(f, of_rows, lambda s: s["unknown"] == 0, level, part)
 
 
 def _products(
-    f: Functions,
-    w: Expression,
-    part: Expression | None,
-    x: Expression,
-    y: Expression,
-    products: dict[str, Expression],
-) -> dict[str, Expression]:
-    """The sums over a group's rows that the variance of a quotient of sums comes from."""
+    f: Functions, w: Expression, part: Expression | None, x: Expression, y: Expression, **products: Expression
+) -> Sums:
+    """The sums over a group's rows that the variance of sum(w x) / sum(w y) comes from: of `products`, or by part."""
     if part is not None:
-        return {"greatest": f.max(_thinned(f, w)), "parts": _parts(f, w, part, x=x, y=y)}
+        return {"greatest": f.max(f.when(x.isNotNull(), _thinned(f, w))), "parts": _parts(f, w, part, x=x, y=y)}
     return {"rows": f.count(x), **{name: f.sum(product) for name, product in products.items()}}
 
 
 def _quotient(
-    f: Functions,
-    of_rows: dict[str, Expression],
-    is_known: Callable[[Expression], Expression],
-    level: float,
-    part: Expression | None,
+    f: Functions, of_rows: Sums, is_known: Callable[[Expression], Expression], level: float, part: Expression | None
 ) -> Expression:
     """The estimate of a quotient of sums from the sums over a group's rows."""
 
@@ -171,12 +166,14 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
     w = weight(f)
     signs = f.when(x > 0.0, _POSITIVE).when(x < 0.0, _NEGATIVE).when(x.isNotNull(), 0)
     marks = f.bit_or(signs + f.when(w.isNull(), _UNKNOWN).otherwise(0))
-    of_rows = {"value": f.sum(w * x), "kept": f.sum(x), "rows": f.count(x), "marks": f.coalesce(marks, f.lit(0))}
-    of_rows |= _spread_of(f, w, x, part)
+    of_rows = {
+        **{"value": f.coalesce(f.sum(w * x), f.lit(0.0)), "kept": f.sum(x), "rows": f.count(x)},
+        **{"marks": f.coalesce(marks, f.lit(0)), **_spread_of(f, w, x, part)},
+    }
 
     def estimate(s: Expression) -> Expression:
         known = s["marks"] < _UNKNOWN
-        value = f.when(known, f.coalesce(s["value"], f.lit(0.0)))
+        value = f.when(known, s["value"])
         size = f.when(s["marks"] <= _NEGATIVE, f.abs(value)).otherwise(0.0)
         found = {"value": value, "size": size, "kept": f.when(known, s["kept"]), "marks": s["marks"]}
         return settled(f, _whole(s, part), value, lambda: interval(f, found, evidence(f, s, part), level))
@@ -184,19 +181,14 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
     return let(f, of_rows, estimate)
 
 
-def interval(
-    f: Functions,
-    found: dict[str, Expression],
-    variance: dict[str, Expression],
-    level: float,
-    growth: Expression = 0.0,
-) -> Expression:
+def interval(f: Functions, found: Sums, variance: Sums, level: float, growth: Expression = 0.0) -> Expression:
     """The estimate of a total from the sums over its rows, and from its variance and degrees of freedom.
 
     Args:
         f: the functions.
-        found: `value`; `size`, which is sum(w |x|), or 0 where x has both signs; `kept`, the sum of what was kept; and,
-            where x may be negative, `marks` of its signs. `value` and `kept` are null where a weight is not known.
+        found: `value`; `size`, which is sum(w |x|) (without it, that is the value), or 0 where x has both signs;
+            `kept`, the sum of what was kept; and, where x may be negative, `marks` of its signs. `value` and `kept` are
+            null where a weight is not known.
         variance: as `evidence` has it.
         level: of the interval.
         growth: of the variance with the total, where no row tells it.
@@ -205,9 +197,10 @@ def interval(
     z = normal_quantile(level)
     signed = "marks" in found
 
-    def widths(s: Expression) -> dict[str, Expression]:
+    def widths(s: Expression) -> Sums:
         degrees = _degrees(f, s, variance, around=s["marks"] > _NEGATIVE if signed else None)
-        shift = f.when(s["size"] > 0.0, s["variance"] / s["size"]).otherwise(growth)
+        size = s["size" if "size" in found else "value"]
+        shift = f.when(size > 0.0, s["variance"] / size).otherwise(growth)
         up = z * z / 2.0
         towards = f.when(s["marks"] == _NEGATIVE, -up).otherwise(up) if signed else up
         return {"wide": _student(f, degrees, level) * f.sqrt(s["variance"]), "shift": shift * towards}
@@ -236,7 +229,7 @@ def quantile(f: Functions, x: Expression, q: float, level: float, part: Expressi
         "plain": f.percentile(f.when(w <= 1.0, x), f.lit(q)),  # without a state where all rows are shed
     }
 
-    def distance(s: Expression, v: Expression, variance: dict[str, Expression]) -> Expression:
+    def distance(s: Expression, v: Expression, variance: Sums) -> Expression:
         t = _student(f, _degrees(f, v, variance), level)
         return t * f.sqrt(v["variance"] * (q * (1.0 - q))) / s["size"]
 
@@ -276,17 +269,18 @@ def _at(f: Functions, distance: Expression, distances: list[float], found: Expre
     return f.when(distance < distances[0], let(f, {"i": first}, between))
 
 
-def evidence(f: Functions, s: Expression, part: Expression | None) -> dict[str, Expression]:
+def evidence(f: Functions, s: Expression, part: Expression | None) -> Sums:
     """The variance of a total, and what its degrees of freedom come from: `_degrees`."""
     if part is not None:
-        return {"variance": _spread(f, s["parts"], "x", "x"), "degrees": _used(f, s["parts"], "x") - 1.0}
+        return {
+            "variance": _spread(f, s["parts"], "x", "x"),
+            "degrees": f.greatest(_used(f, s["parts"], "x") - 1.0, f.lit(1.0)),
+        }
     m = f.coalesce(_rows(f, s["variance"], s["squares"]), f.lit(1.0))
     return {"variance": s["variance"], "m": m, "rows": s["rows"]}
 
 
-def _degrees(
-    f: Functions, s: Expression, variance: dict[str, Expression], around: Expression | None = None
-) -> Expression:
+def _degrees(f: Functions, s: Expression, variance: Sums, around: Expression | None = None) -> Expression:
     """Degrees of freedom, of an interval that allows for the number of rows, and of one that does not.
 
     Args:
@@ -302,10 +296,11 @@ def _degrees(
     return 2.0 * s["m"] / (others if around is None else f.when(around, 1.0).otherwise(others))
 
 
-def _spread_of(f: Functions, w: Expression, x: Expression | None, part: Expression | None) -> dict[str, Expression]:
+def _spread_of(f: Functions, w: Expression, x: Expression | None, part: Expression | None) -> Sums:
     """The sums over a group's rows that the variance of sum(w x) comes from; None: x = 1."""
     if part is not None:
-        return {"greatest": f.max(_thinned(f, w)), "parts": _parts(f, w, part, x=x)}
+        counted = _thinned(f, w) if x is None else f.when(x.isNotNull(), _thinned(f, w))
+        return {"greatest": f.max(counted), "parts": _parts(f, w, part, x=x)}
     u = _excess(f, w) if x is None else _excess(f, w) * x * x
     return {"variance": f.sum(u), "squares": f.sum(u * u)}
 
@@ -368,11 +363,11 @@ def _rows(f: Functions, variance: Expression, squares: Expression) -> Expression
 
 
 def _student(f: Functions, degrees: Expression, level: float) -> Expression:
-    """Student's quantile for these degrees of freedom, rounded down, 1 or more; the normal one where they are many."""
+    """Student's quantile for these degrees of freedom, 1 or more, rounded down; the normal one where they are many."""
     quantiles = [*(student_quantile(level, each) for each in range(1, MANY)), normal_quantile(level)]
     # one text, and not an array of so many numbers: Spark plans each batch anew
     table = f.split(f.lit(",".join(map(repr, quantiles))), ",").cast("array<double>")
-    return f.element_at(table, f.least(f.greatest(f.floor(degrees), f.lit(1)), f.lit(MANY)).cast("int"))
+    return f.element_at(table, f.least(degrees, f.lit(float(MANY))).cast("int"))
 
 
 def unknown(f: Functions, x: Expression) -> Expression:
@@ -394,7 +389,7 @@ def _struct(f: Functions, value: Expression, low: Expression, high: Expression) 
     return f.struct(value.alias("value"), low.alias("low"), high.alias("high"))
 
 
-def let(f: Functions, values: dict[str, Expression], body: Callable[[Expression], Expression]) -> Expression:
+def let(f: Functions, values: Sums, body: Callable[[Expression], Expression]) -> Expression:
     """`body` of a struct of these values. Written out wherever it occurs, each would make the expression a multiple as
     large, and as SQL text nest deeper than Spark's parser can follow."""
     bound = f.array(f.struct(*(value.alias(name) for name, value in values.items())))
