@@ -78,9 +78,9 @@ def count(f: Functions, x: Expression | None, level: float, part: Expression | N
 
     def estimate(s: Expression) -> Expression:
         known = s["value"] < UNKNOWN
-        value = f.when(known, s["value"])
-        found = {"value": value, "kept": f.when(known, s["rows"].cast("double"))}
-        return settled(f, _whole(s, part), value, lambda: interval(f, found, evidence(f, s, part), level))
+        found = {"value": f.when(known, s["value"]), "kept": f.when(known, s["rows"].cast("double"))}
+        whole = _whole(s, part) & known
+        return settled(f, whole, s["value"], lambda: interval(f, found, evidence(f, s, part), level))
 
     return let(f, of_rows, estimate)
 
@@ -130,7 +130,7 @@ def _quotient(
 
     def around(s: Expression, value: Expression) -> Expression:
         if part is None:
-            m = f.coalesce(_rows(f, s["yy"], s["squares"]), f.lit(2.0))
+            m = _rows(f, s["yy"], s["squares"], 2.0)
             found = {name: s[name] for name in ("xx", "xy", "yy", "rows")}
         else:
             m = rows = _used(f, s["parts"], "y")
@@ -147,8 +147,7 @@ def _quotient(
 
     def estimate(s: Expression) -> Expression:
         value = f.when(is_known(s) & (s["size"] != 0.0), s["total"] / s["size"])
-        whole = (s["yy"] if part is None else s["greatest"]).isNull()
-        return settled(f, whole, value, lambda: around(s, value))
+        return settled(f, (s["yy"] if part is None else s["greatest"]).isNull(), value, lambda: around(s, value))
 
     return let(f, of_rows, estimate)
 
@@ -173,10 +172,15 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
 
     def estimate(s: Expression) -> Expression:
         known = s["marks"] < _UNKNOWN
-        value = f.when(known, s["value"])
-        size = f.when(s["marks"] <= _NEGATIVE, f.abs(value)).otherwise(0.0)
-        found = {"value": value, "size": size, "kept": f.when(known, s["kept"]), "marks": s["marks"]}
-        return settled(f, _whole(s, part), value, lambda: interval(f, found, evidence(f, s, part), level))
+        size = f.when(s["marks"] <= _NEGATIVE, s["value"]).otherwise(0.0)
+        found = {
+            "value": f.when(known, s["value"]),
+            "size": size,
+            "kept": f.when(known, s["kept"]),
+            "marks": s["marks"],
+        }
+        whole = _whole(s, part) & known
+        return settled(f, whole, s["value"], lambda: interval(f, found, evidence(f, s, part), level))
 
     return let(f, of_rows, estimate)
 
@@ -186,9 +190,9 @@ def interval(f: Functions, found: Sums, variance: Sums, level: float, growth: Ex
 
     Args:
         f: the functions.
-        found: `value`; `size`, which is sum(w |x|) (without it, that is the value), or 0 where x has both signs;
-            `kept`, the sum of what was kept; and, where x may be negative, `marks` of its signs. `value` and `kept` are
-            null where a weight is not known.
+        found: `value`; `size`, the value (as without it), or 0 where x has both signs; `kept`, the sum of what was
+            kept; and, where x may be negative, `marks` of its signs. `value` and `kept` are null where a weight is not
+            known.
         variance: as `evidence` has it.
         level: of the interval.
         growth: of the variance with the total, where no row tells it.
@@ -200,10 +204,8 @@ def interval(f: Functions, found: Sums, variance: Sums, level: float, growth: Ex
     def widths(s: Expression) -> Sums:
         degrees = _degrees(f, s, variance, around=s["marks"] > _NEGATIVE if signed else None)
         size = s["size" if "size" in found else "value"]
-        shift = f.when(size > 0.0, s["variance"] / size).otherwise(growth)
-        up = z * z / 2.0
-        towards = f.when(s["marks"] == _NEGATIVE, -up).otherwise(up) if signed else up
-        return {"wide": _student(f, degrees, level) * f.sqrt(s["variance"]), "shift": shift * towards}
+        shift = f.when(size != 0.0, s["variance"] / size).otherwise(growth) * (z * z / 2.0)
+        return {"wide": _student(f, degrees, level) * f.sqrt(s["variance"]), "shift": shift}
 
     def ends(s: Expression, v: Expression) -> Expression:
         half = f.sqrt(v["wide"] * v["wide"] + v["shift"] * v["shift"])
@@ -276,8 +278,7 @@ def evidence(f: Functions, s: Expression, part: Expression | None) -> Sums:
             "variance": _spread(f, s["parts"], "x", "x"),
             "degrees": f.greatest(_used(f, s["parts"], "x") - 1.0, f.lit(1.0)),
         }
-    m = f.coalesce(_rows(f, s["variance"], s["squares"]), f.lit(1.0))
-    return {"variance": s["variance"], "m": m, "rows": s["rows"]}
+    return {"variance": s["variance"], "m": _rows(f, s["variance"], s["squares"], 1.0), "rows": s["rows"]}
 
 
 def _degrees(f: Functions, s: Expression, variance: Sums, around: Expression | None = None) -> Expression:
@@ -357,9 +358,9 @@ def _used(f: Functions, parts: Expression, x: str) -> Expression:
     return f.aggregate(parts, f.lit(0.0), lambda n, part: n + one(f, part[x] != 0.0))
 
 
-def _rows(f: Functions, variance: Expression, squares: Expression) -> Expression:
-    """On how many rows a variance sum(u) rests, with squares = sum(u^2); null if it is 0."""
-    return f.when(variance > 0.0, variance * variance / squares)
+def _rows(f: Functions, variance: Expression, squares: Expression, none: float) -> Expression:
+    """On how many rows a variance sum(u) rests, with squares = sum(u^2); `none` if it is 0."""
+    return f.when(variance > 0.0, variance * variance / squares).otherwise(none)
 
 
 def _student(f: Functions, degrees: Expression, level: float) -> Expression:
