@@ -167,7 +167,7 @@ class Bench:
     def cpu(self, run_id: str) -> float | None:
         assert self.manager.ui is not None
         assert self.manager.application is not None
-        by_batch = stages.times_by_batch(stages.completed_stages(self.manager.ui, self.manager.application))
+        by_batch = stages.times_by_batch(stages.completed_stages(self.manager.ui, self.manager.application, 60.0))
         return sum(taken.cpu_s for (run, _), taken in by_batch.items() if run == run_id) or None
 
 
