@@ -144,7 +144,7 @@ class Bench:
         with workshop.result(job) as rows:
             return rows
 
-    def run(self, plan: Plan, sink: str = "noop") -> Run:
+    def run(self, plan: Plan, sink: str = "noop", mode: str = "append") -> Run:
         """Start the plan's query on the whole topic and wait for its end."""
         with tempfile.TemporaryDirectory() as checkpoint:
             query = (
@@ -153,7 +153,7 @@ class Bench:
                 .options(**self.broker.spark_options())
                 .option("includeHeaders", "true")
                 .option("checkpointLocation", checkpoint)
-                .outputMode("append")
+                .outputMode(mode)
                 .trigger(availableNow=True)
                 .start()
             )
@@ -167,16 +167,19 @@ class Bench:
     def cpu(self, run_id: str) -> float | None:
         assert self.manager.ui is not None
         assert self.manager.application is not None
-        by_batch = stages.times_by_batch(stages.completed_stages(self.manager.ui, self.manager.application))
+        by_batch = stages.times_by_batch(stages.completed_stages(self.manager.ui, self.manager.application, 60.0))
         return sum(taken.cpu_s for (run, _), taken in by_batch.items() if run == run_id) or None
 
 
-def fill(broker: EmbeddedBroker, topic: str, rows: int) -> None:
-    """Trips as the injector sends them."""
-    data = load(data_from_json({"generator": "taxi-trips", "columns": COLUMNS}, "data"), None, 1)
+def fill(broker: EmbeddedBroker, topic: str, rows: int, event_time: str | None = None, event_rate: int = 1_000) -> None:
+    """Trips as the injector sends them, `event_rate` of them for a second of `event_time`; None: at the times that they
+    were made with."""
+    spec = {"generator": "taxi-trips", "columns": COLUMNS, "event_time": event_time}
+    data = load(data_from_json(spec, "data"), None, 1)
     producer = Producer({**broker.client_config(), "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
     for first in range(0, rows, 10_000):
-        for value in data.values(first, min(10_000, rows - first), 1_700_000_000_000 + first):
+        at_ms = 1_700_000_000_000 + first * 1_000 // event_rate
+        for value in data.values(first, min(10_000, rows - first), at_ms):
             producer.produce(topic, value)
         producer.poll(0)
     if producer.flush(60):

@@ -79,7 +79,9 @@ class Values:
         return Values(np.logical_not(_is_null(self.of)))
 
     def cast(self, kind: str) -> Values:
-        """As it is: all numbers are of one kind here."""
+        """As it is: all numbers are of one kind here. Texts become numbers."""
+        if kind == "array<double>":
+            return Values([float(each) for each in self.of])
         return Values(None if self.of is None else int(self.of) if kind == "int" else self.of)
 
     def alias(self, name: str) -> Values:
@@ -130,6 +132,13 @@ class ArrayFunctions:
 
     def min(self, x: Values) -> Values:
         return self._over(np.min, x)
+
+    def bit_or(self, x: Values) -> Values:
+        there = self._there(x).astype(int)
+        return Values(int(np.bitwise_or.reduce(there)) if len(there) else None)
+
+    def split(self, text: Values, separator: str) -> Values:
+        return Values(text.of.split(separator))
 
     def count(self, x: Values) -> Values:
         return Values(len(self._there(x)))

@@ -56,6 +56,8 @@ def total(f: Functions, x: Expression, level: float, shared: bool) -> Expression
 
     def ends(s: Expression, p: Expression) -> Expression:
         half = f.when(s["open"] == 0, f.sqrt(p["squares"] + p["shift"] * p["shift"]))
-        return formulas.known(f, s, s["value"], s["value"] + p["shift"] - half, s["value"] + p["shift"] + half)
+        return formulas.known(
+            f, s["unknown"] == 0, s["value"], s["value"] + p["shift"] - half, s["value"] + p["shift"] + half
+        )
 
     return formulas.let(f, of_rows, lambda s: formulas.let(f, parts(s), lambda p: ends(s, p)))

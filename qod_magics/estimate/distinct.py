@@ -58,7 +58,7 @@ def _exact(f: Functions, columns: Sequence[Expression], counts: Expression) -> E
 
     def estimate(s: Expression) -> Expression:
         value = f.when(f.coalesce(s["greatest"], f.lit(1.0)) <= 1.0, s[WHILE_EXACT])
-        return formulas.known(f, s, value, value, value)
+        return formulas.known(f, s["unknown"] == 0, value, value, value)
 
     return formulas.let(f, of_rows, estimate)
 
@@ -79,15 +79,18 @@ def _estimated(
         sums = s["sums"]
         square = sums["root"] * sums["root"]  # of the last key
         found = {name: sums[name] for name in ("value", "kept", "size")} | {
-            **{"rows": sums["kept"], "least": f.lit(1.0), "most": f.lit(1.0)},
             **{"variance": sums["variance"] + square, "squares": sums["squares"] + square * square},
             **{"keys": sums["keys"] + formulas.one(f, sums["root"] > 0.0)},
             **{name: s[name] for name in ("greatest", "unknown")},
         }
 
         def around(t: Expression) -> Expression:
-            of_keys = {"variance": t["variance"], "squares": t["squares"], "rows": t["keys"]}
-            return formulas.interval(f, t, formulas.evidence(f, of_keys, None), level, t["greatest"] - 1.0)
+            of_keys = {"variance": t["variance"], "squares": t["squares"], "rows": f.greatest(t["keys"], f.lit(1.0))}
+            totals = {name: f.when(t["unknown"] == 0, t[name]) for name in ("value", "kept", "size")}
+            whole = f.coalesce(t["greatest"], f.lit(1.0)) <= 1.0
+            variance, growth = formulas.evidence(f, of_keys, None), t["greatest"] - 1.0
+            value = totals["value"]
+            return formulas.settled(f, whole, value, lambda: formulas.interval(f, totals, variance, level, growth))
 
         return formulas.let(f, found, around)
 

@@ -32,6 +32,10 @@ row, where others may have been dropped, has no interval (null). Where a weight 
 interval. Rows in which x is null do not count, as in Spark's own aggregates. Of a group of which all rows were dropped,
 there is no row.
 
+While nothing is dropped, estimates should cost little: `benchmarks/estimates.py`. Each sum is a field of each group's
+state; those of a variance take rows of a weight above 1 only, and are null without any. Spark plans an expression anew
+for each batch, and the JVM does not compile methods of more than 8,000 bytes.
+
 Numbers of different values: `distinct`.
 """
 
@@ -49,8 +53,15 @@ Expression: TypeAlias = Any
 #: pyspark.sql.functions, or those of SQL text.
 Functions: TypeAlias = Any
 
+#: Expressions by name, such as sums over the rows of a group.
+Sums: TypeAlias = "dict[str, Expression]"
+
 #: 1 / (probability that a row was kept so far), of each row.
 WEIGHT = "_weight"
+#: Stands for a weight that is not known: a sum of weights is below it if all are.
+UNKNOWN = 1e300
+#: Bits of what there is among the rows of a total: values of either sign, and weights that are not known.
+_POSITIVE, _NEGATIVE, _UNKNOWN = 1, 2, 4
 #: Degrees of freedom from which on the normal quantile is taken for Student's.
 MANY = 60
 #: Of a row of weight 1 among the whole numbers that Spark's `percentile` takes for weights.
@@ -64,42 +75,66 @@ SPLIT = 32
 
 def count(f: Functions, x: Expression | None, level: float, part: Expression | None = None) -> Expression:
     """The estimate of how many rows there were, or in how many x is not null. `part` as in `total`."""
-    return total(f, f.lit(1.0) if x is None else f.when(x.isNotNull(), 1.0), level, part)
+    w = weight(f) if x is None else f.when(x.isNotNull(), weight(f))
+    counted = _or_unknown(f, x)
+    value = f.coalesce(f.sum(counted), f.lit(0.0))
+    of_rows = {"value": value, "rows": f.count(counted), **_spread_of(f, w, None, part)}
+
+    def estimate(s: Expression) -> Expression:
+        known = s["value"] < UNKNOWN
+        found = {"value": f.when(known, s["value"]), "kept": f.when(known, s["rows"].cast("double"))}
+        whole = _whole(s, part) & known
+        return settled(f, whole, s["value"], lambda: interval(f, found, evidence(f, s, part), level))
+
+    return let(f, of_rows, estimate)
 
 
 def average(f: Functions, x: Expression, level: float, part: Expression | None = None) -> Expression:
     """The estimate of avg(x). `part` as in `total`."""
-    return ratio(f, x, f.lit(1.0), level, part)
+    w = weight(f)
+    of_rows = {"total": f.sum(w * x), "size": f.sum(_or_unknown(f, x))}
+    u = _excess(f, w)
+    counted = f.when(x.isNotNull(), u)
+    products = {"xx": u * x * x, "xy": u * x, "yy": counted, "squares": counted * counted}
+    of_rows |= _products(f, w, part, x, f.when(x.isNotNull(), 1.0), **products)
+    return _quotient(f, of_rows, lambda s: s["size"] < UNKNOWN, level, part)
 
 
 def ratio(f: Functions, x: Expression, y: Expression, level: float, part: Expression | None = None) -> Expression:
     """The estimate of sum(x) / sum(y): an average, in form, too, if y = 1. `part` as in `total`."""
     counts = x.isNotNull() & y.isNotNull()
     x, y, w = f.when(counts, x), f.when(counts, y), f.when(counts, weight(f))
-    u = w * (w - 1.0)
-    of_rows = {
-        **{"total": f.sum(w * x), "size": f.sum(w * y), "greatest": f.max(w), "unknown": unknown(f, x)},
-        **(
-            {"parts": _parts(f, w, part, x=x, y=y)}
-            if part is not None
-            else {
-                **{"xx": f.sum(u * x * x), "xy": f.sum(u * x * y), "yy": f.sum(u * y * y)},
-                **{"squares": f.sum(u * y * y * u * y * y), "rows": f.count(x)},
-            }
-        ),
-    }
+    of_rows = {"total": f.sum(w * x), "size": f.sum(w * y), "unknown": unknown(f, x)}
+    u = _excess(f, w)
+    products = {"xx": u * x * x, "xy": u * x * y, "yy": u * y * y, "squares": u * y * y * u * y * y}
+    of_rows |= _products(f, w, part, x, y, **products)
+    return _quotient(f, of_rows, lambda s: s["unknown"] == 0, level, part)
+
+
+def _products(
+    f: Functions, w: Expression, part: Expression | None, x: Expression, y: Expression, **products: Expression
+) -> Sums:
+    """The sums over a group's rows that the variance of sum(w x) / sum(w y) comes from: of `products`, or by part."""
+    if part is not None:
+        return {"greatest": f.max(f.when(x.isNotNull(), _thinned(f, w))), "parts": _parts(f, w, part, x=x, y=y)}
+    return {"rows": f.count(x), **{name: f.sum(product) for name, product in products.items()}}
+
+
+def _quotient(
+    f: Functions, of_rows: Sums, is_known: Callable[[Expression], Expression], level: float, part: Expression | None
+) -> Expression:
+    """The estimate of a quotient of sums from the sums over a group's rows."""
 
     def deviation(s: Expression, v: Expression) -> Expression:
         squares = v["xx"] - 2.0 * v["value"] * v["xy"] + v["value"] * v["value"] * v["yy"]
         variance = f.greatest(squares, f.lit(0.0)) * (v["m"] / (v["m"] - 1.0) if part is None else 1.0)
         t = _student(f, v["m"] - 1.0, level)
         root = f.when(s["size"] != 0.0, f.sqrt(variance) / f.abs(s["size"]))
-        return f.when(s["greatest"] <= 1.0, 0.0).when(v["rows"] > 1, t * root)
+        return f.when(v["rows"] > 1, t * root)
 
-    def estimate(s: Expression) -> Expression:
-        value = f.when(s["size"] != 0.0, s["total"] / s["size"])
+    def around(s: Expression, value: Expression) -> Expression:
         if part is None:
-            m = f.coalesce(_rows(f, s["yy"], s["squares"]), f.lit(2.0))
+            m = _rows(f, s["yy"], s["squares"], 2.0)
             found = {name: s[name] for name in ("xx", "xy", "yy", "rows")}
         else:
             m = rows = _used(f, s["parts"], "y")
@@ -110,9 +145,13 @@ def ratio(f: Functions, x: Expression, y: Expression, level: float, part: Expres
             lambda v: let(
                 f,
                 {"half": deviation(s, v)},
-                lambda h: known(f, s, v["value"], v["value"] - h["half"], v["value"] + h["half"]),
+                lambda h: _struct(f, v["value"], v["value"] - h["half"], v["value"] + h["half"]),
             ),
         )
+
+    def estimate(s: Expression) -> Expression:
+        value = f.when(is_known(s) & (s["size"] != 0.0), s["total"] / s["size"])
+        return settled(f, (s["yy"] if part is None else s["greatest"]).isNull(), value, lambda: around(s, value))
 
     return let(f, of_rows, estimate)
 
@@ -128,71 +167,89 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
 
     """
     w = weight(f)
-    u = w * (w - 1.0) * x * x
+    signs = f.when(x > 0.0, _POSITIVE).when(x < 0.0, _NEGATIVE).when(x.isNotNull(), 0)
+    marks = f.bit_or(signs + f.when(w.isNull(), _UNKNOWN).otherwise(0))
     of_rows = {
-        **{"value": f.coalesce(f.sum(w * x), f.lit(0.0)), "size": f.sum(w * f.abs(x)), "kept": f.sum(x)},
-        **{"rows": f.count(x), "unknown": unknown(f, x)},
-        **({"variance": f.sum(u), "squares": f.sum(u * u)} if part is None else {"parts": _parts(f, w, part, x=x)}),
-        **{"least": f.min(x), "most": f.max(x), "greatest": f.max(f.when(x.isNotNull(), w))},
+        **{"value": f.coalesce(f.sum(w * x), f.lit(0.0)), "kept": f.sum(x), "rows": f.count(x)},
+        **{"marks": f.coalesce(marks, f.lit(0)), **_spread_of(f, w, x, part)},
     }
-    return let(f, of_rows, lambda s: interval(f, s, evidence(f, s, part), level))
+
+    def estimate(s: Expression) -> Expression:
+        known = s["marks"] < _UNKNOWN
+        size = f.when(s["marks"] <= _NEGATIVE, s["value"]).otherwise(0.0)
+        found = {
+            "value": f.when(known, s["value"]),
+            "size": size,
+            "kept": f.when(known, s["kept"]),
+            "marks": s["marks"],
+        }
+        whole = _whole(s, part) & known
+        return settled(f, whole, s["value"], lambda: interval(f, found, evidence(f, s, part), level))
+
+    return let(f, of_rows, estimate)
 
 
-def interval(
-    f: Functions, s: Expression, variance: dict[str, Expression], level: float, growth: Expression = 0.0
-) -> Expression:
-    """The estimate of a total from the sums over its rows, and from its variance and degrees of freedom; `growth` of
-    the variance with the total, where no row tells it."""
+def interval(f: Functions, found: Sums, variance: Sums, level: float, growth: Expression = 0.0) -> Expression:
+    """The estimate of a total from the sums over its rows, and from its variance and degrees of freedom.
+
+    Args:
+        f: the functions.
+        found: `value`; `size`, the value (as without it), or 0 where x has both signs; `kept`, the sum of what was
+            kept; and, where x may be negative, `marks` of its signs. `value` and `kept` are null where a weight is not
+            known.
+        variance: as `evidence` has it.
+        level: of the interval.
+        growth: of the variance with the total, where no row tells it.
+
+    """
     z = normal_quantile(level)
+    signed = "marks" in found
 
-    def widths(v: Expression) -> dict[str, Expression]:
-        shift = f.when(s["size"] > 0.0, v["variance"] / s["size"]).otherwise(growth) * (z * z / 2.0)
-        wide, around = (_student(f, v[degrees], level) * f.sqrt(v["variance"]) for degrees in ("degrees", "around"))
-        return {"wide": wide, "shift": shift, "around": around}
+    def widths(s: Expression) -> Sums:
+        degrees = _degrees(f, s, variance, around=s["marks"] > _NEGATIVE if signed else None)
+        size = s["size" if "size" in found else "value"]
+        shift = f.when(size != 0.0, s["variance"] / size).otherwise(growth) * (z * z / 2.0)
+        return {"wide": _student(f, degrees, level) * f.sqrt(s["variance"]), "shift": shift}
 
-    def ends(v: Expression) -> Expression:
-        value, shift = s["value"], v["shift"]
-        half = f.sqrt(v["wide"] * v["wide"] + shift * shift)
+    def ends(s: Expression, v: Expression) -> Expression:
+        half = f.sqrt(v["wide"] * v["wide"] + v["shift"] * v["shift"])
+        low, high = s["value"] - (half - v["shift"]), s["value"] + v["shift"] + half
         # what was kept is there: a sum of no negative values is at least that, one of no positive values at most
-        low = f.when(s["greatest"] <= 1.0, value).when(s["least"] >= 0.0, f.greatest(value - (half - shift), s["kept"]))
-        low = low.when(s["most"] <= 0.0, value - shift - half).otherwise(value - v["around"])
-        high = f.when(s["greatest"] <= 1.0, value).when(s["least"] >= 0.0, value + shift + half)
-        high = high.when(s["most"] <= 0.0, f.least(value - shift + half, s["kept"])).otherwise(value + v["around"])
-        nothing = s["rows"] == 0
-        return known(f, s, value, f.when(nothing, value).otherwise(low), f.when(nothing, value).otherwise(high))
+        if not signed:
+            return _struct(f, s["value"], f.greatest(low, s["kept"]), high)
+        low = f.greatest(low, f.when(s["marks"] <= _POSITIVE, s["kept"]))
+        high = f.least(high, f.when(s["marks"] == _NEGATIVE, s["kept"]))
+        return _struct(f, s["value"], low, high)
 
-    return let(f, variance, lambda v: let(f, widths(v), ends))
+    return let(f, found | variance, lambda s: let(f, widths(s), lambda v: ends(s, v)))
 
 
 def quantile(f: Functions, x: Expression, q: float, level: float, part: Expression | None = None) -> Expression:
     """The estimate of the `q`-quantile of x. `part` as in `total`."""
     w = f.when(x.isNotNull(), weight(f))
-    u = w * (w - 1.0)
     below, above = _distances(q), _distances(1.0 - q)
     shares = [*(q - each for each in below), *(min(q + each, 1.0) for each in above)]
     of_rows = {
-        **{"size": f.sum(w), "rows": f.count(w)},
-        **(
-            {"variance": f.sum(u), "squares": f.sum(u * u)}
-            if part is None
-            else {"parts": _parts(f, w, part, x=f.when(x.isNotNull(), 1.0))}
-        ),
+        **{"size": f.sum(_or_unknown(f, x)), "rows": f.count(x), **_spread_of(f, w, None, part)},
         "found": f.percentile(x, f.array(*map(f.lit, shares)), f.round(w * float(PARTS)).cast("long")),
         "plain": f.percentile(f.when(w <= 1.0, x), f.lit(q)),  # without a state where all rows are shed
-        **{"greatest": f.max(w), "unknown": unknown(f, x)},
     }
 
-    def distance(s: Expression, v: Expression) -> Expression:
-        return _student(f, v["degrees"], level) * f.sqrt(v["variance"] * (q * (1.0 - q))) / s["size"]
+    def distance(s: Expression, v: Expression, variance: Sums) -> Expression:
+        t = _student(f, _degrees(f, v, variance), level)
+        return t * f.sqrt(v["variance"] * (q * (1.0 - q))) / s["size"]
 
     def ends(s: Expression, distance: Expression) -> Expression:
-        exact = s["greatest"] <= 1.0
         low, high = _at(f, distance, below, s["found"], 0), _at(f, distance, above, s["found"], len(below))
-        value = f.when(exact, s["plain"]).otherwise(f.element_at(s["found"], len(below)))
-        return known(f, s, value, f.when(exact, value).otherwise(low), f.when(exact, value).otherwise(high))
+        return known(f, s["size"] < UNKNOWN, f.element_at(s["found"], len(below)), low, high)
+
+    def around(s: Expression) -> Expression:
+        found = evidence(f, s, part)
+        return let(f, found, lambda v: let(f, {"far": distance(s, v, found)}, lambda d: ends(s, d["far"])))
 
     def estimate(s: Expression) -> Expression:
-        return let(f, evidence(f, s, part), lambda v: let(f, {"far": distance(s, v)}, lambda v: ends(s, v["far"])))
+        plain = f.when(s["size"] < UNKNOWN, s["plain"])
+        return settled(f, _whole(s, part), plain, lambda: around(s))
 
     return let(f, of_rows, estimate)
 
@@ -218,22 +275,72 @@ def _at(f: Functions, distance: Expression, distances: list[float], found: Expre
     return f.when(distance < distances[0], let(f, {"i": first}, between))
 
 
-def evidence(f: Functions, s: Expression, part: Expression | None) -> dict[str, Expression]:
-    """The variance of a total, and degrees of freedom: where the interval allows for the number of rows, and where it
-    does not."""
+def evidence(f: Functions, s: Expression, part: Expression | None) -> Sums:
+    """The variance of a total, and what its degrees of freedom come from: `_degrees`."""
     if part is not None:
-        degrees = _used(f, s["parts"], "x") - 1.0
-        return {"variance": _spread(f, s["parts"], "x", "x"), "degrees": degrees, "around": degrees}
-    m = f.coalesce(_rows(f, s["variance"], s["squares"]), f.lit(1.0))
-    alike = f.least(m / f.greatest(s["rows"], f.lit(1)), f.lit(1.0))
-    return {"variance": s["variance"], "degrees": 2.0 * m / f.greatest(1.0 - alike, f.lit(1e-3)), "around": 2.0 * m}
+        return {
+            "variance": _spread(f, s["parts"], "x", "x"),
+            "degrees": f.greatest(_used(f, s["parts"], "x") - 1.0, f.lit(1.0)),
+        }
+    return {"variance": s["variance"], "m": _rows(f, s["variance"], s["squares"], 1.0), "rows": s["rows"]}
 
 
-def _parts(f: Functions, w: Expression, part: Expression, **columns: Expression) -> Expression:
-    """For each part, the sums of sqrt(w (w - 1)) x over its rows, for each of these columns x; 0 without any."""
-    root = f.sqrt(f.greatest(w * (w - 1.0), f.lit(0.0)))
+def _degrees(f: Functions, s: Expression, variance: Sums, around: Expression | None = None) -> Expression:
+    """Degrees of freedom, of an interval that allows for the number of rows, and of one that does not.
+
+    Args:
+        f: the functions.
+        s: a struct with what `evidence` found.
+        variance: the same, unbound.
+        around: whether it does not; None: it does.
+
+    """
+    if "degrees" in variance:
+        return s["degrees"]
+    others = f.greatest(1.0 - s["m"] / s["rows"], f.lit(1e-3))
+    return 2.0 * s["m"] / (others if around is None else f.when(around, 1.0).otherwise(others))
+
+
+def _spread_of(f: Functions, w: Expression, x: Expression | None, part: Expression | None) -> Sums:
+    """The sums over a group's rows that the variance of sum(w x) comes from; None: x = 1."""
+    if part is not None:
+        counted = _thinned(f, w) if x is None else f.when(x.isNotNull(), _thinned(f, w))
+        return {"greatest": f.max(counted), "parts": _parts(f, w, part, x=x)}
+    u = _excess(f, w) if x is None else _excess(f, w) * x * x
+    return {"variance": f.sum(u), "squares": f.sum(u * u)}
+
+
+def _whole(s: Expression, part: Expression | None) -> Expression:
+    """Whether no row of the group was dropped, from the sums of `_spread_of`: none has a weight above 1."""
+    return (s["variance"] if part is None else s["greatest"]).isNull()
+
+
+def _thinned(f: Functions, w: Expression) -> Expression:
+    """The weight of a row whose like may have been dropped; null for one that was kept for certain: while nothing is
+    dropped, the sums take nothing, and stay null."""
+    return f.when(w > 1.0, w)
+
+
+def _excess(f: Functions, w: Expression) -> Expression:
+    """Of a row w (w - 1), and null where that is 0."""
+    return _thinned(f, w) * (_thinned(f, w) - 1.0)
+
+
+def _or_unknown(f: Functions, x: Expression | None) -> Expression:
+    """The weight of a row in which x is not null, and `UNKNOWN` where that is not known."""
+    w = f.coalesce(weight(f), f.lit(UNKNOWN))
+    return w if x is None else f.when(x.isNotNull(), w)
+
+
+def _parts(f: Functions, w: Expression, part: Expression, **columns: Expression | None) -> Expression:
+    """For each part, the sums of sqrt(w (w - 1)) x over its rows, for each of these columns x (None: 1); 0 without
+    any."""
+    root = f.sqrt(_excess(f, w))
     sums = (
-        {name: f.coalesce(f.sum(f.when(part == i, root * x)), f.lit(0.0)) for name, x in columns.items()}
+        {
+            name: f.coalesce(f.sum(f.when(part == i, root if x is None else root * x)), f.lit(0.0))
+            for name, x in columns.items()
+        }
         for i in range(SPLIT)
     )
     return f.array(*(f.struct(*(each.alias(name) for name, each in of_part.items())) for of_part in sums))
@@ -255,16 +362,17 @@ def _used(f: Functions, parts: Expression, x: str) -> Expression:
     return f.aggregate(parts, f.lit(0.0), lambda n, part: n + one(f, part[x] != 0.0))
 
 
-def _rows(f: Functions, variance: Expression, squares: Expression) -> Expression:
-    """On how many rows a variance sum(u) rests, with squares = sum(u^2); null if it is 0."""
-    return f.when(variance > 0.0, variance * variance / squares)
+def _rows(f: Functions, variance: Expression, squares: Expression, none: float) -> Expression:
+    """On how many rows a variance sum(u) rests, with squares = sum(u^2); `none` if it is 0."""
+    return f.when(variance > 0.0, variance * variance / squares).otherwise(none)
 
 
 def _student(f: Functions, degrees: Expression, level: float) -> Expression:
-    """Student's quantile for these degrees of freedom, rounded down, 1 or more; the normal one where they are many."""
-    table = f.array(*(f.lit(student_quantile(level, each)) for each in range(1, MANY)))
-    position = f.least(f.greatest(f.floor(degrees), f.lit(1)), f.lit(MANY - 1)).cast("int")
-    return f.when(degrees >= MANY, normal_quantile(level)).otherwise(f.element_at(table, position))
+    """Student's quantile for these degrees of freedom, 1 or more, rounded down; the normal one where they are many."""
+    quantiles = [*(student_quantile(level, each) for each in range(1, MANY)), normal_quantile(level)]
+    # one text, and not an array of so many numbers: Spark plans each batch anew
+    table = f.split(f.lit(",".join(map(repr, quantiles))), ",").cast("array<double>")
+    return f.element_at(table, f.least(degrees, f.lit(float(MANY))).cast("int"))
 
 
 def unknown(f: Functions, x: Expression) -> Expression:
@@ -272,13 +380,21 @@ def unknown(f: Functions, x: Expression) -> Expression:
     return f.count(f.when(x.isNotNull() & weight(f).isNull(), 1))
 
 
-def known(f: Functions, s: Expression, value: Expression, low: Expression, high: Expression) -> Expression:
-    """The struct; nulls where a weight is not known."""
-    parts = {"value": value, "low": low, "high": high}
-    return f.struct(*(f.when(s["unknown"] == 0, part).alias(name) for name, part in parts.items()))
+def known(f: Functions, all_are: Expression, value: Expression, low: Expression, high: Expression) -> Expression:
+    """The struct; nulls where not all weights are known."""
+    return _struct(f, *(f.when(all_are, each) for each in (value, low, high)))
 
 
-def let(f: Functions, values: dict[str, Expression], body: Callable[[Expression], Expression]) -> Expression:
+def settled(f: Functions, whole: Expression, value: Expression, otherwise: Callable[[], Expression]) -> Expression:
+    """The struct with `value` alone where the group is whole, which spares it the rest."""
+    return f.when(whole, _struct(f, value, value, value)).otherwise(otherwise())
+
+
+def _struct(f: Functions, value: Expression, low: Expression, high: Expression) -> Expression:
+    return f.struct(value.alias("value"), low.alias("low"), high.alias("high"))
+
+
+def let(f: Functions, values: Sums, body: Callable[[Expression], Expression]) -> Expression:
     """`body` of a struct of these values. Written out wherever it occurs, each would make the expression a multiple as
     large, and as SQL text nest deeper than Spark's parser can follow."""
     bound = f.array(f.struct(*(value.alias(name) for name, value in values.items())))

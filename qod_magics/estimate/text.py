@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Number: TypeAlias = "int | float"
-Operand: TypeAlias = "Text | int | float"
+Operand: TypeAlias = "Text | int | float | str"
 
 #: How strongly operators bind; ANY is what may hold any of them, and ATOM what holds none that is open.
 ANY, AND, COMPARISON, SUM, PRODUCT, ATOM = range(6)
@@ -121,6 +121,8 @@ class Case(Text):
 def _operand(value: Operand) -> str:
     if isinstance(value, Text):
         return value.sql
+    if isinstance(value, str):
+        return f"'{value}'"
     return f"{value!r}D" if isinstance(value, float) else str(value)
 
 
@@ -159,8 +161,8 @@ class TextFunctions:
         """A column."""
         return Text(name if name.isidentifier() else "`{}`".format(name.replace("`", "``")))
 
-    def lit(self, value: Number) -> Text:
-        """A number: a float is a DOUBLE, not the DECIMAL that SQL makes of one."""
+    def lit(self, value: Number | str) -> Text:
+        """A number or a text without quotes: a float is a DOUBLE, not the DECIMAL that SQL makes of one."""
         return Text(_operand(value))
 
     def when(self, condition: Text, value: Operand) -> Case:

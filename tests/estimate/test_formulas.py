@@ -95,6 +95,16 @@ def test_where_nothing_was_dropped_the_figures_are_those_of_all_rows(fares: list
         assert found["value"] == pytest.approx(truth(fare, fare)[name], rel=1e-9)
 
 
+@pytest.mark.parametrize("by_key", [False, True])
+def test_rows_that_do_not_count_leave_a_group_as_exact_as_it_is(by_key: bool) -> None:
+    fare = np.array([5.0, np.nan])
+    f = ArrayFunctions({"fare": fare, "tip": fare / 5, "part": np.arange(2), "_weight": np.array([1.0, 4.0])})
+    x, part = f.col("fare"), f.col("part") if by_key else None
+    assert formulas.count(f, x, LEVEL, part).of == {"value": 1.0, "low": 1.0, "high": 1.0}
+    for name, true in {"sum": 5.0, "avg": 5.0, "ratio": 0.2, "median": 5.0}.items():
+        assert KINDS[name](f, part).of == {"value": true, "low": true, "high": true}, name
+
+
 def test_without_the_key_in_its_rows_there_is_no_interval() -> None:
     f = ArrayFunctions({"fare": np.ones(3)})
     assert formulas.part_of(f) is None
