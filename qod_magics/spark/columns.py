@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from qod_magics.spark.plan_text import Node, above, nodes_of
 
 #: Operators whose text lists all columns that they read; they output no others.
 _NAMES_ALL = frozenset({"Project", "HashAggregate", "ObjectHashAggregate"})
 #: Operators that pass their child's rows through unchanged; their text lists the columns that they read.
 _PASS_THROUGH = frozenset({"Filter", "EventTimeWatermark", "CollectMetrics"})
-_NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<operator>\w+)")
-_PARSE = re.compile(r"Generate inline\(array\((?:coalesce\()?from_json\(.*, (?:true|false), \[(?P<out>.*)\]$")
+_PARSE = re.compile(r" inline\(array\((?:coalesce\()?from_json\(.*, (?:true|false), \[(?P<out>.*)\]$")
 _ID = re.compile(r"#(\d+)")
 _OUT_ID = re.compile(r"#(\d+)L?(?=, |$)")
-_COUNTED = re.compile(r"CollectMetrics (shed\.[^,]+),")
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    depth: int  #: indentation of the operator
-    operator: str
-    text: str
+_COUNTED = re.compile(r"^ (shed\.[^,]+),")
 
 
 def columns_read(plan: str, columns: Mapping[str, Sequence[str]]) -> Mapping[str, frozenset[str]]:
@@ -59,20 +52,15 @@ def columns_read(plan: str, columns: Mapping[str, Sequence[str]]) -> Mapping[str
     return {n: frozenset(read) for n, read in found.items() if n not in unknown and len(read) < len(columns[n])}
 
 
-def _lines(plan: str) -> Sequence[_Line]:
+def _lines(plan: str) -> Sequence[Node]:
     """The operators of a plan; [] if some line is not an operator, as with a string literal of several lines."""
-    lines: list[_Line] = []
-    for text in plan.splitlines():
-        if not text.strip() or text.startswith("=="):
-            continue
-        node = _NODE.match(text)
-        if node is None or (lines and not node["indent"].endswith("- ")):
-            return []
-        lines.append(_Line(len(node["indent"]), node["operator"], text))
-    return lines
+    texts = [text for text in plan.splitlines() if text.strip() and not text.startswith("==")]
+    nodes = list(nodes_of(plan))
+    inputs = all(node.depth for node in nodes[1:])
+    return nodes if inputs and len(nodes) == len(texts) else []
 
 
-def _input_of(lines: Sequence[_Line], at: int) -> str | None:
+def _input_of(lines: Sequence[Node], at: int) -> str | None:
     """The metrics name of the input whose records this line parses."""
     for line in lines[at + 1 :]:
         if line.depth <= lines[at].depth:
@@ -82,15 +70,11 @@ def _input_of(lines: Sequence[_Line], at: int) -> str | None:
     return None
 
 
-def _named_above(lines: Sequence[_Line], at: int) -> set[str] | None:
+def _named_above(lines: Sequence[Node], at: int) -> set[str] | None:
     """Ids of all columns named from this line up to the next projection or aggregation; None if an operator there does
     not list the columns that it reads."""
     named: set[str] = set()
-    depth = lines[at].depth
-    for line in reversed(lines[:at]):
-        if line.depth >= depth:  # of another branch
-            continue
-        depth = line.depth
+    for line in above(lines, at):
         if line.operator not in _PASS_THROUGH and line.operator not in _NAMES_ALL:
             return None
         named.update(_ID.findall(line.text))
