@@ -254,4 +254,4 @@ def test_a_query_that_computes_its_inputs_itself_asks_for_a_key_too(brief: Sessi
     assert "is shed" not in said, "it loses no row"
     joined = "clicks.join(orders, F.expr('user = buyer')).select('user', clicks._weight)"
     said = cell(brief, "q -p 1 -a 0.1 --dry-run", f"{est}{joined}.groupBy('user').agg(est.count())").said
-    assert "clicks is shed row by row as before: an interval needs the key by which rows are shed" in said
+    assert "clicks is shed row by row as before: stream 'q': an interval needs the key by which rows are shed" in said
