@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -30,17 +30,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pyspark.sql import functions as F
 
-from benchmarks.shedder import COLUMNS, Bench, Run, cores, fill, interval
+from benchmarks.shedder import COLUMNS, Bench, Run, interval, opened_bench
 from qod_magics import estimate as est
-from qod_magics.data.schema import trip_schema
 from qod_magics.estimate.sampled import recipe_over
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
-from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.topics import create_topics
-from qod_magics.spark.dial import DialBoard, DialReading
+from qod_magics.spark.dial import DialReading
 from qod_magics.spark.pipeline import Feed, Job, Workshop
-from qod_magics.spark.server import ServerOptions
-from qod_magics.spark.task_manager import start_local
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -147,16 +142,8 @@ def main() -> int:
     sets = {name: name.split("+") for name in words.aggregates}
     if unknown := {kind for kinds in sets.values() for kind in kinds} - KINDS.keys():
         parser.error(f"no aggregate {', '.join(sorted(unknown))}: there are {', '.join(KINDS)}")
-    ours, others = cores()
-    with ExitStack() as stack:
-        broker = stack.enter_context(EmbeddedBroker(cpus=others))
-        board = DialBoard("bench")
-        manager = start_local("tm", ServerOptions(cpus=frozenset(ours), jit=words.jit), board, 0.0)
-        stack.callback(manager.close)
-        create_topics(broker, {"trips": 1})
-        fill(broker, "trips", words.rows, AT, words.event_rate)
-        bench = Bench(manager, broker, board, trip_schema(COLUMNS))
-        manager.turn({board.source("in"): 1.0})
+    with opened_bench(words.rows, words.jit, AT, words.event_rate) as bench:
+        bench.manager.turn({bench.board.source("in"): 1.0})
         print(f"{words.rows} rows a run, {words.batch} a batch, {words.pairs} pairs, JIT {words.jit}")
         heads = (f"{'plain':>9}{'est.':>9}  {what:<20}" for what in ("rows/s", "CPU of tasks, us", "of process, us"))
         print(f"{'':<10}{''.join(heads)}")

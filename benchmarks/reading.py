@@ -17,7 +17,6 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,18 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pyspark.sql import functions as F
 
-from benchmarks.shedder import COLUMNS, Bench, compare, cores, fill, summary
-from qod_magics.data.schema import trip_schema
+from benchmarks.shedder import Bench, compare, opened_bench, summary
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
-from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.topics import create_topics
 from qod_magics.spark import shedder
-from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.fetching import fetch_options
 from qod_magics.spark.parsing import parsed, parsed_input
-from qod_magics.spark.server import ServerOptions
 from qod_magics.spark.shedder import WEIGHT
-from qod_magics.spark.task_manager import start_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,21 +66,13 @@ def main() -> int:
     parser.add_argument("--jit", choices=JIT_OPTIONS, default=DEFAULT_JIT, help="as in Session.up")
     parser.add_argument("--plans", nargs="+", choices=PLANS, default=PLANS)
     words = parser.parse_args()
-    ours, others = cores()
     fetching = fetch_options(1)
     plans = {
         "dropped": [lambda o=options: counted(bench, o, SHED, unchecked) for options in ({}, fetching)],
         "kept": [lambda o=options: counted(bench, o, 1.0, unchecked) for options in ({}, fetching)],
         "checked": [lambda p=parse: counted(bench, fetching, 1.0, p) for parse in (unchecked, checked)],
     }
-    with ExitStack() as stack:
-        broker = stack.enter_context(EmbeddedBroker(cpus=others))
-        board = DialBoard("bench")
-        manager = start_local("tm", ServerOptions(cpus=frozenset(ours), jit=words.jit), board, 0.0)
-        stack.callback(manager.close)
-        create_topics(broker, {"trips": 1})
-        fill(broker, "trips", words.rows)
-        bench = Bench(manager, broker, board, trip_schema(COLUMNS))
+    with opened_bench(words.rows, words.jit) as bench:
         print(f"{words.rows} rows a run, {words.pairs} pairs, JIT {words.jit}")
         print(f"{'':<8}{'rows/s':>10}{'with':>10}{'ratio':>8}{'median of ratios':>24}{'CPU':>10}")
         for name in words.plans:

@@ -171,6 +171,20 @@ class Bench:
         return sum(taken.cpu_s for (run, _), taken in by_batch.items() if run == run_id) or None
 
 
+@contextmanager
+def opened_bench(rows: int, jit: str, event_time: str | None = None, event_rate: int = 1_000) -> Iterator[Bench]:
+    """A broker with this number of trips in the topic "trips", as `fill` has them, and a task manager on one core."""
+    ours, others = cores()
+    with ExitStack() as stack:
+        broker = stack.enter_context(EmbeddedBroker(cpus=others))
+        board = DialBoard("bench")
+        manager = start_local("tm", ServerOptions(cpus=frozenset(ours), jit=jit), board, 0.0)
+        stack.callback(manager.close)
+        create_topics(broker, {"trips": 1})
+        fill(broker, "trips", rows, event_time, event_rate)
+        yield Bench(manager, broker, board, trip_schema(COLUMNS))
+
+
 def fill(broker: EmbeddedBroker, topic: str, rows: int, event_time: str | None = None, event_rate: int = 1_000) -> None:
     """Trips as the injector sends them, `event_rate` of them for a second of `event_time`; None: at the times that they
     were made with."""
@@ -230,17 +244,10 @@ def main() -> int:
     parser.add_argument("--jit", choices=JIT_OPTIONS, default=DEFAULT_JIT, help="as in Session.up")
     parser.add_argument("--plans", nargs="+", choices=("source", "accept", "send", "task"), default=None)
     words = parser.parse_args()
-    ours, others = cores()
-    with ExitStack() as stack:
-        broker = stack.enter_context(EmbeddedBroker(cpus=others))
-        board = DialBoard("bench")
-        options = ServerOptions(cpus=frozenset(ours), jit=words.jit)
-        manager = start_local("tm", options, board, 0.0)
-        stack.callback(manager.close)
-        create_topics(broker, {"trips": 1, "stream": 1})
-        fill(broker, "trips", words.rows)
-        bench = Bench(manager, broker, board, trip_schema(COLUMNS))
-        manager.turn({board.source("in"): 1.0, board.accept("in"): 1.0, board.send("in>out"): 1.0})
+    with opened_bench(words.rows, words.jit) as bench:
+        board = bench.board
+        create_topics(bench.broker, {"stream": 1})
+        bench.manager.turn({board.source("in"): 1.0, board.accept("in"): 1.0, board.send("in>out"): 1.0})
         bench.run(lambda: bench.sent(bench.plans()["source"][1]()), "kafka")
         print(f"{words.rows} rows a run, {words.pairs} pairs, JIT {words.jit}")
         print(f"{'':<8}{'rows/s':>10}{'with':>10}{'ratio':>8}{'median of ratios':>24}{'CPU':>10}")

@@ -12,7 +12,7 @@ from qod_magics.application.tasks import TaskSpec
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Ids of tasks, each in one group only; all but `stop` in the order of the new tasks.
+    """Ids of tasks, each in one group only; all but `stop`, and what `restarting` adds, in the order of the new tasks.
 
     `restart` and `rebuild` may resume from their checkpoints, `rebuild` only if its input schema is unchanged.
     """

@@ -60,7 +60,7 @@ Sums: TypeAlias = "dict[str, Expression]"
 WEIGHT = "_weight"
 #: Stands for a weight that is not known: a sum of weights is below it if all are.
 UNKNOWN = 1e300
-#: Bits of what there is among the rows of a total: values of either sign, and weights that are not known.
+#: Bits, or-ed over the rows of a total: a value is positive, one is negative, a weight is not known.
 _POSITIVE, _NEGATIVE, _UNKNOWN = 1, 2, 4
 #: Degrees of freedom from which on the normal quantile is taken for Student's.
 MANY = 60
@@ -370,7 +370,7 @@ def _rows(f: Functions, variance: Expression, squares: Expression, none: float) 
 def _student(f: Functions, degrees: Expression, level: float) -> Expression:
     """Student's quantile for these degrees of freedom, 1 or more, rounded down; the normal one where they are many."""
     quantiles = [*(student_quantile(level, each) for each in range(1, MANY)), normal_quantile(level)]
-    # one text, and not an array of so many numbers: Spark plans each batch anew
+    # one string literal instead of an array of 60 literals: Spark analyzes and optimizes the plan again in each batch
     table = f.split(f.lit(",".join(map(repr, quantiles))), ",").cast("array<double>")
     return f.element_at(table, f.least(degrees, f.lit(float(MANY))).cast("int"))
 

@@ -131,10 +131,8 @@ def simulate(
     gc.disable()  # controller cycles leave no cyclic garbage, and collecting among the rows of a large cluster is slow
     try:
         left_s, rates = round(scenario.duration_s / simulation.period_s) * simulation.period_s, _NOTHING
-        due_s, was_early = (
-            simulation.period_s,
-            False,
-        )  # until the next cycle on time; whether the last one was not, for a rise
+        due_s = simulation.period_s  # until the next cycle on time
+        was_early = False  # whether a rise made the last one early
         while left_s > 1e-6:
             before = cluster.now
             seconds = min(due_s, left_s, due_s if controller.again_s is None else controller.again_s)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from qod_magics.application.application import Application
 from qod_magics.application.chain import opened_chain
@@ -38,6 +39,10 @@ from qod_magics.spark.state import TaskState, chained, task_state
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+#: Results by the declarations of the streams that they are of.
+Cache: TypeAlias = "list[tuple[tuple[StreamDeclaration, ...], T]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +132,23 @@ def _as_it_is(_: DataFrame) -> None:
     return None
 
 
+def _cached(cache: Cache[T], streams: tuple[StreamDeclaration, ...], find: Callable[[], T]) -> T:
+    """What was found for these streams before, or now. Declarations are compared: recipes may have no hash."""
+    for known, found in cache:
+        if known == streams:
+            return found
+    found = find()
+    cache.append((streams, found))
+    return found
+
+
 @dataclass(slots=True)
 class Inspection:
     """Builds recipes on a task manager. Results that must not change while a stream runs are cached."""
 
     kafka: Kafka
-    _inlinable: list[tuple[tuple[StreamDeclaration, ...], int]] = field(default_factory=list)
-    _asks: list[tuple[tuple[StreamDeclaration, ...], tuple[Ask, ...]]] = field(default_factory=list)
+    _inlinable: Cache[int] = field(default_factory=list)
+    _asks: Cache[tuple[Ask, ...]] = field(default_factory=list)
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop, known: Mapping[TaskSpec, Labels]) -> Checked:
         """Facts about tasks, from building each recipe once.
@@ -243,11 +258,9 @@ class Inspection:
             streams = sources_of(application, name)
             if not streams:
                 continue
-            known = next((known for known in self._inlinable if known[0] == streams), None)
-            if known is None:
-                known = (streams, self._even_split(TaskSpec(streams, is_query=False), workshop))
-                self._inlinable.append(known)
-            found[name] = known[1]
+            found[name] = _cached(
+                self._inlinable, streams, partial(self._even_split, TaskSpec(streams, is_query=False), workshop)
+            )
         return found
 
     def _even_split(self, spec: TaskSpec, workshop: Workshop) -> int:
@@ -265,11 +278,9 @@ class Inspection:
         found = {}
         for query, needed in asking(application).items():
             streams = with_keys(needed, {}).streams
-            known = next((known for known in self._asks if known[0] == streams), None)
-            if known is None:
-                known = (streams, self._asks_of(TaskSpec(streams, is_query=True), workshop))
-                self._asks.append(known)
-            found[query] = known[1]
+            found[query] = _cached(
+                self._asks, streams, partial(self._asks_of, TaskSpec(streams, is_query=True), workshop)
+            )
         return found
 
     def _asks_of(self, spec: TaskSpec, workshop: Workshop) -> tuple[Ask, ...]:
