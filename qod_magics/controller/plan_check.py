@@ -99,7 +99,10 @@ def _named(action: Action) -> Iterator[tuple[str, str]]:
             yield "task manager", to
         case Stop(instance):
             yield "instance", instance
-        case Scale(task) | SetBatch(task):
+        case Scale(task, _, managers):
+            yield "task", task
+            yield from (("task manager", name) for name in managers)
+        case SetBatch(task):
             yield "task", task
         case ReleaseNode(name):
             yield "task manager", name

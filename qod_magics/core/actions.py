@@ -29,10 +29,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Run a task as this many instances."""
+    """Run a task as this many instances: more are started, or the last ones stop, and its partitions are dealt anew."""
 
     task: str
     parallelism: int
+    to: tuple[str, ...] = ()  #: task managers of the instances added, in their order; (): where the policy places them
     why: str = field(default="", compare=False)
 
 

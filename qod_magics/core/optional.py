@@ -73,9 +73,28 @@ OPEN = Field("task_managers", "open_s", "s", _REACTIVE, "sheds nothing until its
 PACED = Field("task_managers", "paced_s", "s", _REACTIVE, "minimum interval of its micro-batches")
 RESTS = Field("instances", "rests_s", "s", _REACTIVE, "time left of its cool-down after a start or move")
 
+_HENGE, _STELA, _D_STORM, _AUTO = "henge", "stela", "d-storm", "auto"
+
+LATENCY_P50 = Field("tasks", "latency_p50_s", "s", _HENGE, "queries: median latency of the rows in its last results")
+LATENCY_P95 = Field("tasks", "latency_p95_s", "s", _HENGE, "queries: 95th percentile of the same")
+OLDEST = Field("tasks", "oldest_s", "s", _HENGE, "queries: age of the oldest row not yet in a result; 0: none waits")
+MAX_LATENCY = Field("tasks", "max_latency_s", "s", _HENGE, "queries: target of the 95th percentile that the user set")
+UTILITY = Field("tasks", "utility", "utility", _HENGE, "queries: utility of meeting the target; absent: the priority")
+MAX_PARALLELISM = Field("tasks", "max_parallelism", "instances", _STELA, "maximum number of instances: its partitions")
+STATEFUL = Field("tasks", "stateful", "0 or 1", _STELA, "1: it keeps state between batches")
+WAITING = Field("instances", "waiting", "rows", _STELA, "rows of its partitions that it has not read")
+BUSY = Field("instances", "busy", "a ratio", _HENGE, "share of the time at work: batch time / time; CPU in real time")
+INSTANCE_MEMORY = Field("instances", "memory_mb", "MB", _D_STORM, "memory that it takes")
+BYTES = Field("streams", "bytes_per_s", "bytes/s", _D_STORM, "size of the rows that it carries")
+MEMORY = Field("task_managers", "memory_mb", "MB", _D_STORM, "memory for its instances")
+PRICE = Field("task_managers", "price", "a price per hour", _D_STORM, "what it costs while it is up")
+STANDBY = Field("task_managers", "standby", "0 or 1", _AUTO, "1: up and warm, but no instance is placed there")
+
 FIELDS = (
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
     *(BATCH_RATE, EVICTION, TRIGGER, ELASTIC_CPU, BATCH_TIME, INTERVAL, TRUST, OPEN, PACED, RESTS),
+    *(LATENCY_P50, LATENCY_P95, OLDEST, MAX_LATENCY, UTILITY, MAX_PARALLELISM, STATEFUL, WAITING, BUSY),
+    *(INSTANCE_MEMORY, BYTES, MEMORY, PRICE, STANDBY),
 )
 
 REACT = PlanKey(

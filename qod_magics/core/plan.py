@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qod_magics.core.actions import Action, Move, Stop
-from qod_magics.core.snapshot import nothing
+from qod_magics.core.snapshot import Snapshot, nothing
 
 Edge = tuple[str | None, str]  #: (from, to); from is None for the outside world
 
@@ -40,3 +40,10 @@ class Plan:
     def leaving(self) -> tuple[str, ...]:
         """The instances that stop where they run, including those that move."""
         return tuple(action.instance for action in self.actions if isinstance(action, Move | Stop))
+
+
+def keeping_all(snapshot: Snapshot, actions: tuple[Action, ...] = (), extra: Mapping[str, Any] | None = None) -> Plan:
+    """A plan of a policy that sheds nothing: accuracy 1 everywhere, and these actions."""
+    desired = {task.id: 1.0 for task in snapshot.tasks}
+    edges = [(source, task.id) for task in snapshot.tasks for source in task.upstream or (None,)]
+    return Plan(desired, dict.fromkeys(edges, 1.0), actions, extra=extra or nothing())

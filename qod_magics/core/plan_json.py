@@ -28,20 +28,22 @@ from qod_magics.core.snapshot import NOTHING
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError
 
-Kind = Literal["name", "count", "seconds", "edge"]
+Kind = Literal["name", "names", "count", "seconds", "edge"]
 
 _KEYS = ("current_accuracy", "desired", "non_drop", "fail", "place", "starved")
 _ACTIONS = "actions"
 
 #: By an action's JSON name: its class, and the kinds of its fields.
 _KINDS: Mapping[str, tuple[type[Action], Mapping[str, Kind]]] = {
-    "scale": (Scale, {"task": "name", "parallelism": "count"}),
+    "scale": (Scale, {"task": "name", "parallelism": "count", "to": "names"}),
     "add-node": (AddNode, {"kind": "name"}),
     "release-node": (ReleaseNode, {"id": "name"}),
     "set-batch": (SetBatch, {"task": "name", "seconds": "seconds"}),
     "fuse": (Fuse, {"edge": "edge"}),
     "unfuse": (Unfuse, {"edge": "edge"}),
 }
+#: Fields that may be left out.
+_OPTIONAL = ("to",)
 
 
 def plan_to_json(plan: Plan, current_accuracy: Mapping[str, float]) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def _moves_and_stops(fail: Any, place: Any) -> list[Action]:
 
 def _action_to_json(action: Action) -> dict[str, Any]:
     name = next(name for name, (kind, _) in _KINDS.items() if isinstance(action, kind))
-    return {"action": name, **{key: _plain(value) for key, value in asdict(action).items() if value != ""}}
+    return {"action": name, **{key: _plain(value) for key, value in asdict(action).items() if value not in ("", ())}}
 
 
 def _plain(value: Any) -> Any:
@@ -110,9 +112,9 @@ def _action(field: str, row: Any) -> Action:
         raise SnapshotError(f"{field}.action: {show(name)} is no action; give one of {', '.join(_KINDS)}")
     made, kinds = _KINDS[name]
     for key in kinds:
-        if key not in row:
+        if key not in row and key not in _OPTIONAL:
             raise SnapshotError(f"{field}.{key}: missing; add it")
-    values = {key: _READ[kind](f"{field}.{key}", row[key]) for key, kind in kinds.items()}
+    values = {key: _READ[kind](f"{field}.{key}", row[key]) for key, kind in kinds.items() if key in row}
     return made(**values, why=_name(f"{field}.why", row.get("why", "")))
 
 
@@ -181,6 +183,7 @@ def _non_drop(rows: Any) -> dict[Edge, float]:
 
 _READ: Mapping[Kind, Callable[[str, Any], Any]] = {
     "name": _name,
+    "names": _names,
     "count": _count,
     "seconds": _seconds,
     "edge": _edge,

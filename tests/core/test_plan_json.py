@@ -29,7 +29,8 @@ def test_any_plan_survives_a_round_trip_through_text(given: Snapshot) -> None:
 ACTIONS = (
     Move("a.1", "tm2", "a reason"),
     Stop("b.1", "a reason"),
-    Scale("a", 3, "a reason"),
+    Scale("a", 3, why="a reason"),
+    Scale("a", 4, ("tm2", "tm1"), "a reason"),
     AddNode("small", "a reason"),
     ReleaseNode("tm1", "a reason"),
     SetBatch("a", 0.5, "a reason"),
@@ -43,7 +44,7 @@ def test_every_action_survives_a_round_trip_and_all_but_moves_and_stops_with_the
     written = json.loads(json.dumps(plan_to_json(Plan({}, {}, ACTIONS), {})))
     read = plan_from_json(written)
     assert read.actions == ACTIONS
-    assert [action.why for action in read.actions] == ["", "", *["a reason"] * 5, ""]
+    assert [action.why for action in read.actions] == ["", "", *["a reason"] * 6, ""]
     assert (written["fail"], written["place"]) == (["a.1", "b.1"], {"a.1": "tm2"})
 
 

@@ -1,0 +1,76 @@
+"""Task managers that a cluster could start: `spare_nodes`, an optional key of snapshots.
+
+An example, in JSON:
+
+    {"spare_nodes": [{"kind": "large", "count": 2, "cores": 4, "memory_mb": 12288, "price": 0.1168, "start_s": 12}]}
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.wording import show
+from qod_magics.errors import SnapshotError
+
+KEY = "spare_nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """Task managers of one kind that an `AddNode` can start."""
+
+    kind: str  #: as in `AddNode.kind`
+    count: int  #: how many more of it; 1 or more
+    cores: float  #: of each, as plans would see it
+    memory_mb: float | None = None  #: of each; None: unknown
+    price: float | None = None  #: of each, per hour; None: unknown
+    start_s: float = 0.0  #: until one is up, seconds; about 0 for one that stands by
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form, without the unknown."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def spares(snapshot: Snapshot) -> tuple[Spare, ...]:
+    """The kinds in the snapshot, () where its cluster starts none. Raises SnapshotError, one line."""
+    rows = snapshot.extra.get(KEY, [])
+    if not isinstance(rows, list | tuple):
+        raise SnapshotError(f"{KEY}: {show(rows)} is not a list; give a list of objects")
+    return tuple(_spare(f"{KEY}[{i}]", row) for i, row in enumerate(rows))
+
+
+def spares_to_json(found: Iterable[Spare]) -> dict[str, Any]:
+    """The key for `Snapshot.extra`; {} for none."""
+    rows = [spare.to_json() for spare in found if spare.count > 0]
+    return {KEY: rows} if rows else {}
+
+
+def _spare(field: str, row: Any) -> Spare:
+    if not isinstance(row, Mapping) or not isinstance(row.get("kind"), str):
+        raise SnapshotError(f"{field}: {show(row)} has no kind; give {{kind, count, cores}}")
+    count = row.get("count")
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise SnapshotError(f"{field}.count: {show(count)} is not a whole number >= 0; give one")
+    return Spare(
+        row["kind"],
+        count,
+        _number(field, row, "cores", None) or 1.0,
+        _number(field, row, "memory_mb", None),
+        _number(field, row, "price", None),
+        _number(field, row, "start_s", 0.0) or 0.0,
+    )
+
+
+def _number(field: str, row: Mapping[str, Any], name: str, default: float | None) -> float | None:
+    value = row.get(name, default)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise SnapshotError(f"{field}.{name}: {show(value)} is not a number >= 0; give one")
+    return float(value)
