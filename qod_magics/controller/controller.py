@@ -138,6 +138,12 @@ class Controller:
         if isinstance(self.runtime, PlacingRuntime):
             self.runtime.place_by(placer_of(policy))
 
+    def adjust(self, policy: Policy) -> None:
+        """Replace the policy by a variant of itself, which takes over state and memory. Call it between cycles."""
+        self._policy = policy
+        if isinstance(self.runtime, PlacingRuntime):
+            self.runtime.place_by(placer_of(policy))
+
     @property
     def recording(self) -> Recording | None:
         """Where cycles are recorded."""

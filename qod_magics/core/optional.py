@@ -112,4 +112,6 @@ PACE = PlanKey(
     "minimum interval between micro-batches of each query there",
 )
 
-REQUESTS = (REACT, BACKLOG, PACE)
+STAGES = PlanKey("stages", "{stage: text}", _AUTO, "what each stage of the policy does, or why it does nothing")
+
+REQUESTS = (REACT, BACKLOG, PACE, STAGES)

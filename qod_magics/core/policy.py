@@ -64,6 +64,25 @@ class ExplainingPolicy(Policy, Protocol):
         ...
 
 
+@runtime_checkable
+class StagedPolicy(Policy, Protocol):
+    """A policy made of stages, which can be paused one by one."""
+
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """Names of the stages that can be paused."""
+        ...
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Names of the stages that propose nothing."""
+        ...
+
+    def pausing(self, stage: str, paused: bool = True) -> StagedPolicy:
+        """The same policy with a stage paused, or not. It takes over the state. Raises UsageProblem: no such stage."""
+        ...
+
+
 def placer_of(policy: Policy) -> Placer:
     """The policy's own placement, or `fewest_first` if it has none."""
     return policy.place if isinstance(policy, PlacingPolicy) else fewest_first

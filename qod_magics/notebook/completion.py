@@ -22,6 +22,9 @@ _NAMES = {
     "move": ("instances", "task_managers"),
     "remove-tm": ("task_managers",),
     "override": ("shedders",),
+    "policy": ("policies",),
+    "pause": ("stages",),
+    "resume": ("stages",),
 }
 
 
@@ -46,6 +49,16 @@ class There(Protocol):
     @property
     def shedders(self) -> Sequence[str]:
         """Sources, and streams "from>to"."""
+        ...
+
+    @property
+    def policies(self) -> Sequence[str]:
+        """Names of policies."""
+        ...
+
+    @property
+    def stages(self) -> Sequence[str]:
+        """Stages of the policy that decides."""
         ...
 
 

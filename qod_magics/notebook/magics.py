@@ -11,6 +11,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from traitlets import Bool, Enum, Float, Unicode
 
 from qod_magics.application.options import help_text, parse_stream_line, wants_help
+from qod_magics.core.policy import StagedPolicy
 from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, cores, pairs, split
@@ -104,6 +105,7 @@ class QodMagics(Magics):
             "remove-tm": self._remove_tm,
             "move": self._move,
             "report": self._report,
+            "policy": self._policy,
             "pause": self._pause,
             "period": self._period,
             "override": self._override,
@@ -247,9 +249,10 @@ class QodMagics(Magics):
 
     def _why(self, words: list[str]) -> None:
         parser = MagicWords("why", "Show the last decision about a stream, instance or task manager, and why.")
-        parser.add_argument("name")
+        parser.add_argument("name", nargs="?", help="without it: the stages of the policy")
         given = parser.read(words)
-        print(self._session().why(given.name))
+        session = self._session()
+        print(session.stages if given.name is None else session.why(given.name))
 
     def _add_tm(self, words: list[str]) -> None:
         parser = MagicWords("add-tm", "Add a task manager: a local one, or the server behind a URL.")
@@ -296,9 +299,23 @@ class QodMagics(Magics):
         self._say(f"written: {os.fspath(self._session().report(given.path))}")
 
     def _pause(self, words: list[str]) -> None:
-        MagicWords("pause", "Recommend only: make plans, apply none.").read(words)
-        self._session().pause()
-        self._say("paused: plans are recommended, not applied")
+        parser = MagicWords("pause", "Recommend only: make plans, apply none; or pause one stage of the policy.")
+        parser.add_argument("stage", nargs="?", help="as %%qod policy lists them")
+        given = parser.read(words)
+        if given.stage is None:
+            self._session().pause()
+            self._say("paused: plans are recommended, not applied")
+        else:
+            self._session().pause_stage(given.stage)
+            self._say(f"stage {given.stage} is paused: it proposes nothing")
+
+    def _policy(self, words: list[str]) -> None:
+        parser = MagicWords("policy", "Have another policy decide from the next cycle on; without a name, show it.")
+        parser.add_argument("name", nargs="?", help=self._policies)
+        given = parser.read(words)
+        if given.name is not None:
+            self._session().set_policy(given.name)
+        print(self._session().stages)
 
     def _period(self, words: list[str]) -> None:
         parser = MagicWords("period", "Change the time between decisions.")
@@ -320,9 +337,15 @@ class QodMagics(Magics):
         self._say(f"{given.name} follows the plan again" if d is None else f"{given.name} is held at {d:g}")
 
     def _resume(self, words: list[str]) -> None:
-        MagicWords("resume", "Apply plans again.").read(words)
-        self._session().resume()
-        self._say("plans are applied again")
+        parser = MagicWords("resume", "Apply plans again; or resume one stage of the policy.")
+        parser.add_argument("stage", nargs="?")
+        given = parser.read(words)
+        if given.stage is None:
+            self._session().resume()
+            self._say("plans are applied again")
+        else:
+            self._session().pause_stage(given.stage, False)
+            self._say(f"stage {given.stage} proposes actions again")
 
     def flags(self) -> dict[str, list[str]]:
         """The options of each command, for completion."""
@@ -355,6 +378,17 @@ class QodMagics(Magics):
     def shedders(self) -> list[str]:
         """Sources, and streams "from>to"."""
         return list(session.shedders) if (session := self._there) else []
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Names of policies."""
+        return policy_names()
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Stages of the policy that decides."""
+        decides = session.controller.policy if (session := self._there) else None
+        return decides.stage_names if isinstance(decides, StagedPolicy) else ()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

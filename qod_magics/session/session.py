@@ -24,7 +24,7 @@ from qod_magics.machine.at_exit import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, core_sets
 from qod_magics.policies import policy
 from qod_magics.results.layout import Wish
-from qod_magics.session import waiting
+from qod_magics.session import policy_choice, waiting
 from qod_magics.session.deployed_streams import Streams
 from qod_magics.session.displaying import in_kernel, mime_bundle
 from qod_magics.session.handle import StreamHandle
@@ -357,6 +357,19 @@ class Session:
     def resume(self) -> None:
         """Apply plans again."""
         self.thread.resume()
+
+    def set_policy(self, name: str) -> None:
+        """Have another policy decide from the next cycle on. Raises UsageProblem: there is none of this name."""
+        policy_choice.choose(self.thread, name)
+
+    def pause_stage(self, stage: str, paused: bool = True) -> None:
+        """Pause one stage of the policy, or resume it. Raises UsageProblem: the policy has no such stage."""
+        policy_choice.pause_stage(self.thread, stage, paused)
+
+    @property
+    def stages(self) -> str:
+        """The policy and its stages, with what each last decided, a line each."""
+        return policy_choice.stages_text(self.controller)
 
     def set_period(self, seconds: float) -> None:
         """Change the controller's period. Raises UsageProblem unless it is above 0."""

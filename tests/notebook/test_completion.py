@@ -15,6 +15,8 @@ THERE = SimpleNamespace(
     instances=["trips.1", "per_zone.1"],
     task_managers=["tm1", "tm2"],
     shedders=["trips", "trips>per_zone"],
+    policies=("auto", "stream-economics"),
+    stages=("place", "scale"),
 )
 FLAGS = {
     "show": ["--help", "--kind"],
@@ -23,7 +25,7 @@ FLAGS = {
     "stop": ["--all"],
     "move": [],
 }
-FLAGS |= {"remove-tm": [], "why": [], "override": []}
+FLAGS |= {"remove-tm": [], "why": [], "override": [], "policy": [], "pause": []}
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,8 @@ FLAGS |= {"remove-tm": [], "why": [], "override": []}
         ("%qod move trips.1 ", ["tm1", "tm2"]),
         ("%qod remove-tm ", ["tm1", "tm2"]),
         ("%qod override trips>", ["trips>per_zone"]),
+        ("%qod policy a", ["auto"]),
+        ("%qod pause ", ["place", "scale"]),
         ("%%qod_stream pe", ["per_zone"]),
         ("%%qod_stream counts --pr", ["--priority"]),
         ("%%qod_stream counts --from t", ["trips"]),

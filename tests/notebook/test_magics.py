@@ -25,7 +25,8 @@ from qod_magics.session.session import Session
 from tests.results.rows import PER_ZONE, per_zone, result
 
 COMMANDS = (
-    "up attach down status watch show stop set why add-tm remove-tm move report pause period override resume".split()  # noqa: SIM905
+    *("up", "attach", "down", "status", "watch", "show", "stop", "set", "why", "add-tm", "remove-tm", "move"),
+    *("report", "policy", "pause", "period", "override", "resume"),
 )
 
 
@@ -143,7 +144,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 BAD_LINES = {
     "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
-    "%qod frobnicate": "There are: add-tm, attach, down, move, override, pause, period, remove-tm ... (17 in all).",
+    "%qod frobnicate": "There are: add-tm, attach, down, move, override, pause, period, policy ... (18 in all).",
     "%qod 'up": "No closing quotation",
     "%qod up --cores two": "--cores: invalid int value: 'two'",
     "%qod up --cores 0": "a task manager needs 1 core or more, not 0",
@@ -184,7 +185,10 @@ BAD_LINES = {
     "%qod set Snk --priority high": "invalid int value: 'high'",
     "%qod set Snk --priorty 2": "Did you mean '--priority'?",
     "%qod set Snk -a 0.5": "nothing is up",
-    "%qod why": "required: name",
+    "%qod why": "nothing is up",
+    "%qod policy auto": "nothing is up",
+    "%qod policy auto now": "'now' is one word too many",
+    "%qod pause scale": "nothing is up",
     "%qod why Snk": "nothing is up",
     "%qod add-tm --cpus a": "cores are numbers with commas",
     "%qod add-tm": "nothing is up",

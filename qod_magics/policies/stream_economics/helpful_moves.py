@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qod_magics.core.load import total, whole_cpu
 from qod_magics.policies.stream_economics.eviction import tolerance
@@ -58,6 +58,15 @@ def only_helpful(situation: Situation, movable: Movable) -> Minimums:
             left[home] += need
     short = [m for m in range(len(names)) if _is_short(situation, spare, hosted, m)]
     return Minimums([max(left, 0.0) for left in spare], leaving, short, targets)
+
+
+def no_moves(situation: Situation, movable: Movable) -> Minimums:
+    """A `Moves`: every instance stays; task managers where the minimums do not fit are starved."""
+    return only_helpful(situation, _nobody)
+
+
+def _nobody(failed: Sequence[int], situation: Situation) -> Sequence[int]:
+    return ()
 
 
 def _candidates(situation: Situation, movable: Movable, spare: list[float], leaving: list[int]) -> Iterator[int]:

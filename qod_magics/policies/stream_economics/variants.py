@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qod_magics.policies.stream_economics.backlog_evidence import BacklogEvidence
 from qod_magics.policies.stream_economics.filling import max_min_shares
-from qod_magics.policies.stream_economics.helpful_moves import only_helpful
+from qod_magics.policies.stream_economics.helpful_moves import no_moves, only_helpful
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
 
 
@@ -22,4 +22,11 @@ def reactive() -> LearningStreamEconomics:
     """As `filled`; load is shed once a backlog confirms it. The default."""
     return LearningStreamEconomics(
         "stream-economics-reactive", moves=only_helpful, sharing=max_min_shares, evidence=BacklogEvidence()
+    )
+
+
+def staying() -> LearningStreamEconomics:
+    """As `reactive`; nothing moves. No `--policy` selects it: it decides while another stage of a policy acts."""
+    return LearningStreamEconomics(
+        "stream-economics-staying", moves=no_moves, sharing=max_min_shares, evidence=BacklogEvidence()
     )

@@ -1,0 +1,165 @@
+"""The scaling stage: task managers join while queries stay shed or late, and leave when the others suffice. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qod_magics.core.actions import Action, AddNode, ReleaseNode, Scale
+from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, PRICE, STANDBY, STATEFUL
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.spares import Spare, spares
+from qod_magics.policies.stack.demand import Demand
+from qod_magics.policies.stack.levers import Lever
+from qod_magics.policies.stack.stage import Proposal, View
+
+#: CPU of one core: an instance uses no more.
+CORE = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOutAndIn:
+    """More instances for a task that one core can't hold, more task managers for an application that all can't hold;
+    and back, once less has been enough for a while."""
+
+    after_s: float = 20.0  #: how long a query must be under pressure before more is started
+    release_after_s: float = 60.0  #: how long no query may be under pressure before less is kept
+    headroom: float = 0.2  #: fraction of the CPU that stays free where instances of a released one go
+    target_share: float = 0.8  #: nothing is released while a latency is above this share of its target
+    least: float = 5.0  #: CPU that must be short, % of one core
+
+    name = "scale"
+    owns = frozenset({Lever.PARALLELISM, Lever.NODES})
+
+    def propose(self, view: View) -> Proposal:
+        """See `Stage`."""
+        pressed_s = view.pressed_s()
+        if pressed_s >= self.after_s:
+            return self._out(view, pressed_s)
+        if view.eased_since_s is not None and view.now_s - view.eased_since_s >= self.release_after_s:
+            return self._in(view)
+        return Proposal()
+
+    def _out(self, view: View, pressed_s: float) -> Proposal:
+        snapshot, demand = view.snapshot, view.demand
+        lacking = ", ".join(each.words for each in view.pressures.values())
+        if demand.short <= self.least:
+            return Proposal(note=f"{lacking}: CPU is not short, so that no task manager would help")
+        because = f"{lacking} for {pressed_s:.0f} s, {demand.short:.0f} % of a core is short"
+        wider = wider_task(snapshot, demand, because)
+        if wider is not None:
+            return Proposal((wider,))
+        chosen = cheapest(spares(snapshot), demand.short)
+        if chosen is None:
+            return Proposal(note=f"{lacking}: no further task manager may be started (%qod up --max-task-managers)")
+        return Proposal((AddNode(chosen.kind, because),))
+
+    def _in(self, view: View) -> Proposal:
+        late = [
+            task.id
+            for task in view.snapshot.tasks
+            if (target := MAX_LATENCY.of(task)) is not None
+            and (LATENCY_P95.of(task) or 0.0) > self.target_share * target
+        ]
+        if late:
+            return Proposal(note=f"nothing is released: {', '.join(late)} is near its latency target")
+        found: Action | None = narrower_task(view.snapshot, view.demand, self.headroom)
+        found = found or released(view.snapshot, view.demand, self.headroom)
+        return Proposal() if found is None else Proposal((found,))
+
+
+def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:
+    """One more instance for the task whose instances each need most beyond a core, on the task manager with most room;
+    None where no task can have one, or no task manager has room."""
+    width, rooms = _widths(snapshot), _rooms(snapshot, demand)
+    best: tuple[float, str] | None = None
+    tasks = {task.id: task for task in snapshot.tasks}
+    for i, instance in enumerate(snapshot.instances):
+        task, need = tasks[instance.task], demand.instance[i]
+        most = MAX_PARALLELISM.of(task) or 1.0
+        if need <= CORE or STATEFUL.of(task) or width[task.id] + 1 > most:
+            continue
+        best = max(best or (0.0, ""), (need, task.id))
+    if best is None or not rooms:
+        return None
+    need, name = best
+    each = need * width[name] / (width[name] + 1)
+    target = max(rooms, key=lambda m: (rooms[m], -m))
+    if rooms[target] < min(each, CORE) / 2:
+        return None
+    return Scale(name, width[name] + 1, (snapshot.task_managers[target].id,), why)
+
+
+def narrower_task(snapshot: Snapshot, demand: Demand, headroom: float) -> Scale | None:
+    """One instance fewer for a task whose others can hold its share, each within its core and its task manager."""
+    width = _widths(snapshot)
+    mine: dict[str, list[int]] = {}
+    for i, instance in enumerate(snapshot.instances):
+        mine.setdefault(instance.task, []).append(i)
+    for task in snapshot.tasks:
+        k = width[task.id]
+        if k < 2 or STATEFUL.of(task) or MAX_PARALLELISM.of(task) is None:
+            continue
+        total = sum(demand.instance[i] for i in mine[task.id])
+        each = total / (k - 1)
+        staying = sorted(mine[task.id], key=lambda i: snapshot.instances[i].id)[:-1]
+        more = dict.fromkeys(range(len(demand.available)), 0.0)
+        for i in staying:
+            more[demand.home[i]] += each - demand.instance[i]
+        fits = all(demand.needed[m] + more[m] <= (1 - headroom) * demand.available[m] for m in more if more[m] > 0)
+        if each <= (1 - headroom) * CORE and fits:
+            why = f"{k - 1} instances hold {task.id} with {headroom:.0%} to spare"
+            return Scale(task.id, k - 1, (), why)
+    return None
+
+
+def released(snapshot: Snapshot, demand: Demand, headroom: float) -> ReleaseNode | None:
+    """The task manager whose instances fit on the others at full accuracy with `headroom`: the dearest of them, and of
+    equally dear ones that with the least load. None where there is none."""
+    managers = snapshot.task_managers
+    if len(managers) < 2:
+        return None
+    order = sorted(range(len(managers)), key=lambda m: (-(PRICE.of(managers[m]) or 0.0), demand.needed[m], -m))
+    for leaving in order:
+        free = {
+            m: (1 - headroom) * demand.available[m] - demand.needed[m] for m in range(len(managers)) if m != leaving
+        }
+        if _fits([demand.instance[i] for i in demand.hosted[leaving]], free):
+            id = managers[leaving].id
+            why = f"the others hold what {id} runs at full accuracy, with {headroom:.0%} to spare"
+            return ReleaseNode(id, why)
+    return None
+
+
+def cheapest(kinds: Sequence[Spare], short: float) -> Spare | None:
+    """The cheapest kind with the CPU that is `short` (% of one core), else that with the most; None without any."""
+    kinds = [spare for spare in kinds if spare.count > 0]
+    if not kinds:
+        return None
+    enough = [spare for spare in kinds if CORE * spare.cores >= short]
+    if enough:
+        return min(enough, key=lambda spare: (spare.price or 0.0, spare.start_s, spare.cores, spare.kind))
+    return max(kinds, key=lambda spare: (spare.cores, -(spare.price or 0.0), -spare.start_s, spare.kind))
+
+
+def _fits(needs: Sequence[float], free: dict[int, float]) -> bool:
+    """Whether instances fit, largest first, each where most is free; also after the moves that this takes."""
+    if any(left < 0 for left in free.values()):
+        return False
+    for need in sorted(needs, reverse=True):
+        target = max(free, key=lambda m: (free[m], -m))
+        if free[target] < need:
+            return False
+        free[target] -= need
+    return True
+
+
+def _widths(snapshot: Snapshot) -> dict[str, int]:
+    width: dict[str, int] = {}
+    for instance in snapshot.instances:
+        width[instance.task] = width.get(instance.task, 0) + 1
+    return width
+
+
+def _rooms(snapshot: Snapshot, demand: Demand) -> dict[int, float]:
+    return {m: demand.room(m) for m, each in enumerate(snapshot.task_managers) if not STANDBY.of(each)}

@@ -1,0 +1,214 @@
+"""A policy made of stages, each with levers of its own; Stream Economics decides last and is the safety net. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from qod_magics.core.actions import Action, Move
+from qod_magics.core.optional import STAGES
+from qod_magics.core.placement import Unplaced
+from qod_magics.core.plan import Plan
+from qod_magics.core.reasons import Reasons
+from qod_magics.core.runtime import Measured
+from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
+from qod_magics.errors import UsageProblem, nearest
+from qod_magics.policies.stack.demand import Demand
+from qod_magics.policies.stack.levers import LEVER_OF, Lever
+from qod_magics.policies.stack.pressure import Pressure, pressures
+from qod_magics.policies.stack.reasons import StackReasons
+from qod_magics.policies.stack.stage import Proposal, Stage, View
+from qod_magics.policies.stack.under_way import BACK_OFF_S, UnderWay, subject
+from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
+
+#: Name of the stage that sheds.
+SHED = "shed"
+#: Seconds between two snapshots without a time: the default period.
+PERIOD_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StackState:
+    """The memory of a stack between cycles."""
+
+    now_s: float = -PERIOD_S
+    shedding: Any = None  #: of Stream Economics
+    pressures: Mapping[str, Pressure] = field(default_factory=dict)
+    eased_since_s: float | None = None  #: None: a query is under pressure, or nothing is known yet
+    under_way: UnderWay | None = None
+    settled_at_s: float = 0.0  #: when the next disruptive action may begin
+    refused: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: failed actions, and until when
+
+
+class Stack:
+    """`shedding` on the snapshot as it is, and at most one disruptive action of the `stages` at a time.
+
+    Minimum accuracies and priorities are those of `shedding`: its accuracies are never changed. Its moves, for minimums
+    that do not fit, precede what the stages propose, and need not wait for warm-ups. Stages propose in their order; the
+    first proposal is carried out, and no other until its effect is in the snapshot, no instance warms up, and
+    `settle_s` have passed. An action without effect within `under_way.TIMEOUT_S` is not tried again for `BACK_OFF_S`.
+
+    Args:
+        name: what `--policy` selects.
+        shedding: the policy that sheds, and moves where minimums do not fit.
+        staying: the same without moves: it decides while another action is under way.
+        stages: the first has precedence.
+        settle_s: seconds after an action before the next.
+        paused: names of stages that propose nothing.
+
+    Raises ValueError where two stages own one lever, or one owns shedding.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        shedding: LearningStreamEconomics,
+        staying: LearningStreamEconomics,
+        stages: Sequence[Stage],
+        settle_s: float = 10.0,
+        paused: Iterable[str] = (),
+    ) -> None:
+        owners: dict[Lever, str] = {Lever.SHEDDING: SHED}
+        for stage in stages:
+            for lever in stage.owns:
+                if lever in owners:
+                    raise ValueError(f"{owners[lever]} and {stage.name} both own {lever.value}: one stage owns a lever")
+                owners[lever] = stage.name
+        self.name = name
+        self.shedding = shedding
+        self.staying = staying
+        self.stages = tuple(stages)
+        self.settle_s = settle_s
+        self._paused = frozenset(paused)
+        self.owners: Mapping[Lever, str] = owners
+
+    def __repr__(self) -> str:
+        return f"policy {self.name}"
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Names of the stages that propose nothing."""
+        return self._paused
+
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """Names of the stages that can be paused."""
+        return tuple(stage.name for stage in self.stages)
+
+    def pausing(self, stage: str, paused: bool = True) -> Stack:
+        """The same policy with a stage paused, or not. Its state may be passed on. Raises UsageProblem without it."""
+        if stage not in self.stage_names:
+            hint = nearest(stage, self.stage_names)
+            known = ", ".join(self.stage_names)
+            raise UsageProblem(f"policy {self.name} has no stage {stage!r} that can be paused.{hint} It has {known}.")
+        found = self.paused | {stage} if paused else self.paused - {stage}
+        return Stack(
+            self.name,
+            shedding=self.shedding,
+            staying=self.staying,
+            stages=self.stages,
+            settle_s=self.settle_s,
+            paused=found,
+        )
+
+    def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
+        """See `core.policy.LearningPolicy`."""
+        return self.shedding.learn(snapshot, measured, memory)
+
+    def place(
+        self, unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
+    ) -> Mapping[str, str]:
+        """See `core.policy.PlacingPolicy`."""
+        return self.shedding.place(unplaced, managers, running)
+
+    def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
+        """See `core.policy.ExplainingPolicy`."""
+        return StackReasons(self.shedding.explain(snapshot, plan), plan)
+
+    def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
+        """The plan of `shedding`, with at most one proposal of the stages."""
+        known: StackState = state if isinstance(state, StackState) else StackState()
+        now_s = known.now_s + PERIOD_S if snapshot.at_s is None else snapshot.at_s
+        known = self._advanced(known, snapshot, now_s)
+        busy = self._busy(known, snapshot, now_s)
+        moving = (known.under_way is None or known.under_way.for_minimums) and self._owner(Move) not in self.paused
+        plan, shedding = (self.shedding if moving else self.staying).decide(snapshot, known.shedding)
+        found = pressures(snapshot, plan, now_s, known.pressures)
+        eased = None if found else (now_s if known.eased_since_s is None else known.eased_since_s)
+        view = View(snapshot, now_s, plan, Demand.of(snapshot), found, eased)
+        known = replace(known, shedding=shedding, pressures=found, eased_since_s=eased)
+        for_minimums = plan.actions
+        if for_minimums:
+            stage, proposal = self._owner(Move), Proposal(plan.actions)
+            notes = {stage: "; ".join(dict.fromkeys(_why(action) for action in plan.actions))}
+        else:
+            stage, proposal, notes = self._proposed(view, known, busy)
+            plan = replace(plan, actions=proposal.actions)
+        if proposal.actions:
+            managers = frozenset(each.id for each in snapshot.task_managers)
+            known = replace(known, under_way=UnderWay(stage, proposal.actions, now_s, managers, bool(for_minimums)))
+        if notes:
+            plan = replace(plan, extra={**plan.extra, STAGES.name: notes})
+        return plan, known
+
+    def _owner(self, action: type[Action]) -> str:
+        return self.owners.get(LEVER_OF[action], SHED)
+
+    def _advanced(self, known: StackState, snapshot: Snapshot, now_s: float) -> StackState:
+        """The memory at this snapshot: an action that is done, or has failed, is under way no longer."""
+        refused = {each: until for each, until in known.refused.items() if until > now_s}
+        under_way, settled_at_s = known.under_way, known.settled_at_s
+        if under_way is not None:
+            if under_way.is_done(snapshot):
+                under_way, settled_at_s = None, now_s + self.settle_s
+            elif under_way.has_failed(now_s):
+                refused |= {subject(action): now_s + BACK_OFF_S for action in under_way.actions}
+                under_way = None
+        return replace(known, now_s=now_s, under_way=under_way, settled_at_s=settled_at_s, refused=refused)
+
+    def _busy(self, known: StackState, snapshot: Snapshot, now_s: float) -> str:
+        """Why no disruptive action may begin; "" if one may."""
+        if known.under_way is not None:
+            names = ", ".join(" ".join(subject(action)) for action in known.under_way.actions)
+            return f"{names} is under way"
+        warming = [instance.id for instance in snapshot.instances if instance.warming_up]
+        if warming:
+            return f"{', '.join(warming[:3])} warms up"
+        left_s = known.settled_at_s - now_s
+        return f"the last action settles for {left_s:.0f} s more" if left_s > 0 else ""
+
+    def _proposed(self, view: View, known: StackState, busy: str) -> tuple[str, Proposal, dict[str, str]]:
+        """The first proposal that may be carried out, its stage, and the notes of the stages by name."""
+        notes: dict[str, str] = {}
+        if not view.pressures and view.eased_since_s is None:
+            return "", Proposal(), notes
+        for stage in self.stages:
+            if stage.name in self.paused:
+                continue
+            proposal = stage.propose(view)
+            actions = tuple(action for action in proposal.actions if subject(action) not in known.refused)
+            self._check(stage, actions)
+            if not actions:
+                note = proposal.note or ("what it would do has failed a short while ago" if proposal.actions else "")
+                if note:
+                    notes[stage.name] = note
+                continue
+            if busy:
+                notes[stage.name] = f"waits: {busy}"
+                break
+            notes[stage.name] = "; ".join(dict.fromkeys(_why(action) for action in actions))
+            return stage.name, Proposal(actions), notes
+        return "", Proposal(), notes
+
+    def _check(self, stage: Stage, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if LEVER_OF[type(action)] not in stage.owns:
+                raise ValueError(f"stage {stage.name} proposes {action}, whose lever it does not own")
+
+
+def _why(action: Action) -> str:
+    name = " ".join(subject(action))
+    return f"{name}: {action.why}" if action.why else name

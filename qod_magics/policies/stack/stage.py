@@ -1,0 +1,49 @@
+"""What a stage of a stack sees and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from qod_magics.core.actions import Action
+from qod_magics.core.plan import Plan
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies.stack.demand import Demand
+from qod_magics.policies.stack.levers import Lever
+from qod_magics.policies.stack.pressure import Pressure
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The input of a stage."""
+
+    snapshot: Snapshot
+    now_s: float  #: on the clock of the snapshots
+    plan: Plan  #: of the shedding stage, for this snapshot
+    demand: Demand
+    pressures: Mapping[str, Pressure]  #: queries that are shed or late, by name
+    eased_since_s: float | None  #: since when no query is under pressure; None while one is
+
+    def pressed_s(self) -> float:
+        """How long the query that has been under pressure longest is so, seconds; 0 without one."""
+        return max((self.now_s - each.since_s for each in self.pressures.values()), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The answer of a stage: actions that are carried out together, and one clause that says why, or why none."""
+
+    actions: tuple[Action, ...] = ()
+    note: str = ""
+
+
+class Stage(Protocol):
+    """A part of a policy that pulls some of the levers."""
+
+    name: str
+    owns: frozenset[Lever]
+
+    def propose(self, view: View) -> Proposal:
+        """Pure: the same view always gives the same proposal."""
+        ...

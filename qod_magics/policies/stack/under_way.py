@@ -1,0 +1,64 @@
+"""A disruptive action under way: when it is done, and when it has failed. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode, Scale, Stop
+from qod_magics.core.freshness import is_moving
+from qod_magics.core.snapshot import Snapshot
+
+#: Time after which an action that has had no effect counts as failed, seconds: starting a task manager takes longest.
+TIMEOUT_S = 90.0
+#: Time for which a failed action is not tried again, seconds.
+BACK_OFF_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """Actions of one stage that were asked for together."""
+
+    stage: str
+    actions: tuple[Action, ...]
+    since_s: float  #: on the clock of the snapshots
+    managers: frozenset[str]  #: the task managers at that time
+    for_minimums: bool = False  #: moves of Stream Economics, which go on while such are under way
+
+    def is_done(self, snapshot: Snapshot) -> bool:
+        """Whether all of them have had their effect."""
+        return all(self._is_done(action, snapshot) for action in self.actions)
+
+    def has_failed(self, now_s: float) -> bool:
+        """Whether they took too long."""
+        return now_s - self.since_s > TIMEOUT_S
+
+    def _is_done(self, action: Action, snapshot: Snapshot) -> bool:
+        match action:
+            case Move(instance, to):
+                there = next((each for each in snapshot.instances if each.id == instance), None)
+                return there is None or (there.task_manager == to and not is_moving(there))
+            case Scale(task, parallelism):
+                return sum(each.task == task for each in snapshot.instances) == parallelism
+            case AddNode():
+                return any(each.id not in self.managers for each in snapshot.task_managers)
+            case ReleaseNode(id):
+                return all(each.id != id for each in snapshot.task_managers)
+            case _:
+                return True
+
+
+def subject(action: Action) -> tuple[str, str]:
+    """What an action is about, for its back-off: its kind, and the instance, task, task manager or kind of one."""
+    match action:
+        case Move(instance, to):
+            return "move", f"{instance} to {to}"
+        case Scale(task, parallelism):
+            return "scale", f"{task} to {parallelism}"
+        case AddNode(kind):
+            return "add-node", kind
+        case ReleaseNode(id):
+            return "release-node", id
+        case Stop(instance):
+            return "stop", instance
+        case _:
+            return type(action).__name__, repr(action)

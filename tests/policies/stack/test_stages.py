@@ -1,0 +1,190 @@
+"""The stages of a stack by themselves: which move, task manager or instance each asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.core.actions import AddNode, Move, ReleaseNode, Scale
+from qod_magics.core.plan import keeping_all
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.spares import Spare, spares_to_json
+from qod_magics.policies.stack.demand import Demand
+from qod_magics.policies.stack.place import Place, helpful_moves
+from qod_magics.policies.stack.pressure import Pressure, lateness, pressures
+from qod_magics.policies.stack.scale import ScaleOutAndIn, cheapest, narrower_task, released, wider_task
+from qod_magics.policies.stack.stage import View
+
+
+def snapshot(homes, cpu, managers=2, spare=(), **task):
+    """A source and queries Q1 ... that read it; each has one instance with the CPU given, on the task manager given."""
+    names = ["Src", *(f"Q{n}" for n in range(1, len(homes)))]
+    tasks = (
+        Task("Src", (), 1000.0, None, None),
+        *(Task(name, ("Src",), None, 1, 0.2, task) for name in names[1:]),
+    )
+    instances = tuple(
+        Instance(f"{name}.1", name, f"tm{home}", 1000.0, needs, False)
+        for name, home, needs in zip(names, homes, cpu, strict=True)
+    )
+    used = [sum(i.cpu for i in instances if i.task_manager == f"tm{m + 1}") for m in range(managers)]
+    return Snapshot(
+        tuple(TaskManager(f"tm{m + 1}", 1.0, used[m]) for m in range(managers)),
+        tasks,
+        tuple(Stream("Src", name, 1000.0) for name in names[1:]),
+        instances,
+        spares_to_json(spare),
+    )
+
+
+def view(given, *, pressed_s=0.0, eased_s=None):
+    pressures = {"Q1": Pressure("Q1", 100.0 - pressed_s, 0.5, None)} if pressed_s else {}
+    eased = None if eased_s is None else 100.0 - eased_s
+    return View(given, 100.0, keeping_all(given), Demand.of(given), pressures, eased)
+
+
+def needing(given, factor):
+    """The demand of a snapshot, as if each instance needed this much more at full accuracy."""
+    found = Demand.of(given)
+    more = [each * factor for each in found.instance]
+    return replace(found, instance=more, needed=[sum(more[i] for i in here) for here in found.hosted])
+
+
+def test_demand_is_that_of_full_accuracy():
+    given = snapshot([1, 1, 2], [10.0, 40.0, 30.0])
+    half = replace(given, instances=tuple(replace(i, in_rate=500.0) if i.task == "Q1" else i for i in given.instances))
+    assert Demand.of(given).needed == [50.0, 30.0]
+    assert Demand.of(half).instance[1] == pytest.approx(80.0)
+
+
+def test_the_instance_that_takes_most_load_off_goes_where_there_is_most_room():
+    given = snapshot([1, 1, 1, 2], [10.0, 20.0, 50.0, 5.0], managers=3)
+    assert helpful_moves(given, needing(given, 1.75), 5.0, 1.1) == (Move("Q2.1", "tm3"),)
+
+
+def test_of_those_that_suffice_the_smaller_query_moves():
+    given = snapshot([1, 1, 1], [10.0, 30.0, 60.0])
+    assert helpful_moves(given, needing(given, 1.1), 5.0, 1.1) == (Move("Q1.1", "tm2"),)
+
+
+def test_nothing_moves_where_it_does_not_fit_or_the_need_is_small():
+    given = snapshot([1, 1, 2], [45.0, 45.0, 60.0])
+    assert helpful_moves(given, needing(given, 1.3), 5.0, 1.1) == ()
+    assert helpful_moves(snapshot([1, 1], [10.0, 92.0]), Demand.of(snapshot([1, 1], [10.0, 92.0])), 5.0, 1.1) == ()
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.floats(1.0, 60.0)), min_size=1, max_size=10), st.floats(0.5, 3.0))
+def test_moves_take_load_off_and_overload_nobody(drawn, factor):
+    given = snapshot([home for home, _ in drawn], [cpu for _, cpu in drawn], managers=4)
+    demand = needing(given, factor)
+    moves = helpful_moves(given, demand, 5.0, 1.1)
+    assert len({move.to for move in moves}) == len(moves)
+    position = {instance.id: i for i, instance in enumerate(given.instances)}
+    after = list(demand.needed)
+    for move in moves:
+        i, target = position[move.instance], int(move.to[2:]) - 1
+        after[demand.home[i]] -= demand.instance[i]
+        after[target] += demand.instance[i]
+        assert demand.over(target) == 0
+        assert after[target] <= demand.available[target]
+    assert sum(max(n - a, 0) for n, a in zip(after, demand.available, strict=True)) <= demand.short - 5.0 * len(moves)
+
+
+def test_the_placement_stage_waits_and_says_why_nothing_helps():
+    given = snapshot([1, 1], [50.0, 60.0], managers=1)
+    assert Place(after_s=10.0).propose(view(given, pressed_s=5.0)).note == ""
+    assert "no move takes load off" in Place(after_s=10.0).propose(view(given, pressed_s=10.0)).note
+
+
+SMALL, LARGE = Spare("small", 2, 1.0, price=1.0), Spare("large", 1, 4.0, price=3.0)
+
+
+def test_the_cheapest_kind_that_suffices_is_started():
+    assert cheapest((SMALL, LARGE), 80.0) is SMALL
+    assert cheapest((SMALL, LARGE), 150.0) is LARGE
+    assert cheapest((SMALL, LARGE), 1000.0) is LARGE
+    assert cheapest((replace(SMALL, count=0),), 10.0) is None
+
+
+def test_a_task_manager_is_started_once_shedding_has_lasted():
+    given = snapshot([1, 1], [50.0, 90.0], managers=1, spare=(SMALL,))
+    stage = ScaleOutAndIn(after_s=20.0)
+    assert stage.propose(view(given, pressed_s=15.0)).actions == ()
+    (action,) = stage.propose(view(given, pressed_s=25.0)).actions
+    assert action == AddNode("small")
+    assert "Q1 at 0.50 for 25 s" in action.why
+
+
+def test_without_a_budget_the_stage_says_so():
+    proposal = ScaleOutAndIn().propose(view(snapshot([1, 1], [50.0, 90.0], managers=1), pressed_s=60.0))
+    assert proposal.actions == ()
+    assert "--max-task-managers" in proposal.note
+
+
+def test_lateness_that_cpu_does_not_cause_starts_nothing():
+    proposal = ScaleOutAndIn().propose(view(snapshot([1, 1], [5.0, 10.0], managers=1, spare=(SMALL,)), pressed_s=60.0))
+    assert proposal.actions == ()
+    assert "CPU is not short" in proposal.note
+
+
+def test_a_task_beyond_a_core_gets_another_instance_where_there_is_room():
+    given = snapshot([1, 1], [5.0, 90.0], managers=2, max_parallelism=4)
+    assert wider_task(given, needing(given, 1.5), "") == Scale("Q1", 2, ("tm2",))
+    assert wider_task(given, Demand.of(given), "") is None
+    fixed = snapshot([1, 1], [5.0, 90.0], managers=2)
+    assert wider_task(fixed, needing(fixed, 1.5), "") is None
+    keyed = snapshot([1, 1], [5.0, 90.0], managers=2, max_parallelism=4, stateful=1)
+    assert wider_task(keyed, needing(keyed, 1.5), "") is None
+
+
+def test_two_instances_that_one_can_replace_become_one():
+    given = snapshot([1, 1], [5.0, 20.0], managers=2, max_parallelism=4)
+    two = replace(given, instances=(*given.instances, Instance("Q1.2", "Q1", "tm2", 1000.0, 20.0, False)))
+    assert narrower_task(two, Demand.of(two), 0.2) == Scale("Q1", 1)
+    assert narrower_task(two, needing(two, 4.0), 0.2) is None
+    assert narrower_task(given, Demand.of(given), 0.2) is None
+
+
+def test_the_least_loaded_is_released_where_the_others_hold_its_instances():
+    given = snapshot([1, 1, 2], [10.0, 20.0, 25.0])
+    assert released(given, Demand.of(given), 0.2) == ReleaseNode("tm2")
+    assert released(given, needing(given, 1.5), 0.2) is None
+    assert released(snapshot([1], [10.0], managers=1), Demand.of(snapshot([1], [10.0], managers=1)), 0.2) is None
+
+
+def test_the_dearest_is_released_first():
+    given = snapshot([1, 1, 2], [10.0, 20.0, 25.0])
+    dear = replace(given.task_managers[0], extra={"price": 2.0})
+    priced = replace(given, task_managers=(dear, given.task_managers[1]))
+    assert released(priced, Demand.of(priced), 0.2) == ReleaseNode("tm1")
+
+
+def test_nothing_is_released_near_a_latency_target():
+    given = snapshot([1, 1, 2], [10.0, 20.0, 25.0], max_latency_s=2.0, latency_p95_s=1.9)
+    proposal = ScaleOutAndIn(release_after_s=60.0).propose(view(given, eased_s=90.0))
+    assert proposal.actions == ()
+    assert "near its latency target" in proposal.note
+    calm = snapshot([1, 1, 2], [10.0, 20.0, 25.0], max_latency_s=2.0, latency_p95_s=0.5)
+    assert ScaleOutAndIn(release_after_s=60.0).propose(view(calm, eased_s=90.0)).actions == (ReleaseNode("tm2"),)
+
+
+def test_a_query_is_late_beyond_its_target_only():
+    def query(**extra):
+        return Task("Q", (), 1.0, 1, 0.1, extra)
+
+    assert lateness(query(latency_p95_s=9.0)) is None
+    assert lateness(query(latency_p95_s=1.0, max_latency_s=2.0)) is None
+    assert lateness(query(latency_p95_s=3.0, max_latency_s=2.0)) == 3.0
+    assert lateness(query(latency_p95_s=1.0, oldest_s=5.0, max_latency_s=2.0)) == 5.0
+
+
+def test_pressure_keeps_its_beginning_until_it_is_over():
+    given = snapshot([1, 1], [5.0, 10.0])
+    shed = replace(keeping_all(given), desired={"Src": 1.0, "Q1": 0.5})
+    first = pressures(given, shed, 10.0, {})
+    assert first["Q1"].since_s == 10.0
+    assert pressures(given, shed, 20.0, first)["Q1"].since_s == 10.0
+    assert pressures(given, keeping_all(given), 30.0, first) == {}
