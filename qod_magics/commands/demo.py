@@ -18,9 +18,10 @@ from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import QodError, SetupError
 from qod_magics.notebook.replies import FROM_THE_START
+from qod_magics.recordings.criterion import format_verdict
 from qod_magics.recordings.names import queries
 from qod_magics.recordings.reading import load
-from qod_magics.recordings.verdict import format_verdict, verdict
+from qod_magics.recordings.verdict import verdict
 
 NOTEBOOK = "taxi_drives_overload.ipynb"
 #: Seconds that the notebook takes at full length, for the progress bar.

@@ -10,9 +10,10 @@ from typing import Any
 from qod_magics.controller.record import Records
 from qod_magics.errors import QodError
 from qod_magics.notebook.arguments import Parser
+from qod_magics.recordings.criterion import format_verdict
 from qod_magics.recordings.phases import DEFAULT_SETTLE_S
 from qod_magics.recordings.reading import load
-from qod_magics.recordings.verdict import format_verdict, verdict
+from qod_magics.recordings.verdict import verdict
 
 PASSED, FAILED, BAD_INPUT = 0, 1, 2
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from qod_magics.controller.record import Records
+from qod_magics.recordings.criterion import Criterion
 from qod_magics.recordings.names import queries
 from qod_magics.recordings.phases import DEFAULT_SETTLE_S, phases, seconds, settled
-from qod_magics.recordings.verdict import Criterion
 
 ACCURACY_TARGET = 0.05  #: mean absolute difference of accuracy
 LAG_TARGET = 2.0  #: ratio of mean lags, either way

@@ -13,8 +13,8 @@ from qod_magics.core.freshness import Freshness
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Task, TaskManager
+from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, FULL_ACCURACY
 from qod_magics.recordings.phases import is_warming_up
-from qod_magics.recordings.verdict import ACCURACY_TOLERANCE, FULL_ACCURACY
 
 OTHER = "other processes"
 

@@ -6,63 +6,25 @@ reaction to load changes both ways, lag that stays near zero where plain Spark f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from statistics import fmean
-from typing import Any
 
-from qod_magics.controller.record import Record, Records
-from qod_magics.core.plan_json import plan_to_json
-from qod_magics.policies import PAPER_POLICY
-from qod_magics.policies import policy as policy_named
+from qod_magics.controller.record import Records
 from qod_magics.recordings.accuracy_errors import accuracy_errors
-from qod_magics.recordings.names import Query, events, queries, sources, streams
-from qod_magics.recordings.phases import DEFAULT_SETTLE_S, Phase, phases, seconds, settled
-from qod_magics.recordings.plan_difference import plan_difference
+from qod_magics.recordings.common_criteria import minimums_kept, plans_replayed, rows_accounted_for
+from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, FULL_ACCURACY, Criterion
+from qod_magics.recordings.judged import Judged, never_settled
+from qod_magics.recordings.names import Query, events, queries
+from qod_magics.recordings.phases import DEFAULT_SETTLE_S, phases, seconds
 
 OVERLOAD = "overload"  #: name of the phase whose load exceeds the first task manager
 
-PLAN_TOLERANCE = 1e-9
-ACCURACY_TOLERANCE = 0.02  #: fraction of 1: sampling noise of one cycle
 PRIORITY_TOLERANCE = 0.05  #: fraction of a query's need
 LAG_PERIODS = 2.0
 MOVE_LIMIT_S = 10.0
-FULL_ACCURACY = 0.999
 GROWTH = 5.0  #: factor by which lag with the controller off must exceed lag with it on
 END_CYCLES = 4  #: cycles averaged for the lag at the end of a phase
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """A criterion and its outcome."""
-
-    name: str
-    passed: bool
-    detail: str  #: the numbers, in one line
-
-
-@dataclass(frozen=True)
-class _Run:
-    """A recording with the derived data that the criteria share."""
-
-    records: Records
-    at: tuple[float, ...]
-    phases: tuple[Phase, ...]
-    settled: Mapping[Phase, tuple[int, ...]]
-
-    @property
-    def settled_records(self) -> Iterator[tuple[Phase, int, Record]]:
-        for phase, indices in self.settled.items():
-            for index in indices:
-                yield phase, index, self.records[index]
-
-    @property
-    def unsettled(self) -> tuple[Phase, ...]:
-        return tuple(phase for phase, indices in self.settled.items() if not indices)
-
-    def where(self, phase: Phase, index: int) -> str:
-        return f"at {self.at[index]:.0f} s{_in(phase)}"
 
 
 def verdict(
@@ -80,16 +42,14 @@ def verdict(
     """
     if not recorded:
         raise ValueError("the recording has no lines: nothing to judge")
-    every = phases(recorded)
-    parts = tuple(phase for phase in every if phase.name) or every  # before its first phase a run starts up
-    run = _Run(recorded, seconds(recorded), parts, {p: settled(recorded, p, settle_s) for p in parts})
-    judges: tuple[Callable[[_Run], Criterion], ...] = (
-        lambda run: _plans(run, policy),
-        _minima,
+    run = Judged.of(recorded, settle_s)
+    judges: tuple[Callable[[Judged], Criterion], ...] = (
+        lambda run: plans_replayed(run, policy),
+        minimums_kept,
         _lag,
         _estimate,
         _moves,
-        _books,
+        rows_accounted_for,
         _full_again,
         _sheds,
     )
@@ -97,68 +57,10 @@ def verdict(
     return criteria if off is None else (*criteria, _comparison(run, off))
 
 
-def format_verdict(criteria: Iterable[Criterion]) -> str:
-    """One line per criterion: "PASS name: detail" or "FAIL name: detail"."""
-    return "\n".join(f"{'PASS' if c.passed else 'FAIL'} {c.name}: {c.detail}" for c in criteria)
-
-
-def _in(phase: Phase) -> str:
-    return f" in {phase.name}" if phase.name else ""
-
-
-def _never_settled(parts: Sequence[Phase]) -> str:
-    """A sentence that names the phases without a settled cycle, or nothing."""
-    if not parts:
-        return ""
-    return f"; no settled cycle in {', '.join(part.name or 'the run' for part in parts)}"
-
-
-# -- the plans ---------------------------------------------------------------------------------------------------------
-
-
-def _plans(run: _Run, policy: str | None) -> Criterion:
-    """Replay: the recorded plan is what the policy gives for the recorded snapshot."""
-    name = "every plan is what the policy gives for its snapshot"
-    states: dict[str, Any] = {}
-    worst, wrong, first = 0.0, 0, ""
-    replayed = [(index, record) for index, record in enumerate(run.records) if not record.repeated]
-    for index, record in replayed:
-        made_by = policy or record.policy or PAPER_POLICY
-        plan, states[made_by] = policy_named(made_by).decide(record.snapshot, states.get(made_by))
-        current = record.current_accuracy  # not part of the decision
-        difference, key = plan_difference(plan_to_json(plan, current), plan_to_json(record.plan, current))
-        if difference > PLAN_TOLERANCE:
-            wrong += 1
-            first = first or f", first at {run.at[index]:.0f} s in {key}"
-        worst = max(worst, difference)
-    shown = "not the same decision" if worst == float("inf") else f"largest difference {worst:.1e}"
-    shown = "no difference" if worst == 0 else shown
-    return Criterion(
-        name, wrong == 0, f"{len(replayed) - wrong} of {len(replayed)} plans of {' and '.join(states)}, {shown}{first}"
-    )
-
-
 # -- the settled parts -------------------------------------------------------------------------------------------------
 
 
-def _minima(run: _Run) -> Criterion:
-    """The restriction of every query: at least its minimum accuracy."""
-    name = "every query keeps its minimum accuracy once settled"
-    margins = [
-        (accuracy - query.min_accuracy, accuracy, query, run.where(phase, index))
-        for phase, index, record in run.settled_records
-        for name, query in queries(record).items()
-        if (accuracy := record.measured.accuracy.get(name)) is not None
-    ]
-    gaps = _never_settled(run.unsettled)
-    if not margins:
-        return Criterion(name, False, f"no measured accuracy in a settled cycle{gaps}")
-    margin, accuracy, query, where = min(margins, key=lambda found: found[0])
-    detail = f"worst {query.id} {accuracy:.3f} of at least {query.min_accuracy:.3f} {where}; {len(margins)} values"
-    return Criterion(name, margin >= -ACCURACY_TOLERANCE and not gaps, detail + gaps)
-
-
-def _lag(run: _Run) -> Criterion:
+def _lag(run: Judged) -> Criterion:
     """Lag <= 2 * period * input rate, of every source and stream."""
     name = "lag stays within 2 periods of input once settled"
     found: list[tuple[float, str]] = []
@@ -172,7 +74,7 @@ def _lag(run: _Run) -> Criterion:
             per_period = record.period_s * rates[edge]
             share = lag / per_period if per_period > 0 else (0.0 if lag == 0 else float("inf"))
             found.append((share, f"{edge} {lag:,} rows at {rates[edge]:,.0f} rows/s {run.where(phase, index)}"))
-    gaps = _never_settled(run.unsettled)
+    gaps = never_settled(run.unsettled)
     if unknown:
         gaps += f"; no input rate of {', '.join(sorted(unknown))}"
     if not found:
@@ -182,13 +84,13 @@ def _lag(run: _Run) -> Criterion:
     return Criterion(name, share <= LAG_PERIODS and not gaps, detail + gaps)
 
 
-def _estimate(run: _Run) -> Criterion:
+def _estimate(run: Judged) -> Criterion:
     """Mean |curAc - ac| over the sources."""
     name = "sources run at the accuracy that was planned"
     settled_indices = {index for indices in run.settled.values() for index in indices}
     errors = accuracy_errors(run.records)
     inside = [error for index, _, error in errors if index in settled_indices]
-    gaps = _never_settled(run.unsettled)
+    gaps = never_settled(run.unsettled)
     if not inside:
         return Criterion(name, False, f"no planned accuracy to compare with in a settled cycle{gaps}")
     overall = fmean(error for _, _, error in errors)
@@ -197,10 +99,10 @@ def _estimate(run: _Run) -> Criterion:
     return Criterion(name, mean <= ACCURACY_TOLERANCE and not gaps, detail + gaps)
 
 
-# -- moves, books, phases ----------------------------------------------------------------------------------------------
+# -- moves, phases ----------------------------------------------------------------------------------------------
 
 
-def _moves(run: _Run) -> Criterion:
+def _moves(run: Judged) -> Criterion:
     """Fast re-scheduling: tasks moved, each back at work within 10 s."""
     name = "tasks move and are back at work within 10 s"
     moves = [event.detail for _, event in events(run.records, "move")]
@@ -217,43 +119,13 @@ def _moves(run: _Run) -> Criterion:
     return Criterion(name, slowest["took_s"] <= MOVE_LIMIT_S, detail)
 
 
-def _books(run: _Run) -> Criterion:
-    """Every row is accounted for: arrived = processed + dropped + waiting + unreported, exactly."""
-    name = "every row is accounted for"
-    lost, checked, rows = False, 0, 0
-    named: set[str] = set()
-    for index, record in enumerate(run.records):
-        lost = lost or any(event.kind == "task-manager-lost" for event in record.events)
-        for edge, count in record.measured.counts.items():
-            checked += 1
-            named.add(edge)
-            missing = count.arrived - count.processed - count.dropped - count.waiting - count.unreported
-            where = f"{edge} at {run.at[index]:.0f} s"
-            if missing:
-                return Criterion(name, False, f"{where}: {count.arrived:,} rows arrived, {missing:,} not accounted for")
-            if min(count.processed, count.dropped, count.waiting, count.unreported) < 0:
-                return Criterion(name, False, f"{where}: a negative count")
-            if count.unreported and not lost:
-                return Criterion(
-                    name, False, f"{where}: {count.unreported:,} rows unreported, though no task manager was lost"
-                )
-    last = run.records[-1]
-    absent = [edge for edge in (*sources(last), *streams(last)) if edge not in named]
-    if absent:
-        return Criterion(name, False, f"no counts of {', '.join(absent)}")
-    counts = next(found for record in reversed(run.records) if (found := record.measured.counts))
-    rows = sum(counts[source].arrived for source in sources(last) if source in counts)
-    detail = f"{checked:,} balances exact, over {len(named)} sources and streams; {rows:,} rows arrived at the sources"
-    return Criterion(name, True, detail)
-
-
-def _full_again(run: _Run) -> Criterion:
+def _full_again(run: Judged) -> Criterion:
     """Fast reaction to falling load: nothing is shed once the load is gone."""
     name = "full accuracy again at the end"
     phase = run.phases[-1]
     indices = run.settled[phase]
     if not indices:
-        return Criterion(name, False, _never_settled([phase]).removeprefix("; "))
+        return Criterion(name, False, never_settled([phase]).removeprefix("; "))
     record = run.records[indices[-1]]
     accuracies = {query: record.measured.accuracy.get(query) for query in queries(record)}
     detail = ", ".join(f"{query} {_shown(value)}" for query, value in accuracies.items())
@@ -265,7 +137,7 @@ def _shown(accuracy: float | None) -> str:
     return "without input" if accuracy is None else f"{accuracy:.3f}"
 
 
-def _sheds(run: _Run) -> Criterion:
+def _sheds(run: Judged) -> Criterion:
     """Under overload every query sheds, and on one task manager the share of the need that is met follows priority.
 
     The share of a query's need is (accuracy - minimum) / (1 - minimum). CPU is shared per task manager, so the order is
@@ -277,7 +149,7 @@ def _sheds(run: _Run) -> Criterion:
         return Criterion(name, False, f"the recording has no phase {OVERLOAD!r}")
     records = [run.records[index] for index in run.settled[phase]]
     if not records:
-        return Criterion(name, False, _never_settled([phase]).removeprefix("; "))
+        return Criterion(name, False, never_settled([phase]).removeprefix("; "))
     asked = queries(records[-1])
     means: dict[str, float] = {}
     for query in asked:
@@ -327,7 +199,7 @@ def overload_lag(records: Records) -> tuple[tuple[float, int], ...]:
     )
 
 
-def _comparison(run: _Run, off_records: Records) -> Criterion:
+def _comparison(run: Judged, off_records: Records) -> Criterion:
     """Plain Spark falls ever further behind; the controlled run does not. At the same time since the overload began."""
     name = "with the controller off the lag of the same overload grows"
     on, off = overload_lag(run.records), overload_lag(off_records)

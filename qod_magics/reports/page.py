@@ -21,7 +21,7 @@ from qod_magics.reports import charts, tables
 
 if TYPE_CHECKING:
     from qod_magics.recordings.comparison import Comparison
-    from qod_magics.recordings.verdict import Criterion
+    from qod_magics.recordings.criterion import Criterion
 
 STYLE = Path(__file__).with_name("page.css")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from qod_magics.controller.status import TaskStatus, busy, share, table, task_status
 from qod_magics.core.plan import edge_name
-from qod_magics.recordings.verdict import FULL_ACCURACY
+from qod_magics.recordings.criterion import FULL_ACCURACY
 from qod_magics.spark.malformed import malformed_text
 from qod_magics.spark.pipeline import feed_of
 
