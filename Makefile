@@ -62,6 +62,10 @@ demo: jars ## run the demonstration: an overload, and what the controller makes 
 demo-short: jars ## the same in a few minutes
 	$(python) -m qod_magics demo --short
 
+.PHONY: demo-auto
+demo-auto: jars ## run the demonstration of policy auto: task managers join and leave with the load
+	$(python) -m qod_magics demo --auto
+
 .PHONY: lab
 lab: jars ## open JupyterLab on the notebooks
 	$(python) -m jupyterlab --ServerApp.root_dir=notebooks --LabApp.default_url=/lab/tree/index.ipynb $(if $(filter 0,$(shell id -u)),--allow-root)

@@ -24,8 +24,11 @@ from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict
 
 NOTEBOOK = "taxi_drives_overload.ipynb"
-#: Seconds that the notebook takes at full length, for the progress bar.
-LENGTH_S = 460.0
+AUTO_NOTEBOOK = "taxi_drives_auto.ipynb"
+#: Seconds that each notebook takes at full length, for the progress bar.
+LENGTH_S = {NOTEBOOK: 460.0, AUTO_NOTEBOOK: 330.0}
+#: The title of each one's report.
+TITLES = {NOTEBOOK: "Taxi Drives, overloaded", AUTO_NOTEBOOK: "Taxi Drives, with task managers that follow the load"}
 #: Scale of `--short`: phases this short still have a settled part.
 SHORT = 0.8
 
@@ -36,18 +39,19 @@ def main(argv: list[str]) -> int:
         prog="python -m qod_magics demo", description="Overloaded Taxi Drives, end to end, with a report."
     )
     parser.add_argument("--short", action="store_true", help="shorter phases, the same criteria")
-    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="where the report goes")
+    parser.add_argument("--auto", action="store_true", help="policy auto: task managers join and leave with the load")
+    parser.add_argument("--out", type=Path, default=None, help="where the report goes; default build/demo")
     parser.add_argument("--notebook", type=Path, default=None, help="another notebook of the same shape")
     given = parser.parse_args(argv)
-    out: Path = given.out.resolve()
+    out: Path = (given.out or Path("build/demo-auto" if given.auto else "build/demo")).resolve()
     out.mkdir(parents=True, exist_ok=True)
     try:
-        notebook = given.notebook or _find()
+        notebook = given.notebook or _find(AUTO_NOTEBOOK if given.auto else NOTEBOOK)
         problem = _play(notebook, out, SHORT if given.short else 1.0)
         if problem is not None:
             print(f"demo: {problem}")
             return 2
-        return _judge(out)
+        return _judge(out, notebook.name)
     except QodError as error:
         print(f"demo: {error}")
         return 2
@@ -56,8 +60,8 @@ def main(argv: list[str]) -> int:
         return 2
 
 
-def _find() -> Path:
-    path = Path("notebooks") / NOTEBOOK
+def _find(name: str) -> Path:
+    path = Path("notebooks") / name
     if not path.is_file():
         raise SetupError(f"No {path} here: run the demo from the top of the repository, or name one with --notebook.")
     return path
@@ -92,7 +96,7 @@ def _play(notebook: Path, out: Path, scale: float) -> str | None:
     thread = threading.Thread(target=run, name="notebook", daemon=True)
     thread.start()
     try:
-        _show(out, done, LENGTH_S * scale)
+        _show(out, done, LENGTH_S.get(notebook.name, LENGTH_S[NOTEBOOK]) * scale)
     except KeyboardInterrupt:
         if client.km is not None:
             asyncio.run(ensure_async(client.km.interrupt_kernel()))
@@ -216,13 +220,13 @@ def _fraction(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _judge(out: Path) -> int:
+def _judge(out: Path, notebook: str = NOTEBOOK) -> int:
     from qod_magics.reports.page import write_report
 
     run = load(out / "run.jsonl")
     off = load(out / "off.jsonl") if (out / "off.jsonl").exists() else None
     criteria = verdict(run, off)
-    write_report(out / "report.html", run, off, criteria, title="Taxi Drives, overloaded")
+    write_report(out / "report.html", run, off, criteria, title=TITLES.get(notebook, notebook))
     print(format_verdict(criteria))
     print(f"report: {out / 'report.html'}\nrecording: {out / 'run.jsonl'}")
     return 0 if all(criterion.passed for criterion in criteria) else 1

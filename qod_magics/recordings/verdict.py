@@ -14,6 +14,7 @@ from qod_magics.controller.record import Records
 from qod_magics.recordings.accuracy_errors import accuracy_errors
 from qod_magics.recordings.common_criteria import minimums_kept, plans_replayed, rows_accounted_for
 from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, FULL_ACCURACY, Criterion
+from qod_magics.recordings.elastic_criteria import grows, in_time, is_elastic, sheds_first, shrinks, steady
 from qod_magics.recordings.judged import Judged, never_settled
 from qod_magics.recordings.names import Query, events, queries
 from qod_magics.recordings.phases import DEFAULT_SETTLE_S, phases, seconds
@@ -38,22 +39,13 @@ def verdict(
     `off` has a phase "overload" with the same load; without `off` that comparison is left out. `policy` names the
     policy that must have made the plans (None: the one that each record names). `settle_s`: seconds after a phase's
     start or a disturbance by which the cluster must have settled. Raises UsageProblem for an unknown policy, ValueError
-    for a recording without records.
+    for a recording without records. A run with a phase "doubled" is judged by `elastic_criteria`.
     """
     if not recorded:
         raise ValueError("the recording has no lines: nothing to judge")
     run = Judged.of(recorded, settle_s)
-    judges: tuple[Callable[[Judged], Criterion], ...] = (
-        lambda run: plans_replayed(run, policy),
-        minimums_kept,
-        _lag,
-        _estimate,
-        _moves,
-        rows_accounted_for,
-        _full_again,
-        _sheds,
-    )
-    criteria = tuple(judge(run) for judge in judges)
+    judges = ELASTIC if is_elastic(run) else OVERLOADED
+    criteria = (plans_replayed(run, policy), minimums_kept(run), *(judge(run) for judge in judges))
     return criteria if off is None else (*criteria, _comparison(run, off))
 
 
@@ -225,3 +217,11 @@ def _comparison(run: Judged, off_records: Records) -> Criterion:
 
 def _times(more: float, less: float) -> str:
     return f"{more / less:.1f} times" if less > 0 else "no lag on"
+
+
+OVERLOADED: tuple[Callable[[Judged], Criterion], ...] = (
+    *(_lag, _estimate, _moves, rows_accounted_for, _full_again, _sheds),
+)
+ELASTIC: tuple[Callable[[Judged], Criterion], ...] = (
+    *(sheds_first, grows, in_time, shrinks, steady, rows_accounted_for),
+)
