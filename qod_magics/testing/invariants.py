@@ -234,3 +234,16 @@ def overloaded(simulation: Simulation) -> bool:
     need = truth.need(truth.full_accuracy(), simulation.scenario.duration_s)
     others = sum(task.overhead * task.parallelism for task in simulation.tasks)
     return sum(need.values()) + others > 1.1 * sum(machine.cores for machine in simulation.machines)
+
+
+def worse(run: Watched, other: Watched, cycles: int) -> list[str]:
+    """Queries that a run serves worse than another of the same load, in the last cycles: those of the highest priority
+    by the share of rows due, all others as far as their minimums."""
+    highest = max(query.priority or 0 for query in run.truth.queries)
+    found = []
+    for query in run.truth.queries:
+        mine, theirs = run.served(query.id, cycles), other.served(query.id, cycles)
+        due = theirs if query.priority == highest else min(theirs, query.min_accuracy or 0.0)
+        if mine < due - TOLERANCE:
+            found.append(f"{query.id} (priority {query.priority}) processed {mine:.3f} of the rows due, not {due:.3f}")
+    return found

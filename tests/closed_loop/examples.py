@@ -15,7 +15,7 @@ from qod_magics.testing.runs import replay
 
 Check = Callable[[Simulation], list[str]]
 
-LITERAL, BEST = "stream-economics", "stream-economics-reactive"
+LITERAL, BEST, AUTO = "stream-economics", "stream-economics-reactive", "auto"
 _SOME = [pytest.mark.closed_loop, pytest.mark.timeout(900)]
 _MANY = [*_SOME, pytest.mark.slow]
 #: The same simulations are drawn each time, whatever becomes of the code around them.
@@ -31,6 +31,8 @@ EXAMPLES = pytest.mark.parametrize(
         pytest.param(500, LITERAL, id="many", marks=_MANY),
         pytest.param(40, BEST, id="some-best", marks=_SOME),
         pytest.param(500, BEST, id="many-best", marks=_MANY),
+        pytest.param(20, AUTO, id="some-auto", marks=_SOME),
+        pytest.param(500, AUTO, id="many-auto", marks=_MANY),
     ],
 )
 #: The same of what only the best is claimed to do.

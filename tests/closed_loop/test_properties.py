@@ -19,7 +19,7 @@ from qod_magics.simulator import Simulation
 from qod_magics.testing import invariants
 from qod_magics.testing.runs import watch
 from qod_magics.testing.scenarios import PERIOD_S, dags, faulty, few, simulations, twins
-from tests.closed_loop.examples import BEST, EXAMPLES, EXAMPLES_OF_BEST, LITERAL, for_all
+from tests.closed_loop.examples import AUTO, BEST, EXAMPLES, EXAMPLES_OF_BEST, LITERAL, for_all
 
 SETTLED = 8  #: cycles at the end of a run
 QUICK = 1.3  #: cost of a row just after a start; `alone` shows what more does
@@ -159,3 +159,16 @@ def test_faults_are_survived_and_accuracy_recovers(examples, policy):
     slowdown = QUICK if policy == LITERAL else 2.0
     twice_a_period = simulations(CONSTANT, 240.0, st.just(0.5), report_s=PERIOD_S / 2, slowdown=slowdown)
     for_all(faulty(twice_a_period), examples, check, "faults", policy)
+
+
+@EXAMPLES_OF_BEST
+def test_auto_serves_no_query_worse_than_stream_economics_alone(examples):
+    """The highest priority, and each query as far as its minimum: whatever else the stages move and start."""
+
+    def check(simulation: Simulation) -> list[str]:
+        run, alone = watch(simulation), watch(replace(simulation, policy=BEST))
+        assume(not invariants.stalled(run) and not invariants.stalled(alone))
+        return invariants.worse(run, alone, SETTLED)
+
+    any_load = simulations(CONSTANT, 130.0, few(0.3, 3.0), late=(20.0, 45.0), slowdown=QUICK, fitting=False)
+    for_all(any_load, examples, check, "auto", AUTO)
