@@ -9,6 +9,7 @@ from typing import Any
 
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.d_storm.demand import Requirement
+from qod_magics.policies.d_storm.means import is_measured
 from qod_magics.policies.d_storm.monitor import Monitor
 from qod_magics.policies.d_storm.parameters import Parameters
 
@@ -38,11 +39,14 @@ class Memory:
 
     @classmethod
     def begun(cls, snapshot: Snapshot) -> Memory:
-        """At the first cycle. The first deployment counts as a round; a snapshot without a time can be all there is,
-        so it is decided at once."""
-        if snapshot.at_s is None:
+        """At the first cycle. The first deployment counts as a round, from whose time on windows and intervals count.
+
+        A snapshot that tells no time and is measured throughout can be all there is, so it is decided at once.
+        """
+        if snapshot.at_s is None and all(map(is_measured, snapshot.instances)):
             return cls(0.0, Monitor(-inf), -inf)
-        return cls(snapshot.at_s, Monitor(snapshot.at_s), snapshot.at_s)
+        now_s = 0.0 if snapshot.at_s is None else snapshot.at_s
+        return cls(now_s, Monitor(now_s), now_s)
 
     @classmethod
     def seeing(cls, snapshot: Snapshot, state: Any, parameters: Parameters) -> Memory:

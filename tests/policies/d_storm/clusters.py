@@ -17,7 +17,10 @@ from qod_magics.core.validation import check_snapshot
 
 @dataclass(frozen=True)
 class Cluster:
-    """Tasks in a DAG, listed before their readers, one or more instances of each, all at one rate; CPU of an instance in points at that rate."""
+    """Tasks in a DAG, listed before their readers, with one or more instances of each.
+
+    All sources have one rate, and a task hands on all that it reads. CPU of an instance is in points, at what it reads.
+    """
 
     cores: Mapping[str, float]  #: by task manager
     cpu: Mapping[str, float]  #: by instance ("task.1"), points
