@@ -7,7 +7,7 @@ Clouds". The loop is `policy.DStorm.decide`; `packing.pack` is its Algorithm 1; 
 
 from __future__ import annotations
 
-from qod_magics.policies.d_storm.consolidation import Consolidation, Group, consolidation, groups
+from qod_magics.policies.d_storm.consolidation import Consolidation, Group, Known, consolidation, groups
 from qod_magics.policies.d_storm.packing import Packing, pack
 from qod_magics.policies.d_storm.parameters import Parameters
 from qod_magics.policies.d_storm.policy import DStorm
@@ -20,6 +20,7 @@ __all__ = [
     "DStorm",
     "Demand",
     "Group",
+    "Known",
     "Node",
     "Packing",
     "Parameters",

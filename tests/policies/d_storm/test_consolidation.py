@@ -13,6 +13,7 @@ from qod_magics.core.actions import Move
 from qod_magics.core.optional import BYTES, STANDBY
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.d_storm import consolidation, groups
+from qod_magics.policies.d_storm.consolidation import Known
 from qod_magics.policies.d_storm.observation import observed
 from qod_magics.policies.d_storm.traffic import inter_node_traffic
 from tests.policies.d_storm.clusters import Cluster
@@ -45,8 +46,9 @@ def test_with_more_headroom_it_takes_two() -> None:
 def test_none_without_room_for_any_less() -> None:
     assert consolidation(APART.snapshot, headroom=0.7) is None  # the largest alone needs 30 %
     assert consolidation(APART.snapshot, headroom=0.65) is None
-    with pytest.raises(ValueError, match="headroom is 1"):
-        consolidation(APART.snapshot, headroom=1)
+    for ask in (consolidation, groups):
+        with pytest.raises(ValueError, match="headroom is 1"):
+            ask(APART.snapshot, headroom=1)
 
 
 def test_an_idle_task_manager_is_releasable_without_a_move_and_one_that_stands_by_is_not() -> None:
@@ -63,6 +65,23 @@ def test_the_demand_is_that_at_the_workload() -> None:
     found = consolidation(replace(APART, read=0.5).snapshot, headroom=0.0)
     assert found is not None
     assert len(found.releasable) == 1  # 140 % of a core
+
+
+def test_better_figures_take_the_place_of_the_snapshot_s() -> None:
+    needed = Known(needed={"a.1": 70.0, "b.1": 40.0})
+    found = consolidation(APART.snapshot, 0.0, known=needed)
+    assert found is not None
+    assert len(found.releasable) == 1
+    assert consolidation(APART.snapshot, 0.0, known=Known(available=dict.fromkeys(APART.cores, 35.0))) is None
+    assert groups(APART.snapshot, known=Known(available=dict.fromkeys(APART.cores, 35.0))) == ()
+
+
+def test_what_has_to_stay_stays() -> None:
+    found = consolidation(APART.snapshot, known=Known(staying={"a.1"}))
+    assert found is not None
+    assert {move.instance for move in found.moves} == {"b.1", "c.1"}
+    assert consolidation(APART.snapshot, known=Known(staying={"a.1", "b.1"})) is None
+    assert {group.instances for group in groups(APART.snapshot, known=Known(staying={"a.1", "b.1"}))} == {("c.1",)}
 
 
 @given(snapshots(warming=False), st.sampled_from([0.0, 0.2, 0.5]))

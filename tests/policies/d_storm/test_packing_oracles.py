@@ -10,6 +10,7 @@ import pytest
 
 from qod_magics.policies.d_storm.node_order import availability
 from qod_magics.policies.d_storm.packing import Packing, Step, pack
+from qod_magics.policies.d_storm.parameters import Parameters
 from qod_magics.policies.d_storm.priority import Priority
 from qod_magics.policies.d_storm.problem import Problem
 from qod_magics.policies.d_storm.traffic import inter_node_traffic
@@ -84,6 +85,11 @@ def optimum(problem: Problem) -> float | None:
             traffic = inter_node_traffic(problem.channels, names)
             best = traffic if best is None else min(best, traffic)
     return best
+
+
+@pytest.mark.parametrize("name", [*TRACED, "dstorm-03-threshold", "dstorm-09-linear", "dstorm-14-cost-scenario"])
+def test_the_defaults_are_those_of_the_source(name: str) -> None:
+    assert parameters_of(oracle(name)["input"]) == Parameters()
 
 
 def test_the_listing_would_count_a_node_that_stays_empty() -> None:

@@ -74,12 +74,13 @@ def test_a_task_manager_that_is_used_again_is_not_released() -> None:
 
 
 def test_windows_average() -> None:
-    """Every other snapshot alone would say that throughput is missed."""
-    run = Run(DStorm(), replace(IDLE, cpu={"a.1": 70.0, "b.1": 70.0}))
-    for k in range(300):
-        run.cluster = replace(run.cluster, read=0.9 if k % 2 else 1.06)
-        run.step()
-    assert run.log == []
+    """Every other snapshot, the last of each window too, has a latency beyond the limit; that of the mean counts."""
+    for high, acts in ((0.55, False), (0.7, True)):
+        run = Run(DStorm(), replace(IDLE, cpu={"a.1": 50.0, "b.1": 50.0}))
+        for k in range(300):
+            run.cluster = replace(run.cluster, of_task={"b": {LATENCY_P50.name: 0.4 if k % 2 else high}})
+            run.step()
+        assert bool(run.log) is acts
 
 
 def test_a_warm_up_delays_the_window() -> None:
