@@ -148,6 +148,15 @@ def test_a_missed_throughput_starts_task_managers_first_and_moves_when_they_are_
         assert sum(cpu for name, cpu in FULL.cpu.items() if place[name] == manager) / FULL.read <= 100.0
 
 
+def test_no_more_is_started_than_it_takes_beside_what_is_up() -> None:
+    """Larger ones would be filled first if all of them were offered: two of them, and tm1 would stay empty."""
+    run = Run(DStorm(), replace(FULL, spare=Spare("larger", 3, 1.2)))
+    run.until(600.0)
+    assert run.step().actions == (AddNode("larger"),)
+    run.step()
+    assert {*run.cluster.place.values()} == {"tm1", "larger3"}
+
+
 def test_what_is_started_late_is_waited_for() -> None:
     run = Run(DStorm(), replace(FULL, spare=Spare("plain", 3, 1.0, start_s=15.0)))
     run.until(600.0)
