@@ -33,6 +33,9 @@ _POLICIES = {
     "stream-economics-fitted": "qod_magics.policies.stream_economics.variants:fitted",
     "stream-economics-filled": "qod_magics.policies.stream_economics.variants:filled",
     "stream-economics-reactive": "qod_magics.policies.stream_economics.variants:reactive",
+    "d-storm": "qod_magics.policies.d_storm:DStorm",
+    "storm-round-robin": "qod_magics.policies.d_storm:StormRoundRobin",
+    "storm-ras": "qod_magics.policies.d_storm:StormRas",
 }
 
 

@@ -1,0 +1,186 @@
+"""One window's snapshot as D-Storm sees it: demands, nodes, channels, and the figures of the system analyser."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from qod_magics.core.dag import Dag
+from qod_magics.core.load import load_of
+from qod_magics.core.optional import (
+    BYTES,
+    FIXED_CPU,
+    INSTANCE_MEMORY,
+    LATENCY_P50,
+    LATENCY_P95,
+    MAX_LATENCY,
+    MEMORY,
+    PRICE,
+    STANDBY,
+)
+from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.core.spares import spares
+from qod_magics.policies.d_storm.analyser import Window
+from qod_magics.policies.d_storm.demand import Requirement, growth, planned, requirement
+from qod_magics.policies.d_storm.parameters import DEFAULTS, Parameters
+from qod_magics.policies.d_storm.priority import share
+from qod_magics.policies.d_storm.problem import Channel, Demand, Node, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a scheduling round needs to know."""
+
+    problem: Problem  #: the nodes are those that are up and take instances
+    spares: tuple[Node, ...]  #: nodes that the cluster could start, the largest of each kind's first
+    current: Mapping[str, str]  #: task manager by instance
+    known: Mapping[str, Requirement]  #: CPU of each instance, for windows in which it reads nothing
+    unit: str  #: of the traffic: "bytes/s", or "rows/s" where a stream's bytes are unknown
+
+
+def observed(
+    snapshot: Snapshot, parameters: Parameters = DEFAULTS, known: Mapping[str, Requirement] | None = None
+) -> Observation:
+    """Demands at the workload (section 2.1), capacities and traffic from a valid snapshot, a window's mean.
+
+    An instance demands what it uses, grown with its input where a task on its way falls behind. A task manager offers
+    what its other processes leave; its memory where known. A stream's traffic is split evenly over pairs of instances.
+    """
+    factors = _factors(snapshot, parameters)
+    demands, requirements = _demands(snapshot, factors, parameters, known or {})
+    channels, unit = _channels(snapshot, factors)
+    hosts = {instance.task_manager for instance in snapshot.instances}
+    available = load_of(snapshot, Dag.of(snapshot).topology).available
+    nodes = tuple(
+        Node(manager.id, cpu, *_nominal(manager))
+        for manager, cpu in zip(snapshot.task_managers, available, strict=True)
+        if manager.id in hosts or takes_instances(manager)
+    )
+    return Observation(
+        Problem(demands, nodes, channels),
+        _spare_nodes(snapshot),
+        {instance.id: instance.task_manager for instance in snapshot.instances},
+        requirements,
+        unit,
+    )
+
+
+def takes_instances(manager: TaskManager) -> bool:
+    """Whether instances may be placed there: it does not stand by."""
+    return not STANDBY.of(manager)
+
+
+def usages(demands: Mapping[str, Demand], nodes: Mapping[str, Node], placement: Mapping[str, str]) -> dict[str, float]:
+    """u(k) of each used node: the larger of its shares of CPU and memory, fractions of 1."""
+    used: dict[str, list[float]] = {}
+    for instance, node in placement.items():
+        both = used.setdefault(node, [0.0, 0.0])
+        both[0] += demands[instance].cpu
+        both[1] += demands[instance].memory
+    return {
+        node: max(share(cpu, nodes[node].cpu), share(memory, nodes[node].memory))
+        for node, (cpu, memory) in used.items()
+    }
+
+
+def window_of(snapshot: Snapshot, parameters: Parameters = DEFAULTS) -> Window:
+    """The figures for the system analyser, all as measured.
+
+    Throughput and workload are those of the task that reads the smallest share of what arrives, latency and its target
+    those of the query that is furthest from it: its own target of the 95th percentile, or else the limit of the
+    parameters for the median.
+    """
+    read, arriving = _rates(snapshot)
+    worst = min(arriving, key=lambda task: share(read[task], arriving[task]) if arriving[task] > 0 else 1.0)
+    latency_s, limit_s = None, None
+    for task in snapshot.tasks:
+        target = MAX_LATENCY.of(task)
+        figures = (LATENCY_P50, LATENCY_P95) if target is None else (LATENCY_P95, LATENCY_P50)
+        seen = next((value for field in figures if (value := field.of(task)) is not None), None)
+        if seen is not None:
+            limit = parameters.max_latency_s if target is None else target
+            if latency_s is None or limit_s is None or seen * limit_s > latency_s * limit:
+                latency_s, limit_s = seen, limit
+    measured = observed(snapshot, replace(parameters, tolerance=1.0))  # nothing grows
+    demands = {demand.id: demand for demand in measured.problem.demands}
+    nodes = {node.id: node for node in measured.problem.nodes}
+    return Window(read[worst], arriving[worst], latency_s, usages(demands, nodes, measured.current), limit_s)
+
+
+def _rates(snapshot: Snapshot) -> tuple[dict[str, float], dict[str, float]]:
+    """By task, rows/s that it reads, and rows/s that arrive for it."""
+    read = {task.id: 0.0 for task in snapshot.tasks}
+    for instance in snapshot.instances:
+        read[instance.task] += instance.in_rate
+    arriving = {
+        task.id: 0.0 if task.upstream else read[task.id] if task.external_rate is None else task.external_rate
+        for task in snapshot.tasks
+    }
+    for stream in snapshot.streams:
+        arriving[stream.target] += stream.out_rate
+    return read, arriving
+
+
+def _factors(snapshot: Snapshot, parameters: Parameters) -> dict[str, float]:
+    read, arriving = _rates(snapshot)
+    topology = Dag.of(snapshot).topology
+    order = [snapshot.tasks[t].id for t in topology.order]
+    channels = [Channel(stream.source, stream.target, stream.out_rate) for stream in snapshot.streams]
+    outside = {task.id: arriving[task.id] for task in snapshot.tasks if not task.upstream}
+    return growth(order, channels, read, outside, parameters.tolerance)
+
+
+def _demands(
+    snapshot: Snapshot, factors: Mapping[str, float], parameters: Parameters, known: Mapping[str, Requirement]
+) -> tuple[tuple[Demand, ...], dict[str, Requirement]]:
+    fixed = {task.id: FIXED_CPU.of(task) or 0.0 for task in snapshot.tasks}
+    _, arriving = _rates(snapshot)
+    width = Counter(instance.task for instance in snapshot.instances)
+    demands, requirements = [], {}
+    for instance in snapshot.instances:
+        task = instance.task
+        rate = instance.in_rate or arriving[task] / width[task]
+        of_cpu = requirement(instance.cpu, instance.in_rate, fixed[task], known.get(instance.id))
+        held = INSTANCE_MEMORY.of(instance) or 0.0
+        of_memory = requirement(held, instance.in_rate, parameters.fixed_memory_mb)
+        rate *= factors[task]
+        demands.append(Demand(instance.id, of_cpu.at(rate), of_memory.at(rate)))
+        requirements[instance.id] = of_cpu
+    return tuple(demands), requirements
+
+
+def _channels(snapshot: Snapshot, factors: Mapping[str, float]) -> tuple[tuple[Channel, ...], str]:
+    sizes = [BYTES.of(stream) for stream in snapshot.streams]
+    in_bytes = bool(sizes) and None not in sizes  # never both in one round
+    streams = [
+        Channel(stream.source, stream.target, size if in_bytes and size is not None else stream.out_rate)
+        for stream, size in zip(snapshot.streams, sizes, strict=True)
+    ]
+    instances: dict[str, list[str]] = defaultdict(list)
+    for instance in snapshot.instances:
+        instances[instance.task].append(instance.id)
+    channels = []
+    for stream in planned(streams, factors):
+        senders, readers = instances[stream.source], instances[stream.target]
+        traffic = stream.traffic / (len(senders) * len(readers))
+        channels += [Channel(a, b, traffic) for a in senders for b in readers]
+    return tuple(channels), "bytes/s" if in_bytes else "rows/s"
+
+
+def _nominal(manager: TaskManager) -> tuple[float, float | None, float]:
+    """Memory, price and cores of a task manager."""
+    return _memory(MEMORY.of(manager)), PRICE.of(manager), manager.cores
+
+
+def _memory(known: float | None) -> float:
+    return float("inf") if known is None else known
+
+
+def _spare_nodes(snapshot: Snapshot) -> tuple[Node, ...]:
+    kinds = sorted(spares(snapshot), key=lambda spare: -spare.cores)
+    return tuple(
+        Node(f"new {each.kind} {n}", 100.0 * each.cores, _memory(each.memory_mb), each.price, each.cores, each.kind)
+        for each in kinds
+        for n in range(1, each.count + 1)
+    )
