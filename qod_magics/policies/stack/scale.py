@@ -20,11 +20,11 @@ CORE = 100.0
 @dataclass(frozen=True, slots=True)
 class ScaleOutAndIn:
     """More instances for a task that one core can't hold, more task managers for an application that all can't hold;
-    and back, once less has been enough for a while."""
+    and back, once less has been enough for a while: the placement stage empties what is released."""
 
     after_s: float = 20.0  #: how long a query must be under pressure before more is started
     release_after_s: float = 60.0  #: how long no query may be under pressure before less is kept
-    headroom: float = 0.2  #: fraction of the CPU that stays free where instances of a released one go
+    headroom: float = 0.2  #: fraction of the CPU that stays free where an instance fewer does the work
     target_share: float = 0.8  #: nothing is released while a latency is above this share of its target
     least: float = 5.0  #: CPU that must be short, % of one core
 
@@ -63,8 +63,7 @@ class ScaleOutAndIn:
         ]
         if late:
             return Proposal(note=f"nothing is released: {', '.join(late)} is near its latency target")
-        found: Action | None = narrower_task(view.snapshot, view.demand, self.headroom)
-        found = found or released(view.snapshot, view.demand, self.headroom)
+        found: Action | None = narrower_task(view.snapshot, view.demand, self.headroom) or released(view.snapshot)
         return Proposal() if found is None else Proposal((found,))
 
 
@@ -113,22 +112,15 @@ def narrower_task(snapshot: Snapshot, demand: Demand, headroom: float) -> Scale 
     return None
 
 
-def released(snapshot: Snapshot, demand: Demand, headroom: float) -> ReleaseNode | None:
-    """The task manager whose instances fit on the others at full accuracy with `headroom`: the dearest of them, and of
-    equally dear ones that with the least load. None where there is none."""
-    managers = snapshot.task_managers
-    if len(managers) < 2:
+def released(snapshot: Snapshot) -> ReleaseNode | None:
+    """A task manager without instances, the dearest of them; None where there is none, or no other."""
+    managers = [each for each in snapshot.task_managers if not STANDBY.of(each)]
+    used = {instance.task_manager for instance in snapshot.instances}
+    empty = [each for each in managers if each.id not in used]
+    if len(managers) < 2 or not empty:
         return None
-    order = sorted(range(len(managers)), key=lambda m: (-(PRICE.of(managers[m]) or 0.0), demand.needed[m], -m))
-    for leaving in order:
-        free = {
-            m: (1 - headroom) * demand.available[m] - demand.needed[m] for m in range(len(managers)) if m != leaving
-        }
-        if _fits([demand.instance[i] for i in demand.hosted[leaving]], free):
-            id = managers[leaving].id
-            why = f"the others hold what {id} runs at full accuracy, with {headroom:.0%} to spare"
-            return ReleaseNode(id, why)
-    return None
+    found = max(empty, key=lambda each: (PRICE.of(each) or 0.0, each.id))
+    return ReleaseNode(found.id, "nothing runs there, and the others hold everything at full accuracy")
 
 
 def cheapest(kinds: Sequence[Spare], short: float) -> Spare | None:
@@ -140,18 +132,6 @@ def cheapest(kinds: Sequence[Spare], short: float) -> Spare | None:
     if enough:
         return min(enough, key=lambda spare: (spare.price or 0.0, spare.start_s, spare.cores, spare.kind))
     return max(kinds, key=lambda spare: (spare.cores, -(spare.price or 0.0), -spare.start_s, spare.kind))
-
-
-def _fits(needs: Sequence[float], free: dict[int, float]) -> bool:
-    """Whether instances fit, largest first, each where most is free; also after the moves that this takes."""
-    if any(left < 0 for left in free.values()):
-        return False
-    for need in sorted(needs, reverse=True):
-        target = max(free, key=lambda m: (free[m], -m))
-        if free[target] < need:
-            return False
-        free[target] -= need
-    return True
 
 
 def _widths(snapshot: Snapshot) -> dict[str, int]:

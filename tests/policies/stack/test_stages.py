@@ -13,7 +13,7 @@ from qod_magics.core.plan import keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.spares import Spare, spares_to_json
 from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.place import Place, helpful_moves
+from qod_magics.policies.stack.place import Place, emptying_moves, helpful_moves
 from qod_magics.policies.stack.pressure import Pressure, lateness, pressures
 from qod_magics.policies.stack.scale import ScaleOutAndIn, cheapest, narrower_task, released, wider_task
 from qod_magics.policies.stack.stage import View
@@ -148,27 +148,62 @@ def test_two_instances_that_one_can_replace_become_one():
     assert narrower_task(given, Demand.of(given), 0.2) is None
 
 
-def test_the_least_loaded_is_released_where_the_others_hold_its_instances():
+def test_the_least_loaded_is_emptied_where_the_others_hold_its_instances():
     given = snapshot([1, 1, 2], [10.0, 20.0, 25.0])
-    assert released(given, Demand.of(given), 0.2) == ReleaseNode("tm2")
-    assert released(given, needing(given, 1.5), 0.2) is None
-    assert released(snapshot([1], [10.0], managers=1), Demand.of(snapshot([1], [10.0], managers=1)), 0.2) is None
+    assert emptying_moves(given, Demand.of(given), 0.2, 8) == (Move("Q2.1", "tm1"),)
+    assert emptying_moves(given, needing(given, 1.5), 0.2, 8) == ()
+    alone = snapshot([1], [10.0], managers=1)
+    assert emptying_moves(alone, Demand.of(alone), 0.2, 8) == ()
 
 
-def test_the_dearest_is_released_first():
+def test_the_dearest_is_emptied_first():
     given = snapshot([1, 1, 2], [10.0, 20.0, 25.0])
     dear = replace(given.task_managers[0], extra={"price": 2.0})
     priced = replace(given, task_managers=(dear, given.task_managers[1]))
-    assert released(priced, Demand.of(priced), 0.2) == ReleaseNode("tm1")
+    assert {move.to for move in emptying_moves(priced, Demand.of(priced), 0.2, 8)} == {"tm2"}
 
 
-def test_nothing_is_released_near_a_latency_target():
-    given = snapshot([1, 1, 2], [10.0, 20.0, 25.0], max_latency_s=2.0, latency_p95_s=1.9)
-    proposal = ScaleOutAndIn(release_after_s=60.0).propose(view(given, eased_s=90.0))
+def test_where_none_is_emptied_by_itself_all_are_packed_anew():
+    """Two of 55 % and two of 25 % on three: 55 + 25 twice, though no task manager has 55 or 25 + 25 left."""
+    given = snapshot([1, 2, 3, 3], [55.0, 55.0, 24.0, 24.0], managers=3)
+    moves = emptying_moves(given, Demand.of(given), 0.2, 8)
+    assert {move.instance for move in moves} == {"Q2.1", "Q3.1"}
+    assert {move.to for move in moves} == {"tm1", "tm2"}
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.floats(1.0, 60.0)), min_size=1, max_size=10))
+def test_emptying_leaves_headroom_everywhere(drawn):
+    given = snapshot([home for home, _ in drawn], [cpu for _, cpu in drawn], managers=4)
+    demand = Demand.of(given)
+    moves = emptying_moves(given, demand, 0.2, 8)
+    position = {instance.id: i for i, instance in enumerate(given.instances)}
+    after, gone = list(demand.needed), set()
+    for move in moves:
+        i = position[move.instance]
+        after[demand.home[i]] -= demand.instance[i]
+        after[int(move.to[2:]) - 1] += demand.instance[i]
+        gone.add(i)
+    for move in moves:
+        target = int(move.to[2:]) - 1
+        assert after[target] <= 0.8 * demand.available[target] + 1e-6
+    if moves:
+        homes = {int(move.to[2:]) - 1 for move in moves} | {
+            demand.home[i] for i in range(len(given.instances)) if i not in gone
+        }
+        assert len(homes) < 4
+
+
+def test_an_empty_one_is_released_unless_a_latency_is_near_its_target():
+    given = snapshot([1, 1, 1], [10.0, 20.0, 25.0], max_latency_s=2.0, latency_p95_s=1.9)
+    stage = ScaleOutAndIn(release_after_s=60.0)
+    proposal = stage.propose(view(given, eased_s=90.0))
     assert proposal.actions == ()
     assert "near its latency target" in proposal.note
-    calm = snapshot([1, 1, 2], [10.0, 20.0, 25.0], max_latency_s=2.0, latency_p95_s=0.5)
-    assert ScaleOutAndIn(release_after_s=60.0).propose(view(calm, eased_s=90.0)).actions == (ReleaseNode("tm2"),)
+    calm = snapshot([1, 1, 1], [10.0, 20.0, 25.0], max_latency_s=2.0, latency_p95_s=0.5)
+    assert stage.propose(view(calm, eased_s=90.0)).actions == (ReleaseNode("tm2"),)
+    assert stage.propose(view(calm, eased_s=30.0)).actions == ()
+    assert released(snapshot([1, 1, 2], [10.0, 20.0, 25.0])) is None
+    assert released(snapshot([1, 1], [10.0, 20.0], managers=1)) is None
 
 
 def test_a_query_is_late_beyond_its_target_only():
