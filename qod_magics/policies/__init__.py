@@ -28,11 +28,18 @@ GROUP = "qod_magics.policies"
 
 #: name -> "module:factory", imported on demand
 _POLICIES = {
+    "least-link-load": "qod_magics.policies.stela:least_link_load",
+    "most-link-load": "qod_magics.policies.stela:most_link_load",
+    "stela": "qod_magics.policies.stela:Stela",
+    "storm-re-deal": "qod_magics.policies.stela:storm_re_deal",
     "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
     "stream-economics-fitted": "qod_magics.policies.stream_economics.variants:fitted",
     "stream-economics-filled": "qod_magics.policies.stream_economics.variants:filled",
     "stream-economics-reactive": "qod_magics.policies.stream_economics.variants:reactive",
 }
+
+#: Those of this package that shed load; the others place or scale, and let a backlog grow.
+SHEDDING = tuple(sorted(name for name in _POLICIES if name.startswith(PAPER_POLICY)))
 
 
 def policy(name: str = DEFAULT_POLICY) -> Policy:
@@ -64,4 +71,4 @@ def policy_names() -> tuple[str, ...]:
     return tuple(sorted({*_POLICIES, *entry_points(group=GROUP).names}))
 
 
-__all__ = ["DEFAULT_POLICY", "GROUP", "PAPER_POLICY", "policy", "policy_names"]
+__all__ = ["DEFAULT_POLICY", "GROUP", "PAPER_POLICY", "SHEDDING", "policy", "policy_names"]

@@ -1,6 +1,6 @@
 """What the policy of the paper can't do, each on the smallest scenario that shows it (`tests/scenarios/README.md`).
 
-Every policy is tried. Those that can't are named with each test, and the marks are strict.
+Every policy that sheds is tried. Those that can't are named with each test, and the marks are strict.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from qod_magics.policies import policy_names
+from qod_magics.policies import SHEDDING
 from qod_magics.simulator import Simulation
 from qod_magics.testing import invariants
 from qod_magics.testing.runs import Watched, watch
@@ -24,10 +24,10 @@ FILLED = "stream-economics-filled"
 
 
 def beyond(*policies: str, because: str = "") -> pytest.MarkDecorator:
-    """Try each policy, of which these can't, for this cause."""
+    """Try each policy that sheds, of which these can't, for this cause."""
     limit = pytest.mark.xfail(raises=AssertionError, reason=because)
     return pytest.mark.parametrize(
-        "policy", [pytest.param(name, marks=[limit] if name in policies else []) for name in policy_names()]
+        "policy", [pytest.param(name, marks=[limit] if name in policies else []) for name in SHEDDING]
     )
 
 

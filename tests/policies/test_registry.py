@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.policies import DEFAULT_POLICY, PAPER_POLICY, policy, policy_names
+from qod_magics.policies import DEFAULT_POLICY, PAPER_POLICY, SHEDDING, policy, policy_names
 from qod_magics.policies.stream_economics import StreamEconomics
 
 
@@ -24,3 +24,8 @@ def test_the_papers_is_there_by_its_own_name() -> None:
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UsageProblem, match=r"no policy 'stream-economic'\. Did you mean 'stream-economics'\?"):
         policy("stream-economic")
+
+
+def test_the_policies_that_shed_are_stream_economics_and_its_variants() -> None:
+    assert {DEFAULT_POLICY, PAPER_POLICY} <= set(SHEDDING) < set(policy_names())
+    assert all(isinstance(policy(name), StreamEconomics) for name in SHEDDING)
