@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TypeAlias
 
 from qod_magics.policies.stela.graph import Edge, Graph
@@ -31,7 +32,7 @@ class Job:
             return self.offered.get(op, self.processed[op])
         return sum(self.emitted[parent, op] for parent in parents)
 
-    @property
+    @cached_property
     def throughput(self) -> Rate:
         """T, the sum of what the sinks process."""
         return sum(self.processed[sink] for sink in self.graph.sinks)

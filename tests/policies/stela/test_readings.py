@@ -83,6 +83,13 @@ def test_r12_an_operator_at_its_maximum_is_passed_over() -> None:
     assert "3" not in targets
 
 
+def test_r5_the_input_of_a_source_is_what_is_offered_or_else_what_it_processes() -> None:
+    job = chain(1000, 800, 800, 800, offered=1100)
+    assert job.input("s") == 1100
+    assert Job(CHAIN, job.processed, job.emitted).input("s") == 1000
+    assert job.input("a") == 1000
+
+
 def test_r2_sources_take_turns_also_where_all_that_is_congested_is_at_its_maximum() -> None:
     job = Job(FORK, {"s": 200, "x": 50, "y": 50}, {("s", "x"): 100, ("s", "y"): 100}, most={"x": 1, "y": 1, "s": 2})
     slots = scale_out(job, ["n", "m"], 1)
@@ -152,8 +159,8 @@ def test_convergence_is_not_claimed_where_there_is_none() -> None:
 
 def test_a_sample_at_the_mean_goes_on_with_its_excursion() -> None:
     assert convergence_s([0, 0, 104, 96, 104, 96, 100, 100, 100, 100, 104, 96]) == 60.0
-    # above, at the mean, above: one excursion; the second one below ends it
-    assert convergence_s([0, 0, 104, 100, 104, 96, 104, 96, 100, 100, 104, 96, 100, 100, 104, 96]) == 80.0
+    # below, at the mean, below: one excursion; the second one ends it
+    assert convergence_s([0, 0, 104, 96, 100, 96, 104, 96, 100, 100, 104, 96, 100, 100, 104, 96]) == 80.0
 
 
 def test_down_time_counts_windows_without_throughput() -> None:
