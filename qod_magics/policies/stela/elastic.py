@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from qod_magics.core.actions import Action, ReleaseNode
+from qod_magics.core.optional import BACKLOG
 from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stela.job import Job
@@ -57,13 +58,19 @@ class Memory:
     chosen: tuple[str, ...] = ()  #: those picked for that
 
 
-class Elastic:
-    """Scales on request and does nothing else: it sheds nothing, and without a request its plans have no actions.
+#: Seconds of input; a controller thins no backlog below that.
+_ALL_OF_IT_S = 1e9
+#: The request to thin no backlog: a plan that keeps all rows that arrive would else still drop rows that wait.
+_NO_DRAIN = {BACKLOG.name: [_ALL_OF_IT_S, _ALL_OF_IT_S]}
 
-    A task manager that joins and hosts nothing is a request to use it. It waits while an instance warms up, since rates
-    say little then. `leaving`, a key of snapshots, is a request to end task managers; it waits while others join. By
-    number, it is served once, until the number changes or the key is gone; the plan is repeated while those that were
-    picked are there.
+
+class Elastic:
+    """Scales on request and does nothing else: without one its plans have no actions, and it sheds nothing.
+
+    A task manager that joins and hosts nothing is a request to use it; in the first cycle, all are new. It waits while
+    an instance warms up, since rates say little then. `leaving`, a key of snapshots, is a request to end task managers;
+    it waits while others join. By number, it is served once, until the number changes or the key is gone; the plan is
+    repeated while those that were picked are there.
     """
 
     def __init__(self, name: str, strategy: Strategy) -> None:
@@ -89,9 +96,9 @@ class Elastic:
             memory = replace(memory, known=frozenset(usable))
         if new:
             deployment = Deployment.of(snapshot, memory.samples.job(snapshot), usable)
-            return keeping_all(snapshot, self.strategy.scale_out(deployment, new)), memory
+            return keeping_all(snapshot, self.strategy.scale_out(deployment, new), _NO_DRAIN), memory
         actions, memory = self._leave(snapshot, usable, memory)
-        return keeping_all(snapshot, actions), memory
+        return keeping_all(snapshot, actions, _NO_DRAIN), memory
 
     def _leave(self, snapshot: Snapshot, usable: tuple[str, ...], memory: Memory) -> tuple[tuple[Action, ...], Memory]:
         wanted = leaving(snapshot)

@@ -49,7 +49,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The last `WINDOW` samples of one configuration.
+    """The last `WINDOW` samples of one configuration, one for each cycle of the controller (the source: each 10 s).
 
     When tasks or streams are declared anew, or a task's number of instances changes, the window begins anew: rates from
     before describe another configuration.
