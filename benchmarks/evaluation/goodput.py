@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qod_magics.policies import policy_names
+from qod_magics.policies import SHEDDING
 from qod_magics.simulator import Simulation, simulate
 
 TIMES = (0.5, 1.0, 2.0, 5.0, 10.0)  #: of the core's capacity
@@ -36,7 +36,7 @@ def goodput(
                 }
                 for each in times
             }
-            for name in (*(policies or policy_names()), NOBODY)
+            for name in (*(policies or SHEDDING), NOBODY)
         },
     }
 
@@ -82,7 +82,7 @@ def _run(queries: Sequence[str], times: float, policy: str, length_s: float) -> 
                 "seed": 1,
                 "duration_s": length_s,
                 "step_s": 0.25,
-                "policy": policy if policy != NOBODY else policy_names()[0],
+                "policy": policy if policy != NOBODY else SHEDDING[0],
                 "controlled": policy != NOBODY,
                 "topics": [{"topic": "in", "rate": _rate(times)}],
                 "task_managers": [{"id": "tm1", "cores": 1, "planned_cores": PLANNED}],

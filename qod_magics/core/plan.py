@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qod_magics.core.actions import Action, Move, Stop
+from qod_magics.core.optional import BACKLOG
 from qod_magics.core.snapshot import Snapshot, nothing
 
 Edge = tuple[str | None, str]  #: (from, to); from is None for the outside world
@@ -42,8 +43,13 @@ class Plan:
         return tuple(action.instance for action in self.actions if isinstance(action, Move | Stop))
 
 
+#: Seconds of input; a controller thins no backlog below that.
+ALL_OF_IT_S = 1e9
+
+
 def keeping_all(snapshot: Snapshot, actions: tuple[Action, ...] = (), extra: Mapping[str, Any] | None = None) -> Plan:
-    """A plan of a policy that sheds nothing: accuracy 1 everywhere, and these actions."""
+    """A plan of a policy that sheds nothing: accuracy 1 everywhere, no backlog thinned, and these actions."""
     desired = {task.id: 1.0 for task in snapshot.tasks}
     edges = [(source, task.id) for task in snapshot.tasks for source in task.upstream or (None,)]
-    return Plan(desired, dict.fromkeys(edges, 1.0), actions, extra=extra or nothing())
+    whole = {BACKLOG.name: [ALL_OF_IT_S, ALL_OF_IT_S], **(extra or {})}
+    return Plan(desired, dict.fromkeys(edges, 1.0), actions, extra=whole)

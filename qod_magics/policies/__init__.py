@@ -29,14 +29,21 @@ GROUP = "qod_magics.policies"
 #: name -> "module:factory", imported on demand
 _POLICIES = {
     "auto": "qod_magics.policies.stack:auto",
-    "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
-    "stream-economics-fitted": "qod_magics.policies.stream_economics.variants:fitted",
-    "stream-economics-filled": "qod_magics.policies.stream_economics.variants:filled",
-    "stream-economics-reactive": "qod_magics.policies.stream_economics.variants:reactive",
     "d-storm": "qod_magics.policies.d_storm:DStorm",
-    "storm-round-robin": "qod_magics.policies.d_storm:StormRoundRobin",
+    "least-link-load": "qod_magics.policies.stela:least_link_load",
+    "most-link-load": "qod_magics.policies.stela:most_link_load",
+    "stela": "qod_magics.policies.stela:Stela",
     "storm-ras": "qod_magics.policies.d_storm:StormRas",
+    "storm-re-deal": "qod_magics.policies.stela:storm_re_deal",
+    "storm-round-robin": "qod_magics.policies.d_storm:StormRoundRobin",
+    "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
+    "stream-economics-filled": "qod_magics.policies.stream_economics.variants:filled",
+    "stream-economics-fitted": "qod_magics.policies.stream_economics.variants:fitted",
+    "stream-economics-reactive": "qod_magics.policies.stream_economics.variants:reactive",
 }
+
+#: Those of this package that shed load; the others place or scale, and let a backlog grow.
+SHEDDING = tuple(sorted(name for name in _POLICIES if name == "auto" or name.startswith(PAPER_POLICY)))
 
 
 def policy(name: str = DEFAULT_POLICY) -> Policy:
@@ -68,4 +75,4 @@ def policy_names() -> tuple[str, ...]:
     return tuple(sorted({*_POLICIES, *entry_points(group=GROUP).names}))
 
 
-__all__ = ["DEFAULT_POLICY", "GROUP", "PAPER_POLICY", "policy", "policy_names"]
+__all__ = ["DEFAULT_POLICY", "GROUP", "PAPER_POLICY", "SHEDDING", "policy", "policy_names"]

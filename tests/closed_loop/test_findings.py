@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from qod_magics.policies import policy_names
+from qod_magics.policies import SHEDDING
 from qod_magics.simulator import Simulation
 from qod_magics.testing import invariants
 from qod_magics.testing.runs import Watched, watch
@@ -21,8 +21,6 @@ LAST = 8
 
 LITERAL, FITTED = "stream-economics", "stream-economics-fitted"
 FILLED = "stream-economics-filled"
-#: The policies that shed.
-SHEDDING = [name for name in policy_names() if name.startswith("stream-economics") or name == "auto"]
 
 
 def beyond(*policies: str, because: str = "") -> pytest.MarkDecorator:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.policies import DEFAULT_POLICY, PAPER_POLICY, policy, policy_names
+from qod_magics.policies import DEFAULT_POLICY, PAPER_POLICY, SHEDDING, policy, policy_names
+from qod_magics.policies.stack import Stack
 from qod_magics.policies.stream_economics import StreamEconomics
 
 
@@ -24,3 +25,8 @@ def test_the_papers_is_there_by_its_own_name() -> None:
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UsageProblem, match=r"no policy 'stream-economic'\. Did you mean 'stream-economics'\?"):
         policy("stream-economic")
+
+
+def test_the_policies_that_shed_are_stream_economics_its_variants_and_the_stack_around_it() -> None:
+    assert {DEFAULT_POLICY, PAPER_POLICY, "auto"} <= set(SHEDDING) < set(policy_names())
+    assert all(isinstance(policy(name), StreamEconomics | Stack) for name in SHEDDING)
