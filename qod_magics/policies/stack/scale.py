@@ -12,6 +12,7 @@ from qod_magics.core.spares import Spare, spares
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.levers import Lever
 from qod_magics.policies.stack.stage import Proposal, View
+from qod_magics.policies.stela.advice import one_more
 
 #: CPU of one core: an instance uses no more.
 CORE = 100.0
@@ -68,21 +69,21 @@ class ScaleOutAndIn:
 
 
 def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:
-    """One more instance for the task whose instances each need most beyond a core, on the task manager with most room;
-    None where no task can have one, or no task manager has room."""
+    """One more instance for a task whose instances each need more than a core, on the task manager with most room: the
+    task that moves throughput most (Stela's effective throughput percentage), else the one that needs most. None where
+    no task can have one, or no task manager has room."""
     width, rooms = _widths(snapshot), _rooms(snapshot, demand)
-    best: tuple[float, str] | None = None
     tasks = {task.id: task for task in snapshot.tasks}
+    needs: dict[str, float] = {}
     for i, instance in enumerate(snapshot.instances):
         task, need = tasks[instance.task], demand.instance[i]
-        most = MAX_PARALLELISM.of(task) or 1.0
-        if need <= CORE or STATEFUL.of(task) or width[task.id] + 1 > most:
-            continue
-        best = max(best or (0.0, ""), (need, task.id))
-    if best is None or not rooms:
+        if need > CORE and not STATEFUL.of(task) and width[task.id] < (MAX_PARALLELISM.of(task) or 1.0):
+            needs[task.id] = max(needs.get(task.id, 0.0), need)
+    if not needs or not rooms:
         return None
-    need, name = best
-    each = need * width[name] / (width[name] + 1)
+    advised = [advice.task for advice in one_more(snapshot) if advice.congested and advice.task in needs]
+    name = advised[0] if advised else max(needs, key=needs.__getitem__)
+    each = needs[name] * width[name] / (width[name] + 1)
     target = max(rooms, key=lambda m: (rooms[m], -m))
     if rooms[target] < min(each, CORE) / 2:
         return None
