@@ -129,6 +129,11 @@ class Engine:
         self.batch_began[instance] = -np.inf
         self._batch[self.wiring.channels_of(instance)] = 0
 
+    def deal(self, task: int, parallelism: int) -> None:
+        """Have this many instances of a task read its partitions. Call it while none of them runs."""
+        self.wiring = self.wiring.dealt(task, parallelism)
+        self.in_batch[self.wiring.instance_task == task] = False
+
     def stop(self, instance: int) -> None:
         """Stop an instance; what it did so far counts."""
         self.running[instance] = False
