@@ -55,6 +55,9 @@ def summary(run: Run) -> str:
         f"{_counted(len(simulation.tasks), 'task')} in {run.cpu_s:.1f} s ({speed:,.0f} times as fast; the policy took "
         f"{run.policy_s:.1f} s of it); {rows:,} rows arrived"
     ]
+    if any(machine.waits or machine.price is not None for machine in simulation.machines):
+        cost = "" if run.cost is None else f", cost {run.cost:.4g}"
+        lines.append(f"task managers were up for {run.node_hours:.3f} h in all{cost}")
     queries = [task for task in simulation.tasks if task.min_accuracy is not None]
     means = run.mean_accuracy
     for task in queries[:20]:

@@ -90,6 +90,16 @@ class Run:
     cpu_s: float  #: CPU seconds of the run in all, the policy included
     mean_accuracy: Mapping[str, float | None]  #: by query, over the cycles that measured one
 
+    @property
+    def node_hours(self) -> float:
+        """Hours that task managers were up, in all."""
+        return self.cluster.nodes.hours
+
+    @property
+    def cost(self) -> float | None:
+        """Price x hours up of the task managers with a price; None if none has one."""
+        return self.cluster.nodes.cost
+
 
 def simulate(
     simulation: Simulation,
