@@ -18,6 +18,7 @@ from qod_magics.core.table import Table
 from qod_magics.simulator.engine import Engine
 from qod_magics.simulator.reports import Reports
 from qod_magics.simulator.simulation import SimulatedTask, Simulation
+from qod_magics.simulator.timing import Timed, Timing
 from qod_magics.simulator.wiring import Array, Wiring
 
 MISSING = {"missing": ["in_rate", "cpu"]}
@@ -151,7 +152,7 @@ class Observer:
         self._number = {task.id: t for t, task in enumerate(simulation.tasks)}
         self._machine_extra = [_given({MEMORY: m.memory_mb, PRICE: m.price}) for m in simulation.machines]
         self._task_extra = [_task_extra(task) for task in simulation.tasks]
-        self._plain_tasks = not any(self._task_extra)
+        self._timing = Timing(engine) if engine.cohorts is not None else None
 
     def observe(
         self, active: Array, listed: Array, events: Sequence[Event], extra: Mapping[str, Any] = NOTHING
@@ -164,6 +165,7 @@ class Observer:
             busy = 100.0 * (engine.busy - self._last.busy) / elapsed
             self._last = _Look(engine.now, engine.came.copy(), engine.busy.copy())
             self._busy = np.minimum(busy, 100.0 * engine.cores)
+        timed = None if self._timing is None else self._timing.look(elapsed)
         in_rate, out_rate, cpu, quality, fresh = self._readings(listed)
         manager_cpu = self._manager_cpu(cpu, elapsed > 0)
         layout = self._layout
@@ -172,6 +174,7 @@ class Observer:
         there = layout.instances
         first_up = int(np.argmax(engine.up))
         where = np.where(engine.up[engine.where] & (engine.where >= 0), engine.where, first_up)[there]
+        pressure = None if timed is None else timed.instances(cpu)
         task_out = np.bincount(wiring.instance_task, out_rate, len(wiring.tasks))
         snapshot = Snapshot(
             task_managers=tuple(
@@ -181,7 +184,7 @@ class Observer:
                 )
                 if up
             ),
-            tasks=self._snapshot_tasks(layout),
+            tasks=self._snapshot_tasks(layout, timed),
             streams=Table(
                 Stream,
                 *layout.stream_ends,
@@ -196,13 +199,13 @@ class Observer:
                 tuple(in_rate[there].tolist()),
                 tuple(cpu[there].tolist()),
                 layout.cold,
-                lambda: quality(there),
+                lambda: _merged(quality(there), pressure, there),
             ),
             extra=extra,
         )
         return Observation(
             snapshot,
-            self._measured(layout),
+            self._measured(layout, timed),
             tuple(events),
             Keyed(layout.instance_keys, fresh[there].tolist()),
         )
@@ -214,7 +217,7 @@ class Observer:
             self._where, self._names = where, tuple([machines[w].id for w in where.tolist()])
         return self._names
 
-    def _snapshot_tasks(self, layout: _Layout) -> Table[Task]:
+    def _snapshot_tasks(self, layout: _Layout, timed: Timed | None) -> Table[Task]:
         rates = np.full(len(layout.task_keys.all), None)
         if self._last.at > 0:  # a rate takes two observations
             rates[layout.external] = self._rates[layout.external_edges]
@@ -225,13 +228,15 @@ class Observer:
             tuple(rates.tolist()),
             layout.priorities,
             layout.minimums,
-            lambda: self._extra_of_tasks(layout),
+            lambda: self._extra_of_tasks(layout, timed),
         )
 
-    def _extra_of_tasks(self, layout: _Layout) -> tuple[Mapping[str, Any], ...]:
-        if self._plain_tasks:
-            return (NOTHING,) * len(layout.task_keys.all)
-        return tuple(self._task_extra[t] for t in np.flatnonzero(layout.active).tolist())
+    def _extra_of_tasks(self, layout: _Layout, timed: Timed | None) -> tuple[Mapping[str, Any], ...]:
+        there = np.flatnonzero(layout.active).tolist()
+        if timed is None:
+            return tuple([self._task_extra[t] for t in there])
+        found = timed.tasks()
+        return tuple([{**self._task_extra[t], **found[t]} if t in found else self._task_extra[t] for t in there])
 
     def _manager_cpu(self, cpu: Array, looked: bool) -> Array:
         """CPU of each task manager, % of one core: what its tasks report, and the mean of the rest, as live."""
@@ -313,7 +318,7 @@ class Observer:
                 brings = float(self._rates[outer[t]])
             in_rate[i] = out_rate[i] = brings / float(width[t])
 
-    def _measured(self, layout: _Layout) -> Measured:
+    def _measured(self, layout: _Layout, timed: Timed | None) -> Measured:
         engine, wiring, edges = self._engine, self._engine.wiring, layout.edges
         names = layout.edge_keys.all
         done = self._reports.committed
@@ -332,6 +337,7 @@ class Observer:
             accuracy=Keyed(layout.task_keys, self._accuracy(layout.active)),
             dropped=_Lazy(lambda: dict(zip(names, (dropped + unsent)[edges].tolist(), strict=True))),
             counts=_Lazy(counts),
+            latency_s={} if timed is None else timed.latency_s(layout.active),
         )
 
     def _accuracy(self, active: Array) -> list[float | None]:
@@ -361,6 +367,11 @@ class Observer:
         for t in np.flatnonzero(np.isnan(found[active])).tolist():
             shares[t] = None  # no input
         return shares
+
+
+def _merged(rows: list[Any], more: list[dict[str, Any]] | None, there: Array) -> list[Any]:
+    """The `extra` of instances, with what is known of those `there` besides."""
+    return rows if more is None else [{**row, **more[i]} for row, i in zip(rows, there.tolist(), strict=True)]
 
 
 def _given(fields: Mapping[Field, float | None]) -> Mapping[str, Any]:

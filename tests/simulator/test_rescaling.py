@@ -119,7 +119,7 @@ HAPPENINGS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(simulations(), st.lists(st.integers(0, 3), min_size=5, max_size=5), st.sampled_from([0.0, 4.0]), HAPPENINGS)
 def test_books_stay_exact_whatever_else_happens(
     value: dict[str, Any], more: list[int], wait_s: float, happenings: list[tuple[int, str, int]]
