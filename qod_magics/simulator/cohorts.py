@@ -94,7 +94,7 @@ class Cohorts:
         a, b = self.first, self.end
         taken = _oldest_first(self.waiting[:, a:b], read, there)
         self.waiting[:, a:b] -= taken
-        some = taken.any(axis=0).nonzero()[0]
+        some = np.flatnonzero(taken.any(axis=0))
         taken = taken[:, some] * (kept / np.maximum(read, 1))[:, None]
         instances, self._cohorts = len(wiring.instances), a + some
         if len(taken) == instances and not wiring.scales:
@@ -188,7 +188,7 @@ class Cohorts:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _result(self, instances: Array, rows: Array, cohorts: Array, now: float) -> None:
-        some = rows.any(axis=0).nonzero()[0]
+        some = np.flatnonzero(rows.any(axis=0))
         if some.size:
             counts = _by(self._query[instances], rows[:, some], len(self.queries))
             self._results.append(_Results(now, now - self.at[cohorts[some]], counts))

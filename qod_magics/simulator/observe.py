@@ -174,7 +174,6 @@ class Observer:
         there = layout.instances
         first_up = int(np.argmax(engine.up))
         where = np.where(engine.up[engine.where] & (engine.where >= 0), engine.where, first_up)[there]
-        pressure = None if timed is None else timed.instances(cpu)
         task_out = np.bincount(wiring.instance_task, out_rate, len(wiring.tasks))
         snapshot = Snapshot(
             task_managers=tuple(
@@ -199,7 +198,7 @@ class Observer:
                 tuple(in_rate[there].tolist()),
                 tuple(cpu[there].tolist()),
                 layout.cold,
-                lambda: _merged(quality(there), pressure, there),
+                lambda: _merged(quality(there), None if timed is None else timed.instances(cpu), there),
             ),
             extra=extra,
         )

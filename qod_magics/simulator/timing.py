@@ -27,11 +27,12 @@ class Timed:
 
     def tasks(self) -> Mapping[int, Mapping[str, Any]]:
         """The fields of each query's row, by task."""
-        found = {}
-        rows = zip(self.queries.tolist(), self.p50.tolist(), self.p95.tolist(), self.oldest.tolist(), strict=True)
-        for task, p50, p95, oldest in rows:
-            known = {} if np.isnan(p95) else {LATENCY_P50.name: round(p50, 3), LATENCY_P95.name: round(p95, 3)}
-            found[task] = {**known, OLDEST.name: round(oldest, 3)}
+        names = LATENCY_P50.name, LATENCY_P95.name, OLDEST.name
+        columns = (np.round(each, 3).tolist() for each in (self.p50, self.p95, self.oldest))
+        rows = zip(self.queries.tolist(), zip(*columns, strict=True), strict=True)
+        found = {task: dict(zip(names, row, strict=True)) for task, row in rows}
+        for task in self.queries[np.isnan(self.p95)].tolist():
+            found[task] = {OLDEST.name: found[task][OLDEST.name]}
         return found
 
     def instances(self, cpu: Array) -> list[dict[str, Any]]:
@@ -39,8 +40,9 @@ class Timed:
         busy = np.minimum(cpu / 100.0, 1.0)
         micro = self.wiring.micro
         busy[micro] = np.minimum(self.batching[micro], 1.0)
-        rows = zip(self.waiting.tolist(), busy.tolist(), strict=True)
-        return [{WAITING.name: int(waiting), BUSY.name: round(share, 4)} for waiting, share in rows]
+        waiting_name, busy_name = WAITING.name, BUSY.name
+        rows = zip(self.waiting.astype(int).tolist(), np.round(busy, 4).tolist(), strict=True)
+        return [{waiting_name: waiting, busy_name: share} for waiting, share in rows]
 
     def latency_s(self, active: Array) -> dict[str, float]:
         """95th percentile by query, of the `active` tasks, where there is one."""
