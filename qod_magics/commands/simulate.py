@@ -63,10 +63,15 @@ def summary(run: Run) -> str:
     for task in queries[:20]:
         mean = means.get(task.id)
         shown = "no input" if mean is None else f"mean accuracy {mean:.3f}"
-        lines.append(f"{task.id}: priority {task.priority}, {shown}, minimum {task.min_accuracy:g}")
+        target = "" if task.max_latency_s is None else f", {_met(run.met.get(task.id))} of {task.max_latency_s:g} s"
+        lines.append(f"{task.id}: priority {task.priority}, {shown}, minimum {task.min_accuracy:g}{target}")
     if len(queries) > 20:
         lines.append(f"... and {len(queries) - 20} more queries")
     return "\n".join(lines)
+
+
+def _met(share: float | None) -> str:
+    return "no latency for its target" if share is None else f"in {100 * share:.0f} % of the cycles within its target"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -19,7 +19,7 @@ from tests.simulator.scenarios import LEFT, RIGHT, SOURCE, scenario
 
 VALUE = scenario(
     duration_s=150,
-    tasks=[SOURCE, {**LEFT, "max_parallelism": 4, "max_latency_s": 2, "utility": 3}, RIGHT],
+    tasks=[SOURCE, {**LEFT, "max_parallelism": 4, "max_latency_s": 5, "utility": 3}, RIGHT],
     task_managers=[
         {"id": "tm1", "price": 0.1},
         {"id": "tm2"},
@@ -103,4 +103,6 @@ def test_every_policy_runs_in_such_a_cluster(name: str, tmp_path: Path, capsys: 
     file.write_text(json.dumps({**VALUE, "duration_s": 60}), "utf-8")
     assert run(["simulate", str(file), "--policy", name]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert lines[2].endswith("minimum 0.2, in 100 % of the cycles within its target of 5 s")
+    assert lines[3].endswith("minimum 0.1")
     assert lines[1] == "task managers were up for 0.033 h in all, cost 0.001667"
