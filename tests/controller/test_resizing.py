@@ -13,8 +13,9 @@ from qod_magics.controller import Cycle
 from qod_magics.core.actions import Action, AddNode, ReleaseNode, Scale
 from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies import policy_names
-from qod_magics.simulator import Simulation, simulate
+from qod_magics.policies import policy, policy_names
+from qod_magics.simulator import SimulatedCluster, Simulation, simulate
+from qod_magics.simulator.engine import unbalanced
 from tests.simulator.scenarios import LEFT, RIGHT, SOURCE, scenario
 
 VALUE = scenario(
@@ -106,3 +107,32 @@ def test_every_policy_runs_in_such_a_cluster(name: str, tmp_path: Path, capsys: 
     assert lines[2].endswith("minimum 0.2, in 100 % of the cycles within its target of 5 s")
     assert lines[3].endswith("minimum 0.1")
     assert lines[1] == "task managers were up for 0.033 h in all, cost 0.001667"
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_every_policy_copes_with_instances_and_task_managers_that_come_and_go(name: str) -> None:
+    rate = [[0, 400], [30, 400], [35, 3000], [80, 3000], [85, 300]]
+    value = {**VALUE, "duration_s": 130, "topics": [{"topic": "rows", "rate": rate}]}
+    steps: dict[int, Action] = {
+        **{4: AddNode("big"), 8: Scale("left", 4), 12: Scale("left", 2, why="it may"), 16: ReleaseNode("tm2")},
+        **{20: Scale("left", 1), 22: AddNode("local")},
+    }
+
+    def resize(cluster: SimulatedCluster, cycle: Cycle) -> None:
+        decision, seen = cycle.decision, len(cycles)
+        cycles.append(cycle)
+        if decision is not None and seen in steps:
+            plan = Plan(decision.plan.desired, decision.plan.non_drop, (steps[seen],))
+            cluster.apply(plan, decision.dials)
+
+    cycles: list[Cycle] = []
+    done = simulate(Simulation.from_json(value), policy=policy(name), inspect=resize)
+    assert [cycle.skipped for cycle in cycles if cycle.skipped] == []
+    assert unbalanced(done.cluster.engine) == []
+    events = [event for cycle in cycles for event in cycle.events]
+    assert [e.detail["to"] for e in events if e.kind == "scale"] == [4, 2, 1]
+    assert {"task-manager-up", "task-manager-removed"} <= {e.kind for e in events}
+    assert [e for e in events if e.kind.endswith("-failed")] == []
+    last = cycles[-1].plan
+    assert last is not None
+    assert min(last.desired.values()) > 0.9
