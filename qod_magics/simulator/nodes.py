@@ -145,6 +145,8 @@ class Nodes:
         if mine and self._engine.up.sum() == 1:
             raise TaskManagerError(f"{id} is the last task manager and runs {len(mine)} instances: stop them first.")
         targets = instances.targets(dict.fromkeys(mine, (id,)))
+        if len(targets) < len(mine):
+            raise TaskManagerError(f"{len(mine) - len(targets)} instances of {id} have nowhere to go: add another one.")
         for instance, target in targets.items():
             instances.move(instance, target, why or f"{id} is removed")
         self._leave(machine)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ from hypothesis import strategies as st
 
 from qod_magics.core.optional import BUSY, LATENCY_P50, LATENCY_P95, OLDEST, WAITING, Field
 from qod_magics.core.runtime import Observation
-from qod_magics.simulator import SimulatedCluster, Simulation
+from qod_magics.simulator import SimulatedCluster, Simulation, simulate
 from qod_magics.simulator.cohorts import LEFT as MERGED
 from qod_magics.simulator.cohorts import MOST
 from qod_magics.simulator.engine import unbalanced
 from tests.simulator.scenarios import LEFT, RIGHT, SOURCE, Lab, simulations
+from tests.simulator.test_determinism import BUSY as BUSY_SCENARIO
 from tests.simulator.test_engine import HAPPENINGS, happen
 
 #: A query that reads a topic itself, on a core of its own, without costs but those of its rows: 1000 rows/s.
@@ -212,3 +215,23 @@ def test_latencies_of_a_queue_are_those_of_first_in_first_out(rates: list[int], 
             )
     waiting = came[int(engine.read[0]) :]
     assert of(seen, OLDEST, "one") == pytest.approx(engine.now - waiting[0] if waiting else 0.0, abs=0.26, rel=0.03)
+
+
+def test_measuring_changes_nothing_else(tmp_path: Path) -> None:
+    def records(latency: bool) -> list[Any]:
+        file = tmp_path / f"{latency}.jsonl"
+        simulate(Simulation.from_json({**BUSY_SCENARIO, "latency": latency}), record=file)
+        return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+    plain, measured = records(False), records(True)
+    assert plain[-1]["measured"]["latency_s"] == {}
+    assert measured[-1]["measured"]["latency_s"].keys() == {"left", "right"}
+    for record in measured:
+        record["measured"]["latency_s"] = {}
+        for table, fields in (("tasks", (LATENCY_P50, LATENCY_P95, OLDEST)), ("instances", (WAITING, BUSY))):
+            for row in record["snapshot"][table]:
+                for field in fields:
+                    row.pop(field.name, None)
+    for record in (*plain, *measured):
+        record.pop("policy_ms", None)
+    assert measured == plain

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.actions import Action, Move, Scale
+from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode, Scale
 from qod_magics.core.optional import MAX_PARALLELISM, STATEFUL
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials
@@ -113,10 +113,8 @@ def test_an_instance_whose_task_manager_is_lost_meanwhile_starts_elsewhere() -> 
     assert seen.measured.counts["src>left"] == Count(24_000, 24_000, 0, 0)
 
 
-HAPPENINGS = st.lists(
-    st.tuples(st.integers(1, 70), st.sampled_from(["scale", "lose", "add", "fail", "move", "stop"]), st.integers(0, 9)),
-    max_size=10,
-)
+KINDS = ("scale", "scale", "lose", "add", "fail", "move", "stop", "start-node", "release")
+HAPPENINGS = st.lists(st.tuples(st.integers(1, 70), st.sampled_from(KINDS), st.integers(0, 9)), max_size=10)
 
 
 @settings(max_examples=15)
@@ -127,7 +125,9 @@ def test_books_stay_exact_whatever_else_happens(
     for task, extra in zip(value["tasks"], more, strict=False):
         task.pop("shares", None)
         task["max_parallelism"] = task["parallelism"] + extra
-    cluster = SimulatedCluster(Simulation.from_json({**value, "moves": {"wait_s": wait_s}}))
+    managers = [*value["task_managers"], {"id": "off1", "kind": "more", "off": True, "start_s": 2}]
+    value = {**value, "task_managers": managers, "moves": {"wait_s": wait_s}}
+    cluster = SimulatedCluster(Simulation.from_json(value))
     engine, machines = cluster.engine, cluster.simulation.machines
     arrived = np.zeros(len(engine.came), np.int64)
     for number in range(72):
@@ -145,6 +145,10 @@ def test_books_stay_exact_whatever_else_happens(
                     cluster.lose(machine)
                 elif what == "add" and not engine.up[which % len(machines)]:
                     cluster.add_task_manager(machine)
+                elif what == "start-node":
+                    act(cluster, AddNode("more"))
+                elif what == "release":
+                    act(cluster, ReleaseNode(machine))
                 elif what == "stop":
                     cluster.stop_tasks([task.id])
                     cluster.start_tasks([task.id])
