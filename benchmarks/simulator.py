@@ -184,8 +184,8 @@ def growth(largest: int) -> None:
         print(f"{name}: time ~ tasks ** {exponent(sizes, took):.2f}; from 500 tasks on, ** {upper:.2f}")
 
 
-def run(tasks: int, managers: int, duration_s: float, until_s: float) -> None:
-    given = simulation(tasks, duration_s, managers)
+def run(tasks: int, managers: int, duration_s: float, until_s: float, latency: bool) -> None:
+    given = replace(simulation(tasks, duration_s, managers), latency=latency)
     if until_s < duration_s:
         given = replace(given, scenario=replace(given.scenario, duration_s=until_s))
     shedding: list[int] = []
@@ -215,9 +215,10 @@ def main() -> None:
     parser.add_argument("--managers", type=int, default=1000, help="task managers of the run")
     parser.add_argument("--seconds", type=float, default=3600.0, help="virtual seconds that the scenario lasts")
     parser.add_argument("--until", type=float, default=float("inf"), help="virtual second at which to stop the run")
+    parser.add_argument("--latency", action="store_true", help="measure the latencies of the run's queries, too")
     words = parser.parse_args()
     if words.what == "run":
-        run(words.tasks, words.managers, words.seconds, min(words.until, words.seconds))
+        run(words.tasks, words.managers, words.seconds, min(words.until, words.seconds), words.latency)
     else:
         growth(words.tasks)
 

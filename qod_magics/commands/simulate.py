@@ -55,15 +55,23 @@ def summary(run: Run) -> str:
         f"{_counted(len(simulation.tasks), 'task')} in {run.cpu_s:.1f} s ({speed:,.0f} times as fast; the policy took "
         f"{run.policy_s:.1f} s of it); {rows:,} rows arrived"
     ]
+    if any(machine.waits or machine.price is not None for machine in simulation.machines):
+        cost = "" if run.cost is None else f", cost {run.cost:.4g}"
+        lines.append(f"task managers were up for {run.node_hours:.3f} h in all{cost}")
     queries = [task for task in simulation.tasks if task.min_accuracy is not None]
     means = run.mean_accuracy
     for task in queries[:20]:
         mean = means.get(task.id)
         shown = "no input" if mean is None else f"mean accuracy {mean:.3f}"
-        lines.append(f"{task.id}: priority {task.priority}, {shown}, minimum {task.min_accuracy:g}")
+        target = "" if task.max_latency_s is None else f", {_met(run.met.get(task.id))} of {task.max_latency_s:g} s"
+        lines.append(f"{task.id}: priority {task.priority}, {shown}, minimum {task.min_accuracy:g}{target}")
     if len(queries) > 20:
         lines.append(f"... and {len(queries) - 20} more queries")
     return "\n".join(lines)
+
+
+def _met(share: float | None) -> str:
+    return "no latency for its target" if share is None else f"in {100 * share:.0f} % of the cycles within its target"
 
 
 def _counted(number: int, noun: str) -> str:

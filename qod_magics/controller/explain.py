@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.entry import Entry
-from qod_magics.core.actions import Action, Move, Stop
+from qod_magics.core.actions import Action, Move, ReleaseNode, Scale, Stop
 from qod_magics.core.dag import queries_of
 from qod_magics.core.snapshot import Instance, Task
 from qod_magics.core.topology import restrictions
@@ -14,7 +14,7 @@ from qod_magics.core.wording import listed
 
 #: kinds of entries that explain the state of an instance or task manager
 TOLD = (
-    *("move", "moved", "starved", "task-manager-lost", "action-refused"),
+    *("move", "moved", "scale", "scaled", "release-node", "starved", "task-manager-lost", "action-refused"),
     *("query-failed", "query-restarted", "query-stalled", "move-waits"),
 )
 
@@ -62,6 +62,7 @@ def _task(task: Task, cycle: Cycle, decision: Decision, newest: Mapping[str, Ent
         causes = decision.reasons.task(task.id)
         parts += causes or [f"policy {decision.policy} decided so, with no task manager short of CPU"]
     parts += _drain(task, decision)
+    parts += [_action(each, decision) for each in plan.actions if isinstance(each, Scale) and each.task == task.id]
     return parts
 
 
@@ -97,9 +98,21 @@ def _is_about(action: Action, instance: str) -> bool:
 
 def _action(action: Action, decision: Decision) -> str:
     refusal = next((each for each in decision.refused if each.action is action), None)
-    what = f"it moves to {action.to}" if isinstance(action, Move) else "it is to stop"
+    what = _what(action)
     because = f" ({action.why})" if action.why else ""
     return f"{what}{because}" if refusal is None else f"{what}{because}, which is refused: {refusal.why}"
+
+
+def _what(action: Action) -> str:
+    match action:
+        case Move():
+            return f"it moves to {action.to}"
+        case Scale():
+            return f"it is to run as {action.parallelism} instance{'' if action.parallelism == 1 else 's'}"
+        case ReleaseNode():
+            return "it is to be released"
+        case _:
+            return "it is to stop"
 
 
 def _warmed_up(newest: Mapping[str, Entry]) -> list[str]:
@@ -128,6 +141,7 @@ def _manager(name: str, decision: Decision) -> list[str]:
     leaving = [instance.id for instance in here if instance.id in decision.plan.leaving]
     if leaving:
         parts.append(f"told to leave it: {listed(leaving)}")
+    parts += [_action(each, decision) for each in decision.plan.actions if each == ReleaseNode(name)]
     if name in decision.plan.starved:
         parts.append("it is starved: its minimum accuracies don't fit and there is nowhere to move a task to")
     return parts

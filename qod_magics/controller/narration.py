@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.entry import Entry
-from qod_magics.core.actions import Move
+from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode, Scale
 from qod_magics.core.dag import Dag
 from qod_magics.core.keyed import Keyed, Keys, differing, in_order
 from qod_magics.core.reasons import Reasons
@@ -16,6 +17,9 @@ from qod_magics.core.snapshot import Instance
 
 #: a desired accuracy that differs by no more from the last one logged is not worth an entry
 WORTH_SAYING = 0.01
+
+#: kinds of entries for events whose own kind is that of the decision
+DONE = {"move": "moved", "scale": "scaled"}
 
 #: keys of an event's detail that name what it is about
 SUBJECTS = ("instance", "task", "task_manager", "from", "to", "source", "stream", "query")
@@ -28,6 +32,7 @@ class Said:
     desired: Mapping[str, float] = field(default_factory=dict)  #: by task
     moving: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager
     starved: frozenset[str] = frozenset()
+    resizing: frozenset[Action] = frozenset()  #: asked for: parallelism of tasks, task managers
 
 
 def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, ...], Said]:
@@ -53,9 +58,11 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     for move in going:
         if said.moving.get(move.instance) != move.to:
             entries.append(_move(cycle, rows[move.instance], move, decision.reasons))
+    resizing = [action for action in decision.accepted.actions if isinstance(action, Scale | AddNode | ReleaseNode)]
+    entries += [_resize(cycle, action) for action in resizing if action not in said.resizing]
     entries += _starving(cycle, starved, said.starved, decision)
     moving = {move.instance: move.to for move in going}
-    return tuple(entries), Said(Keyed(tasks, desired), moving, starved)
+    return tuple(entries), Said(Keyed(tasks, desired), moving, starved, frozenset(resizing))
 
 
 def _last_said(said: Said, tasks: Keys[str]) -> list[float]:
@@ -71,7 +78,7 @@ def narrate_event(event: Event, cycle: Cycle) -> Entry:
     detail = event.detail
     names = dict.fromkeys(str(detail[key]) for key in SUBJECTS if isinstance(detail.get(key), str))
     numbers = {k: float(v) for k, v in detail.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-    kind = "moved" if event.kind == "move" else event.kind  # "move" is the decision
+    kind = DONE.get(event.kind, event.kind)
     return Entry(cycle.number, cycle.at, kind, tuple(names), _words(event), numbers)
 
 
@@ -79,12 +86,26 @@ def _words(event: Event) -> str:
     detail = event.detail
     reason = f": {detail['why']}" if detail.get("why") else ""
     if event.kind == "move" and "instance" in detail:
-        took = f" in {detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
-        return f"{detail['instance']} moved from {detail.get('from')} to {detail.get('to')}{took}{reason}"
+        return f"{detail['instance']} moved from {detail.get('from')} to {detail.get('to')}{_took(detail)}{reason}"
+    if event.kind == "scale" and "task" in detail:
+        after, before = _instances(detail.get("to")), detail.get("from")
+        return f"{detail['task']} runs as {after} in place of {before}{_took(detail)}{reason}"
+    if event.kind == "task-manager-up" and reason:
+        return f"{detail.get('task_manager')} is up{_took(detail)}{reason}"
+    if event.kind == "task-manager-removed" and reason:
+        return f"{detail.get('task_manager')} is released{reason}"
     if event.kind in ("warm-up", "warm-up-over"):
         return f"{detail['instance']}{reason}"
     facts = [f"{key} {_short(value)}" for key, value in detail.items() if key != "why"]
     return f"{', '.join(facts)}{reason}" if facts else event.kind + reason
+
+
+def _took(detail: Mapping[str, Any]) -> str:
+    return f" in {detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
+
+
+def _instances(number: object) -> str:
+    return f"{number} instance{'' if number == 1 else 's'}"
 
 
 def _short(value: object) -> str:
@@ -121,3 +142,16 @@ def _move(cycle: Cycle, row: Instance, move: Move, reasons: Reasons) -> Entry:
     words = f"{move.instance} {verb} from {source} to {move.to}{because}"
     names = tuple(dict.fromkeys((move.instance, row.task, source, move.to)))
     return Entry(cycle.number, cycle.at, "move", names, words, reasons.numbers(source))
+
+
+def _resize(cycle: Cycle, action: Scale | AddNode | ReleaseNode) -> Entry:
+    because = f": {action.why}" if action.why else ""
+    if isinstance(action, Scale):
+        verb = "is rescaled" if cycle.applied else "should be rescaled"
+        words = f"{action.task} {verb} to {_instances(action.parallelism)}{because}"
+        return Entry(cycle.number, cycle.at, "scale", (action.task, *action.to), words, {})
+    verb = "is" if cycle.applied else "should be"
+    if isinstance(action, AddNode):
+        words = f"a task manager of kind {action.kind} {verb} started{because}"
+        return Entry(cycle.number, cycle.at, "add-node", (), words, {})
+    return Entry(cycle.number, cycle.at, "release-node", (action.id,), f"{action.id} {verb} released{because}", {})

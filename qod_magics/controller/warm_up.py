@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from qod_magics.core.actions import Scale
 from qod_magics.core.dag import minimums
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Event, Observation
@@ -21,6 +22,12 @@ RESTARTS = frozenset({"query-restarted"})
 #: events that name an instance whose pending move, if any, has failed
 FAILURES = frozenset({"query-failed", "query-restarted"})
 
+#: the event of a task that was rescaled: its instances restart
+SCALED = "scale"
+
+#: the event of an action that is not carried out
+REFUSED = "action-refused"
+
 #: share of the minimum accuracy that counts as reached: measurements of a task held at its minimum scatter around it
 REACHED = 0.98
 
@@ -31,7 +38,8 @@ class Warming:
 
     since: float  #: monotonic seconds
     why: str
-    #: target of its pending move; until it is seen there, its warm-up can't end, except by the timeout
+    #: target of its pending move, or what its task is rescaled to; until that is seen, its warm-up can't end, except by
+    #: the timeout
     bound_for: str | None = None
 
 
@@ -77,6 +85,7 @@ class WarmUp:
     where: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager, as last seen
     warming: Mapping[str, Warming] = field(default_factory=dict)  #: by instance
     columns: tuple[Sequence[str], Sequence[str]] = ((), ())  #: `where` as columns: instances, and their task managers
+    tasks: Sequence[str] = ()  #: of these instances
 
 
 def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
@@ -98,11 +107,16 @@ def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
 
 def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, tuple[Begun, ...]]:
     """Begin the warm-ups of instances that are new, on another task manager than before, or restarted."""
+    instances = observation.snapshot.instances
     restarted = {e.detail.get("instance") for e in observation.events if e.kind in RESTARTS}
     failed = {e.detail.get("instance") for e in observation.events if e.kind in FAILURES}
+    scaled = {e.detail.get("task") for e in observation.events if e.kind == SCALED}
+    unscaled = {e.detail.get("task") for e in observation.events if e.kind == REFUSED and "task" in e.detail}
+    if scaled or unscaled:
+        restarted |= {i.id for i in instances if i.task in scaled and _was_running(i.id, state)}
+        failed |= {i.id for i in instances if i.task in unscaled}
     warming: dict[str, Warming] = {}
     begun = []
-    instances = observation.snapshot.instances
     columns = column(instances, "id"), column(instances, "task_manager")
     concerned = restarted | state.warming.keys()
     if not concerned and columns == state.columns:
@@ -118,7 +132,7 @@ def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, 
         elif instance.id in state.warming:
             warm = state.warming[instance.id]
             warming[instance.id] = replace(warm, bound_for=None) if instance.id in failed else warm
-    return WarmUp(where, warming, columns), tuple(begun)
+    return WarmUp(where, warming, columns, column(instances, "task")), tuple(begun)
 
 
 def settle(
@@ -159,16 +173,31 @@ def settle(
 
 
 def told(state: WarmUp, plan: Plan, now: float) -> WarmUp:
-    """After `plan` was applied: the instances that it moves are warming up at once ([C] of section 3)."""
-    moves = {move.instance: move.to for move in plan.moves if state.where.get(move.instance) not in (None, move.to)}
-    if not moves:
+    """After `plan` was applied: the instances that it moves, or whose task it rescales, are warming up at once ([C] of
+    section 3)."""
+    bound = {move.instance: move.to for move in plan.moves if state.where.get(move.instance) not in (None, move.to)}
+    whys = {name: f"it moves to {where}" for name, where in bound.items()}
+    for action in plan.actions:
+        if isinstance(action, Scale):
+            mine = [name for name, task in zip(state.columns[0], state.tasks, strict=True) if task == action.task]
+            if len(mine) != action.parallelism:
+                count = f"{action.parallelism} instance{'s' if action.parallelism > 1 else ''}"
+                bound |= dict.fromkeys(mine, count)
+                whys |= dict.fromkeys(mine, f"its task is rescaled to {count}")
+    if not bound:
         return state
     begun = {
-        name: Warming(now, f"it moves to {where}", where)
-        for name, where in moves.items()
-        if name not in state.warming or state.warming[name].bound_for != where  # the same move again: no new timeout
+        name: Warming(now, whys[name], what)
+        for name, what in bound.items()
+        if name not in state.warming or state.warming[name].bound_for != what  # the same again: no new timeout
     }
     return replace(state, warming={**state.warming, **begun})
+
+
+def _was_running(instance: str, state: WarmUp) -> bool:
+    """Whether it was there before, and not as one that has yet to start."""
+    warm = state.warming.get(instance)
+    return instance in state.where and (warm is None or warm.bound_for is not None)
 
 
 def _subject(instance: Instance) -> dict[str, str]:

@@ -66,6 +66,13 @@ class Fields:
             self.refuse(name, f"be a whole number of {at_least} or more")
         return value
 
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false; `default` where the field is absent."""
+        value = self._value.get(name, default)
+        if not isinstance(value, bool):
+            self.refuse(name, "be true or false")
+        return value
+
     def items(self, name: str, of: str) -> list[Any]:
         """A list, empty where the field is absent. `of` names its items."""
         value = self._value.get(name, [])

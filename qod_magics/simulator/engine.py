@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qod_magics.simulator.arrivals import Arrivals
+from qod_magics.simulator.cohorts import Cohorts
 from qod_magics.simulator.queues import SAME, Queues
 from qod_magics.simulator.sharing import max_min_fair
 from qod_magics.simulator.simulation import Machine, Simulation
@@ -94,6 +95,9 @@ class Engine:
         )  #: one for each stream
         self._from_outside = wiring.channel_edge < wiring.sources  #: by channel
         self.any_loses = bool(wiring.loses_weight.any())  #: else `desired` has no effect
+        #: rows by their arrival; None: latencies are not measured
+        self.cohorts = Cohorts(wiring, self.step_s, self._period_s) if simulation.measures_latency else None
+        self.batch_s = np.zeros(instances)  #: time in micro-batches since the start, while latencies are measured
         tasks = np.ones(len(wiring.tasks))
         self.turn(np.ones(edges), tasks, tasks)
 
@@ -129,15 +133,26 @@ class Engine:
         self.batch_began[instance] = -np.inf
         self._batch[self.wiring.channels_of(instance)] = 0
 
+    def deal(self, task: int, parallelism: int) -> None:
+        """Have this many instances of a task read its partitions. Call it while none of them runs."""
+        self.wiring = self.wiring.dealt(task, parallelism)
+        self.in_batch[self.wiring.instance_task == task] = False
+
     def stop(self, instance: int) -> None:
         """Stop an instance; what it did so far counts."""
         self.running[instance] = False
+        if self.cohorts is not None:
+            self.cohorts.finish(np.array([instance]), self.now)
 
     def give_back(self, instance: int, done: Totals) -> None:
         """Kill an instance: rows read beyond these totals return to its queues. Rows sent stay sent."""
-        self.stop(instance)
         wiring = self.wiring
-        for c in np.flatnonzero(wiring.channel_instance == instance).tolist():
+        channels = np.flatnonzero(wiring.channel_instance == instance)
+        if self.cohorts is not None:
+            rows = self.read[channels] - done.read[channels]
+            self.cohorts.give_back(instance, rows, channels, float(done.at[instance]), self.now)
+        self.stop(instance)
+        for c in channels.tolist():
             self.queues.put_back(c, int(self.read[c] - done.read[c]), float(self._last_came[c]))
             self.read[c], self.kept[c] = done.read[c], done.kept[c]
         outlets = wiring.outlet_instance == instance
@@ -153,6 +168,8 @@ class Engine:
         used = self._work()
         self._account(used)
         self.steps += 1
+        if self.cohorts is not None:
+            self.cohorts.settle()
 
     def _arrive(self) -> None:
         sources = slice(0, self.wiring.sources)
@@ -165,6 +182,8 @@ class Engine:
         self.pool[sources] += rows
         self._pool_weight[sources] += rows
         self.came[sources] += rows
+        if self.cohorts is not None:
+            self.cohorts.arrive(rows, self.now)
 
     def _spread(self) -> None:
         """Distribute rows from topics to channels by share. Remainders go to the channels furthest behind theirs."""
@@ -178,6 +197,8 @@ class Engine:
         probability = np.minimum(self.pool / np.maximum(self._pool_weight, SAME), 1.0)
         self.queues.put(rows, probability[edge])
         self.arrived += rows
+        if self.cohorts is not None:
+            self.cohorts.spread(rows, self.pool, self.wiring)
         if young is None:
             self.pool[:], self._pool_weight[:] = 0, 0.0
         else:
@@ -242,6 +263,7 @@ class Engine:
             each[short] = by_channel[short] * np.minimum(share[of[short]], 1e12)
         if not all_active:
             each = np.where(active[of], each, 0.0)
+        there = None if self.cohorts is None else self.queues.waiting
         taken = self.queues.take(each, accept, read_s, work_s, most)
         self._credit = np.zeros(len(enough))
         if short.size:
@@ -254,6 +276,8 @@ class Engine:
             self._batch -= taken.read
         came = np.minimum(taken.read / np.maximum(taken.weight_read, SAME), 1.0)
         self._last_came = np.where(taken.read > 0, came, self._last_came)
+        if self.cohorts is not None and there is not None:
+            self.cohorts.read(taken.read, taken.kept, there, self.now + dt, wiring)
         self._send(taken.kept, taken.weight)
         return used
 
@@ -308,6 +332,8 @@ class Engine:
         left = self.wiring.by_instance(self._batch)
         over = micro[self.in_batch[micro] & (left[micro] <= 0)]
         self.in_batch[over] = False
+        if self.cohorts is not None:
+            self.cohorts.finish(over, self.now)
         return over
 
     def _send(self, kept: Array, weight: Array) -> None:
@@ -330,6 +356,8 @@ class Engine:
         sent = np.minimum((exact + 1e-9).astype(np.int64), offered)
         self._carry_sent = np.clip(exact - sent, 0.0, 1.0)
         self.sent += sent
+        if self.cohorts is not None:
+            self.cohorts.send(sent, wiring)
         self.unsent += offered - sent
         p = self._weight_out[wiring.outlet_instance] * self._sending_weight
         if self._sole_outlets:
@@ -368,7 +396,16 @@ class Engine:
 
     def _account(self, used: Array) -> None:
         self.cpu += used
+        if self.cohorts is not None and self.wiring.micro.size:
+            self._account_batches(used)
         self.busy += np.bincount(self._host, used, len(self.machines)) + self._others_now
+
+    def _account_batches(self, used: Array) -> None:
+        """A batch that goes on takes the whole step; one that ends in it, the CPU that it used."""
+        micro = self.wiring.micro
+        at_work = self.in_batch[micro] & self.running[micro]
+        goes_on = self.wiring.by_instance(self._batch)[micro] > 0
+        self.batch_s[micro] += np.where(at_work, np.where(goes_on, self.step_s, used[micro]), 0.0)
 
 
 def unbalanced(engine: Engine) -> list[str]:
@@ -379,6 +416,16 @@ def unbalanced(engine: Engine) -> list[str]:
     came = engine.wiring.by_edge(engine.arrived) + engine.pool
     for e in np.flatnonzero(came != engine.came):
         wrong.append(f"edge {engine.wiring.edge_names[e]}: came {engine.came[e]}, found {came[e]}")
+    if engine.cohorts is not None:
+        wrong += _uneven(engine.cohorts.topics, engine.pool, "topic")
+        wrong += _uneven(engine.cohorts.waiting, engine.queues.waiting, "channel")
     if (engine.kept > engine.read).any() or (engine.kept < 0).any():
         wrong.append("more rows kept than read")
     return wrong
+
+
+def _uneven(rows: Array, there: Array, place: str) -> list[str]:
+    """Places where the rows of all cohorts are not those that are there."""
+    found = rows.sum(axis=1)
+    wrong = np.abs(found - there) > 1e-6 * np.maximum(there, 1)
+    return [f"{place} {p}: {there[p]} rows, by cohort {found[p]}" for p in wrong.nonzero()[0].tolist()]

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from qod_magics.core.keyed import Keyed, Keys
+from qod_magics.core.optional import MAX_LATENCY, MAX_PARALLELISM, MEMORY, PRICE, STATEFUL, UTILITY, Field
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.table import Table
 from qod_magics.simulator.engine import Engine
 from qod_magics.simulator.reports import Reports
-from qod_magics.simulator.simulation import Simulation
+from qod_magics.simulator.simulation import SimulatedTask, Simulation
+from qod_magics.simulator.timing import Timed, Timing
 from qod_magics.simulator.wiring import Array, Wiring
 
 MISSING = {"missing": ["in_rate", "cpu"]}
@@ -39,6 +41,7 @@ class _Layout:
     """What all observations of the same tasks share: positions, and columns of the tables."""
 
     active: Array  #: by task
+    there: Array  #: by instance: the task is active, and runs with it
     task_keys: Keys[str]
     upstream: tuple[tuple[str, ...], ...]
     priorities: tuple[int | None, ...]
@@ -55,17 +58,18 @@ class _Layout:
     cold: tuple[bool, ...]  #: `warming_up` of each instance, which the controller sets
 
     @classmethod
-    def of(cls, wiring: Wiring, active: Array) -> _Layout:
-        """The layout of the `active` tasks."""
+    def of(cls, wiring: Wiring, active: Array, listed: Array) -> _Layout:
+        """The layout of the `active` tasks and their `listed` instances."""
         there = np.flatnonzero(active)
         edges = np.flatnonzero(active[wiring.edge_target])
         streams = edges[edges >= wiring.sources]
         outer = edges[edges < wiring.sources]
-        instances = np.flatnonzero(active[wiring.instance_task])
+        instances = np.flatnonzero(listed)
         specs = [wiring.tasks[t] for t in there.tolist()]
         ends = [wiring.edges[e] for e in streams.tolist()]
         return cls(
             active=active.copy(),
+            there=listed.copy(),
             task_keys=Keys(task.id for task in specs),
             upstream=tuple(task.upstream for task in specs),
             priorities=tuple(task.priority for task in specs),
@@ -146,9 +150,14 @@ class Observer:
         self._names: tuple[str, ...] = ()
         self._rates = np.zeros(len(engine.wiring.edges))
         self._number = {task.id: t for t, task in enumerate(simulation.tasks)}
+        self._machine_extra = [_given({MEMORY: m.memory_mb, PRICE: m.price}) for m in simulation.machines]
+        self._task_extra = [_task_extra(task) for task in simulation.tasks]
+        self._timing = Timing(engine) if engine.cohorts is not None else None
 
-    def observe(self, active: Array, events: Sequence[Event]) -> Observation:
-        """The observation of the `active` tasks."""
+    def observe(
+        self, active: Array, listed: Array, events: Sequence[Event], extra: Mapping[str, Any] = NOTHING
+    ) -> Observation:
+        """The observation of the `active` tasks and the instances `listed`; `extra`: further keys of the snapshot."""
         engine, wiring = self._engine, self._engine.wiring
         elapsed = engine.now - self._last.at
         if elapsed > 0:
@@ -156,22 +165,25 @@ class Observer:
             busy = 100.0 * (engine.busy - self._last.busy) / elapsed
             self._last = _Look(engine.now, engine.came.copy(), engine.busy.copy())
             self._busy = np.minimum(busy, 100.0 * engine.cores)
-        in_rate, out_rate, cpu, extra, fresh = self._readings(active)
+        timed = None if self._timing is None else self._timing.look(elapsed)
+        in_rate, out_rate, cpu, quality, fresh = self._readings(listed)
         manager_cpu = self._manager_cpu(cpu, elapsed > 0)
         layout = self._layout
-        if layout is None or not np.array_equal(layout.active, active):
-            layout = self._layout = _Layout.of(wiring, active)
+        if layout is None or not (np.array_equal(layout.active, active) and np.array_equal(layout.there, listed)):
+            layout = self._layout = _Layout.of(wiring, active, listed)
         there = layout.instances
         first_up = int(np.argmax(engine.up))
         where = np.where(engine.up[engine.where] & (engine.where >= 0), engine.where, first_up)[there]
         task_out = np.bincount(wiring.instance_task, out_rate, len(wiring.tasks))
         snapshot = Snapshot(
             task_managers=tuple(
-                TaskManager(machine.id, machine.planned, used)
-                for machine, used, up in zip(engine.machines, manager_cpu.tolist(), engine.up, strict=True)
+                TaskManager(machine.id, machine.planned, used, more)
+                for machine, used, up, more in zip(
+                    engine.machines, manager_cpu.tolist(), engine.up, self._machine_extra, strict=True
+                )
                 if up
             ),
-            tasks=self._snapshot_tasks(layout),
+            tasks=self._snapshot_tasks(layout, timed),
             streams=Table(
                 Stream,
                 *layout.stream_ends,
@@ -186,12 +198,13 @@ class Observer:
                 tuple(in_rate[there].tolist()),
                 tuple(cpu[there].tolist()),
                 layout.cold,
-                lambda: extra(there),
+                lambda: _merged(quality(there), None if timed is None else timed.instances(cpu), there),
             ),
+            extra=extra,
         )
         return Observation(
             snapshot,
-            self._measured(layout),
+            self._measured(layout, timed),
             tuple(events),
             Keyed(layout.instance_keys, fresh[there].tolist()),
         )
@@ -203,7 +216,7 @@ class Observer:
             self._where, self._names = where, tuple([machines[w].id for w in where.tolist()])
         return self._names
 
-    def _snapshot_tasks(self, layout: _Layout) -> Table[Task]:
+    def _snapshot_tasks(self, layout: _Layout, timed: Timed | None) -> Table[Task]:
         rates = np.full(len(layout.task_keys.all), None)
         if self._last.at > 0:  # a rate takes two observations
             rates[layout.external] = self._rates[layout.external_edges]
@@ -214,8 +227,15 @@ class Observer:
             tuple(rates.tolist()),
             layout.priorities,
             layout.minimums,
-            lambda: (NOTHING,) * len(rates),
+            lambda: self._extra_of_tasks(layout, timed),
         )
+
+    def _extra_of_tasks(self, layout: _Layout, timed: Timed | None) -> tuple[Mapping[str, Any], ...]:
+        there = np.flatnonzero(layout.active).tolist()
+        if timed is None:
+            return tuple([self._task_extra[t] for t in there])
+        found = timed.tasks()
+        return tuple([{**self._task_extra[t], **found[t]} if t in found else self._task_extra[t] for t in there])
 
     def _manager_cpu(self, cpu: Array, looked: bool) -> Array:
         """CPU of each task manager, % of one core: what its tasks report, and the mean of the rest, as live."""
@@ -229,7 +249,7 @@ class Observer:
         found: Array = np.minimum(tasks + np.nansum(rest, axis=0) / known, 100.0 * engine.cores)
         return found
 
-    def _readings(self, active: Array) -> tuple[Array, Array, Array, Callable[[Array], list[Any]], Array]:
+    def _readings(self, listed: Array) -> tuple[Array, Array, Array, Callable[[Array], list[Any]], Array]:
         """By instance: in and out rate, rows/s; CPU, % of one core; a function for its `extra`; whether it is fresh."""
         engine, wiring, reports = self._engine, self._engine.wiring, self._reports
         metrics = self._simulation.metrics
@@ -245,29 +265,29 @@ class Observer:
             in_rate = in_rate * np.maximum(1.0 + metrics.rate_noise * self._noise.standard_normal(len(cpu)), 0.0)
         age = engine.now - end.at
         old = age > 2.5 * max(self._simulation.period_s, metrics.report_s)
-        telling = self._telling(seconds)
+        width = np.bincount(wiring.instance_task[listed], minlength=len(wiring.tasks))
+        telling = self._telling(seconds, width)
         fresh = reports.seen & ~old & telling
-        missing = np.flatnonzero(active[wiring.instance_task] & ~telling)
+        missing = np.flatnonzero(listed & ~telling)
         lost = np.flatnonzero(reports.ever & ~reports.seen) if metrics.lost_cpu else missing[:0]
         if lost.size:
             cpu[lost] = 0.0
         if missing.size:
             in_rate, out_rate, cpu = in_rate.copy(), out_rate.copy(), cpu.copy()
-            self._expect(in_rate, out_rate, missing)
+            self._expect(in_rate, out_rate, missing, width)
             cpu[~reports.ever] = 0.0
         unread = missing[reports.ever[missing]]
         quality = _Quality(self._epoch + start.at, self._epoch + end.at, age, fresh, reports.ever.copy(), lost, unread)
         return in_rate, out_rate, cpu, quality.of, fresh
 
-    def _telling(self, seconds: Array) -> Array:
+    def _telling(self, seconds: Array, width: Array) -> Array:
         """Instances whose last report is representative of the present input: not one from before that arrived, nor
         one without rows while the output of upstream tasks is unknown."""
         wiring, reports = self._engine.wiring, self._reports
         start, end = reports.window_from, reports.window_to
         comes = np.bincount(wiring.edge_target, self._rates, len(wiring.tasks))[wiring.instance_task]
-        width = np.bincount(wiring.instance_task)[wiring.instance_task]
         read = np.maximum(wiring.by_instance((end.read - start.read).astype(float)), 0.0)
-        came = np.maximum(end.came - start.came, read * width) / seconds
+        came = np.maximum(end.came - start.came, read * width[wiring.instance_task]) / seconds
         telling: Array = reports.ever & (came >= TELLING * comes)
         unknown = np.zeros(len(wiring.tasks), bool)
         unknown[wiring.instance_task[~telling]] = True
@@ -281,24 +301,23 @@ class Observer:
             unknown[wiring.instance_task[silent]] = True
         return telling
 
-    def _expect(self, in_rate: Array, out_rate: Array, missing: Array) -> None:
+    def _expect(self, in_rate: Array, out_rate: Array, missing: Array, width: Array) -> None:
         """Assume that these instances each read an even share of their inputs' output, and send all of it."""
         wiring = self._engine.wiring
-        parallelism = np.bincount(wiring.instance_task)
         outer = {int(t): e for e, t in enumerate(wiring.edge_target[: wiring.sources].tolist())}
         for i in missing.tolist():  # inputs come before their readers
             t = int(wiring.instance_task[i])
             task = wiring.tasks[t]
             if task.upstream:
                 brings = sum(
-                    float(out_rate[wiring.first_instance[s] : wiring.first_instance[s] + parallelism[s]].sum())
+                    float(out_rate[wiring.first_instance[s] : wiring.first_instance[s] + width[s]].sum())
                     for s in (self._number[name] for name in task.upstream)
                 )
             else:
                 brings = float(self._rates[outer[t]])
-            in_rate[i] = out_rate[i] = brings / float(parallelism[t])
+            in_rate[i] = out_rate[i] = brings / float(width[t])
 
-    def _measured(self, layout: _Layout) -> Measured:
+    def _measured(self, layout: _Layout, timed: Timed | None) -> Measured:
         engine, wiring, edges = self._engine, self._engine.wiring, layout.edges
         names = layout.edge_keys.all
         done = self._reports.committed
@@ -317,6 +336,7 @@ class Observer:
             accuracy=Keyed(layout.task_keys, self._accuracy(layout.active)),
             dropped=_Lazy(lambda: dict(zip(names, (dropped + unsent)[edges].tolist(), strict=True))),
             counts=_Lazy(counts),
+            latency_s={} if timed is None else timed.latency_s(layout.active),
         )
 
     def _accuracy(self, active: Array) -> list[float | None]:
@@ -346,3 +366,26 @@ class Observer:
         for t in np.flatnonzero(np.isnan(found[active])).tolist():
             shares[t] = None  # no input
         return shares
+
+
+def _merged(rows: list[Any], more: list[dict[str, Any]] | None, there: Array) -> list[Any]:
+    """The `extra` of instances, with what is known of those `there` besides."""
+    return rows if more is None else [{**row, **more[i]} for row, i in zip(rows, there.tolist(), strict=True)]
+
+
+def _given(fields: Mapping[Field, float | None]) -> Mapping[str, Any]:
+    """The `extra` of a row: the fields that have a value."""
+    found = {field.name: value for field, value in fields.items() if value is not None}
+    return found or NOTHING
+
+
+def _task_extra(task: SimulatedTask) -> Mapping[str, Any]:
+    most, told = task.max_parallelism, task.stateful or task.max_parallelism is not None
+    return _given(
+        {
+            MAX_PARALLELISM: most,
+            STATEFUL: int(task.stateful) if told else None,
+            MAX_LATENCY: task.max_latency_s,
+            UTILITY: task.utility,
+        }
+    )

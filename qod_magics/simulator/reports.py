@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +79,13 @@ class Reports:
         self.committed.put(parts, _here(self._engine, parts))
         self.next_at[instance] = np.inf
         self.seen[instance] = False
+
+    def renew(self, instances: Collection[int], retired: Collection[int]) -> None:
+        """Forget what stopped instances reported, since they will read other partitions; those `retired`, none."""
+        self.ever[list(instances)] = self.seen[list(instances)] = False
+        for instance in retired:
+            mine = Parts.of(np.array([instance]), self._engine.wiring)
+            self.window_from.put(mine, self.window_to.of(mine))
 
     def collect(self, batches_over: Array) -> None:
         """After a step: make the reports that are due, and show those whose delay is over."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import thread_time
 from typing import Any
 
@@ -89,6 +89,18 @@ class Run:
     policy_s: float  #: CPU seconds of the policy in all
     cpu_s: float  #: CPU seconds of the run in all, the policy included
     mean_accuracy: Mapping[str, float | None]  #: by query, over the cycles that measured one
+    #: by query with a `max_latency_s`: share of the cycles that measured a 95th percentile in which it was met
+    met: Mapping[str, float | None] = field(default_factory=dict)
+
+    @property
+    def node_hours(self) -> float:
+        """Hours that task managers were up, in all."""
+        return self.cluster.nodes.hours
+
+    @property
+    def cost(self) -> float | None:
+        """Price x hours up of the task managers with a price; None if none has one."""
+        return self.cluster.nodes.cost
 
 
 def simulate(
@@ -126,6 +138,8 @@ def simulate(
         cluster.apply(*_open(cluster))
     cycles = []
     mean = _Mean(task.id for task in simulation.tasks if task.min_accuracy is not None)
+    targets = {task.id: task.max_latency_s for task in simulation.tasks if task.max_latency_s is not None}
+    met = _Mean(targets)
     scenario = simulation.scenario
     collecting = gc.isenabled()
     gc.disable()  # controller cycles leave no cyclic garbage, and collecting among the rows of a large cluster is slow
@@ -145,6 +159,8 @@ def simulate(
             cycle = controller.step(rates)
             if cycle.measured is not None:
                 mean.add(cycle.measured.accuracy)
+                took = cycle.measured.latency_s
+                met.add({name: float(took[name] <= most) for name, most in targets.items() if name in took})
             if keep:
                 cycles.append(cycle)
             if inspect is not None:
@@ -155,7 +171,7 @@ def simulate(
         if collecting:
             gc.enable()
         controller.close()
-    return Run(tuple(cycles), cluster, timed.seconds, thread_time() - begun, mean.by_name())
+    return Run(tuple(cycles), cluster, timed.seconds, thread_time() - begun, mean.by_name(), met.by_name())
 
 
 def _pass(cluster: SimulatedCluster, controller: Controller, seconds: float, *, early: bool) -> Mapping[str, float]:

@@ -21,9 +21,8 @@ class Parts:
     def of(cls, instances: Array, wiring: Wiring) -> Parts:
         """These instances with their channels and outlets."""
         if len(instances) == 1:
-            mine = wiring.channels_of(int(instances[0]))
             outlets = np.flatnonzero(wiring.outlet_instance == instances[0])
-            return cls(instances, np.arange(mine.start, mine.stop), outlets)
+            return cls(instances, wiring.channels_of(int(instances[0])), outlets)
         chosen = np.zeros(len(wiring.instances), bool)
         chosen[instances] = True
         channels, outlets = chosen[wiring.channel_instance], chosen[wiring.outlet_instance]

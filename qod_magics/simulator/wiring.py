@@ -1,9 +1,9 @@
-"""The tasks of a simulation as arrays: edges, instances, channels (an instance's part of an edge) and outlets. Pure."""
+"""The tasks of a simulation as arrays: edges, instances, channels (a partition of an edge) and outlets. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """The static structure of a run. Indices: t task, e edge, i instance, c channel, o outlet.
+    """The structure of a run, static but for who reads what. Indices: t task, e edge, i instance, c channel, o outlet.
 
-    Edges are the inputs of sources first, then the streams. Channels are in the order of instances, and each instance
-    has at least one.
+    Edges are the inputs of sources first, then the streams. A task has as many instances as partitions, of which the
+    first `parallelism` run. Channels are in the order of tasks and their partitions: while each instance reads one
+    partition, in the order of instances. Channel p of an edge belongs to instance p modulo the parallelism, as live.
     """
 
     tasks: tuple[SimulatedTask, ...]
@@ -30,12 +31,16 @@ class Wiring:
     edge_source: Array  #: task by edge, -1 outside
     instances: tuple[str, ...]
     instance_task: Array
+    instance_number: Array  #: within its task, 0 is the first
     first_instance: Array  #: by task
-    first_channel: Array  #: by instance
-    channel_instance: Array
+    first_channel: Array  #: by instance, while each reads one partition
+    scales: bool  #: whether any task has more partitions than instances at the start
+    channel_task: Array
+    channel_partition: Array
+    channel_instance: Array  #: who reads it
     channel_edge: Array
     channel_share: Array  #: of the rows of its edge
-    pairs: bool  #: no instance has more than two channels
+    pairs: bool  #: no task reads more than two others
     outlet_instance: Array  #: an outlet is an instance's sending end of a stream
     outlet_edge: Array
     levels: tuple[Array, ...]  #: stream edges, by the depth of their reader
@@ -57,17 +62,18 @@ class Wiring:
         edges: list[Edge] = [(None, task.id) for task in sources]
         edges += [(name, task.id) for task in tasks for name in task.upstream]
         edge_number = {edge: e for e, edge in enumerate(edges)}
-        of_task = np.repeat(np.arange(len(tasks)), [task.parallelism for task in tasks])
-        first = np.concatenate(([0], np.cumsum([task.parallelism for task in tasks])[:-1])).astype(int)
-        channels: list[tuple[int, int, float]] = []
+        of_task = np.repeat(np.arange(len(tasks)), [task.partitions for task in tasks])
+        first = np.concatenate(([0], np.cumsum([task.partitions for task in tasks])[:-1])).astype(int)
+        channels: list[tuple[int, int, int, float]] = []  #: (task, partition, edge, share)
         first_channel = []
         for i, t in enumerate(of_task.tolist()):
             task = tasks[t]
-            share = task.shares[i - first[t]] if task.shares else 1.0 / task.parallelism
+            p = i - int(first[t])
+            share = task.shares[p] if task.shares else 1.0 / task.partitions
             first_channel.append(len(channels))
-            channels += [(i, edge_number[name, task.id], share) for name in task.upstream or (None,)]
+            channels += [(t, p, edge_number[name, task.id], share) for name in task.upstream or (None,)]
         streams = [(e, number[a]) for e, (a, _) in enumerate(edges) if a is not None]
-        outlets = [(i, e) for e, t in streams for i in range(first[t], first[t] + tasks[t].parallelism)]
+        outlets = [(i, e) for e, t in streams for i in range(first[t], first[t] + tasks[t].partitions)]
         depth = [0] * len(tasks)
         for t, task in enumerate(tasks):
             depth[t] = max((depth[number[name]] + 1 for name in task.upstream), default=0)
@@ -76,7 +82,7 @@ class Wiring:
             if a is not None:
                 by_level[depth[number[b]] - 1].append(e)
         each = [tasks[t] for t in of_task.tolist()]
-        readers = [each[i] for i, _, _ in channels]
+        readers = [tasks[t] for t, _, _, _ in channels]
         return cls(
             tasks=tuple(tasks),
             edges=tuple(edges),
@@ -86,11 +92,15 @@ class Wiring:
             edge_source=_whole(-1 if a is None else number[a] for a, _ in edges),
             instances=tuple(f"{tasks[t].id}.{i - first[t] + 1}" for i, t in enumerate(of_task.tolist())),
             instance_task=of_task,
+            instance_number=np.arange(len(of_task)) - first[of_task],
             first_instance=first,
             first_channel=_whole(first_channel),
-            channel_instance=_whole(i for i, _, _ in channels),
-            channel_edge=_whole(e for _, e, _ in channels),
-            channel_share=_real(share for _, _, share in channels),
+            scales=any(task.partitions > task.parallelism for task in tasks),
+            channel_task=_whole(t for t, _, _, _ in channels),
+            channel_partition=_whole(p for _, p, _, _ in channels),
+            channel_instance=_whole(first[t] + p % tasks[t].parallelism for t, p, _, _ in channels),
+            channel_edge=_whole(e for _, _, e, _ in channels),
+            channel_share=_real(share for _, _, _, share in channels),
             pairs=all(len(task.upstream) <= 2 for task in tasks),
             outlet_instance=_whole(i for i, _ in outlets),
             outlet_edge=_whole(e for _, e in outlets),
@@ -106,15 +116,24 @@ class Wiring:
             loses_weight=np.array([not task.keeps_weight for task in each], bool),
         )
 
-    def channels_of(self, instance: int) -> slice:
+    def dealt(self, task: int, parallelism: int) -> Wiring:
+        """The same with the partitions of a task dealt to this many of its instances."""
+        owner = self.channel_instance.copy()
+        mine = self.channel_task == task
+        owner[mine] = self.first_instance[task] + self.channel_partition[mine] % parallelism
+        return replace(self, channel_instance=owner, scales=True)
+
+    def channels_of(self, instance: int) -> Array:
         """The channels of an instance."""
+        if self.scales:
+            return np.flatnonzero(self.channel_instance == instance)
         after = instance + 1
         end = int(self.first_channel[after]) if after < len(self.instances) else len(self.channel_edge)
-        return slice(int(self.first_channel[instance]), end)
+        return np.arange(int(self.first_channel[instance]), end)
 
     def by_instance(self, channels: Array) -> Array:
         """Sums of the channels' values by instance."""
-        if self.pairs:  # faster; more than two would be summed in another order
+        if self.pairs or self.scales:  # faster; more than two would be summed in another order
             return np.bincount(self.channel_instance, channels, len(self.instances))
         return np.add.reduceat(channels, self.first_channel)
 

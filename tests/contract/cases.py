@@ -6,9 +6,11 @@ from math import sqrt
 
 import pytest
 
-from qod_magics.core.actions import Move
+from qod_magics.core.actions import AddNode, Move, ReleaseNode, Scale
+from qod_magics.core.optional import MAX_PARALLELISM
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials, Observation
+from qod_magics.core.spares import spares
 from qod_magics.errors import QodError
 from tests.contract.harness import (
     LEFT,
@@ -247,6 +249,78 @@ class RuntimeContract:
         seen = watch.fresh()
         assert added not in managers(seen)
         assert home(seen, "left.1") in managers(seen)
+        counts = watch.drained()
+        rows = Count(harness.sent, harness.sent, 0, 0)
+        assert counts == {SOURCE: rows, TO_LEFT: rows, TO_RIGHT: rows}
+        assert watch.of("task-manager-lost") == watch.of("query-failed") == []
+
+    def test_a_plan_scales_a_task_out_and_in_and_no_row_is_lost(self, watch: Watch) -> None:
+        harness = watch.harness
+        if Scale not in harness.runtime.supports:
+            pytest.skip("this cluster does not scale tasks")
+        watch.start()
+        harness.feed(harness.rate)
+        seen = watch.fresh()
+        most = MAX_PARALLELISM.of(next(task for task in seen.snapshot.tasks if task.id == LEFT))
+        assert most is not None
+        assert most >= 2
+        for before, after in ((1, 2), (2, 1)):
+            others = {id: home(seen, id) for id in ("src.1", "right.1")}
+            watch.widths[LEFT] = {before, after}
+            target = () if after < before else (managers(seen)[-1],)
+            watch.act(Scale(LEFT, after, target, f"reason {after}"))
+            event = watch.event("scale", harness.start_s, task=LEFT, to=after)
+            assert event["from"] == before
+            assert 0 < event["took_s"] < harness.start_s
+            assert event["why"] == f"reason {after}"
+            watch.widths[LEFT] = {after}
+            seen = watch.wait(harness.period_s)
+            if target:
+                assert home(seen, "left.2") == target[0]
+            assert {id: home(seen, id) for id in others} == others
+            watch.wait(2 * harness.period_s)
+            seen = watch.fresh()
+            mine = [i.in_rate for i in seen.snapshot.instances if i.task == LEFT]
+            assert len(mine) == after
+            assert sum(mine) == pytest.approx(harness.rate, rel=2 * BAND)
+        watch.act(Scale(LEFT, int(most) + 1))
+        refused = watch.event("action-refused", harness.start_s, task=LEFT)
+        assert str(int(most)) in refused["why"]
+        assert "\n" not in refused["why"]
+        counts = watch.drained()
+        rows = Count(harness.sent, harness.sent, 0, 0)
+        assert counts == {SOURCE: rows, TO_LEFT: rows, TO_RIGHT: rows}
+        assert len(watch.of("scale")) == 2
+        assert watch.of("query-failed") == watch.of("move") == []
+
+    def test_a_plan_starts_a_task_manager_and_releases_it(self, watch: Watch) -> None:
+        harness = watch.harness
+        if not {AddNode, ReleaseNode} <= harness.runtime.supports:
+            pytest.skip("this cluster does not start task managers")
+        watch.start()
+        harness.feed(harness.rate)
+        seen = watch.fresh()
+        before, spare = managers(seen), spares(seen.snapshot)[0]
+        watch.act(AddNode(spare.kind, "a reason"))
+        left = spares(watch.look().snapshot)
+        assert sum(each.count for each in left if each.kind == spare.kind) == spare.count - 1
+        up = watch.event("task-manager-up", harness.start_s + spare.start_s, why="a reason")
+        added = up["task_manager"]
+        assert up["cores"] > 0
+        assert set(managers(watch.look())) == {*before, added}
+        watch.act(Move("left.1", added))
+        watch.event("move", harness.start_s, instance="left.1", to=added)
+        watch.fresh()
+        watch.act(ReleaseNode(added, "another reason"))
+        removed = watch.event("task-manager-removed", harness.start_s, task_manager=added)
+        assert removed["why"] == "another reason"
+        watch.event("move", harness.start_s, instance="left.1", **{"from": added})
+        seen = watch.fresh()
+        assert set(managers(seen)) == set(before)
+        assert spares(seen.snapshot)[0] == spare
+        watch.act(AddNode("no such kind"), ReleaseNode("tm99"))
+        assert "tm99" in watch.event("action-refused", harness.start_s, id="tm99")["why"]
+        assert "no such kind" in watch.event("action-refused", harness.start_s, action="AddNode")["why"]
         counts = watch.drained()
         rows = Count(harness.sent, harness.sent, 0, 0)
         assert counts == {SOURCE: rows, TO_LEFT: rows, TO_RIGHT: rows}

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from qod_magics.core.actions import Move
+from qod_magics.core.actions import Action, Move
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Count, Dials, Event, Observation, Runtime
 from qod_magics.core.snapshot import Instance
@@ -80,6 +80,7 @@ class Watch:
         self.events: list[Event] = []
         self.first: dict[str, tuple[bool, Instance]] = {}  #: whether it was fresh when it was first seen, and what was
         self.measured_0: list[Instance] = []  #: those that were fresh with an in_rate of 0
+        self.widths: dict[str, set[int]] = {task: {1} for task in TASKS}  #: numbers of instances that a task may have
         self._before: Mapping[str, Count] = {}
         self._dropped: Mapping[str, int] = {}
 
@@ -161,6 +162,11 @@ class Watch:
         plan = Plan(desired, keep, actions=() if move_left is None else (Move(f"{LEFT}.1", move_left, why),))
         self.harness.runtime.apply(plan, Dials(keep, desired))
 
+    def act(self, *actions: Action) -> None:
+        """Have the cluster carry out actions, with all dials at 1."""
+        open_ = Dials(dict.fromkeys(EDGES, 1.0), dict.fromkeys(TASKS, 1.0))
+        self.harness.runtime.apply(Plan(open_.accept, open_.keep, actions), open_)
+
     def _check_complete(self, seen: Observation) -> None:
         there = {task.id for task in seen.snapshot.tasks}
         assert seen.fresh.keys() == {instance.id for instance in seen.snapshot.instances}
@@ -168,7 +174,11 @@ class Watch:
         assert seen.measured.lag.keys() == seen.measured.counts.keys() == seen.measured.dropped.keys()
         assert seen.measured.input_rate.keys() <= seen.measured.counts.keys()
         assert there <= set(TASKS)
-        assert {i.id: i.task for i in seen.snapshot.instances} == {f"{task}.1": task for task in there}
+        for task in there:
+            mine = [i.id for i in seen.snapshot.instances if i.task == task]
+            assert mine == [f"{task}.{n + 1}" for n in range(len(mine))]
+            assert len(mine) in self.widths[task]
+        assert {i.task for i in seen.snapshot.instances} == there
         assert {(s.source, s.target) for s in seen.snapshot.streams} == {s for s in STREAMS if s[1] in there}
         assert seen.measured.counts.keys() == {name for name in ACCOUNTS if name.rpartition(">")[2] in there}
         for instance in seen.snapshot.instances:

@@ -43,6 +43,7 @@ class SimulatedHarness:
                 "priority": PRIORITY[query],
                 "min_accuracy": MIN_ACCURACY[query],
                 "application": "app",
+                "max_parallelism": 4,
             }
             for query in (LEFT, RIGHT)
         ]
@@ -51,7 +52,10 @@ class SimulatedHarness:
                 "duration_s": NEVER,
                 "topics": [{"topic": "rows", "rate": 0}],
                 "period_s": self.period_s,
-                "task_managers": [{"id": id} for id in ids],
+                "task_managers": [
+                    *({"id": id} for id in ids),
+                    {"id": "off1", "kind": "more", "off": True, "start_s": 8},
+                ],
                 "tasks": [{"id": SOURCE, "topic": "rows", "application": "app"}, *queries],
                 "events": [
                     *({"at_s": NEVER, "add_task_manager": id} for id in ids[2:]),

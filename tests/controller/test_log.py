@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from qod_magics.controller import DecisionLog
-from qod_magics.core.actions import Move
+from qod_magics.core.actions import Move, ReleaseNode, Scale
 from qod_magics.core.optional import OPEN, TRUST
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance, Stream, Task
@@ -45,6 +45,15 @@ def test_a_move_is_said_once_while_it_is_asked_for():
     (entry,) = b.controller.log.entries(kind="move")
     assert entry.names == ("Snk.1", "Snk", "tm1", "tm2")
     assert entry.words == "Snk.1 moves from tm1 to tm2: tm1 has no room"
+
+
+def test_why_tells_of_the_parallelism_and_the_task_managers_that_are_asked_for():
+    b = bench(policy=FixedPolicy(actions=(Scale("Snk", 2, why="it is slow"), ReleaseNode("tm2", "it is idle"))))
+    b.cycles(2)
+    refused = "this cluster does not support"
+    assert f"it is to run as 2 instances (it is slow), which is refused: {refused} Scale" in b.controller.why("Snk")
+    assert f"it is to be released (it is idle), which is refused: {refused} ReleaseNode" in b.controller.why("tm2")
+    assert b.controller.log.entries(kind="scale") == b.controller.log.entries(kind="release-node") == ()
 
 
 def test_events_of_the_cluster_are_said_in_words():

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from qod_magics.controller import warm_up
 from qod_magics.controller.warm_up import REACHED, WarmUp
-from qod_magics.core.actions import Move
+from qod_magics.core.actions import Move, Scale
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Event
 from tests.controller.scripted import chain, place, seen
@@ -110,6 +112,28 @@ def test_a_move_that_failed_is_not_waited_for(settled):
 
 def test_a_plan_that_leaves_an_instance_where_it_is_changes_nothing(settled):
     assert warm_up.told(settled, Plan({}, {}, actions=(Move("Snk.1", "tm1"),)), 10.0) is settled
+
+
+SCALE = Plan({}, {}, actions=(Scale("Snk", 2),))
+
+
+def test_what_a_plan_rescales_warms_up_until_it_has_restarted(settled):
+    state = warm_up.told(settled, SCALE, 10.0)
+    assert set(settle(state, seen(), 15.0)[0].warming) == {"Snk.1"}  # not stopped yet, still fresh
+    wide = replace(chain(), instances=(*chain().instances, replace(chain().instances[1], id="Snk.2")))
+    state, begun = warm_up.begin(state, seen(wide), 20.0)
+    assert [each.instance.id for each in begun] == ["Snk.2"]
+    state, begun = warm_up.begin(state, seen(wide, Event("scale", {"task": "Snk", "from": 1, "to": 2})), 25.0)
+    assert [(each.instance.id, each.why) for each in begun] == [("Snk.1", "it was restarted on tm1")]
+    assert not settle(state, seen(wide), 30.0)[0].warming
+
+
+def test_a_rescale_that_is_refused_or_changes_nothing_is_not_waited_for(settled):
+    assert warm_up.told(settled, Plan({}, {}, actions=(Scale("Snk", 1),)), 10.0) is settled
+    state = warm_up.told(settled, SCALE, 10.0)
+    refused = Event("action-refused", {"action": "Scale", "task": "Snk", "why": "it has 1 partition"})
+    state, _ = warm_up.begin(state, seen(None, refused), 15.0)
+    assert not settle(state, seen(), 15.0)[0].warming
 
 
 def test_marking_sets_exactly_the_named_instances():

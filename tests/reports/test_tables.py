@@ -122,6 +122,7 @@ def test_events_that_last_are_named_once_until_they_come_back() -> None:
         ({"kind": "query-stalled", "instance": "A.1"}, "A.1 stalled"),
         ({"kind": "query-restarted", "query": "A"}, "A restarted"),
         ({"kind": "dial-fallback"}, "dial-fallback"),
+        ({"kind": "scale", "task": "Snk", "from": 1, "to": 3, "took_s": 2.0}, "Snk → 3 instances"),
     ],
 )
 def test_labels_of_events(event: dict[str, Any], label: str) -> None:

@@ -119,6 +119,19 @@ BAD: list[tuple[str, Any, str]] = [
         for value in ([1], [0.5, "0.5"], [1.5, -0.5], [0.5, None], 5, "ab", {}, False, [10**400, 0])
     ),
     ("tasks.0.application", 3, "tasks[0].application"),
+    ("tasks.0.max_parallelism", 0, "tasks[0].max_parallelism"),
+    ("tasks.1.max_parallelism", 1, "tasks[1].max_parallelism is 1: it must not be below the parallelism, 2"),
+    ("tasks.1.max_parallelism", 3, "tasks[1].shares is"),
+    ("tasks.0.stateful", 1, "tasks[0].stateful is 1: it must be true or false"),
+    ("tasks.0.max_latency_s", 0, "tasks[0].max_latency_s is 0: it must be above 0"),
+    ("tasks.0.max_latency_s", "1", "tasks[0].max_latency_s"),
+    ("tasks.2.max_latency_s", 1, "task 'src': max_latency_s and utility are set on tasks that nobody reads only"),
+    ("tasks.0.utility", -1, "tasks[0].utility is -1"),
+    ("tasks.2.utility", 1, "task 'src': max_latency_s and utility"),
+    ("max_task_managers", 0, "max_task_managers is 0: it must be a whole number of 1 or more"),
+    ("max_task_managers", 1.5, "max_task_managers"),
+    ("latency", 1, "latency is 1: it must be true or false"),
+    ("task_managers.0.start_s", -1, "task_managers[0].start_s"),
     ("tasks.0.mode", "batch", "tasks[0].mode is 'batch': it must be real-time or micro-batch"),
     ("tasks.0.keeps_weight", "yes", "tasks[0].keeps_weight"),
     *(
@@ -205,6 +218,17 @@ def test_what_is_left_out_has_the_values_that_are_documented() -> None:
     assert (bare.period_s, bare.step_s, bare.policy, bare.controlled) == (5.0, 0.25, "stream-economics-reactive", True)
     assert bare.metrics == Metrics()
     assert bare.moves == Moves()
+
+
+def test_latencies_are_measured_where_a_task_asks_for_it_or_the_user_says_so() -> None:
+    assert not Simulation.from_json(scenario()).measures_latency
+    assert Simulation.from_json(scenario(latency=True)).measures_latency
+    for asked in ({"max_latency_s": 2}, {"utility": 1}, {"max_parallelism": 3}):
+        tasks = [SOURCE, {**LEFT, **asked}, RIGHT]
+        assert Simulation.from_json(scenario(tasks=tasks)).measures_latency
+        assert not Simulation.from_json(scenario(tasks=tasks, latency=False)).measures_latency
+        simulation = Simulation.from_json(scenario(tasks=tasks, latency=False))
+        assert Simulation.from_json(json.loads(json.dumps(simulation.to_json()))) == simulation
 
 
 @settings(max_examples=30)

@@ -56,3 +56,17 @@ def test_sums_by_instance_are_the_same_to_the_bit_however_they_are_made() -> Non
         assert wiring.pairs is pairs
         values = np.random.default_rng(1).uniform(0.0, 1.0, len(wiring.channel_edge))
         assert wiring.by_instance(values).tolist() == np.add.reduceat(values, wiring.first_channel).tolist()
+
+
+def test_partitions_are_dealt_as_on_a_live_cluster() -> None:
+    tasks = [SOURCE, {**LEFT, "parallelism": 2, "max_parallelism": 5, "shares": [0.4, 0.3, 0.1, 0.1, 0.1]}, RIGHT]
+    wiring = Wiring.of(Simulation.from_json(scenario(tasks=tasks)).tasks)
+    assert wiring.instances == ("src.1", *(f"left.{n}" for n in range(1, 6)), "right.1")
+    mine = wiring.channel_task == 1
+    for parallelism, owners in ((2, [1, 2, 1, 2, 1]), (3, [1, 2, 3, 1, 2]), (5, [1, 2, 3, 4, 5]), (1, [1] * 5)):
+        wiring = wiring.dealt(1, parallelism)
+        assert wiring.channel_instance[mine].tolist() == owners
+        assert [wiring.channel_instance[0], wiring.channel_instance[-1]] == [0, 6]
+        assert wiring.by_instance(np.ones(7)).tolist() == [1, *np.bincount(owners, minlength=6)[1:].tolist(), 1]
+        assert wiring.channels_of(1).tolist() == [c for c in range(7) if wiring.channel_instance[c] == 1]
+    assert wiring.channel_share[mine].tolist() == [0.4, 0.3, 0.1, 0.1, 0.1]
