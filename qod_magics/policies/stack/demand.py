@@ -50,3 +50,8 @@ class Demand:
     def short(self) -> float:
         """CPU that all task managers lack together."""
         return sum(map(self.over, range(len(self.available))))
+
+    def is_roomy(self, headroom: float) -> bool:
+        """Whether the largest task manager could be missed: the others have the CPU, and `headroom` of it to spare."""
+        most = sum(self.available) - max(self.available, default=0.0)
+        return len(self.available) > 1 and sum(self.needed) <= (1.0 - headroom) * most

@@ -22,7 +22,7 @@ class Place:
     after_s: float = 10.0  #: how long a query must be under pressure
     least: float = 5.0  #: CPU that a move must take off a task manager, % of one core
     margin: float = 1.1  #: room that the target must have, as a multiple of the instance's need
-    empty_after_s: float = 60.0  #: how long no query may be under pressure before a task manager is emptied
+    empty_after_s: float = 60.0  #: how long all must have had CPU to spare before a task manager is emptied
     headroom: float = 0.2  #: fraction of the CPU of the others that stays free then
     most: int = 8  #: instances that move for it where more than one task manager is packed anew
 
@@ -31,7 +31,7 @@ class Place:
 
     def propose(self, view: View) -> Proposal:
         """See `Stage`. Under pressure at most one instance leaves each task manager, and one arrives at each."""
-        if view.eased_since_s is not None and view.now_s - view.eased_since_s >= self.empty_after_s:
+        if view.roomy_s() >= self.empty_after_s:
             return Proposal(emptying_moves(view.snapshot, view.demand, self.headroom, self.most))
         if view.pressed_s() < self.after_s:
             return Proposal()

@@ -37,7 +37,7 @@ class ScaleOutAndIn:
         pressed_s = view.pressed_s()
         if pressed_s >= self.after_s:
             return self._out(view, pressed_s)
-        if view.eased_since_s is not None and view.now_s - view.eased_since_s >= self.release_after_s:
+        if view.eased_s() >= self.release_after_s:
             return self._in(view)
         return Proposal()
 
@@ -64,7 +64,9 @@ class ScaleOutAndIn:
         ]
         if late:
             return Proposal(note=f"nothing is released: {', '.join(late)} is near its latency target")
-        found: Action | None = narrower_task(view.snapshot, view.demand, self.headroom) or released(view.snapshot)
+        found: Action | None = narrower_task(view.snapshot, view.demand, self.headroom)
+        if found is None and view.roomy_s() >= self.release_after_s:
+            found = released(view.snapshot)
         return Proposal() if found is None else Proposal((found,))
 
 

@@ -24,6 +24,8 @@ from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
 
 #: Name of the stage that sheds.
 SHED = "shed"
+#: Fraction of the CPU that one task manager fewer must leave free before any is emptied.
+HEADROOM = 0.2
 #: Seconds between two snapshots without a time: the default period.
 PERIOD_S = 5.0
 
@@ -36,6 +38,7 @@ class StackState:
     shedding: Any = None  #: of Stream Economics
     pressures: Mapping[str, Pressure] = field(default_factory=dict)
     eased_since_s: float | None = None  #: None: a query is under pressure, or nothing is known yet
+    roomy_since_s: float | None = None  #: None: one task manager fewer would not have the CPU
     under_way: UnderWay | None = None
     settled_at_s: float = 0.0  #: when the next disruptive action may begin
     refused: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: failed actions, and until when
@@ -138,8 +141,12 @@ class Stack:
         plan, shedding = (self.shedding if moving else self.staying).decide(snapshot, known.shedding)
         found = pressures(snapshot, plan, now_s, known.pressures)
         eased = None if found else (now_s if known.eased_since_s is None else known.eased_since_s)
-        view = View(snapshot, now_s, plan, Demand.of(snapshot), found, eased)
-        known = replace(known, shedding=shedding, pressures=found, eased_since_s=eased)
+        demand = Demand.of(snapshot)
+        roomy = now_s if known.roomy_since_s is None else known.roomy_since_s
+        view = View(snapshot, now_s, plan, demand, found, eased, roomy if demand.is_roomy(HEADROOM) else None)
+        known = replace(
+            known, shedding=shedding, pressures=found, eased_since_s=eased, roomy_since_s=view.roomy_since_s
+        )
         for_minimums = plan.actions
         if for_minimums:
             stage, proposal = self._owner(Move), Proposal(plan.actions)
@@ -163,7 +170,8 @@ class Stack:
         under_way, settled_at_s = known.under_way, known.settled_at_s
         if under_way is not None:
             if under_way.is_done(snapshot):
-                under_way, settled_at_s = None, now_s + self.settle_s
+                settled_at_s = now_s + (self.settle_s if under_way.disturbs else 0.0)
+                under_way = None
             elif under_way.has_failed(now_s):
                 refused |= {subject(action): now_s + BACK_OFF_S for action in under_way.actions}
                 under_way = None

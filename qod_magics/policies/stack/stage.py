@@ -24,10 +24,19 @@ class View:
     demand: Demand
     pressures: Mapping[str, Pressure]  #: queries that are shed or late, by name
     eased_since_s: float | None  #: since when no query is under pressure; None while one is
+    roomy_since_s: float | None = None  #: since when one task manager fewer would have the CPU; None while it would not
 
     def pressed_s(self) -> float:
         """How long the query that has been under pressure longest is so, seconds; 0 without one."""
         return max((self.now_s - each.since_s for each in self.pressures.values()), default=0.0)
+
+    def eased_s(self) -> float:
+        """How long no query has been under pressure, seconds."""
+        return 0.0 if self.eased_since_s is None else self.now_s - self.eased_since_s
+
+    def roomy_s(self) -> float:
+        """How long that has been so while one task manager fewer would have had the CPU, too, seconds."""
+        return 0.0 if self.roomy_since_s is None else min(self.now_s - self.roomy_since_s, self.eased_s())
 
 
 @dataclass(frozen=True, slots=True)

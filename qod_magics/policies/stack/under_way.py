@@ -24,6 +24,11 @@ class UnderWay:
     managers: frozenset[str]  #: the task managers at that time
     for_minimums: bool = False  #: moves of Stream Economics, which go on while such are under way
 
+    @property
+    def disturbs(self) -> bool:
+        """Whether what runs is disturbed, so that measurements take a while to settle."""
+        return not all(isinstance(action, AddNode | ReleaseNode) for action in self.actions)
+
     def is_done(self, snapshot: Snapshot) -> bool:
         """Whether all of them have had their effect."""
         return all(self._is_done(action, snapshot) for action in self.actions)

@@ -124,10 +124,10 @@ def test_an_action_without_effect_is_not_tried_again_at_once():
 
 
 def test_the_effect_ends_an_action_and_the_next_waits_until_it_settles():
-    one = stack(Asks("one", frozenset({Lever.NODES}), (AddNode("local"),)), settle_s=20.0)
+    one = stack(Asks("one", frozenset({Lever.PARALLELISM}), (Scale("Q", 2),)), settle_s=20.0)
     first = calm()
     _, state = one.decide(replace(first, at_s=0.0), None)
-    more = replace(first, task_managers=(*first.task_managers, replace(first.task_managers[0], id="new")))
+    more = replace(first, instances=(*first.instances, replace(first.instances[0], id="Q.2")))
     plan, state = one.decide(replace(more, at_s=5.0), state)
     assert not plan.actions
     assert "settles" in plan.extra["stages"]["one"]
@@ -135,6 +135,15 @@ def test_the_effect_ends_an_action_and_the_next_waits_until_it_settles():
         plan, state = one.decide(replace(more, at_s=at_s), state)
         assert not plan.actions
     plan, _ = one.decide(replace(more, at_s=25.0), state)
+    assert plan.actions
+
+
+def test_a_task_manager_that_joined_is_used_at_once():
+    one = stack(Asks("one", frozenset({Lever.NODES}), (AddNode("local"),)), settle_s=20.0)
+    first = calm()
+    _, state = one.decide(replace(first, at_s=0.0), None)
+    more = replace(first, task_managers=(*first.task_managers, replace(first.task_managers[0], id="new")))
+    plan, _ = one.decide(replace(more, at_s=5.0), state)
     assert plan.actions
 
 

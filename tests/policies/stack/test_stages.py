@@ -43,7 +43,7 @@ def snapshot(homes, cpu, managers=2, spare=(), **task):
 def view(given, *, pressed_s=0.0, eased_s=None):
     pressures = {"Q1": Pressure("Q1", 100.0 - pressed_s, 0.5, None)} if pressed_s else {}
     eased = None if eased_s is None else 100.0 - eased_s
-    return View(given, 100.0, keeping_all(given), Demand.of(given), pressures, eased)
+    return View(given, 100.0, keeping_all(given), Demand.of(given), pressures, eased, eased)
 
 
 def needing(given, factor):
@@ -204,6 +204,13 @@ def test_an_empty_one_is_released_unless_a_latency_is_near_its_target():
     assert stage.propose(view(calm, eased_s=30.0)).actions == ()
     assert released(snapshot([1, 1, 2], [10.0, 20.0, 25.0])) is None
     assert released(snapshot([1, 1], [10.0, 20.0], managers=1)) is None
+
+
+def test_there_is_room_where_the_largest_can_be_missed():
+    given = snapshot([1, 1, 2], [10.0, 20.0, 25.0])
+    assert Demand.of(given).is_roomy(0.2)
+    assert not needing(given, 1.5).is_roomy(0.2)
+    assert not Demand.of(snapshot([1], [10.0], managers=1)).is_roomy(0.2)
 
 
 def test_a_query_is_late_beyond_its_target_only():
