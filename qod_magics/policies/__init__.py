@@ -28,6 +28,7 @@ GROUP = "qod_magics.policies"
 
 #: name -> "module:factory", imported on demand
 _POLICIES = {
+    "henge": "qod_magics.policies.henge:Henge",
     "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
     "stream-economics-fitted": "qod_magics.policies.stream_economics.variants:fitted",
     "stream-economics-filled": "qod_magics.policies.stream_economics.variants:filled",
