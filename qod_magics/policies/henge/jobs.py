@@ -14,6 +14,9 @@ from qod_magics.policies.henge.utility import Utility, hybrid_utility, latency_u
 
 Jobs = Mapping[str, tuple[str, ...]]  #: tasks by job, both in the order of the snapshot
 
+#: Of a task of which nobody knows how many it can have, whatever the cores.
+MOST_INSTANCES = 1000
+
 
 def jobs_of(snapshot: Snapshot) -> Jobs:
     """The tasks of each job. A job is named after the first of its queries in the snapshot."""
@@ -54,7 +57,7 @@ def measured_jobs(
     hosted: dict[str, list[Instance]] = {name: [] for name in tasks}
     for instance in snapshot.instances:
         hosted[instance.task].append(instance)
-    cores = floor(sum(manager.cores for manager in working(snapshot.task_managers)))
+    cores = floor(min(sum(manager.cores for manager in working(snapshot.task_managers)), MOST_INSTANCES))
     down = snapshot.downstream
     found = {}
     for name, members in jobs.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TypeAlias
 
 from qod_magics.core.optional import LATENCY_P95, OLDEST
@@ -42,8 +43,9 @@ class Readings:
             inputs = _inputs(snapshot, tasks)
             counted = all(each in counts for each in inputs)
             known = rows if counted else rates
-            new = (juice_of(snapshot, tasks, known),) if all(each in known for each in inputs) else ()
-            juice[name] = (*self.juice.get(name, ()), *new)[-kept:]
+            new = juice_of(snapshot, tasks, known) if all(each in known for each in inputs) else None
+            before = self.juice.get(name, ())
+            juice[name] = (*before, new)[-kept:] if new is not None and isfinite(new) else before
         latency = {}
         for task in snapshot.tasks:
             if not snapshot.downstream[task.id]:
@@ -104,8 +106,8 @@ def rate_tallies(snapshot: Snapshot) -> Tallies:
 
 
 def juice_of(snapshot: Snapshot, tasks: tuple[str, ...], known: Tallies) -> float:
-    """Juice of a job, as in `juice.job_juice`: each source reads a topic of the outside world, every other task what its
-    upstream tasks sent, counted once for each of their readers (H-R1)."""
+    """Juice of a job, as in `juice.job_juice`: each source reads a topic of the outside world, every other task what
+    its upstream tasks sent, counted once for each of their readers (H-R1)."""
     members = set(tasks)
     upstream = {task.id: task.upstream for task in snapshot.tasks if task.id in members}
     sent: dict[str, float] = dict.fromkeys(upstream, 0.0)
