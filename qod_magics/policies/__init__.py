@@ -29,6 +29,7 @@ GROUP = "qod_magics.policies"
 #: name -> "module:factory", imported on demand
 _POLICIES = {
     "henge": "qod_magics.policies.henge:Henge",
+    "henge-tuned": "qod_magics.policies.henge:tuned",
     "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
     "stream-economics-fitted": "qod_magics.policies.stream_economics.variants:fitted",
     "stream-economics-filled": "qod_magics.policies.stream_economics.variants:filled",

@@ -23,7 +23,10 @@ from qod_magics.recordings.verdict import verdict
 from qod_magics.simulator import Simulation, simulate
 
 CLIMB = Path(__file__).parents[1] / "scenarios" / "climb.json"
-LEARNING = [name for name in policy_names() if isinstance(policy(name), LearningPolicy)]
+#: those that learn costs
+LEARNING = [
+    name for name in policy_names() if isinstance(policy(name), LearningPolicy) and name.startswith("stream-economics")
+]
 
 
 def seen(window: int = 0, kept: float = 500.0, cpu: float = 30.0, **marks: Any) -> Snapshot:

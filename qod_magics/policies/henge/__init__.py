@@ -23,11 +23,12 @@ How the source is read where it says too little or contradicts itself, and the o
 from __future__ import annotations
 
 from qod_magics.policies.henge.guard import Allowed, GuardState, Proposal, Reverted, Verdict, Waits, guard
-from qod_magics.policies.henge.parameters import Parameters
+from qod_magics.policies.henge.parameters import TUNED, Parameters
 from qod_magics.policies.henge.policy import Henge
 from qod_magics.policies.henge.utility import Utility
 
 __all__ = [
+    "TUNED",
     "Allowed",
     "GuardState",
     "Henge",
@@ -38,4 +39,10 @@ __all__ = [
     "Verdict",
     "Waits",
     "guard",
+    "tuned",
 ]
+
+
+def tuned() -> Henge:
+    """The policy `henge-tuned`: Henge with the parameters `TUNED`."""
+    return Henge(TUNED, "henge-tuned")

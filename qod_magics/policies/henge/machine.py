@@ -126,6 +126,7 @@ class Memory:
     skip: Mapping[str, float] = field(default_factory=nothing)  #: jobs that gained too little: until when, seconds
     reference: float | None = None  #: W of the first round after converging
     met: frozenset[str] = frozenset()  #: jobs that met their target then
+    converged_s: float | None = None  #: when the search was over; None: it is not
 
 
 def advance(
@@ -142,12 +143,13 @@ def advance(
     if memory.state is State.CONVERGED:
         if memory.reference is None:
             return Hold(), replace(memory, reference=total, met=met)
-        lost = parameters.exit_on_new_miss and not memory.met <= met
-        if not lost and total >= memory.reference * (1 - parameters.exit_drop):
+        is_worse = total < memory.reference * (1 - parameters.exit_drop)
+        is_missed = parameters.exit_on_new_miss and not memory.met <= met
+        if not is_worse and not is_missed and (len(met) == len(jobs) or not _retries(memory, now_s, parameters)):
             return Hold(), memory
         memory = Memory()
     if memory.trials:
-        judged = _judged(memory, total, jobs, parameters, congested=congested)
+        judged = _judged(memory, now_s, total, jobs, parameters, congested=congested)
         if isinstance(judged, tuple):
             return judged
         memory = judged
@@ -165,7 +167,7 @@ def advance(
         return Reconfiguration(changes), memory
     stable = memory.stable + 1
     if stable >= parameters.stable_rounds:
-        return Converged(), Memory(State.CONVERGED)
+        return Converged(), Memory(State.CONVERGED, converged_s=now_s)
     return Stable(stable), replace(memory, stable=stable)
 
 
@@ -198,8 +200,15 @@ def is_congested(loads: Mapping[str, tuple[float, float]], congested_above: floa
     return bool(loads) and congested >= (len(loads) + 1) // 2
 
 
+def _retries(memory: Memory, now_s: float, parameters: Parameters) -> bool:
+    """Whether a search that ended is due again."""
+    if parameters.retry_s is None or memory.converged_s is None:
+        return False
+    return now_s - memory.converged_s >= parameters.retry_s
+
+
 def _judged(
-    memory: Memory, total: float, jobs: Mapping[str, Job], parameters: Parameters, *, congested: bool
+    memory: Memory, now_s: float, total: float, jobs: Mapping[str, Job], parameters: Parameters, *, congested: bool
 ) -> Memory | tuple[Step, Memory]:
     """Judge the trials: which jobs to skip from now on; or, if they did harm, a reduction or a reversion."""
     skip = dict(memory.skip)
@@ -207,7 +216,11 @@ def _judged(
         after = jobs[trial.job].utility
         if has_plateaued(trial.utility, after, parameters.min_gain):
             skip[trial.job] = trial.at_s + parameters.skip_s
-    harmful = did_harm(memory.trials[0].total, total, parameters.drop_ratio)
+    before, now = memory.trials[0].total, total
+    if not congested and not parameters.bystanders:  # jobs get in each other's way on full machines only
+        before = sum(trial.utility for trial in memory.trials)
+        now = sum(jobs[trial.job].utility.current for trial in memory.trials)
+    harmful = did_harm(before, now, parameters.drop_ratio)
     memory = replace(memory, skip=skip, trials=())
     if not harmful:
         return memory
@@ -218,7 +231,7 @@ def _judged(
             return Reduction(changes), replace(memory, best=None, skip={}, is_reduced=True, stable=stable)
     if memory.best is None:
         raise ValueError("a trial without a saved configuration: Memory is for `advance` to make")
-    return Reversion(memory.best.utility, memory.best.configuration), Memory(State.CONVERGED)
+    return Reversion(memory.best.utility, memory.best.configuration), Memory(State.CONVERGED, converged_s=now_s)
 
 
 def _reductions(jobs: Mapping[str, Job], parameters: Parameters) -> Mapping[str, Changes]:

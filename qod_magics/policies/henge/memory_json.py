@@ -30,6 +30,7 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
         "skip": dict(memory.skip),
         "reference": memory.reference,
         "met": sorted(memory.met),
+        "converged_s": memory.converged_s,
     }
 
 
@@ -55,6 +56,7 @@ def memory_from_json(row: Any) -> Memory:
             skip=dict(row["skip"]),
             reference=row["reference"],
             met=frozenset(row["met"]),
+            converged_s=row["converged_s"],
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise SnapshotError(

@@ -73,7 +73,7 @@ class Henge:
             readings, due_s, machine = past.readings, past.known.due_s, past.known.machine
         if readings.at_s is None or now_s - readings.at_s >= (1.0 - EARLY) * p.observe_s:
             readings = readings.after(now_s, snapshot, measured.counts, jobs, p.readings)
-        known = Known(now_s, due_s, *readings.means(), machine)
+        known = Known(now_s, due_s, *readings.averages(p.average), machine)
         learned = replace(snapshot, extra={**snapshot.extra, KEY: known.to_json()})
         done = self.turn(learned)
         if done.actions:

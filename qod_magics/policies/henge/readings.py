@@ -1,17 +1,20 @@
-"""Readings of jobs: juice from row counts, latencies of queries; and their means. Pure."""
+"""Readings of jobs: juice from row counts, latencies of queries; and their averages. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from statistics import median
 from typing import TypeAlias
 
+from qod_magics.core.freshness import is_moving
 from qod_magics.core.optional import LATENCY_P95, OLDEST
 from qod_magics.core.runtime import Count
 from qod_magics.core.snapshot import Snapshot, nothing
 from qod_magics.policies.henge.jobs import Jobs
 from qod_magics.policies.henge.juice import Link, job_juice
+from qod_magics.policies.henge.parameters import Average
 from qod_magics.policies.henge.utility import current_latency
 
 
@@ -36,10 +39,18 @@ class Readings:
     latency_s: Mapping[str, tuple[float, ...]] = field(default_factory=nothing)  #: by query
 
     def after(self, now_s: float, snapshot: Snapshot, counts: Mapping[str, Count], jobs: Jobs, kept: int) -> Readings:
-        """With one more reading of each job; `kept`: how many there are at most."""
+        """With one more reading of each job; `kept`: how many there are at most.
+
+        A job with an instance that is starting has none: that passes, and says nothing about the configuration.
+        """
         rows, rates = tallies(counts, self.counts), rate_tallies(snapshot)
+        starting = {each.task for each in snapshot.instances if each.warming_up or is_moving(each)}
+        resting = {task for tasks in jobs.values() if starting.intersection(tasks) for task in tasks}
         juice: dict[str, tuple[float, ...]] = {}
         for name, tasks in jobs.items():
+            if name in resting:
+                juice[name] = self.juice.get(name, ())
+                continue
             inputs = _inputs(snapshot, tasks)
             counted = all(each in counts for each in inputs)
             known = rows if counted else rates
@@ -48,7 +59,9 @@ class Readings:
             juice[name] = (*before, new)[-kept:] if new is not None and isfinite(new) else before
         latency = {}
         for task in snapshot.tasks:
-            if not snapshot.downstream[task.id]:
+            if task.id in resting:
+                latency[task.id] = self.latency_s.get(task.id, ())
+            elif not snapshot.downstream[task.id]:
                 value = current_latency(LATENCY_P95.of(task), OLDEST.of(task))
                 latency[task.id] = (*self.latency_s.get(task.id, ()), value)[-kept:]
         return Readings(now_s, counts, juice, latency)
@@ -60,9 +73,10 @@ class Readings:
         latency = {name: each for name, each in self.latency_s.items() if name not in gone}
         return Readings(self.at_s, self.counts, juice, latency)
 
-    def means(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Mean juice by job, and mean latency by query, seconds; without those of no reading."""
-        return _means(self.juice), _means(self.latency_s)
+    def averages(self, kind: Average) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Mean or median juice by job, and latency by query, seconds; without those of no reading."""
+        of: Callable[[Sequence[float]], float] = median if kind == "median" else _mean
+        return _averages(self.juice, of), _averages(self.latency_s, of)
 
 
 def tallies(now: Mapping[str, Count], before: Mapping[str, Count]) -> Tallies:
@@ -133,5 +147,9 @@ def _inputs(snapshot: Snapshot, tasks: tuple[str, ...]) -> list[str]:
     return found
 
 
-def _means(readings: Mapping[str, tuple[float, ...]]) -> Mapping[str, float]:
-    return {name: sum(each) / len(each) for name, each in readings.items() if each}
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _averages(readings: Mapping[str, tuple[float, ...]], of: Callable[[Sequence[float]], float]) -> Mapping[str, float]:
+    return {name: of(each) for name, each in readings.items() if each}

@@ -35,7 +35,7 @@ KEY = "henge"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known before a decision: the means of the readings, and the state machine's memory."""
+    """What is known before a decision: the averages of the readings, and the state machine's memory."""
 
     now_s: float
     due_s: float  #: when the next round is due

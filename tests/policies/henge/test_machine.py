@@ -150,6 +150,41 @@ def test_when_a_converged_search_wakes(exit_on_new_miss: bool) -> None:
     assert isinstance(step, Reconfiguration)
 
 
+@pytest.mark.parametrize(("retry_s", "is_retried"), [(None, False), (600.0, True)])
+def test_a_search_that_ended_with_jobs_that_miss_is_tried_again(retry_s: float | None, is_retried: bool) -> None:
+    """By the source's rules it holds for good: there is nothing left to lose."""
+    parameters = replace(PARAMETERS, retry_s=retry_s)
+    missed = cluster(dict.fromkeys("ABC", Fraction(1)))
+    _, memory = advance(Memory(State.CONVERGED, converged_s=0), 60, missed, parameters, congested=False)
+    step, memory = advance(memory, 540, missed, parameters, congested=False)
+    assert isinstance(step, Hold)
+    step, _ = advance(memory, 600, missed, parameters, congested=False)
+    assert isinstance(step, Reconfiguration) is is_retried
+    assert isinstance(step, Hold) is not is_retried
+
+
+def test_a_converged_search_in_which_all_meet_their_target_is_not_tried_again() -> None:
+    parameters = replace(PARAMETERS, retry_s=600.0)
+    full = cluster(dict.fromkeys("ABC", Fraction(35)))
+    _, memory = advance(Memory(State.CONVERGED, converged_s=0), 60, full, parameters, congested=False)
+    step, _ = advance(memory, 6000, full, parameters, congested=False)
+    assert isinstance(step, Hold)
+
+
+@pytest.mark.parametrize("bystanders", [True, False])
+@pytest.mark.parametrize("congested", [True, False])
+def test_a_step_can_be_blamed_for_others_losses_on_full_machines_only(bystanders: bool, congested: bool) -> None:
+    parameters = replace(PARAMETERS, bystanders=bystanders)
+    first = cluster({"A": Fraction(10), "B": Fraction(34), "C": Fraction(34)})
+    step, memory = advance(Memory(is_reduced=True), 0, first, parameters, congested=False)
+    others = cluster({"A": Fraction(20), "B": Fraction(10), "C": Fraction(10)}, carried_out(step, first))
+    step, _ = advance(memory, 60, others, parameters, congested=congested)
+    assert isinstance(step, Reversion) is (bystanders or congested)
+    worse = cluster({"A": Fraction(5), "B": Fraction(34), "C": Fraction(34)}, configuration_of(others))
+    step, _ = advance(memory, 60, worse, replace(parameters, bystanders=False), congested=False)
+    assert isinstance(step, Reversion)
+
+
 def test_a_second_reduction_waits_for_the_end_of_the_search() -> None:
     memory = Memory(is_reduced=True)
     first = cluster({"A": Fraction(14), "B": Fraction(35), "C": Fraction(14)})
@@ -222,6 +257,6 @@ def test_instances_stay_in_range_and_reversions_restore_what_was_saved(rounds: l
         if isinstance(step, Reversion):
             assert (step.utility, step.configuration) in seen
             assert after == step.configuration
-            assert memory == Memory(State.CONVERGED)
+            assert memory == Memory(State.CONVERGED, converged_s=60 * number)
         if is_done:
             instances = after

@@ -28,7 +28,7 @@ from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManag
 from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
-from qod_magics.policies.henge import Henge, Parameters
+from qod_magics.policies.henge import TUNED, Henge, Parameters
 from qod_magics.policies.henge.jobs import jobs_of
 from qod_magics.policies.henge.readings import Tally, juice_of, rate_tallies, tallies
 from qod_magics.policies.henge.turn import KEY
@@ -110,6 +110,10 @@ def test_it_is_there_by_its_name_and_learns_and_explains() -> None:
     assert isinstance(made, LearningPolicy)
     assert isinstance(made, ExplainingPolicy)
     assert repr(made) == "policy henge"
+    assert made.parameters == Parameters()
+    other = policy("henge-tuned")
+    assert isinstance(other, Henge)
+    assert other.parameters == TUNED
 
 
 def test_a_job_is_a_connected_part_named_after_its_first_query() -> None:
@@ -307,6 +311,35 @@ def test_latency_is_the_mean_of_the_last_readings() -> None:
 
     snapshot, _ = run(jobs, 20, henge, rises)[-1]
     assert henge.turn(snapshot).known.latency_s["x"] == pytest.approx(sum(range(10, 20)) / 10)
+
+
+def test_a_median_ignores_the_drain_after_a_restart() -> None:
+    for average, expected in (("mean", 2.4), ("median", 0.5)):
+        henge = Henge(Parameters(warm_up_s=1e6, average=average))
+        jobs = Jobs({"x": 10.0}, {"x": 0.1})
+
+        def drained(cycle: int, jobs: Jobs = jobs) -> None:
+            jobs.latency_s["x"] = 10.0 if cycle == 0 else 0.5
+
+        snapshot, _ = run(jobs, 5, henge, drained)[-1]
+        assert henge.turn(snapshot).known.latency_s["x"] == pytest.approx(expected)
+
+
+def test_a_job_with_an_instance_that_starts_has_no_reading() -> None:
+    henge, memory = Henge(Parameters(warm_up_s=1e6)), None
+    jobs = Jobs({"x": 9.0, "y": 9.0}, {"x": 0.1, "y": 0.1}, executed=0.5)
+    for cycle in range(6):
+        snapshot = jobs.snapshot()
+        if cycle < 3:
+            first, *others = snapshot.instances
+            snapshot = replace(snapshot, instances=(replace(first, warming_up=True), *others))
+        else:
+            jobs.latency_s["x"], snapshot = 1.0, replace(jobs, latency_s={"x": 1.0, "y": 9.0}).snapshot()
+        snapshot, memory = henge.learn(snapshot, jobs.measured(), memory)
+        jobs.now_s += CYCLE_S
+        assert ("x" in henge.turn(snapshot).known.latency_s) is (cycle >= 3)
+    assert memory.known.latency_s == {"x": 1.0, "y": 9.0}
+    assert [len(memory.readings.juice[job]) for job in "xy"] == [3, 5]
 
 
 def test_readings_are_ten_seconds_apart_however_short_the_cycles() -> None:
