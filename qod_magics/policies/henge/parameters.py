@@ -59,9 +59,9 @@ class Parameters:
             raise UsageProblem(f"Henge: there is no average {self.average!r}; give 'mean' or 'median'")
 
 
-#: What did best in `benchmarks/henge.py`: latency is the median, so that the drain after a restart does not judge the
-#: step; all jobs in need are helped in one round, with fewer instances each, and before they miss their target; a search
-#: that ended with jobs that miss is tried again; and a step is not blamed for what jobs lose that it does not touch while machines are free.
+#: What did best in `benchmarks/henge.py`. Latency is the median, so that the drain after a restart does not judge the
+#: step. All jobs in need are helped in one round, with fewer instances each, and before they miss their target. After a
+#: search that ended while jobs miss there is another. A step is not blamed for what other jobs lose on free machines.
 TUNED = Parameters(
     average="median",
     mult=4.0,
