@@ -51,6 +51,15 @@ def test_a_step_that_did_harm_is_reverted_though_nothing_is_proposed() -> None:
     assert verdict == Allowed(BATCH.actions)
 
 
+def test_a_step_that_helped_its_job_and_harmed_another_more_is_reverted_and_left_alone() -> None:
+    _, state = guard(GuardState(), 0.0, jobs(5.0), FUSE, P)
+    verdict, state = guard(state, 60.0, jobs(9.0, 2.0), None, P)
+    assert isinstance(verdict, Reverted)
+    verdict, _ = guard(state, 120.0, jobs(5.0), FUSE, P)
+    assert isinstance(verdict, Waits)
+    assert verdict.until_s == P.skip_s
+
+
 def test_harm_is_a_drop_by_more_than_a_tenth_of_what_is_left() -> None:
     for left, is_reverted in ((10.0, False), (9.99, True)):
         _, state = guard(GuardState(), 0.0, {"x": Utility(11.0, 20.0)}, BATCH, Parameters(drop_ratio=1.1))

@@ -104,6 +104,30 @@ def test_a_reversion_in_the_trace_restores_the_instances_before_the_harmful_step
     assert carried_out(step, after) == configuration_of(first)
 
 
+@pytest.mark.parametrize(
+    ("totals", "best"),
+    [((60, 66, 59), 1), ((66, 60, 54), 0), ((66, 66, 59), 0)],
+    ids=["the later", "the earlier", "the earlier of equals"],
+)
+def test_a_reversion_goes_back_to_the_best_configuration_of_the_search(totals: tuple[int, ...], best: int) -> None:
+    parameters = replace(PARAMETERS, min_gain=Fraction(-1))
+    memory, instances, found = Memory(is_reduced=True), None, []
+    for number, total in enumerate(totals):
+        jobs = cluster({"A": Fraction(total, 3), "B": Fraction(total, 3), "C": Fraction(total, 3)}, instances)
+        found.append(configuration_of(jobs))
+        step, memory = advance(memory, 60 * number, jobs, parameters, congested=False)
+        instances = carried_out(step, jobs)
+    assert isinstance(step, Reversion)
+    assert step.utility == totals[best]
+    assert step.configuration == found[best] != found[1 - best]
+
+
+def test_a_skip_is_over_at_the_end_of_its_hour() -> None:
+    missed = cluster({"A": Fraction(10), "B": Fraction(35), "C": Fraction(35)})
+    for now_s, step in ((3599, Stable), (3600, Reconfiguration)):
+        assert isinstance(advance(Memory(skip={"A": 3600}), now_s, missed, PARAMETERS, congested=False)[0], step)
+
+
 def test_utility_that_falls_by_less_than_a_tenth_of_what_is_left_is_no_harm() -> None:
     first = cluster({"A": Fraction(21), "B": Fraction(35), "C": Fraction(21)})
     for total, is_reverted in ((Fraction(70), False), (Fraction(70) - Fraction(1, 100), True)):
@@ -185,14 +209,37 @@ def test_a_step_can_be_blamed_for_others_losses_on_full_machines_only(bystanders
     assert isinstance(step, Reversion)
 
 
-def test_a_second_reduction_waits_for_the_end_of_the_search() -> None:
-    memory = Memory(is_reduced=True)
+def test_there_is_one_reduction_in_a_search() -> None:
     first = cluster({"A": Fraction(14), "B": Fraction(35), "C": Fraction(14)})
-    step, memory = advance(memory, 0, first, PARAMETERS, congested=True)
-    worse = cluster({"A": Fraction(7), "B": Fraction(35), "C": Fraction(7)}, carried_out(step, first))
-    step, memory = advance(memory, 60, worse, PARAMETERS, congested=True)
-    assert isinstance(step, Reversion)
+    step, memory = advance(Memory(), 0, first, PARAMETERS, congested=True)
+    kinds = [type(step)]
+    for number, low in ((1, 7), (2, 6), (3, 1)):  # B meets its target all the time, and has instances to give
+        jobs = cluster(
+            {"A": Fraction(low), "B": Fraction(35), "C": Fraction(low)}, {"A": {"a1": 4 + number}, "B": {"b1": 10}}
+        )
+        step, memory = advance(memory, 60 * number, jobs, PARAMETERS, congested=True)
+        kinds.append(type(step))
+    assert kinds == [Reconfiguration, Reduction, Reconfiguration, Reversion]
     assert not memory.is_reduced
+
+
+def test_an_operator_at_the_threshold_is_not_congested_but_reduced() -> None:
+    busy = {"A": {"a1": Fraction(3, 5)}, "B": {"b1": Fraction(3, 10)}, "C": {}}
+    first = cluster({"A": Fraction(14), "B": Fraction(35), "C": Fraction(35)}, busy=busy)
+    _, memory = advance(Memory(), 0, first, PARAMETERS, congested=True)
+    worse = cluster({"A": Fraction(14), "B": Fraction(35), "C": Fraction(14)}, {"A": {"a1": 14}}, busy)
+    step, _ = advance(memory, 60, worse, PARAMETERS, congested=True)
+    assert step == Reduction({"B": {"b1": (10, 2)}})
+
+
+def test_an_action_takes_one_of_the_stable_rounds_away() -> None:
+    full, missed = (cluster({"A": Fraction(a), "B": Fraction(35), "C": Fraction(35)}) for a in (35, 10))
+    memory, found = Memory(), []
+    for number, jobs in enumerate((full, full, missed, full, full, full)):
+        step, memory = advance(memory, 60 * number, jobs, PARAMETERS, congested=False)
+        found.append(worded(step)[:2])
+    stable = ["STABLE", 1], ["STABLE", 2]
+    assert found == [*stable, ["RECONFIGURE", "A"], stable[1], ["STABLE", 3], ["CONVERGED"]]
 
 
 def test_several_jobs_in_a_round_are_judged_each_for_itself() -> None:
