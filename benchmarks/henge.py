@@ -327,7 +327,7 @@ def report(given: Calibration, outcomes: Mapping[str, Outcome]) -> None:
             print(f"{name}: {outcome.changed} of {JOBS} jobs reconfigured; rounds: {rounds}")
             print(
                 f"  in actions {outcome.in_actions:.2%} of the run per job (source: 0.49 %), "
-                f"{outcome.most_in_actions_s:.0f} s at most; longest search {longest:.0f} s (source: longest convergence 161 s)"
+                f"{outcome.most_in_actions_s:.0f} s at most; longest search {longest:.0f} s (source: 161 s)"
             )
             print(
                 f"  satisfaction in hour 15 {outcome.between(15, 16):.1f} %, in the first peak (hours 8-16) "

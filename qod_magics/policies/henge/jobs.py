@@ -16,6 +16,8 @@ Jobs = Mapping[str, tuple[str, ...]]  #: tasks by job, both in the order of the 
 
 #: Of a task of which nobody knows how many it can have, whatever the cores.
 MOST_INSTANCES = 1000
+#: Priorities beyond count as this one.
+HIGHEST = 10**9
 
 
 def jobs_of(snapshot: Snapshot) -> Jobs:
@@ -82,9 +84,13 @@ def loads(snapshot: Snapshot) -> Mapping[str, tuple[float, float]]:
 
 
 def maximum_utility(query: Task) -> float:
-    """U of a query: its `utility`, else its priority; 0 for a negative one."""
+    """U of a query: its `utility`, else its priority. One of priority 0, the default, or less must count, too: it has
+    1 / (2 - priority), which is below 1 and falls with the priority."""
     given = UTILITY.of(query)
-    return max(float(query.priority or 0), 0.0) if given is None else given
+    if given is not None:
+        return given
+    priority = float(max(-HIGHEST, min(query.priority or 0, HIGHEST)))
+    return priority if priority >= 1.0 else 1.0 / (2.0 - priority)
 
 
 def _utility(

@@ -13,7 +13,7 @@ from qod_magics.core.optional import LATENCY_P95, OLDEST
 from qod_magics.core.runtime import Count
 from qod_magics.core.snapshot import Snapshot, nothing
 from qod_magics.policies.henge.jobs import Jobs
-from qod_magics.policies.henge.juice import Link, job_juice
+from qod_magics.policies.henge.juice import Link, Upstream, job_juice
 from qod_magics.policies.henge.parameters import Average
 from qod_magics.policies.henge.utility import current_latency
 
@@ -44,6 +44,7 @@ class Readings:
         A job with an instance that is starting has none: that passes, and says nothing about the configuration.
         """
         rows, rates = tallies(counts, self.counts), rate_tallies(snapshot)
+        parents = {task.id: task.upstream for task in snapshot.tasks}
         starting = {each.task for each in snapshot.instances if each.warming_up or is_moving(each)}
         resting = {task for tasks in jobs.values() if starting.intersection(tasks) for task in tasks}
         juice: dict[str, tuple[float, ...]] = {}
@@ -51,10 +52,11 @@ class Readings:
             if name in resting:
                 juice[name] = self.juice.get(name, ())
                 continue
-            inputs = _inputs(snapshot, tasks)
+            upstream = {task: parents[task] for task in tasks}
+            inputs = [name for task, sources in upstream.items() for name in _inputs(task, sources)]
             counted = all(each in counts for each in inputs)
             known = rows if counted else rates
-            new = juice_of(snapshot, tasks, known) if all(each in known for each in inputs) else None
+            new = juice_of(upstream, known) if all(each in known for each in inputs) else None
             before = self.juice.get(name, ())
             juice[name] = (*before, new)[-kept:] if new is not None and isfinite(new) else before
         latency = {}
@@ -119,11 +121,9 @@ def rate_tallies(snapshot: Snapshot) -> Tallies:
     return found
 
 
-def juice_of(snapshot: Snapshot, tasks: tuple[str, ...], known: Tallies) -> float:
+def juice_of(upstream: Upstream, known: Tallies) -> float:
     """Juice of a job, as in `juice.job_juice`: each source reads a topic of the outside world, every other task what
-    its upstream tasks sent, counted once for each of their readers (H-R1)."""
-    members = set(tasks)
-    upstream = {task.id: task.upstream for task in snapshot.tasks if task.id in members}
+    its upstream tasks sent, counted once for each of their readers (H-R1). `upstream`: of each of its tasks."""
     sent: dict[str, float] = dict.fromkeys(upstream, 0.0)
     executed: dict[Link, float] = {}
     entry: dict[str, float] = {}
@@ -138,13 +138,9 @@ def juice_of(snapshot: Snapshot, tasks: tuple[str, ...], known: Tallies) -> floa
     return job_juice(upstream, sent, executed, entry)
 
 
-def _inputs(snapshot: Snapshot, tasks: tuple[str, ...]) -> list[str]:
-    members = set(tasks)
-    found = []
-    for task in snapshot.tasks:
-        if task.id in members:
-            found += [f"{source}>{task.id}" for source in task.upstream] or [task.id]
-    return found
+def _inputs(task: str, sources: Sequence[str]) -> list[str]:
+    """The names of a task's inputs, as counts have them."""
+    return [f"{source}>{task}" for source in sources] or [task]
 
 
 def _mean(values: Sequence[float]) -> float:

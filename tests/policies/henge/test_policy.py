@@ -29,7 +29,7 @@ from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.henge import TUNED, Henge, Parameters
-from qod_magics.policies.henge.jobs import jobs_of
+from qod_magics.policies.henge.jobs import jobs_of, maximum_utility
 from qod_magics.policies.henge.readings import Tally, juice_of, rate_tallies, tallies
 from qod_magics.policies.henge.turn import KEY
 from tests.policies.snapshots import snapshots
@@ -219,6 +219,22 @@ def test_a_job_is_not_judged_while_an_instance_of_it_starts() -> None:
     assert due == [0.0, 80.0]
 
 
+@pytest.mark.parametrize(
+    ("priority", "utility", "expected"),
+    [(3, None, 3.0), (3, 35.0, 35.0), (3, 0.0, 0.0), (1, None, 1.0), (0, None, 0.5), (-1, None, 1 / 3)],
+)
+def test_the_utility_of_a_query_is_as_given_or_by_its_priority(
+    priority: int, utility: float | None, expected: float
+) -> None:
+    extra = {} if utility is None else {UTILITY.name: utility}
+    assert maximum_utility(Task("q", (), 1.0, priority, 0.0, extra)) == pytest.approx(expected)
+
+
+def test_no_priority_is_too_high() -> None:
+    assert maximum_utility(Task("q", (), 1.0, 10**400, 0.0)) == 1e9
+    assert 0.0 < maximum_utility(Task("q", (), 1.0, -(10**400), 0.0)) < 1e-8
+
+
 # -- juice -------------------------------------------------------------------------------------------------------------
 
 
@@ -261,18 +277,18 @@ def fork(delivered: tuple[float, float], read: tuple[float, float]) -> Snapshot:
 
 def test_every_delivered_copy_counts_as_sent() -> None:
     """H-R1: with the rows emitted, juice of this job would be 2, or 1.25 with half of one branch missing."""
-    tasks = ("s", "a", "b")
+    tasks = {"s": (), "a": ("s",), "b": ("s",)}
     whole, half = fork((100.0, 100.0), (100.0, 100.0)), fork((100.0, 100.0), (100.0, 25.0))
-    assert juice_of(whole, tasks, rate_tallies(whole)) == pytest.approx(1.0)
-    assert juice_of(half, tasks, rate_tallies(half)) == pytest.approx(0.625)
+    assert juice_of(tasks, rate_tallies(whole)) == pytest.approx(1.0)
+    assert juice_of(tasks, rate_tallies(half)) == pytest.approx(0.625)
     known = {"s": Tally(100, 100), "s>a": Tally(100, 100), "s>b": Tally(100, 25)}
-    assert juice_of(half, tasks, known) == pytest.approx(0.625)
+    assert juice_of(tasks, known) == pytest.approx(0.625)
 
 
 def test_rows_that_wait_before_a_source_are_missed() -> None:
     given = fork((50.0, 50.0), (50.0, 50.0))
     behind = replace(given, instances=tuple(replace(each, in_rate=50.0) for each in given.instances))
-    assert juice_of(behind, ("s", "a", "b"), rate_tallies(behind)) == pytest.approx(0.5)
+    assert juice_of({"s": (), "a": ("s",), "b": ("s",)}, rate_tallies(behind)) == pytest.approx(0.5)
 
 
 def test_a_task_of_two_inputs_has_read_them_in_proportion_where_only_rates_are_known() -> None:
