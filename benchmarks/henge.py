@@ -1,4 +1,4 @@
-"""Henge on ten diurnal jobs: `python benchmarks/henge.py [--variant NAME]... [--parts] [--log]`.
+"""Henge on ten diurnal jobs: `python benchmarks/henge.py [--variant NAME]... [--parts] [--overheads]`.
 
 The evaluation of the source (HG3 to HG7 of its card), simulated: ten jobs shaped like PageLoad, half of them on each of
 two daily courses of load, 48 hours of them in 8 (an hour in 10 minutes), utility 35 and a target latency of 60 ms each.
@@ -285,6 +285,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Henge on ten diurnal jobs.")
     parser.add_argument("--variant", action="append", choices=sorted(SOURCE))
     parser.add_argument("--parts", action="store_true", help="what each change of the tuned variant is worth; minutes")
+    parser.add_argument("--overheads", action="store_true", help="with other costs of an instance; minutes")
     parser.add_argument("--log", action="store_true", help="print each action")
     asked = parser.parse_args(words)
     given = Calibration()
@@ -302,6 +303,8 @@ def main(words: Sequence[str] | None = None) -> int:
             print(f"\n{name}:", *outcome.log, sep="\n  ")
     if asked.parts:
         parts(given)
+    if asked.overheads:
+        overheads(given)
     return 0
 
 
@@ -380,6 +383,15 @@ def parts(given: Calibration) -> None:
         with_it = run(given, alone, replace(default, **{name: value})).mean
         without = run(given, alone, replace(TUNED, **{name: getattr(default, name)})).mean
         print(f"{f'{name} {value}':<24}{with_it:>8.2f}{without:>9.2f}", flush=True)
+
+
+def overheads(given: Calibration) -> None:
+    """Print how the figures depend on what an instance takes by existing: the least certain of what is fitted."""
+    alone = np.ones((JOBS, len(OPERATORS)))
+    print(f"\n{'core of an instance':<24}{'henge':>8}{'tuned':>8}   mean satisfaction, %")
+    for overhead in (0.02, 0.026, 0.028, 0.03, 0.035):
+        means = [run(replace(given, overhead=overhead), alone, each).mean for each in (Parameters(), TUNED)]
+        print(f"{overhead:<24g}" + "".join(f"{mean:>8.2f}" for mean in means), flush=True)
 
 
 def _shown(value: float | None) -> str:

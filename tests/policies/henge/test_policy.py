@@ -230,6 +230,35 @@ def test_the_utility_of_a_query_is_as_given_or_by_its_priority(
     assert maximum_utility(Task("q", (), 1.0, priority, 0.0, extra)) == pytest.approx(expected)
 
 
+def alone(busy: float, **extra: float) -> Snapshot:
+    """A job of one task, which misses its target."""
+    mine = {MAX_LATENCY.name: 1.0, LATENCY_P95.name: 2.0, **extra}
+    return Snapshot(
+        (TaskManager("tm1", 2.0, 10.0), TaskManager("tm2", 1.0, 10.0), TaskManager("tm3", 9.0, 0.0, {STANDBY.name: 1})),
+        (Task("q", (), 100.0, 1, 0.0, mine),),
+        (),
+        (Instance("q.1", "q", "tm1", 50.0, 100.0 * busy, False),),
+    )
+
+
+def test_a_source_is_an_operator_for_its_queue_is_the_topic_that_it_reads() -> None:
+    assert Henge(QUICK).decide(alone(0.45, max_parallelism=8))[0].actions == (Scale("q", 6),)
+    assert Henge(QUICK).decide(alone(0.3, max_parallelism=8))[0].actions == ()
+
+
+def test_a_task_of_unknown_parallelism_gets_no_more_instances_than_there_are_cores() -> None:
+    assert Henge(QUICK).decide(alone(0.9))[0].actions == (Scale("q", 3),)
+
+
+def test_with_both_targets_utility_is_the_mean() -> None:
+    for hybrid, expected in ((False, 0.5), (True, 0.5)):
+        henge = Henge(replace(QUICK, hybrid=hybrid))
+        assert henge.turn(alone(0.1)).utilities["q"].current == expected
+    fast = alone(0.1, latency_p95_s=0.5)
+    assert Henge(QUICK).turn(fast).utilities["q"].current == 1.0
+    assert Henge(replace(QUICK, hybrid=True)).turn(fast).utilities["q"].current == 0.75
+
+
 def test_no_priority_is_too_high() -> None:
     assert maximum_utility(Task("q", (), 1.0, 10**400, 0.0)) == 1e9
     assert 0.0 < maximum_utility(Task("q", (), 1.0, -(10**400), 0.0)) < 1e-8
