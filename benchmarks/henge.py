@@ -368,6 +368,8 @@ def verdicts(outcomes: Mapping[str, Outcome]) -> list[tuple[str, bool]]:
         found.append((f"HG3 89 % of the maximum utility by hour 15: {at_15:.1f} % in that hour", at_15 >= 89.0))
         first, second = henge.between(8, 16), henge.between(32, 40)
         found.append((f"HG4 better in the second peak: {second:.1f} % after {first:.1f} %", second > first))
+        longest = max(henge.searches_s, default=0.0)
+        found.append((f"HG7 longest search {longest:.0f} s, at most twice the source's 161 s", longest <= 322.0))
         found.append((f"HG7 less than 1 % of the time in actions: {henge.in_actions:.2%}", henge.in_actions < 0.01))
     if tuned:
         found.append((f"tuned: 95 % or more: {tuned.mean:.2f} %", tuned.mean >= 95.0))

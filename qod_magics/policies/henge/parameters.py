@@ -59,9 +59,11 @@ class Parameters:
             raise UsageProblem(f"Henge: there is no average {self.average!r}; give 'mean' or 'median'")
 
 
-#: What did best in `benchmarks/henge.py`. Latency is the median, so that the drain after a restart does not judge the
-#: step. All jobs in need are helped in one round, with fewer instances each, and before they miss their target. After a
-#: search that ended while jobs miss there is another. A step is not blamed for what other jobs lose on free machines.
+#: A variant that does better in `benchmarks/henge.py`; what each change is worth there, `--parts` prints. Latency is
+#: the median, so that the drain after a restart does not judge the step: it matters most. All jobs in need are helped
+#: in one round, soon after a change, with fewer instances each and before they miss their target. The others are
+#: precautions: shorter times for which a job is skipped, or for which a search that ended while jobs miss is not tried
+#: again, and no blame for what other jobs lose on free machines.
 TUNED = Parameters(
     average="median",
     mult=4.0,
