@@ -14,16 +14,18 @@ from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.errors import UsageProblem, nearest
+from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
 from qod_magics.policies.stack.demand import Demand
+from qod_magics.policies.stack.judge import Judge, Trial
 from qod_magics.policies.stack.levers import LEVER_OF, Lever
 from qod_magics.policies.stack.pressure import Pressure, pressures
 from qod_magics.policies.stack.reasons import StackReasons
-from qod_magics.policies.stack.stage import Proposal, Stage, View
+from qod_magics.policies.stack.stage import Stage, View
 from qod_magics.policies.stack.under_way import BACK_OFF_S, UnderWay, subject
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
 
-#: Name of the stage that sheds.
-SHED = "shed"
+#: Name of the stage that sheds, and of the one that judges.
+SHED, JUDGE = "shed", Judge.name
 #: Fraction of the CPU that one task manager fewer must leave free before any is emptied.
 HEADROOM = 0.2
 #: Seconds between two snapshots without a time: the default period.
@@ -42,6 +44,17 @@ class StackState:
     under_way: UnderWay | None = None
     settled_at_s: float = 0.0  #: when the next disruptive action may begin
     refused: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: failed actions, and until when
+    trial: Trial = field(default_factory=Trial)  #: of the judge
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What is carried out in a cycle."""
+
+    stage: str
+    actions: tuple[Action, ...]
+    notes: dict[str, str]  #: of stages that do nothing: why
+    trial: Trial
 
 
 class Stack:
@@ -57,6 +70,7 @@ class Stack:
         shedding: the policy that sheds, and moves where minimums do not fit.
         staying: the same without moves: it decides while another action is under way.
         stages: the first has precedence.
+        judge: judges moves and rescales once they have settled, and takes back what did harm; None: nobody does.
         settle_s: seconds after an action before the next.
         paused: names of stages that propose nothing.
 
@@ -71,7 +85,8 @@ class Stack:
         shedding: LearningStreamEconomics,
         staying: LearningStreamEconomics,
         stages: Sequence[Stage],
-        settle_s: float = 10.0,
+        judge: Judge | None = None,
+        settle_s: float = 15.0,
         paused: Iterable[str] = (),
     ) -> None:
         owners: dict[Lever, str] = {Lever.SHEDDING: SHED}
@@ -84,6 +99,7 @@ class Stack:
         self.shedding = shedding
         self.staying = staying
         self.stages = tuple(stages)
+        self.judge = judge
         self.settle_s = settle_s
         self._paused = frozenset(paused)
         self.owners: Mapping[Lever, str] = owners
@@ -99,7 +115,8 @@ class Stack:
     @property
     def stage_names(self) -> tuple[str, ...]:
         """Names of the stages that can be paused."""
-        return tuple(stage.name for stage in self.stages)
+        judges = () if self.judge is None else (JUDGE,)
+        return (*(stage.name for stage in self.stages), *judges)
 
     def pausing(self, stage: str, paused: bool = True) -> Stack:
         """The same policy with a stage paused, or not. Its state may be passed on. Raises UsageProblem without it."""
@@ -113,6 +130,7 @@ class Stack:
             shedding=self.shedding,
             staying=self.staying,
             stages=self.stages,
+            judge=self.judge,
             settle_s=self.settle_s,
             paused=found,
         )
@@ -147,19 +165,21 @@ class Stack:
         known = replace(
             known, shedding=shedding, pressures=found, eased_since_s=eased, roomy_since_s=view.roomy_since_s
         )
-        for_minimums = plan.actions
+        for_minimums = bool(plan.actions)
         if for_minimums:
-            stage, proposal = self._owner(Move), Proposal(plan.actions)
-            notes = {stage: "; ".join(dict.fromkeys(_why(action) for action in plan.actions))}
+            chosen = _Chosen(self._owner(Move), plan.actions, {}, known.trial)
         else:
-            stage, proposal, notes = self._proposed(view, known, busy)
-            plan = replace(plan, actions=proposal.actions)
-        if proposal.actions:
+            chosen = self._chosen(view, known, busy)
+            plan = replace(plan, actions=chosen.actions)
+        if chosen.actions:
             managers = frozenset(each.id for each in snapshot.task_managers)
-            known = replace(known, under_way=UnderWay(stage, proposal.actions, now_s, managers, bool(for_minimums)))
-        if notes:
-            plan = replace(plan, extra={**plan.extra, STAGES.name: notes})
-        return plan, known
+            under_way = UnderWay(chosen.stage, chosen.actions, now_s, managers, for_minimums)
+            known = replace(known, under_way=under_way)
+            words = "; ".join(dict.fromkeys(_why(action) for action in chosen.actions))
+            chosen.notes[chosen.stage] = words
+        if chosen.notes:
+            plan = replace(plan, extra={**plan.extra, STAGES.name: chosen.notes})
+        return plan, replace(known, trial=chosen.trial)
 
     def _owner(self, action: type[Action]) -> str:
         return self.owners.get(LEVER_OF[action], SHED)
@@ -167,15 +187,15 @@ class Stack:
     def _advanced(self, known: StackState, snapshot: Snapshot, now_s: float) -> StackState:
         """The memory at this snapshot: an action that is done, or has failed, is under way no longer."""
         refused = {each: until for each, until in known.refused.items() if until > now_s}
-        under_way, settled_at_s = known.under_way, known.settled_at_s
+        under_way, settled_at_s, trial = known.under_way, known.settled_at_s, known.trial
         if under_way is not None:
             if under_way.is_done(snapshot):
                 settled_at_s = now_s + (self.settle_s if under_way.disturbs else 0.0)
                 under_way = None
             elif under_way.has_failed(now_s):
                 refused |= {subject(action): now_s + BACK_OFF_S for action in under_way.actions}
-                under_way = None
-        return replace(known, now_s=now_s, under_way=under_way, settled_at_s=settled_at_s, refused=refused)
+                under_way, trial = None, Trial()
+        return replace(known, now_s=now_s, under_way=under_way, settled_at_s=settled_at_s, refused=refused, trial=trial)
 
     def _busy(self, known: StackState, snapshot: Snapshot, now_s: float) -> str:
         """Why no disruptive action may begin; "" if one may."""
@@ -188,11 +208,10 @@ class Stack:
         left_s = known.settled_at_s - now_s
         return f"the last action settles for {left_s:.0f} s more" if left_s > 0 else ""
 
-    def _proposed(self, view: View, known: StackState, busy: str) -> tuple[str, Proposal, dict[str, str]]:
-        """The first proposal that may be carried out, its stage, and the notes of the stages by name."""
+    def _chosen(self, view: View, known: StackState, busy: str) -> _Chosen:
+        """The first proposal that may be carried out, or the last action taken back, with the notes of the stages."""
         notes: dict[str, str] = {}
-        if not view.pressures and view.eased_since_s is None:
-            return "", Proposal(), notes
+        trial = known.trial
         for stage in self.stages:
             if stage.name in self.paused:
                 continue
@@ -206,10 +225,23 @@ class Stack:
                 continue
             if busy:
                 notes[stage.name] = f"waits: {busy}"
-                break
-            notes[stage.name] = "; ".join(dict.fromkeys(_why(action) for action in actions))
-            return stage.name, Proposal(actions), notes
-        return "", Proposal(), notes
+                return _Chosen("", (), notes, trial)
+            verdict, trial = self._weighed(trial, view, actions)
+            if isinstance(verdict, Reverted):
+                return _Chosen(JUDGE, verdict.actions, notes, trial)
+            if not isinstance(verdict, Waits):
+                return _Chosen(stage.name, actions, notes, trial)
+            notes[stage.name] = verdict.why
+        if not busy:
+            verdict, trial = self._weighed(trial, view, ())
+            if isinstance(verdict, Reverted):
+                return _Chosen(JUDGE, verdict.actions, notes, trial)
+        return _Chosen("", (), notes, trial)
+
+    def _weighed(self, trial: Trial, view: View, actions: tuple[Action, ...]) -> tuple[Verdict | None, Trial]:
+        if self.judge is None or JUDGE in self.paused:
+            return None, trial
+        return self.judge.weighed(trial, view, actions)
 
     def _check(self, stage: Stage, actions: Sequence[Action]) -> None:
         for action in actions:
