@@ -24,6 +24,7 @@ LAG_PERIODS = 2
 #: events shown in charts; warm-ups and the controller's own errors are only in its log
 SHOWN = (
     "move",
+    "scale",
     "task-manager-up",
     "task-manager-lost",
     "query-failed",
@@ -183,6 +184,8 @@ def event_label(event: Event) -> str:
     match event.kind:
         case "move":
             return f"{what} → {detail.get('to')}"
+        case "scale":
+            return f"{what} → {detail.get('to')} instances"
         case "task-manager-up":
             return f"{what} joins"
         case "task-manager-lost":
