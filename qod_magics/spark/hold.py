@@ -12,6 +12,8 @@ from qod_magics.spark.pace import MOST_S
 
 #: How long the end of a micro-batch is waited for, as a multiple of the longest known one; and at most, seconds.
 LONG_BATCH, LONGEST_S = 3.0, 60.0
+#: How much later than it is due the end of a real-time batch is waited for, seconds.
+LATE_S = 1.5
 
 
 @contextmanager
@@ -23,7 +25,7 @@ def held(cluster: Cluster, instance: Instance) -> Iterator[float]:
     way has read.
     """
     home, query, key = instance.task_manager, instance.query, cluster.board.pace(instance.id)
-    wait_s = max(REALTIME_BATCH_S, instance.job.trigger_s or 0.0) + 1.5
+    wait_s = max(REALTIME_BATCH_S, instance.job.trigger_s or 0.0) + LATE_S
     if home is None or query is None or not instance.is_paced:
         yield wait_s
         return
