@@ -329,7 +329,7 @@ class Session:
         self._streams.restrict(name, priority=priority, min_accuracy=min_accuracy)
 
     def results(self, name: str) -> DataFrame:
-        """A memory sink's rows so far, as a batch DataFrame. Raises ApplicationError: no such query, or another sink."""
+        """A memory sink's rows so far, a batch DataFrame. Raises ApplicationError: no such query, or another sink."""
         return self._streams.results(name)
 
     def show(self, name: str, *, save: str | os.PathLike[str] | None = None, **wish: Any) -> ShownResults:

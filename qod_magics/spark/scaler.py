@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
+from qod_magics.application import graph
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.actions import Refusal, Scale
 from qod_magics.core.runtime import refused
@@ -123,6 +124,7 @@ class Scaler:
     def _scale(self, spec: TaskSpec, parallelism: int, to: tuple[str, ...], why: str) -> None:
         before = self._of(spec.id)
         try:
+            self._check_order(spec)
             self._make_room(spec, parallelism)
             begun = time.monotonic()
             concerned = self._concerned(spec, before, parallelism)
@@ -136,6 +138,21 @@ class Scaler:
             with self.cluster.lock:
                 self._under_way = None
                 self.deployer.deploying.release()
+
+    def _check_order(self, spec: TaskSpec) -> None:
+        """Raise TaskManagerError if rows of the task replace earlier ones, as the counts of an aggregation before it
+        do: instances do not keep the order of rows of different partitions."""
+        deployment = self.cluster.deployment
+        before = graph.ancestors({id: each.upstream for id, each in deployment.specs.items()}, (spec.id,))
+        facts = [i.facts for i in self.cluster.all_instances if i.job.task in before]
+        if not any(fact is not None and fact.keeps_state for fact in facts):
+            return
+        keys = deployment.result_keys(spec.id, self.cluster.workshop())
+        if keys is not None and spec.key not in keys:
+            raise TaskManagerError(
+                f"{spec.id} reads groups whose newest row counts, and only with --key do several instances keep the "
+                f"order of a group's rows: declare it with --key {next(iter(keys), 'COLUMN')}."
+            )
 
     def _make_room(self, spec: TaskSpec, parallelism: int) -> None:
         """Add partitions to the topics that have too few: of the streams to the task, and of its results."""

@@ -29,8 +29,8 @@ def test_a_name_alone_has_the_documented_defaults() -> None:
 def test_every_option_in_its_long_form() -> None:
     line = (
         'busy --topic nyc-taxi --schema "zone INT, at STRUCT<x: DOUBLE>" --starting earliest --priority 3 '
-        "--min-accuracy 0.4 --parallelism 2 --max-parallelism 4 --key zone --sink kafka:out --mode realtime --trigger 5 --max-latency 0.5 "
-        "--no-fuse --sql --estimates --dry-run"
+        "--min-accuracy 0.4 --parallelism 2 --max-parallelism 4 --key zone --sink kafka:out "
+        "--mode realtime --trigger 5 --max-latency 0.5 --no-fuse --sql --estimates --dry-run"
     )
     assert parse_stream_line(line) == StreamOptions(
         name="busy",

@@ -25,7 +25,8 @@ from qod_magics.session.session import Session
 from tests.results.rows import PER_ZONE, per_zone, result
 
 COMMANDS = (
-    "up attach down status watch show stop set why add-tm remove-tm move scale report pause period override resume".split()  # noqa: SIM905
+    *("up", "attach", "down", "status", "watch", "show", "stop", "set", "why", "add-tm", "remove-tm", "move", "scale"),
+    *("report", "pause", "period", "override", "resume"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from qod_magics.spark.pipeline import PlanFacts
 from qod_magics.spark.scaler import Scaler
 from qod_magics.spark.task_manager import TaskManager
 from tests.application.frames import application, stream
+from tests.spark.batches import batch
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, kinds, manager, soon
 
 ROWS = StructType([StructField("id", LongType())])
@@ -136,6 +138,7 @@ def test_as_many_as_there_are_is_no_change(made: Made) -> None:
 def test_a_task_of_a_topic_is_dealt_its_partitions(made: Made) -> None:
     made.cluster.deployment.accounts["src"].position |= {0: 5, 1: 6}
     made.scaler.scale("src", 2).result(10.0)
+    made.started.sort()
     assert made.started[0][2:] == ((0,), {0: 5, 1: 6})
     assert made.started[1][2:] == ((1,), {0: 5, 1: 6})
     assert made["src.2"].job.topics == made["src.1"].job.topics == (("s.q", 1, None),)
@@ -178,6 +181,19 @@ def test_what_keeps_state_moves_or_is_going_to_be_replaced_is_refused(made: Made
         made.scaler.scale("q", 2, ("tm2",))
     with made.scaler.deployer.deploying, pytest.raises(TaskManagerError, match="An application is being deployed"):
         made.scaler.scale("q", 2)
+
+
+def test_the_newest_rows_of_groups_stay_the_newest(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = made.cluster.deployment
+    keys: list[tuple[str, ...] | None] = [("k",)]
+    monkeypatch.setattr(type(deployment), "result_keys", lambda *_: keys[0])
+    made["src.1"].facts = PlanFacts(keeps_state=True)
+    with pytest.raises(TaskManagerError, match=r"q reads groups .*: declare it with --key k"):
+        made.scaler.scale("q", 2).result(10.0)
+    assert (made["q.1"].state, made.grown) == (State.RUNNING, [])
+    keys[0] = None  # rows that stand for themselves
+    made.scaler.scale("q", 2).result(10.0)
+    assert len(made.partitions) == 2
 
 
 def slow(one: Instance) -> Query:
@@ -286,21 +302,31 @@ def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
     assert kinds(made.cluster) == ["query-failed", "scale", "query-restarted"]
 
 
-def test_a_micro_batch_is_held_before_it_reads(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_is_stopped_between_two_micro_batches(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     one, home = made["q.1"], made.cluster.task_managers["tm1"]
     one.mode = "micro-batch"
     query: Any = one.query
     query.status = {"isTriggerActive": False}
-    key, turned = BOARD.pace("q.1"), []
+    key, turned, polls = BOARD.pace("q.1"), [], []
     made.cluster.dials[key] = 0.75
     monkeypatch.setattr(home, "turn", turned.append, raising=False)
-    with hold.held(made.cluster, one) as wait_s:
-        assert wait_s == 0.0  # no batch is under way
-        assert turned == [{key: 0.0}]
-    assert turned == [{key: 0.0}, {key: 0.75}]
+    with hold.held(made.cluster, one) as wait_s:  # no batch is under way
+        assert wait_s == 0.0
+        assert turned == [{key: 0.6}]
+        assert made.cluster.dials_of(one)[key] == 0.6  # whatever a plan wants meanwhile
+    assert made.cluster.dials_of(one)[key] == 0.75
+    assert turned == [{key: 0.6}, {key: 0.75}]
+
+    def poll(self: Instance) -> bool:
+        polls.append(time.time())
+        ended = batch(len(polls), begun, begun if len(polls) < 3 else polls[-1], run="r")
+        return self.meter.add(ended)
+
+    begun = time.time()
     query.status = {"isTriggerActive": True}
-    with hold.held(made.cluster, one) as wait_s:
-        assert wait_s == pytest.approx(9.0)  # less than it is held
+    monkeypatch.setattr(Instance, "poll", poll)
+    with hold.held(made.cluster, one):
+        assert len(polls) == 3  # the first batch that ended after the next was held
 
 
 def test_the_others_take_over_what_was_measured() -> None:
