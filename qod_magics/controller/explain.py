@@ -14,7 +14,7 @@ from qod_magics.core.wording import listed
 
 #: kinds of entries that explain the state of an instance or task manager
 TOLD = (
-    *("move", "moved", "scale", "starved", "task-manager-lost", "action-refused"),
+    *("move", "moved", "starved", "task-manager-lost", "action-refused"),
     *("query-failed", "query-restarted", "query-stalled", "move-waits"),
 )
 

@@ -81,9 +81,6 @@ def _words(event: Event) -> str:
     if event.kind == "move" and "instance" in detail:
         took = f" in {detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
         return f"{detail['instance']} moved from {detail.get('from')} to {detail.get('to')}{took}{reason}"
-    if event.kind == "scale" and "task" in detail:
-        took = f" in {detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
-        return f"{detail['task']} scaled from {detail.get('from')} to {detail.get('to')} instances{took}{reason}"
     if event.kind in ("warm-up", "warm-up-over"):
         return f"{detail['instance']}{reason}"
     facts = [f"{key} {_short(value)}" for key, value in detail.items() if key != "why"]
