@@ -55,6 +55,7 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
         priority=options.priority,
         min_accuracy=options.min_accuracy,
         parallelism=options.parallelism,
+        max_parallelism=options.max_parallelism,
         key=options.key,
         sink=options.sink,
         mode=options.mode,

@@ -20,7 +20,7 @@ class Difference:
     unchanged: tuple[str, ...]  #: keeps running; its priority or minimum accuracy may have changed
     start: tuple[str, ...]  #: new
     stop: tuple[str, ...]  #: gone
-    restart: tuple[str, ...]  #: same recipe and inputs; other output edges, trigger or latency
+    restart: tuple[str, ...]  #: same recipe and inputs; other output edges, trigger, latency or maximum parallelism
     rebuild: tuple[str, ...]  #: itself unchanged, but a stream upstream was replaced: its input schema may differ
     replace: tuple[str, ...]  #: another recipe, other inputs, members or settings: starts afresh
 
@@ -61,24 +61,26 @@ def difference(old: Iterable[TaskSpec], new: Iterable[TaskSpec]) -> Difference:
 
 
 def _timing(spec: TaskSpec) -> object:
-    """Its trigger and its maximum latency."""
-    return spec.trigger_s, spec.max_latency_s
+    """Its trigger, its maximum latency, and the partitions of the streams that feed it."""
+    return spec.trigger_s, spec.max_latency_s, spec.partitions
 
 
 def _work(spec: TaskSpec) -> object:
     """Everything that its rows depend on: equal for tasks that may share a checkpoint."""
-    return spec.sink, tuple(_unrestricted(stream) for stream in spec.streams)
+    spread = spec.partitions if spec.key is not None and spec.parallelism > 1 else None  # which key goes where
+    return spec.sink, spread, tuple(_unrestricted(stream) for stream in spec.streams)
 
 
 def _unrestricted(stream: StreamDeclaration) -> StreamDeclaration:
     # the sink is compared as the task's, where "none stated" and "memory" are the same
-    return replace(stream, priority=None, min_accuracy=None, sink=None, trigger_s=None, max_latency_s=None, fuse=True)
+    unstated = replace(stream, priority=None, min_accuracy=None, sink=None, trigger_s=None, max_latency_s=None)
+    return replace(unstated, max_parallelism=None, fuse=True)
 
 
-def _edges(specs: Mapping[str, TaskSpec]) -> dict[str, frozenset[tuple[str, int, str | None]]]:
-    """For each task the edges that it writes: consumer, its parallelism, its key."""
-    edges: dict[str, set[tuple[str, int, str | None]]] = {id_: set() for id_ in specs}
+def _edges(specs: Mapping[str, TaskSpec]) -> dict[str, frozenset[tuple[str, int, int, str | None]]]:
+    """For each task the edges that it writes: consumer, its parallelism, the edge's partitions and key."""
+    edges: dict[str, set[tuple[str, int, int, str | None]]] = {id_: set() for id_ in specs}
     for spec in specs.values():
         for upstream in spec.upstream:
-            edges[upstream].add((spec.id, spec.parallelism, spec.key))
+            edges[upstream].add((spec.id, spec.parallelism, spec.partitions, spec.key))
     return {id_: frozenset(written) for id_, written in edges.items()}

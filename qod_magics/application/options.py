@@ -24,6 +24,7 @@ class StreamOptions:
     priority: int | None = None
     min_accuracy: float | None = None  #: fraction of 1
     parallelism: int = 1
+    max_parallelism: int | None = None  #: instances
     key: str | None = None
     sink: Sink | None = None
     mode: Mode = "auto"
@@ -175,6 +176,14 @@ OPTIONS: tuple[Option, ...] = (
         "-n",
         "N",
         _instances,
+    ),
+    Option(
+        "--max-parallelism",
+        "max_parallelism",
+        "the most instances that `%qod scale` or a policy may give it; 8 if not given, for a topic its partitions. The "
+        "streams that feed it have as many partitions from the start; if not given, more are added once it is scaled",
+        metavar="N",
+        convert=_instances,
     ),
     Option("--key", "key", "column that partitions rows of other streams over the instances", metavar="COL"),
     Option(

@@ -28,6 +28,8 @@ RECORD_KEY = "key"
 AUTO = ("auto",)
 #: Spark's minimum duration of a real-time batch, in seconds
 LEAST_REALTIME_TRIGGER_S = 5.0
+#: maximum number of instances of a task whose streams state none
+DEFAULT_MAX_PARALLELISM = 8
 #: the defaults of a query without restrictions: the lowest ordinary priority ...
 DEFAULT_PRIORITY = 0
 #: ... and no shedding, unless the user allows it
@@ -103,6 +105,7 @@ class StreamDeclaration:
     priority: int | None = None  #: higher wins
     min_accuracy: float | None = None  #: fraction of 1: minimum share of the input that must reach the result
     parallelism: int = 1  #: instances
+    max_parallelism: int | None = None  #: maximum number of instances when it is scaled; None: not stated
     key: str | None = None  #: column that partitions the inputs' rows over the instances
     sink: Sink | None = None
     mode: Mode = "auto"
@@ -162,6 +165,11 @@ class StreamDeclaration:
         check_min_accuracy(self.min_accuracy)
         if isinstance(self.parallelism, bool) or not isinstance(self.parallelism, int) or self.parallelism < 1:
             raise ApplicationError(f"parallelism counts instances: a whole number from 1, not {self.parallelism!r}")
+        most = self.max_parallelism
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < self.parallelism):
+            raise ApplicationError(
+                f"max-parallelism is a whole number from the parallelism, {self.parallelism}, not {most!r}"
+            )
         if self.trigger_s is not None and not (math.isfinite(self.trigger_s) and self.trigger_s > 0):
             raise ApplicationError(f"trigger is in seconds and above 0, not {self.trigger_s!r}")
         if self.max_latency_s is not None and not (math.isfinite(self.max_latency_s) and self.max_latency_s > 0):

@@ -9,7 +9,7 @@ from qod_magics.application import graph
 from qod_magics.application.application import Application
 from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.sink import Sink
-from qod_magics.application.stream import Mode, StreamDeclaration, TopicInput
+from qod_magics.application.stream import DEFAULT_MAX_PARALLELISM, Mode, StreamDeclaration, TopicInput
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,21 @@ class TaskSpec:
     def parallelism(self) -> int:
         """Instances."""
         return self.tail.parallelism
+
+    @property
+    def stated_max_parallelism(self) -> int | None:
+        """The largest that its streams state, instances; None if none does."""
+        return max((s.max_parallelism for s in self.streams if s.max_parallelism is not None), default=None)
+
+    @property
+    def max_parallelism(self) -> int:
+        """Maximum number of instances when it is scaled; the partitions of its topics may allow fewer."""
+        return max(self.stated_max_parallelism or DEFAULT_MAX_PARALLELISM, self.parallelism)
+
+    @property
+    def partitions(self) -> int:
+        """Of each stream that feeds it, at the start."""
+        return max(self.parallelism, self.stated_max_parallelism or 1)
 
     @property
     def key(self) -> str | None:

@@ -20,6 +20,7 @@ _NAMES = {
     "stop": ("streams",),
     "why": ("streams", "instances", "task_managers"),
     "move": ("instances", "task_managers"),
+    "scale": ("streams",),
     "remove-tm": ("task_managers",),
     "override": ("shedders",),
     "policy": ("policies",),

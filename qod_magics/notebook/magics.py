@@ -104,6 +104,7 @@ class QodMagics(Magics):
             "add-tm": self._add_tm,
             "remove-tm": self._remove_tm,
             "move": self._move,
+            "scale": self._scale,
             "report": self._report,
             "policy": self._policy,
             "pause": self._pause,
@@ -291,6 +292,14 @@ class QodMagics(Magics):
         given = parser.read(words)
         self._session().move(given.instance, given.task_manager)
         self._say(f"{given.instance} runs on {given.task_manager}")
+
+    def _scale(self, words: list[str]) -> None:
+        parser = MagicWords("scale", "Run a task without state as more or fewer instances.")
+        parser.add_argument("task")
+        parser.add_argument("parallelism", type=int, help="instances")
+        given = parser.read(words)
+        self._session().scale(given.task, given.parallelism)
+        self._say(f"{given.task} runs as {given.parallelism} instance{'s' if given.parallelism != 1 else ''}")
 
     def _report(self, words: list[str]) -> None:
         parser = MagicWords("report", "Write a page with charts of the recording so far.")

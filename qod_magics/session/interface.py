@@ -53,6 +53,10 @@ class SessionInterface(Protocol):
         """Move an instance by hand, and wait until it runs there."""
         ...
 
+    def scale(self, task: str, parallelism: int) -> None:
+        """Run a task without state as this many instances, and wait until they run."""
+        ...
+
     def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
         """Change the restrictions of a query, from the next cycle on."""
         ...

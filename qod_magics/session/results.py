@@ -37,7 +37,7 @@ class Source:
     topic: str
     schema: str  #: JSON
     recipe: Any  #: of the query: with another one, rows of the topic have another meaning
-    parallelism: int
+    instances: int
     key: str | None  #: column by which its input is partitioned over its instances
 
 
@@ -126,14 +126,15 @@ class QueryResults:
             raise ApplicationError(f"{name} writes to {sink}, which is not read: {_instead(sink)}")
         if spec is None or schema is None or topic is None:  # it is being deployed
             raise TaskManagerError(f"{name} does not run yet.")
-        return spec, Source(topic, json.dumps(schema.jsonValue()), spec.tail.recipe, spec.parallelism, spec.key)
+        instances = deployment.instances(spec)
+        return spec, Source(topic, json.dumps(schema.jsonValue()), spec.tail.recipe, instances, spec.key)
 
     def _open(self, spec: TaskSpec, source: Source) -> None:
         """Begin to read, anew where the query was replaced."""
         keys = self._session.runtime.deployment.result_keys(self.name, self._session.runtime.workshop())
         columns = columns_of(json.loads(source.schema))
         memory = isinstance(spec.sink, Memory)
-        self._apart = memory and keys is not None and spec.parallelism > 1 and spec.key not in keys
+        self._apart = memory and keys is not None and source.instances > 1 and spec.key not in keys
         if keys is not None and self._apart:
             keys, columns = (*keys, INSTANCE), (*columns, Column(INSTANCE, Kind.NUMBER))
         if self._tail is not None:

@@ -212,14 +212,15 @@ class Session:
     def remove_task_manager(self, id: str, *, kill: bool = False) -> None:
         """Move its instances to the others, then stop it; with `kill`, kill it at once: its instances restart on the
         others as after a crash. Raises TaskManagerError."""
-        if kill:
-            self.runtime.kill_task_manager(id)
-        else:
-            self.runtime.remove_task_manager(id)
+        (self.runtime.kill_task_manager if kill else self.runtime.remove_task_manager)(id)
 
     def move(self, instance: str, task_manager: str) -> None:
         """Move an instance by hand, and wait until it runs there. The policy may move it again."""
         self.runtime.move(instance, task_manager, "moved by hand").result()
+
+    def scale(self, task: str, parallelism: int) -> None:
+        """Run a task without state as this many instances, and wait until they run. The policy may scale it again."""
+        self.runtime.scaler.scale(task, parallelism, why="scaled by hand").result()
 
     # -- streams ---------------------------------------------------------------------------------------------------
 
@@ -239,6 +240,7 @@ class Session:
         priority: int | None = None,
         min_accuracy: float | None = None,
         parallelism: int = 1,
+        max_parallelism: int | None = None,
         key: str | None = None,
         sink: Sink | str | Callable[..., Any] | None = None,
         mode: Mode = "auto",
@@ -263,6 +265,7 @@ class Session:
             priority: of a query; higher wins.
             min_accuracy: of a query, fraction of 1.
             parallelism: number of instances.
+            max_parallelism: of these, when it is scaled; by default 8, or the partitions of its topic.
             key: column by which its input is partitioned over the instances.
             sink: "memory", "kafka:TOPIC", "parquet:PATH", "console", or a function for foreachBatch.
             mode: "auto", "realtime" or "microbatch".
@@ -286,6 +289,7 @@ class Session:
             priority=priority,
             min_accuracy=min_accuracy,
             parallelism=parallelism,
+            max_parallelism=max_parallelism,
             key=key,
             sink=as_sink(sink),
             mode=mode,
@@ -325,8 +329,7 @@ class Session:
         self._streams.restrict(name, priority=priority, min_accuracy=min_accuracy)
 
     def results(self, name: str) -> DataFrame:
-        """A memory sink's rows so far, as a batch DataFrame. Raises ApplicationError: there is no such query, or it has
-        another sink."""
+        """A memory sink's rows so far, a batch DataFrame. Raises ApplicationError: no such query, or another sink."""
         return self._streams.results(name)
 
     def show(self, name: str, *, save: str | os.PathLike[str] | None = None, **wish: Any) -> ShownResults:

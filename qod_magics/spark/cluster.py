@@ -48,6 +48,7 @@ class Cluster:
     events: list[Event] = field(default_factory=list)  #: since the last observation
     leftover_topics: set[str] = field(default_factory=set)  #: topics that could not be deleted when they were left
     lingering: list[Instance] = field(default_factory=list)  #: stopped by a deployment; their runs may not have ended
+    holding: dict[str, float] = field(default_factory=dict)  #: paces of instances that are stopped between batches
     leaving: set[str] = field(default_factory=set)  #: task managers being removed: no new instances
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -100,7 +101,9 @@ class Cluster:
         keys += [self.board.send(name) for name in instance.job.outlets]
         if instance.is_paced:
             keys.append(self.board.pace(instance.id))
-        return {key: self.dials.get(key, 1.0) for key in keys}
+        wanted = {key: self.dials.get(key, 1.0) for key in keys}
+        pace = self.holding.get(instance.id)
+        return wanted if pace is None else {**wanted, self.board.pace(instance.id): pace}
 
     def forget(self, task: str) -> None:
         """Remove a task's instances, whose queries have been stopped."""

@@ -22,7 +22,7 @@ from qod_magics.spark.inspection import Checked
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
-from qod_magics.spark.pipeline import feed_of, same_columns
+from qod_magics.spark.pipeline import Job, feed_of, same_columns
 from qod_magics.spark.reason import reason
 from qod_magics.spark.timeouts import gather
 
@@ -48,7 +48,7 @@ class Deployer:
         self.metrics = metrics
         self.checkpoints = checkpoints
         self._generation: dict[str, int] = {}  #: by task, how often it has started on new checkpoints
-        self._deploying = threading.Lock()
+        self.deploying = threading.Lock()  #: held while instances are replaced
 
     def __repr__(self) -> str:
         return f"deployer of tasks {', '.join(self.cluster.deployment.specs) or 'none'}"
@@ -81,7 +81,7 @@ class Deployer:
             ApplicationError, KafkaError, TaskManagerError.
 
         """
-        with self._deploying:
+        with self.deploying:
             deployment = self.cluster.deployment
             change = difference(deployment.specs.values(), specs)
             checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked()
@@ -103,7 +103,7 @@ class Deployer:
         """Have partitions added to a topic read, from their first row, by the tasks that read the topic. Their
         instances get new jobs, with which `Mover.restart_outdated` restarts them. Does nothing while a deployment is
         under way."""
-        if not self._deploying.acquire(blocking=False):
+        if not self.deploying.acquire(blocking=False):
             return
         try:
             with self.cluster.lock:
@@ -118,20 +118,34 @@ class Deployer:
                     if grown:
                         self._read_partitions(spec, grown)
         finally:
-            self._deploying.release()
+            self.deploying.release()
 
     def _read_partitions(self, spec: TaskSpec, grown: Mapping[str, int]) -> None:
         deployment = self.cluster.deployment
         deployment.source_partitions |= grown
-        jobs = {job.instance: job for job in deployment.jobs(spec, self._generation[spec.id])}
-        for instance in self.cluster.all_instances:
-            if instance.id in jobs:
-                instance.job = replace(jobs[instance.id], run=instance.job.run)  # its checkpoint stays
+        self.renew_jobs(spec)
         for name, count in grown.items():
             account = deployment.accounts[name]
             for partition in range(count):
                 account.first.setdefault(partition, 0)
             self.cluster.event("partitions-added", task=spec.id, topic=account.topic, partitions=count)
+
+    def renew_jobs(self, spec: TaskSpec) -> None:
+        """Give a task's instances the jobs that they should have now, on their checkpoints. `Mover.restart_outdated`
+        restarts them."""
+        jobs = {job.instance: job for job in self.cluster.deployment.jobs(spec, self._generation[spec.id])}
+        for instance in self.cluster.all_instances:
+            if instance.id in jobs:
+                instance.job = replace(jobs[instance.id], run=instance.job.run)  # its checkpoint stays
+
+    def new_jobs(self, spec: TaskSpec) -> dict[str, tuple[Job, str]]:
+        """By instance: a task's jobs, and new checkpoints for them."""
+        generation = self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
+        jobs = self.cluster.deployment.jobs(spec, generation)
+        return {job.instance: (job, self._checkpoint(job, generation)) for job in jobs}
+
+    def _checkpoint(self, job: Job, generation: int) -> str:
+        return f"{self.checkpoints}/{job.task}/{generation}/{job.index + 1}"
 
     def _afresh(self, change: Difference, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> set[str]:
         """The tasks that start on new checkpoints: new and replaced ones, and those whose input columns changed."""
@@ -180,6 +194,7 @@ class Deployer:
         with self.cluster.lock:
             for task in change.stop:
                 self._forget(task)
+            deployment.declared_deals({*change.start, *change.replace})
             known = set(deployment.pipes)
             gone = deployment.adopt(prepared)
             for name, pipe in deployment.pipes.items():
@@ -213,8 +228,7 @@ class Deployer:
         generation = self._generation[spec.id]
         made = []
         for job in self.cluster.deployment.jobs(spec, generation):
-            checkpoint = f"{self.checkpoints}/{spec.id}/{generation}/{job.index + 1}"
-            instance = Instance(job, checkpoint, spec.mode, State.STARTING)
+            instance = Instance(job, self._checkpoint(job, generation), spec.mode, State.STARTING)
             before = had.get(instance.id)
             if before is not None:
                 instance.follow(before, afresh)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,16 +14,17 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
 from qod_magics.spark.books import Account
+from qod_magics.spark.deal import Deal, dealt
 from qod_magics.spark.inspection import Checked, Inspection, built
-from qod_magics.spark.pipeline import Feed, Job, Workshop, feed_of, same_columns, schema_of_stream
+from qod_magics.spark.pipeline import Feed, Job, Workshop, feed_of, feeds_of, same_columns, schema_of_stream
 
 #: The fields that a change of the application replaces.
-_BOOKS = ("specs", "pipes", "accounts", "results", "source_partitions")
+_BOOKS = ("specs", "pipes", "accounts", "results", "source_partitions", "deals")
 
 
 @dataclass(slots=True)
 class Pipe:
-    """A stream between two tasks: one Kafka topic, with as many partitions as the consumer has instances."""
+    """A stream between two tasks: one Kafka topic, with a partition or more for each instance of the consumer."""
 
     name: str  #: "from>to"
     source: str
@@ -56,6 +57,7 @@ class Deployment:
     accounts: dict[str, Account] = field(default_factory=dict)  #: by name of the feed
     results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
+    deals: dict[str, Deal] = field(default_factory=dict)  #: by name of the feed, where its reader was scaled
     topics_made: int = 0  #: numbers them: rows for a deleted topic must not reach a new one
     inspection: Inspection = field(init=False)
 
@@ -103,7 +105,7 @@ class Deployment:
                 name = f"{upstream}>{spec.id}"
                 known = self.pipes.get(name)
                 topic = known.topic if known else self._new_topic(f"{upstream}.{spec.id}")
-                parts = max(spec.parallelism, known.partitions if known else 1)
+                parts = max(spec.partitions, known.partitions if known else 1)
                 wanted[name] = Pipe(name, upstream, spec.id, topic, parts, spec.key)
         results = {
             spec.id: self._results_topic(spec, checked.schemas) for spec in specs if isinstance(spec.sink, Memory)
@@ -146,6 +148,7 @@ class Deployment:
                     account = Account(account.topic, dict(account.position))
                 accounts[feed_of(spec, head)] = account
         self.accounts = accounts
+        self.deals = {name: deal for name, deal in self.deals.items() if name in accounts}
         self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
         self.specs = {spec.id: spec for spec in specs}
         self.pipes, self.results = wanted, prepared.results
@@ -171,8 +174,61 @@ class Deployment:
     def jobs(self, spec: TaskSpec, generation: int) -> list[Job]:
         """One job per instance of a task; `generation` counts its new checkpoints."""
         found = origins(list(self.specs.values()))
-        made = [self._job(spec, index, found) for index in range(spec.parallelism)]
+        made = [self._job(spec, index, found) for index in range(self.instances(spec))]
         return [replace(job, run=f"{self.session}-{generation}-{job.index + 1}") for job in made]
+
+    def partitions(self, feed: str) -> int:
+        """Of the topic of a feed."""
+        pipe = self.pipes.get(feed)
+        return self.source_partitions[feed] if pipe is None else pipe.partitions
+
+    def instances(self, spec: TaskSpec) -> int:
+        """How many a task has: as declared, until it is scaled."""
+        return next((len(self.deals[name]) for name in feeds_of(spec) if name in self.deals), spec.parallelism)
+
+    def deal(self, feed: str, spec: TaskSpec) -> Deal:
+        """Which partitions of a feed each instance of the task that reads it has."""
+        return dealt(self.partitions(feed), self.instances(spec), self.deals.get(feed, ()))
+
+    def max_parallelism(self, spec: TaskSpec) -> int:
+        """To how many instances a task can be scaled: topics of its own have as many partitions as they have, streams
+        get more."""
+        feeds = feeds_of(spec)
+        topics = [self.source_partitions[name] for name in feeds if name in self.source_partitions]
+        if topics:
+            return min([spec.stated_max_parallelism or min(topics), *topics])
+        return spec.max_parallelism if feeds else 1
+
+    def deals_for(self, spec: TaskSpec, instances: int) -> dict[str, Deal]:
+        """By feed of a task: the deal of its partitions to another number of instances. Streams with too few
+        partitions are dealt as `grown_to`."""
+        found = {}
+        for name in feeds_of(spec):
+            there = self.partitions(name)
+            found[name] = dealt(self.grown_to(spec) if there < instances else there, instances, self.deal(name, spec))
+        return found
+
+    def redeal(self, spec: TaskSpec, instances: int) -> set[str]:
+        """Deal as `deals_for`; the topics have as many partitions by now. Returns the tasks that send to streams that
+        have got more."""
+        self.deals |= self.deals_for(spec, instances)
+        senders = set()
+        for name, pipe in self.pipes.items():
+            there = sum(map(len, self.deals.get(name, ())))
+            if pipe.target == spec.id and there > pipe.partitions:
+                pipe.partitions = there
+                self.accounts[name].first.update({p: 0 for p in range(there) if p not in self.accounts[name].first})
+                senders.add(pipe.source)
+        return senders
+
+    def grown_to(self, spec: TaskSpec) -> int:
+        """The partitions that streams to a task have once there are too few of them: enough for all later rescaling,
+        so that senders restart once, and few enough instances share them evenly."""
+        return max(self.max_parallelism(spec), spec.partitions)
+
+    def declared_deals(self, tasks: Collection[str]) -> None:
+        """Have these tasks the instances that they were declared with."""
+        self.deals = {name: deal for name, deal in self.deals.items() if name.rpartition(">")[2] not in tasks}
 
     def topics(self) -> list[str]:
         """The topics of sources and streams, whose end offsets are sampled."""
@@ -211,7 +267,7 @@ class Deployment:
         feeds = []
         for head, source in spec.topics.items():
             name = feed_of(spec, head)
-            own = tuple(p for p in range(self.source_partitions[name]) if p % spec.parallelism == index)
+            own = self.deal(name, spec)[index]
             feeds.append(
                 Feed(
                     name,
@@ -229,7 +285,7 @@ class Deployment:
         for upstream in spec.upstream:
             name = f"{upstream}>{spec.id}"
             pipe = self.pipes[name]
-            own = tuple(p for p in range(pipe.partitions) if p % spec.parallelism == index)
+            own = self.deal(name, spec)[index]
             starting, schema = dict(self.accounts[name].position), schema_of_stream(schemas[upstream])
             by_key = keys.get(upstream, ()) and (RECORD_KEY,)
             feeds.append(Feed(name, (upstream,), pipe.topic, own, starting, schema, stream=True, shed_by=by_key))

@@ -6,8 +6,8 @@ batch does not look like a burst. All means are over the last period before the 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from qod_magics.spark.progress import Batch
@@ -40,6 +40,36 @@ class MeterReading:
     batch_rate: float = 0.0  #: batches/s
     eviction: float = 0.0  #: part of the CPU: searching state for expired rows
     cpu_held: bool = False  #: whether the CPU predates the window, none of whose batches is charged yet
+
+
+def shared(readings: Iterable[MeterReading | None], instances: int) -> MeterReading | None:
+    """What each of these instances would have read as, had they shared the work of those with these readings evenly.
+    None if none is known."""
+    known = [reading for reading in readings if reading is not None]
+    if not known:
+        return None
+
+    def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+        summed = sum(map(Counter, counts), Counter[str]())
+        return {name: round(rows / instances) for name, rows in summed.items()}
+
+    cpu = [reading.cpu for reading in known if reading.cpu is not None]
+    return MeterReading(
+        in_rate=sum(reading.in_rate for reading in known) / instances,
+        read_rate=sum(reading.read_rate for reading in known) / instances,
+        out_rate=sum(reading.out_rate for reading in known) / instances,
+        cpu=sum(cpu) / instances if cpu else None,
+        since=min(reading.since for reading in known),
+        at=max(reading.at for reading in known),
+        first_batch_at=min(reading.first_batch_at for reading in known),
+        kept=total(reading.kept for reading in known),
+        read=total(reading.read for reading in known),
+        out=round(sum(reading.out for reading in known) / instances),
+        sent=total(reading.sent for reading in known),
+        batch_rate=sum(reading.batch_rate for reading in known) / len(known),
+        eviction=sum(reading.eviction for reading in known) / instances,
+        cpu_held=True,
+    )
 
 
 @dataclass(slots=True)

@@ -7,7 +7,10 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.core.optional import MAX_PARALLELISM, STATEFUL
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import known_end_offsets
@@ -135,6 +138,7 @@ class Metrics:
                 tuple(p.name for p in self.cluster.deployment.pipes.values() if p.source == spec.id),
                 rate.get(spec.id),
                 sum(rate.get(name, 0.0) for name in {spec.id, *self._feeds(spec.id)}),
+                self._scalability(spec),
             )
             for spec in self.cluster.deployment.specs.values()
         ]
@@ -150,6 +154,12 @@ class Metrics:
             fresh_for_s=max(2.5 * self.cluster.period_s, 2.5 * REALTIME_BATCH_S),
             events=events,
         )
+
+    def _scalability(self, spec: TaskSpec) -> dict[str, Any]:
+        """How many instances a task may have, and whether it keeps state, once its plan tells."""
+        told = [i.facts for i in self.cluster.all_instances if i.job.task == spec.id and i.facts is not None]
+        most = {MAX_PARALLELISM.name: self.cluster.deployment.max_parallelism(spec)}
+        return most | ({STATEFUL.name: int(told[0].keeps_state)} if told else {})
 
     def rows_waiting(self, instance: Instance) -> int:
         """Rows in the topics of an instance that no ended batch of it has read, by the last sample."""

@@ -7,7 +7,8 @@ from functools import partial
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.instance import REALTIME_BATCH_S, Instance, OngoingMove, State
+from qod_magics.spark.hold import held
+from qod_magics.spark.instance import Instance, OngoingMove, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.reason import reason
 from qod_magics.spark.task_manager import TaskManager
@@ -29,9 +30,9 @@ class Mover:
         manager = instance.task_manager
         if manager is None or not instance.become(State.STARTING, of={State.RUNNING}):
             return
-        longest = REALTIME_BATCH_S if instance.mode == "real-time" else max(REALTIME_BATCH_S, 2 * self.cluster.period_s)
         try:
-            self.lifecycle.stop(instance, longest + 1.0)
+            with held(self.cluster, instance) as wait_s:
+                self.lifecycle.stop(instance, wait_s)
             self.lifecycle.start(instance, manager)
         except Exception as error:
             self.lifecycle.fail_on(instance, manager, reason(error))

@@ -50,6 +50,7 @@ class TaskView:
     outlets: tuple[str, ...]  #: outgoing streams "from>to", in the order of `Reading.sent`
     external_rate: float | None  #: rows/s, sources with a topic
     comes: float = 0.0  #: present input rate of its feeds, rows/s, as far as known
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 def observation(
@@ -96,7 +97,7 @@ def observation(
     snapshot = Snapshot(
         task_managers=tuple(task_managers),
         tasks=tuple(
-            Task(t.id, t.upstream, t.external_rate if not t.upstream else None, t.priority, t.min_accuracy)
+            Task(t.id, t.upstream, t.external_rate if not t.upstream else None, t.priority, t.min_accuracy, t.extra)
             for t in tasks
         ),
         streams=tuple(Stream(u, t.id, out_rate[u]) for t in tasks for u in t.upstream),

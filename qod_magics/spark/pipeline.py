@@ -72,6 +72,11 @@ def feed_of(spec: TaskSpec, head: str) -> str:
     return spec.id if len(spec.heads) == 1 else f"{head}>{spec.id}"
 
 
+def feeds_of(spec: TaskSpec) -> list[str]:
+    """The names of all feeds of a task: of topics, then of streams."""
+    return [*(feed_of(spec, head) for head in spec.topics), *(f"{upstream}>{spec.id}" for upstream in spec.upstream)]
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """All that is needed to build one instance on any task manager, at any time."""

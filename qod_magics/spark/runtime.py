@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-from qod_magics.core.actions import Action, Move, Refusal
+from qod_magics.core.actions import Action, Move, Refusal, Scale
 from qod_magics.core.optional import PACE
 from qod_magics.core.placement import Placer, fewest_first
 from qod_magics.core.plan import Plan
@@ -30,6 +30,7 @@ from qod_magics.spark.pace import MOST_S, gap_s, rest_s
 from qod_magics.spark.pipeline import Workshop
 from qod_magics.spark.reason import reason
 from qod_magics.spark.recovery import Recovery
+from qod_magics.spark.scaler import Scaler
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin, gather
 
@@ -52,7 +53,7 @@ class SparkRuntime:
 
     """
 
-    supports: frozenset[type[Action]] = frozenset({Move})
+    supports: frozenset[type[Action]] = frozenset({Move, Scale})
 
     def __init__(self, kafka: Kafka, session: str, checkpoints: str, period_s: float = 5.0) -> None:
         self.kafka = kafka
@@ -66,6 +67,7 @@ class SparkRuntime:
         self.recovery = Recovery(self.cluster, self.lifecycle)
         self.metrics = Metrics(self.cluster)
         self.deployer = Deployer(self.cluster, self.lifecycle, self.metrics, self.checkpoints)
+        self.scaler = Scaler(self.cluster, self.lifecycle, self.deployer)
         self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance: its target
         self.unstopped: list[str] = []  #: after the end: queries that may still run, one line each
         self.undeleted: list[str] = []  #: after the end: topics that are still there, one line
@@ -267,6 +269,8 @@ class SparkRuntime:
         ]
         for action in plan.moves:
             self._begin(action)
+        for scaling in (action for action in plan.actions if isinstance(action, Scale)):
+            self.scaler.begin(scaling)
         if failed:
             raise TaskManagerError("The plan is only partly in force: " + "; ".join(failed))
 
@@ -308,7 +312,7 @@ class SparkRuntime:
             if not instance.become(State.MOVING, of=set(State) - {State.MOVING}):
                 if instance.state is State.MOVING:
                     raise TaskManagerError(f"{id} is being moved already: move it again once it is there.")
-                raise TaskManagerError(f"{id} was stopped: another application is being deployed.")
+                raise TaskManagerError(f"{id} was stopped: its task is being deployed anew or scaled.")
             moved = begin(lambda: self.mover.move(instance, manager, why), f"move-{id}")
             under_way = {i: each for i, each in self._moves.items() if not each[1].done()}
             self._moves = {**under_way, id: (manager, moved)}

@@ -33,7 +33,7 @@ def refusal(line: str, body: str, app: Application = APP) -> str:
 
 def test_options_reach_the_declaration() -> None:
     declaration = cell(
-        "q --from trips -p 2 -a 0.5 -n 3 --key zone --sink console --mode microbatch --trigger 2 "
+        "q --from trips -p 2 -a 0.5 -n 3 --max-parallelism 6 --key zone --sink console --mode microbatch --trigger 2 "
         "--max-latency 4 --no-fuse",
         "",
     )
@@ -44,6 +44,7 @@ def test_options_reach_the_declaration() -> None:
         priority=2,
         min_accuracy=0.5,
         parallelism=3,
+        max_parallelism=6,
         key="zone",
         sink=declaration.sink,
         mode="microbatch",

@@ -29,8 +29,8 @@ def test_a_name_alone_has_the_documented_defaults() -> None:
 def test_every_option_in_its_long_form() -> None:
     line = (
         'busy --topic nyc-taxi --schema "zone INT, at STRUCT<x: DOUBLE>" --starting earliest --priority 3 '
-        "--min-accuracy 0.4 --parallelism 2 --key zone --sink kafka:out --mode realtime --trigger 5 --max-latency 0.5 "
-        "--no-fuse --sql --estimates --dry-run"
+        "--min-accuracy 0.4 --parallelism 2 --max-parallelism 4 --key zone --sink kafka:out "
+        "--mode realtime --trigger 5 --max-latency 0.5 --no-fuse --sql --estimates --dry-run"
     )
     assert parse_stream_line(line) == StreamOptions(
         name="busy",
@@ -40,6 +40,7 @@ def test_every_option_in_its_long_form() -> None:
         priority=3,
         min_accuracy=0.4,
         parallelism=2,
+        max_parallelism=4,
         key="zone",
         sink=KafkaTopic("out"),
         mode="realtime",
@@ -105,6 +106,7 @@ def test_sinks(text: str, sink: object) -> None:
         ("q -a 40", "write 0.4 for 40 %"),
         ("q -a 40%", "write 0.4"),
         ("q -n 0", "from 1, not 0"),
+        ("q --max-parallelism 0", "--max-parallelism: it counts instances, from 1, not 0"),
         ("q --trigger 0", "above 0"),
         ("q --trigger inf", "above 0"),
         ("q --sink kafak:t", "Did you mean 'kafka'?"),
@@ -166,6 +168,7 @@ def test_any_line_parses_or_is_refused_in_one_line(line: str) -> None:
             "--priority": st.integers(-99, 99),
             "--min-accuracy": st.floats(0, 1),
             "--parallelism": st.integers(1, 64),
+            "--max-parallelism": st.integers(1, 64),
             "--trigger": st.floats(0.1, 1e6),
             "--max-latency": st.floats(0.1, 1e6),
             "--key": st.from_regex(r"[a-z][a-z ]{0,8}", fullmatch=True),
@@ -179,6 +182,7 @@ def test_values_come_back_as_written(values: dict[str, object]) -> None:
         "--priority": options.priority,
         "--min-accuracy": options.min_accuracy,
         "--parallelism": options.parallelism,
+        "--max-parallelism": options.max_parallelism,
         "--trigger": options.trigger_s,
         "--max-latency": options.max_latency_s,
         "--key": options.key,

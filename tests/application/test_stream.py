@@ -52,6 +52,8 @@ def test_a_topic_is_called_source_and_its_own_name_when_that_is_an_identifier(
         ({"min_accuracy": float("nan")}, "between 0 and 1"),
         ({"parallelism": 0}, "from 1, not 0"),
         ({"parallelism": True}, "from 1"),
+        ({"parallelism": 3, "max_parallelism": 2}, "from the parallelism, 3, not 2"),
+        ({"max_parallelism": True}, "from the parallelism, 1, not True"),
         ({"trigger_s": 0.0}, "above 0"),
         ({"max_latency_s": 0.0}, "above 0"),
         ({"mode": "fast"}, "unknown mode 'fast'"),

@@ -337,6 +337,24 @@ def test_a_trigger_restarts_and_a_sink_replaces() -> None:
     assert changed(FORK, FORK.declare(replace(FORK["b"], sink=Memory())))["unchanged"] == ("a", "b", "c")
 
 
+def test_more_partitions_restart_a_reader_and_its_input() -> None:
+    new = FORK.declare(replace(FORK["b"], max_parallelism=4))
+    assert changed(FORK, new) == {"restart": ("a", "b"), "unchanged": ("c",)}
+    by_key = FORK.declare(replace(FORK["b"], parallelism=3, key="k"))
+    more = by_key.declare(replace(by_key["b"], max_parallelism=4))
+    assert changed(by_key, more) == {"restart": ("a",), "replace": ("b",), "unchanged": ("c",)}
+
+
+def test_tasks_have_the_partitions_that_their_streams_state() -> None:
+    def only(**settings: Any) -> TaskSpec:
+        return tasks(application(stream("a", topic="t"), stream("b", "a", fuse=False, priority=1, **settings)))[-1]
+
+    assert (only().partitions, only().max_parallelism, only().stated_max_parallelism) == (1, 8, None)
+    assert (only(parallelism=3).partitions, only(parallelism=9).max_parallelism) == (3, 9)
+    stated = only(parallelism=2, max_parallelism=4)
+    assert (stated.partitions, stated.max_parallelism, stated.stated_max_parallelism) == (4, 4, 4)
+
+
 def test_a_reader_spread_otherwise_is_replaced_and_its_input_restarted() -> None:
     new = FORK.declare(replace(FORK["b"], parallelism=2))
     assert changed(FORK, new) == {"restart": ("a",), "replace": ("b",), "unchanged": ("c",)}

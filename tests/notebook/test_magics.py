@@ -25,7 +25,7 @@ from qod_magics.session.session import Session
 from tests.results.rows import PER_ZONE, per_zone, result
 
 COMMANDS = (
-    *("up", "attach", "down", "status", "watch", "show", "stop", "set", "why", "add-tm", "remove-tm", "move"),
+    *("up", "attach", "down", "status", "watch", "show", "stop", "set", "why", "add-tm", "remove-tm", "move", "scale"),
     *("report", "policy", "pause", "period", "override", "resume"),
 )
 
@@ -144,7 +144,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 BAD_LINES = {
     "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
-    "%qod frobnicate": "There are: add-tm, attach, down, move, override, pause, period, policy ... (18 in all).",
+    "%qod frobnicate": "There are: add-tm, attach, down, move, override, pause, period, policy ... (19 in all).",
     "%qod 'up": "No closing quotation",
     "%qod up --cores two": "--cores: invalid int value: 'two'",
     "%qod up --cores 0": "a task manager needs 1 core or more, not 0",
@@ -196,6 +196,9 @@ BAD_LINES = {
     "%qod remove-tm tm1": "nothing is up",
     "%qod move Snk.1": "required: task_manager",
     "%qod move Snk.1 tm1": "nothing is up",
+    "%qod scale Snk": "required: parallelism",
+    "%qod scale Snk two": "invalid int value: 'two'",
+    "%qod scale Snk 2": "nothing is up",
     "%qod report": "nothing is up",
     "%qod pause": "nothing is up",
     "%qod resume": "nothing is up",

@@ -1,0 +1,263 @@
+"""Rescaling of stateless tasks: their partitions are dealt to another number of instances.
+
+The unit is the partition. Instances that get other partitions stop at the end of their batch; with that, the next
+offset of each of their partitions is in the books, and runs on new checkpoints start there. Instances that keep their
+partitions keep running. In micro-batches the next batch is held before it reads, so that no row is read twice; in
+real-time mode those may be that the next batch has read by the time it is stopped, a small part of one batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+
+from qod_magics.application import graph
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.core.actions import Refusal, Scale
+from qod_magics.core.runtime import refused
+from qod_magics.errors import QodError, TaskManagerError, nearest
+from qod_magics.kafka.topics import grow_topics
+from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.deployer import STEP_S, Deployer
+from qod_magics.spark.hold import LONGEST_S, held
+from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.lifecycle import Lifecycle
+from qod_magics.spark.meter import shared
+from qod_magics.spark.pipeline import feeds_of
+from qod_magics.spark.reason import reason
+from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin, gather
+
+
+class Scaler:
+    """Rescales one task at a time. Any thread may call it."""
+
+    def __init__(self, cluster: Cluster, lifecycle: Lifecycle, deployer: Deployer) -> None:
+        self.cluster = cluster
+        self.lifecycle = lifecycle
+        self.deployer = deployer
+        self._under_way: tuple[str, int] | None = None  #: task, and its new number of instances
+
+    def __repr__(self) -> str:
+        now = self._under_way
+        return "scaler" if now is None else f"scaler of {now[0]} to {now[1]} instances"
+
+    def begin(self, action: Scale) -> None:
+        """Begin a rescaling that a plan asks for, unless it is under way or done; a refused one is an event."""
+        if self._under_way == (action.task, action.parallelism):
+            return
+        try:
+            scaled = self.scale(action.task, action.parallelism, action.to, action.why)
+        except QodError as error:
+            self.cluster.add(refused(Refusal(action, str(error))))
+            return
+
+        def tell(done: Future[None]) -> None:
+            error = done.exception()
+            if error is not None:
+                self.cluster.add(refused(Refusal(action, reason(error))))
+
+        scaled.add_done_callback(tell)
+
+    def scale(self, task: str, parallelism: int, to: Sequence[str] = (), why: str = "") -> Future[None]:
+        """Begin to rescale a task. The future raises TaskManagerError or KafkaError if it runs as before.
+
+        Args:
+            task: its id.
+            parallelism: the new number of instances.
+            to: task managers of the instances added, in their order; the others start where the policy places them.
+            why: the reason, for the event.
+
+        Raises:
+            TaskManagerError: there is no such task or task manager; the task keeps state, can't have as many instances
+                or does not run; or it, or another one, is being moved, rescaled or deployed.
+
+        """
+        with self.cluster.lock:
+            spec, instances = self._scalable(task, parallelism)
+            for name in to:
+                if not self.cluster.is_up(self.cluster.manager(name)):
+                    raise TaskManagerError(f"{name} is being removed: name another task manager.")
+            if len(instances) == parallelism:
+                done: Future[None] = Future()
+                done.set_result(None)
+                return done
+            if not self.deployer.deploying.acquire(blocking=False):
+                raise TaskManagerError(f"An application is being deployed: scale {task} once it runs.")
+            self._under_way = (task, parallelism)
+        return begin(partial(self._scale, spec, parallelism, tuple(to), why), f"scale-{task}")
+
+    def _scalable(self, task: str, parallelism: int) -> tuple[TaskSpec, list[Instance]]:
+        """The task and its instances. Raises TaskManagerError, one line, where it can't be rescaled now."""
+        now, deployment = self._under_way, self.cluster.deployment
+        if now is not None:
+            raise TaskManagerError(f"{now[0]} is being scaled to {now[1]} instances: scale {task} once that is done.")
+        spec = deployment.specs.get(task)
+        if spec is None:
+            within = ", ".join(other.id for other in deployment.specs_with(task))
+            hint = f" It runs within {within}: scale that." if within else nearest(task, deployment.specs)
+            raise TaskManagerError(f"There is no task {task!r}.{hint}")
+        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+            raise TaskManagerError(f"{task} can't have {parallelism!r} instances: it needs 1 or more.")
+        most = deployment.max_parallelism(spec)
+        if parallelism > most:
+            raise TaskManagerError(f"{task} can't have {parallelism} instances: {_bound(spec, most)}.")
+        instances = self._of(task)
+        busy = next((i for i in instances if i.state is not State.RUNNING), None)
+        if busy is not None:
+            doing = "being moved" if busy.state is State.MOVING else busy.state.value
+            raise TaskManagerError(f"{busy.id} is {doing}: scale {task} once it runs.")
+        if any(i.facts is not None and i.facts.keeps_state for i in instances):
+            raise TaskManagerError(
+                f"{task} keeps state, which can't be dealt to other instances while it runs: declare it again with "
+                f"--parallelism {parallelism} (its state starts afresh), or scale the tasks before and after it."
+            )
+        return spec, instances
+
+    def _of(self, task: str) -> list[Instance]:
+        """Its instances, in the order of their numbers."""
+        return sorted((i for i in self.cluster.all_instances if i.job.task == task), key=lambda i: i.job.index)
+
+    def _scale(self, spec: TaskSpec, parallelism: int, to: tuple[str, ...], why: str) -> None:
+        before = self._of(spec.id)
+        try:
+            self._check_order(spec)
+            self._make_room(spec, parallelism)
+            begun = time.monotonic()
+            concerned = self._concerned(spec, before, parallelism)
+            self._stop(concerned)
+            made = self._adopt(spec, parallelism, before, concerned)
+            self._start(made, {f"{spec.id}.{len(before) + at + 1}": name for at, name in enumerate(to)})
+            took_s = round(time.monotonic() - begun, 3)
+            counts = {"from": len(before), "to": parallelism}
+            self.cluster.event("scale", task=spec.id, **counts, took_s=took_s, why=why or None)
+        finally:
+            with self.cluster.lock:
+                self._under_way = None
+                self.deployer.deploying.release()
+
+    def _check_order(self, spec: TaskSpec) -> None:
+        """Raise TaskManagerError if rows of the task replace earlier ones, as the counts of an aggregation before it
+        do: instances do not keep the order of rows of different partitions."""
+        deployment = self.cluster.deployment
+        before = graph.ancestors({id: each.upstream for id, each in deployment.specs.items()}, (spec.id,))
+        facts = [i.facts for i in self.cluster.all_instances if i.job.task in before]
+        if not any(fact is not None and fact.keeps_state for fact in facts):
+            return
+        keys = deployment.result_keys(spec.id, self.cluster.workshop())
+        if keys is not None and spec.key not in keys:
+            raise TaskManagerError(
+                f"{spec.id} reads groups whose newest row counts, and only with --key do several instances keep the "
+                f"order of a group's rows: declare it with --key {next(iter(keys), 'COLUMN')}."
+            )
+
+    def _make_room(self, spec: TaskSpec, parallelism: int) -> None:
+        """Add partitions to the topics that have too few: of the streams to the task, and of its results."""
+        deployment = self.cluster.deployment
+        pipes = [deployment.pipes[name] for name in feeds_of(spec) if name in deployment.pipes]
+        short = {pipe.topic: deployment.grown_to(spec) for pipe in pipes if pipe.partitions < parallelism}
+        results = deployment.results.get(spec.id)
+        grow_topics(deployment.kafka, short | ({} if results is None else {results: parallelism}))
+
+    def _concerned(self, spec: TaskSpec, before: Sequence[Instance], parallelism: int) -> list[Instance]:
+        """The instances that stop: the last ones of a task with fewer, and those that will read other partitions."""
+        deals = self.cluster.deployment.deals_for(spec, parallelism)
+        return [
+            instance
+            for instance in before
+            if instance.job.index >= parallelism
+            or any(deals[feed.name][instance.job.index] != feed.partitions for feed in instance.job.feeds)
+        ]
+
+    def _stop(self, instances: Sequence[Instance]) -> None:
+        """Stop these at the ends of their batches. If one can't be stopped, or was lost with its task manager, whose
+        last reports are not in the books, all go on as before, from their checkpoints."""
+        claimed = [instance for instance in instances if instance.become(State.STOPPED, of={State.RUNNING})]
+        if len(claimed) == len(instances):
+            ended = gather({i.id: partial(self._end, i) for i in instances}, STEP_S + LONGEST_S)
+            failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
+        else:
+            failed = {i.id: f"it is {i.state.value}" for i in instances if i not in claimed}
+        if failed:
+            why = "; ".join(f"{id} could not be stopped: {error}" for id, error in failed.items())
+            for instance in claimed:
+                instance.failure = f"its task was not scaled, for {why}"
+                instance.reinstate()
+            raise TaskManagerError(f"{why}. All instances go on as before.")
+
+    def _end(self, instance: Instance) -> None:
+        """Stop one at the end of its batch. Raises whatever stopping raises, and TaskManagerError if its task manager
+        is gone."""
+        home = instance.task_manager
+        if home is None:
+            raise TaskManagerError("its task manager was lost")
+        with held(self.cluster, instance) as wait_s:
+            if not self.lifecycle.end(instance, home, wait_s, "scale-waits"):
+                raise TaskManagerError(f"{home.id} was lost")
+
+    def _adopt(
+        self, spec: TaskSpec, parallelism: int, before: Sequence[Instance], concerned: Sequence[Instance]
+    ) -> list[Instance]:
+        """Deal the partitions anew; returns the instances to start. They are STARTING, not WAITING: the watcher would
+        start the latter too."""
+        deployment, board = self.cluster.deployment, self.cluster.board
+        with self.cluster.lock:
+            senders = deployment.redeal(spec, parallelism)
+            had = {instance.id: instance for instance in before}
+            made = []
+            for id, (job, checkpoint) in self.deployer.new_jobs(spec).items():
+                last = had.get(id)
+                if last is not None and last not in concerned:
+                    continue
+                instance = Instance(job, checkpoint, spec.mode, State.STARTING, facts=before[0].facts)
+                instance.no_realtime = before[0].no_realtime
+                if last is not None:
+                    instance.follow(last, afresh=True)
+                    instance.task_manager = last.task_manager if self.cluster.is_up(last.task_manager) else None
+                made.append(instance)
+            reading = shared((instance.held for instance in concerned), len(made))
+            for instance in made:
+                instance.held = reading
+            for instance in before[parallelism:]:
+                del self.cluster.instances[instance.id]
+                self.cluster.dials.pop(board.pace(instance.id), None)
+            self.cluster.instances.update((instance.id, instance) for instance in made)
+            for sender in senders:
+                self.deployer.renew_jobs(deployment.specs[sender])
+        return made
+
+    def _start(self, instances: Sequence[Instance], to: dict[str, str]) -> None:
+        """Start them where they were, where `to` says, or where the policy places them. Those that can't start now are
+        left to the watcher."""
+        managers = self.cluster.task_managers
+        homes: dict[str, TaskManager] = {i.id: i.task_manager for i in instances if i.task_manager is not None}
+        homes |= {i.id: managers[to[i.id]] for i in instances if i.id not in homes and to.get(i.id) in managers}
+        with suppress(TaskManagerError):  # none is up
+            placed = self.cluster.targets({i.id: () for i in instances if i.id not in homes})
+            homes |= {id: managers[target] for id, target in placed.items() if target in managers}
+
+        def start(instance: Instance) -> None:
+            home = homes[instance.id]
+            try:
+                self.lifecycle.start(instance, home)
+                self.lifecycle.settle(instance)
+            except Exception as error:
+                self.lifecycle.fail_on(instance, home, reason(error))
+
+        for instance in instances:
+            if instance.id not in homes:
+                instance.become(State.WAITING, of={State.STARTING})
+        gather({i.id: partial(start, i) for i in instances if i.id in homes}, STEP_S)
+
+
+def _bound(spec: TaskSpec, most: int) -> str:
+    """Why a task has no more instances."""
+    if not feeds_of(spec):
+        return "it reads a source of its own, which can't be split"
+    if spec.topics and most != spec.stated_max_parallelism:
+        topics = ", ".join(dict.fromkeys(topic.topic for topic in spec.topics.values()))
+        return f"its topic {topics} has {most} partition{'s' if most > 1 else ''}; take {most} or less"
+    return f"its maximum is {most}; declare it with a higher --max-parallelism, or take {most} or less"

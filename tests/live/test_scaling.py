@@ -1,0 +1,212 @@
+"""Rescaling of a task while rows flow: none is lost, the books stay exact, nobody reads another's partition."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from qod_magics.core.actions import Scale
+from qod_magics.core.optional import MAX_PARALLELISM, STATEFUL
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Dials
+from qod_magics.errors import QodError
+from qod_magics.kafka.offsets import end_offsets
+from qod_magics.session.session import Session
+from qod_magics.spark.instance import Instance, State
+from tests.live.applications import observed, rows, written
+from tests.live.conftest import eventually, kafka_of, new_topic, pause
+from tests.live.steady import SCHEMA, Steady
+from tests.live.watching import Events, by_window, home, running, settled
+
+
+def declare(session: Session, topic: str, mode: str = "auto", **options: int) -> None:
+    """src, which reads the topic, and q, which passes its rows on; one Spark query each."""
+    session.stream("src", topic=topic, schema=SCHEMA, starting="earliest", mode=mode, fuse=False)  # type: ignore[arg-type]
+    session.stream("q", lambda src: src, from_="src", priority=1, mode=mode, fuse=False, **options)  # type: ignore[arg-type]
+
+
+def ask(session: Session, parallelism: int, *to: str) -> None:
+    """Have a plan ask for this."""
+    action = Scale("q", parallelism, to, f"a reason for {parallelism}")
+    session.runtime.apply(Plan({}, {}, (action,)), Dials({}, {}))
+
+
+def parts(session: Session) -> dict[str, tuple[int, ...]]:
+    """By instance of q, the partitions that it reads."""
+    found = {id: each for id, each in session.runtime.instances.items() if each.job.task == "q"}
+    return {id: found[id].job.feeds[0].partitions for id in sorted(found)}
+
+
+def results(session: Session) -> dict[int, int]:
+    """How many rows each instance has written."""
+    topic = session.runtime.deployment.results["q"]
+    return end_offsets(session.kafka, [topic], timeout_s=10.0)[topic]
+
+
+@pytest.mark.parametrize("mode", ["microbatch", "realtime"])
+def test_a_task_is_scaled_while_rows_flow(brief: Session, topic: str, mode: str) -> None:
+    session, cut_off = brief, 0
+    with Steady(session, topic) as steady, Events(session) as events:
+        declare(session, topic, mode)
+        eventually(lambda: written(session, "q") > 0, what="first results")
+        assert parts(session) == {"q.1": (0,)}
+        here = home(session, "q.1")
+        there = "tm2" if here == "tm1" else "tm1"
+
+        reported = session.runtime.deployment.accounts["src"].processed
+        ask(session, 3, there, here)
+        done = events.first("scale", task="q", to=3)
+        assert (done["from"], done["why"]) == (1, "a reason for 3")
+        assert done["took_s"] > 0
+        assert parts(session) == {"q.1": (0, 3, 6), "q.2": (1, 4, 7), "q.3": (2, 5)}
+        assert [home(session, f"q.{n}") for n in (1, 2, 3)] == [here, there, here]
+        for instance in ("q.2", "q.3"):
+            assert events.first("warm-up", instance=instance)["why"].startswith("it is new on")
+        eventually(lambda: min(results(session).values()) > 0, what=lambda: f"rows from all: {results(session)}")
+        eventually(lambda: running(session), what=session.status)
+        cut_off += steady.sent - reported
+
+        reported = session.runtime.deployment.accounts["src"].processed
+        runs = {id: session.runtime.instances[id].run_id for id in ("src.1", "q.1", "q.2")}
+        session.scale("q", 2)
+        assert parts(session) == {"q.1": (0, 2, 3, 6), "q.2": (1, 4, 5, 7)}
+        assert session.runtime.instances["src.1"].run_id == runs["src.1"]  # there are partitions enough
+        assert events.first("scale", task="q", to=2)["from"] == 3
+        cut_off += steady.sent - reported
+
+        sent = steady.stop()
+        counts = settled(session, "src", sent, "src>q")
+        assert events.of("query-failed") == events.of("query-restarted") == events.of("action-refused") == []
+    source, stream = counts["src"], counts["src>q"]
+    assert (source.processed, source.dropped, source.unreported) == (sent, 0, 0)
+    assert (stream.processed, stream.dropped, stream.unreported) == (stream.arrived, 0, 0)
+    found = Counter(row["n"] for row in rows(session, "q"))
+    assert set(found) == set(range(sent))
+    again = sum(found.values()) - sent
+    if mode == "microbatch":
+        assert again == 0
+        assert stream.arrived == sent
+    assert again <= cut_off  # what batches under way had read when they were stopped
+
+
+def test_who_keeps_its_partitions_keeps_running_and_a_new_stream_changes_nothing(brief: Session, topic: str) -> None:
+    session = brief
+    declare(session, topic, parallelism=1, max_parallelism=4)
+    assert parts(session) == {"q.1": (0, 1, 2, 3)}
+    session.scale("q", 3)
+    assert parts(session) == {"q.1": (0, 1), "q.2": (2,), "q.3": (3,)}
+    runs = {id: session.runtime.instances[id].run_id for id in ("src.1", "q.2", "q.3")}
+    session.scale("q", 4)
+    assert parts(session) == {"q.1": (0,), "q.2": (2,), "q.3": (3,), "q.4": (1,)}
+    assert runs == {id: session.runtime.instances[id].run_id for id in runs}
+    session.stream("other", lambda src: src, from_="src", priority=1, fuse=False)
+    assert len(parts(session)) == 4
+    tasks = {task.id: task.extra for task in observed(session).snapshot.tasks}
+    assert {id: extra[MAX_PARALLELISM.name] for id, extra in tasks.items()} == {"src": 1, "q": 4, "other": 8}
+    assert {extra[STATEFUL.name] for extra in tasks.values()} == {0}
+    session.stream("q", lambda src: src.where("k >= 0"), from_="src", priority=1, fuse=False)
+    assert len(parts(session)) == 1  # another recipe runs as it was declared
+
+
+def test_what_can_t_be_scaled_is_refused_in_one_line(brief: Session, topic: str) -> None:
+    session = brief
+
+    def refusal(call: Callable[[], object]) -> str:
+        with pytest.raises(QodError) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    declare(session, topic)
+    session.stream("counts", by_window, from_="src", priority=1, fuse=False)
+    session.stream("own", lambda spark: spark.readStream.format("rate").load(), priority=1)
+    assert "Did you mean 'counts'?" in refusal(lambda: session.scale("count", 2))
+    assert "needs 1 or more" in refusal(lambda: session.scale("q", 0))
+    assert "its maximum is 8" in refusal(lambda: session.scale("q", 9))
+    assert f"its topic {topic} has 1 partition; take 1 or less" in refusal(lambda: session.scale("src", 2))
+    assert "a source of its own" in refusal(lambda: session.scale("own", 2))
+    stateful = refusal(lambda: session.scale("counts", 2))
+    assert "keeps state" in stateful
+    assert "--parallelism 2" in stateful
+
+    one = session.runtime.instances["q.1"]
+    with one.lock:  # neither can end
+        scaled = session.runtime.scaler.scale("q", 2)
+        assert "q is being scaled to 2 instances" in refusal(lambda: session.scale("counts", 2))
+        eventually(lambda: one.state is State.STOPPED, what="its partitions")
+        assert "is being deployed anew or scaled" in refusal(lambda: session.move("q.1", "tm1"))
+        ask(session, 2)  # under way
+        ask(session, 3)
+    scaled.result(60.0)
+    assert len(parts(session)) == 2
+    refused = [event.detail for event in observed(session).events if event.kind == "action-refused"]
+    assert [(event["action"], event["task"]) for event in refused] in ([], [("Scale", "q")])  # a cycle may have it
+    one, other = session.runtime.instances["q.1"], "tm2" if home(session, "q.1") == "tm1" else "tm1"
+    with one.lock:
+        moved = session.runtime.move("q.1", other, "by hand")
+        assert "q.1 is being moved" in refusal(lambda: session.scale("q", 3))
+    moved.result(60.0)
+
+
+def test_who_is_lost_with_its_task_manager_comes_back_with_its_own_partitions(
+    losing: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lost before its run has ended, as it was; after that, as it is now."""
+    session, topic = losing, new_topic(losing)
+
+    def homes() -> tuple[str, str]:
+        """That of q.1, and another one, which src is on."""
+        lost = home(session, "q.1")
+        kept = next(id for id in session.runtime.task_managers if id != lost)
+        if home(session, "src.1") == lost:
+            session.move("src.1", kept)
+        return lost, kept
+
+    with Steady(session, topic) as steady:
+        declare(session, topic)
+        eventually(lambda: written(session, "q") > 0, what="first results")
+        lost, kept = homes()
+        with session.runtime.instances["q.1"].lock:  # it can't be stopped
+            scaled = session.runtime.scaler.scale("q", 3, (kept, lost))
+            session.remove_task_manager(lost, kill=True)
+            with pytest.raises(QodError, match=f"{lost} was lost. All instances go on as before"):
+                scaled.result(60.0)
+        eventually(lambda: running(session), what=session.status)
+        assert (parts(session), home(session, "q.1")) == ({"q.1": (0,)}, kept)
+
+        session.add_task_manager(cores=1)
+        lost, kept = homes()
+        _kill_at_start(session, lost, monkeypatch)
+        session.runtime.scaler.scale("q", 3, (kept, lost)).result(120.0)
+        eventually(lambda: running(session), what=session.status)
+        assert parts(session) == {"q.1": (0, 3, 6), "q.2": (1, 4, 7), "q.3": (2, 5)}
+        assert {home(session, id) for id in parts(session)} == {kept}
+
+        sent = steady.stop()
+        stream = settled(session, "src", sent, "src>q")["src>q"]
+        assert stream.arrived == stream.processed + stream.unreported
+        assert {row["n"] for row in rows(session, "q")} == set(range(sent))
+
+
+def _kill_at_start(session: Session, lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill this task manager when the new q.1 is about to start on it."""
+    start, killed = Instance.start, threading.Event()
+
+    def killing(self: Instance, manager: object, *others: object) -> None:
+        if self.id == "q.1" and not killed.is_set():
+            killed.set()
+            session.remove_task_manager(lost, kill=True)
+        start(self, manager, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Instance, "start", killing)
+
+
+@pytest.fixture
+def losing(cluster: Session) -> Iterator[Session]:
+    """A session of its own, whose two task managers may be lost."""
+    with Session.up(task_managers=2, cores=1, period_s=2.0, jit="c1", **kafka_of(cluster)) as session:
+        pause(session)
+        yield session

@@ -1,0 +1,353 @@
+"""Rescaling by hand: queries and task managers with gates, no broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from qod_magics.application.tasks import tasks
+from qod_magics.core.actions import Scale
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark import hold
+from qod_magics.spark import scaler as module
+from qod_magics.spark.books import Account
+from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.deployer import Deployer
+from qod_magics.spark.deployment import Pipe
+from qod_magics.spark.inspection import Checked
+from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.meter import MeterReading, shared
+from qod_magics.spark.pipeline import PlanFacts
+from qod_magics.spark.scaler import Scaler
+from qod_magics.spark.task_manager import TaskManager
+from tests.application.frames import application, stream
+from tests.spark.batches import batch
+from tests.spark.stand_ins import BOARD, Parts, Query, cluster, kinds, manager, soon
+
+ROWS = StructType([StructField("id", LongType())])
+
+
+@dataclass
+class Made:
+    """A cluster of two task managers on which src, of a topic of two partitions, sends to q."""
+
+    cluster: Cluster
+    parts: Parts
+    scaler: Scaler
+    grown: list[dict[str, int]]
+    started: list[tuple[str, str, tuple[int, ...], dict[int, int]]]  #: instance, task manager, partitions, offsets
+
+    def __getitem__(self, id: str) -> Instance:
+        return self.cluster.instances[id]
+
+    @property
+    def partitions(self) -> dict[str, tuple[int, ...]]:
+        return {i.id: i.job.feeds[0].partitions for i in self.cluster.all_instances if i.job.task == "q"}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
+    one, two = manager("tm1"), manager("tm2")
+    there = cluster(one, two)
+    parts = Parts(there)
+    metrics: Any = SimpleNamespace(sample=lambda: None)
+    deployer = Deployer(there, parts.lifecycle, metrics, "/nowhere")
+    found = Made(there, parts, Scaler(there, parts.lifecycle, deployer), [], [])
+
+    def start(self: Instance, home: TaskManager, *_: Any) -> None:
+        feed = self.job.feeds[0]
+        found.started.append((self.id, home.id, feed.partitions, dict(feed.starting)))
+        self.task_manager = home
+        runs(self)
+
+    monkeypatch.setattr(Instance, "start", start)
+    monkeypatch.setattr(hold, "REALTIME_BATCH_S", 0.0)  # no report is waited for
+    monkeypatch.setattr(hold, "LATE_S", 0.0)
+    monkeypatch.setattr(module, "grow_topics", lambda _, topics: found.grown.append(dict(topics)))
+    specs = tasks(application(stream("src", topic="t"), stream("q", "src", priority=1, fuse=False)))
+    deployment = there.deployment
+    deployment.specs = {spec.id: spec for spec in specs}
+    deployment.checked = Checked(dict.fromkeys(deployment.specs, ROWS))
+    deployment.pipes = {"src>q": Pipe("src>q", "src", "q", "s.q", 1, None)}
+    deployment.results = {"q": "q.out"}
+    deployment.source_partitions = {"src": 2}
+    deployment.accounts = {"src": Account("t", {0: 0, 1: 0}), "src>q": Account("s.q", {0: 0}, {0: 70})}
+    for spec in specs:
+        for each in deployer._instances(spec, True):
+            each.task_manager = one
+            runs(each)
+    yield found
+    assert not deployer.deploying.locked()
+    assert repr(found.scaler) == "scaler"
+
+
+def runs(one: Instance) -> None:
+    one.query, one.run_id, one.running, one.facts = Query(), "r", one.job, PlanFacts(keeps_state=False)  # type: ignore[assignment]
+    one.state = State.RUNNING
+
+
+def test_partitions_are_added_and_dealt_and_all_start_at_the_offsets_in_the_books(made: Made) -> None:
+    old, sender = made["q.1"], made["src.1"].job
+    made.scaler.scale("q", 3, ("tm2", "tm1"), "a reason").result(10.0)
+    assert made.grown == [{"s.q": 8, "q.out": 3}]
+    assert old.state is State.STOPPED
+    assert made.partitions == {"q.1": (0, 3, 6), "q.2": (1, 4, 7), "q.3": (2, 5)}
+    starting = {0: 70, **dict.fromkeys(range(1, 8), 0)}
+    assert sorted(made.started) == [
+        ("q.1", "tm1", (0, 3, 6), made["q.1"].job.feeds[0].starting),
+        ("q.2", "tm2", (1, 4, 7), made["q.1"].job.feeds[0].starting),
+        ("q.3", "tm1", (2, 5), made["q.1"].job.feeds[0].starting),
+    ]
+    assert {p: made["q.1"].job.feeds[0].starting.get(p, 0) for p in range(8)} == starting
+    assert [made[id].checkpoint for id in made.partitions] == [f"/nowhere/q/2/{n}" for n in (1, 2, 3)]
+    assert made["src.1"].job.topics == (("s.q", 8, None),)  # the watcher restarts it
+    assert replace(made["src.1"].job, topics=sender.topics, build=sender.build) == sender
+    (event,) = made.cluster.events
+    assert (event.kind, event.detail["task"], event.detail["why"]) == ("scale", "q", "a reason")
+    assert (event.detail["from"], event.detail["to"]) == (1, 3)
+    assert event.detail["took_s"] >= 0
+
+
+def test_the_last_ones_stop_and_those_that_keep_their_partitions_run_on(made: Made) -> None:
+    made.scaler.scale("q", 3).result(10.0)
+    third = made["q.3"]
+    made.scaler.scale("q", 4).result(10.0)
+    assert made.partitions == {"q.1": (0, 3), "q.2": (1, 4), "q.3": (2, 5), "q.4": (6, 7)}
+    assert (made["q.3"], third.state) == (third, State.RUNNING)
+    made.cluster.dials[BOARD.pace("q.4")] = 0.5
+    fourth = made["q.4"]
+    made.scaler.scale("q", 2).result(10.0)
+    assert made.partitions == {"q.1": (0, 2, 3, 6), "q.2": (1, 4, 5, 7)}
+    assert (third.state, fourth.state) == (State.STOPPED, State.STOPPED)
+    assert BOARD.pace("q.4") not in made.cluster.dials
+    assert made.grown[1:] == [{"q.out": 4}, {"q.out": 2}]  # there are partitions enough
+    assert kinds(made.cluster) == ["scale", "scale", "scale"]
+
+
+def test_as_many_as_there_are_is_no_change(made: Made) -> None:
+    made.scaler.scale("q", 1).result(10.0)
+    assert made.started == made.cluster.events == []
+
+
+def test_a_task_of_a_topic_is_dealt_its_partitions(made: Made) -> None:
+    made.cluster.deployment.accounts["src"].position |= {0: 5, 1: 6}
+    made.scaler.scale("src", 2).result(10.0)
+    made.started.sort()
+    assert made.started[0][2:] == ((0,), {0: 5, 1: 6})
+    assert made.started[1][2:] == ((1,), {0: 5, 1: 6})
+    assert made["src.2"].job.topics == made["src.1"].job.topics == (("s.q", 1, None),)
+
+
+@pytest.mark.parametrize(
+    ("task", "parallelism", "says"),
+    [
+        ("p", 2, "There is no task 'p'"),
+        ("q", 0, "q can't have 0 instances: it needs 1 or more"),
+        ("q", 9, "its maximum is 8; declare it with a higher --max-parallelism, or take 8 or less"),
+        ("src", 3, "its topic t has 2 partitions; take 2 or less"),
+    ],
+)
+def test_what_can_t_be_is_refused(made: Made, task: str, parallelism: int, says: str) -> None:
+    with pytest.raises(TaskManagerError) as caught:
+        made.scaler.scale(task, parallelism)
+    assert says in str(caught.value)
+    made.scaler.begin(Scale(task, parallelism))
+    (event,) = made.cluster.events
+    assert (event.kind, event.detail["action"], event.detail["task"]) == ("action-refused", "Scale", task)
+    assert says in event.detail["why"]
+    assert made.started == []
+
+
+def test_what_keeps_state_moves_or_is_going_to_be_replaced_is_refused(made: Made) -> None:
+    one = made["q.1"]
+    one.facts = PlanFacts(keeps_state=True)
+    with pytest.raises(TaskManagerError, match=r"q keeps state, .*: declare it again with --parallelism 2"):
+        made.scaler.scale("q", 2)
+    one.facts = PlanFacts(keeps_state=False)
+    one.state = State.MOVING
+    with pytest.raises(TaskManagerError, match=r"q\.1 is being moved: scale q once it runs"):
+        made.scaler.scale("q", 2)
+    one.state = State.RUNNING
+    with pytest.raises(TaskManagerError, match="no task manager 'tm3'"):
+        made.scaler.scale("q", 2, ("tm3",))
+    made.cluster.leaving.add("tm2")
+    with pytest.raises(TaskManagerError, match="tm2 is being removed"):
+        made.scaler.scale("q", 2, ("tm2",))
+    with made.scaler.deployer.deploying, pytest.raises(TaskManagerError, match="An application is being deployed"):
+        made.scaler.scale("q", 2)
+
+
+def test_the_newest_rows_of_groups_stay_the_newest(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = made.cluster.deployment
+    keys: list[tuple[str, ...] | None] = [("k",)]
+    monkeypatch.setattr(type(deployment), "result_keys", lambda *_: keys[0])
+    made["src.1"].facts = PlanFacts(keeps_state=True)
+    with pytest.raises(TaskManagerError, match=r"q reads groups .*: declare it with --key k"):
+        made.scaler.scale("q", 2).result(10.0)
+    assert (made["q.1"].state, made.grown) == (State.RUNNING, [])
+    keys[0] = None  # rows that stand for themselves
+    made.scaler.scale("q", 2).result(10.0)
+    assert len(made.partitions) == 2
+
+
+def slow(one: Instance) -> Query:
+    """Its query, which does not end until its gate opens."""
+    query: Any = one.query
+    query.gate.clear()
+    return query  # type: ignore[no-any-return]
+
+
+def test_one_task_is_scaled_at_a_time_and_a_plan_may_ask_again(made: Made) -> None:
+    query = slow(made["q.1"])
+    made.scaler.begin(Scale("q", 2))
+    assert repr(made.scaler) == "scaler of q to 2 instances"
+    made.scaler.begin(Scale("q", 2))
+    assert made.cluster.events == []
+    with pytest.raises(TaskManagerError, match="q is being scaled to 2 instances: scale src once that is done"):
+        made.scaler.scale("src", 2)
+    query.gate.set()
+    soon(lambda: kinds(made.cluster) == ["scale"])
+    soon(lambda: not made.scaler.deployer.deploying.locked())
+
+
+def test_who_can_t_be_stopped_goes_on_as_before(made: Made) -> None:
+    one = made["q.1"]
+    job = one.job
+    query: Any = one.query
+
+    def stop() -> None:
+        raise ConnectionError("nobody answers")
+
+    query.stop = stop
+    made.scaler.begin(Scale("q", 2))
+    soon(lambda: kinds(made.cluster) == ["action-refused"])
+    assert (
+        "q.1 could not be stopped: nobody answers. All instances go on as before"
+        in (made.cluster.events[0].detail["why"])
+    )
+    assert (made["q.1"], one.job, one.state) == (one, job, State.BACKING_OFF)  # the watcher starts it
+    assert made.partitions == {"q.1": (0,)}
+    assert made.cluster.deployment.pipes["src>q"].partitions == 1  # nobody would read more
+    del query.stop
+    made.parts.recovery.retry()
+    soon(lambda: one.state is State.RUNNING)
+    assert made.started[0][:3] == ("q.1", "tm1", (0,))
+
+
+def test_who_is_lost_before_its_run_has_ended_starts_elsewhere_as_before(made: Made) -> None:
+    """Its last reports are not in the books: only its checkpoint tells how far it was."""
+    one, home = made["q.1"], made.cluster.task_managers["tm1"]
+    job, checkpoint, query = one.job, one.checkpoint, slow(one)
+    scaled = made.scaler.scale("q", 2)
+    home.kind = "connect"
+    del made.cluster.task_managers["tm1"]
+    made["src.1"].task_manager = made.cluster.task_managers["tm2"]
+    with pytest.raises(TaskManagerError, match="tm1 was lost"):
+        scaled.result(10.0)
+    assert (made["q.1"], one.job, one.checkpoint) == (one, job, checkpoint)
+    assert one.state is State.WAITING
+    made.parts.recovery.recover_lost()
+    soon(lambda: one.state is State.RUNNING)
+    assert made.started == [("q.1", "tm2", (0,), dict(job.feeds[0].starting))]
+    query.gate.set()
+
+
+def test_who_is_lost_while_it_starts_starts_elsewhere_with_its_new_partitions(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, home = Instance.start, made.cluster.task_managers["tm1"]
+
+    def lost(self: Instance, manager: TaskManager, *others: Any) -> None:
+        if manager is home:
+            self.task_manager = manager
+            made.cluster.task_managers.pop("tm1", None)
+            raise TaskManagerError("tm1 is gone")
+        start(self, manager, *others)
+
+    monkeypatch.setattr(Instance, "start", lost)
+    made["src.1"].task_manager = made.cluster.task_managers["tm2"]
+    made.scaler.scale("q", 2, ("tm2",)).result(10.0)
+    assert (made["q.1"].state, made["q.2"].state) == (State.WAITING, State.RUNNING)
+    made.parts.recovery.recover_lost()
+    soon(lambda: made["q.1"].state is State.RUNNING)
+    assert made.started[-1][:3] == ("q.1", "tm2", (0, 2, 4, 6))
+    assert made.partitions == {"q.1": (0, 2, 4, 6), "q.2": (1, 3, 5, 7)}
+
+
+def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Instance.start
+
+    def failing(self: Instance, manager: TaskManager, *others: Any) -> None:
+        if self.id == "q.2" and self.failures == 0:
+            self.task_manager = manager
+            raise TaskManagerError("q.2 can't start on tm2: no reason")
+        start(self, manager, *others)
+
+    monkeypatch.setattr(Instance, "start", failing)
+    made.scaler.scale("q", 2, ("tm2",)).result(10.0)
+    two = made["q.2"]
+    assert two.state is State.BACKING_OFF
+    two.retry_at = 0.0
+    made.parts.recovery.retry()
+    soon(lambda: two.state is State.RUNNING)
+    assert made.started[-1][:3] == ("q.2", "tm2", (1, 3, 5, 7))
+    assert kinds(made.cluster) == ["query-failed", "scale", "query-restarted"]
+
+
+def test_a_query_is_stopped_between_two_micro_batches(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, home = made["q.1"], made.cluster.task_managers["tm1"]
+    one.mode = "micro-batch"
+    query: Any = one.query
+    query.status = {"isTriggerActive": False}
+    key, turned, polls = BOARD.pace("q.1"), [], []
+    made.cluster.dials[key] = 0.75
+    monkeypatch.setattr(home, "turn", turned.append, raising=False)
+    with hold.held(made.cluster, one) as wait_s:  # no batch is under way
+        assert wait_s == 0.0
+        assert turned == [{key: 0.6}]
+        assert made.cluster.dials_of(one)[key] == 0.6  # whatever a plan wants meanwhile
+    assert made.cluster.dials_of(one)[key] == 0.75
+    assert turned == [{key: 0.6}, {key: 0.75}]
+
+    def poll(self: Instance) -> bool:
+        polls.append(time.time())
+        ended = batch(len(polls), begun, begun if len(polls) < 3 else polls[-1], run="r")
+        return self.meter.add(ended)
+
+    begun = time.time()
+    query.status = {"isTriggerActive": True}
+    monkeypatch.setattr(Instance, "poll", poll)
+    with hold.held(made.cluster, one):
+        assert len(polls) == 3  # the first batch that ended after the next was held
+
+
+def test_the_others_take_over_what_was_measured() -> None:
+    def reading(rate: float, cpu: float | None, kept: int) -> MeterReading:
+        return MeterReading(rate, rate, 2 * rate, cpu, 10.0, 15.0, 9.0, {"t": kept}, {"t": 2 * kept}, kept, {"0": kept})
+
+    both = shared([reading(60.0, 10.0, 40), None, reading(30.0, None, 20)], 3)
+    assert both is not None
+    assert (both.in_rate, both.out_rate, both.cpu) == (30.0, 60.0, pytest.approx(10.0 / 3))
+    assert (both.kept, both.read, both.out, both.sent) == ({"t": 20}, {"t": 40}, 20, {"0": 20})
+    assert both.cpu_held
+    assert shared([None], 2) is None
+
+
+def test_a_deal_lasts_until_its_task_is_replaced(made: Made) -> None:
+    made.scaler.scale("q", 3).result(10.0)
+    deployment = made.cluster.deployment
+    spec = deployment.specs["q"]
+    assert (deployment.instances(spec), len(deployment.jobs(spec, 7))) == (3, 3)
+    before = deployment.copy()
+    deployment.declared_deals({"q"})
+    assert [job.feeds[0].partitions for job in deployment.jobs(spec, 7)] == [tuple(range(8))]
+    deployment.restore(before)
+    assert deployment.instances(spec) == 3
