@@ -25,6 +25,7 @@ LAG_PERIODS = 2
 SHOWN = (
     "move",
     "task-manager-up",
+    "task-manager-removed",
     "task-manager-lost",
     "query-failed",
     "query-stalled",
@@ -185,6 +186,8 @@ def event_label(event: Event) -> str:
             return f"{what} → {detail.get('to')}"
         case "task-manager-up":
             return f"{what} joins"
+        case "task-manager-removed":
+            return f"{what} leaves"
         case "task-manager-lost":
             return f"{what} lost"
         case "query-failed" | "query-restarted" as kind:

@@ -52,6 +52,7 @@ class Cluster:
     supports: frozenset[type[Action]] = frozenset()
     missing_topics: Mapping[str, str] = field(default_factory=dict)
     labels: dict[str, Labels] = field(default_factory=dict)
+    nodes: Any = None
 
     def __post_init__(self) -> None:
         for spec in self.specs.values():
