@@ -137,6 +137,11 @@ def test_before_the_first_cycle_it_says_where_things_run(made: Made) -> None:
     assert row(text, "Snk") == ["Snk", "tm1", "tm1", "real-time", "0.400", "2"]
 
 
+def test_with_a_budget_it_says_who_joins_and_leaves(made: Made) -> None:
+    made.runtime.nodes = SimpleNamespace(text=lambda: "1 of at most 2 task managers up; tm2 standing by")
+    assert status_text(made).splitlines()[1] == "1 of at most 2 task managers up; tm2 standing by"
+
+
 def test_after_a_cycle_it_has_the_figures(made: Made) -> None:
     made.controller.step()
     text = status_text(made)
