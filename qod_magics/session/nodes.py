@@ -118,7 +118,7 @@ class SessionNodes:
         if plain and {NodeState.STANDBY, NodeState.PREPARING} & set(self.states().values()):
             due = self._ask(partial(self._pool.add, LOCAL, "added by hand"))
             self._do(due)
-            return self._awaited(due[-1].node.id)
+            return self._awaited(due[-1].node)
         node, due = self._ask(partial(self._pool.reserve, kind))
         self._do(due)
         try:
@@ -130,7 +130,7 @@ class SessionNodes:
         with self._lock:
             self._warm[node.id] = manager
         self._join(node)
-        return self._awaited(node.id)
+        return self._awaited(node)
 
     def remove(self, id: str) -> bool:
         """Release it and wait for that; whether it stands by. Raises TaskManagerError."""
@@ -254,13 +254,13 @@ class SessionNodes:
         except Exception:
             return False
 
-    def _awaited(self, id: str) -> str:
-        """The id, once it is up. Raises TaskManagerError: it does not come up."""
-        while id in self.states() and not self._ended:
+    def _awaited(self, node: Node) -> str:
+        """Its id, once it is up. Raises TaskManagerError: it does not come up."""
+        while node.id in self.states() and not self._ended:
             time.sleep(LOOK_S)
-        if id not in self._runtime.task_managers:
-            raise TaskManagerError(f"{id} did not come up{self._pool.why_not(LOCAL)}.")
-        return id
+        if node.id not in self._runtime.task_managers:
+            raise TaskManagerError(f"{node.id} did not come up{self._pool.why_not(node.kind)}.")
+        return node.id
 
     def _event(self, kind: str, node: Node, **detail: object) -> None:
         self._runtime.cluster.event(kind, task_manager=node.id, node_kind=node.kind, **detail, why=node.why)
