@@ -20,6 +20,14 @@ WORTH_SAYING = 0.01
 #: keys of an event's detail that name what it is about
 SUBJECTS = ("instance", "task", "task_manager", "from", "to", "source", "stream", "query")
 
+#: what became of a task manager of a budget, by kind of event
+NODES = {
+    "task-manager-starting": "starts",
+    "task-manager-standby": "stands by",
+    "task-manager-removed": "left",
+    "task-manager-failed": "failed",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -78,11 +86,16 @@ def narrate_event(event: Event, cycle: Cycle) -> Entry:
 def _words(event: Event) -> str:
     detail = event.detail
     reason = f": {detail['why']}" if detail.get("why") else ""
+    took = f"{detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
     if event.kind == "move" and "instance" in detail:
-        took = f" in {detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
+        took = took and f" in {took}"
         return f"{detail['instance']} moved from {detail.get('from')} to {detail.get('to')}{took}{reason}"
     if event.kind in ("warm-up", "warm-up-over"):
         return f"{detail['instance']}{reason}"
+    if event.kind in NODES and "task_manager" in detail:
+        again = f"; the next start is in {detail['retry_in_s']:.0f} s" if "retry_in_s" in detail else ""
+        took = took and f" after {took}"
+        return f"{detail['task_manager']} {NODES[event.kind]}{took}{reason}{again}"
     facts = [f"{key} {_short(value)}" for key, value in detail.items() if key != "why"]
     return f"{', '.join(facts)}{reason}" if facts else event.kind + reason
 

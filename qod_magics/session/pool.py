@@ -200,7 +200,7 @@ class Pool:
         busy = self._in(NodeState.STARTING, NodeState.LEAVING)
         if not up or not allowed or busy or self._ahead() is not None or self._total(up) >= self.most:
             return ()
-        return (Start(self._enter(LOCAL, NodeState.PREPARING, "to stand by", now)),)
+        return (Start(self._enter(LOCAL, NodeState.PREPARING, "ahead of need", now)),)
 
     # -- what has happened ---------------------------------------------------------------------------------------------
 
