@@ -97,7 +97,7 @@ class Controlled(Protocol):
         """Start one; returns its id."""
         ...
 
-    def remove_task_manager(self, id: str) -> None:
+    def remove_task_manager(self, id: str) -> object:
         """Move its instances to the others, then end it."""
         ...
 

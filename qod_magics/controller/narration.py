@@ -24,6 +24,13 @@ DONE = {"move": "moved", "scale": "scaled"}
 #: keys of an event's detail that name what it is about
 SUBJECTS = ("instance", "task", "task_manager", "from", "to", "source", "stream", "query")
 
+#: what became of a task manager of a budget, by kind of event
+NODES = {
+    "task-manager-starting": "starts",
+    "task-manager-standby": "stands by",
+    "task-manager-failed": "failed",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -92,16 +99,19 @@ def _words(event: Event) -> str:
         return f"{detail['task']} runs as {after} in place of {before}{_took(detail)}{reason}"
     if event.kind == "task-manager-up" and reason:
         return f"{detail.get('task_manager')} is up{_took(detail)}{reason}"
-    if event.kind == "task-manager-removed" and reason:
-        return f"{detail.get('task_manager')} is released{reason}"
+    if event.kind == "task-manager-removed":
+        return f"{detail.get('task_manager')} is released{_took(detail, 'after')}{reason}"
     if event.kind in ("warm-up", "warm-up-over"):
         return f"{detail['instance']}{reason}"
+    if event.kind in NODES and "task_manager" in detail:
+        again = f"; the next start is in {detail['retry_in_s']:.0f} s" if "retry_in_s" in detail else ""
+        return f"{detail['task_manager']} {NODES[event.kind]}{_took(detail, 'after')}{reason}{again}"
     facts = [f"{key} {_short(value)}" for key, value in detail.items() if key != "why"]
     return f"{', '.join(facts)}{reason}" if facts else event.kind + reason
 
 
-def _took(detail: Mapping[str, Any]) -> str:
-    return f" in {detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
+def _took(detail: Mapping[str, Any], word: str = "in") -> str:
+    return f" {word} {detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
 
 
 def _instances(number: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection
 from math import ceil
 
@@ -63,18 +64,19 @@ def check_cores(cpus: Collection[int] | None) -> None:
 
 
 def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | None:
-    """`cores` cores for one more task manager, those `taken` or held by another session last; None: all free ones, at
-    least one.
+    """`cores` cores for one more task manager, those `taken` or held by another session last, and among these the ones
+    `taken` most often; None: all free ones, at least one.
 
     Raises UsageProblem when the machine has fewer cores.
     """
     every = usable_cores()
     if cores is not None and not 1 <= cores <= len(every):
         raise UsageProblem(f"a task manager of {cores} cores: {_has(every)}, take 1 or more of them")
-    held = claimed(every) | set(taken)
+    shares = Counter(taken)
+    held = claimed(every) | shares.keys()
     free = [cpu for cpu in every if cpu not in held]
-    count = cores or max(len(free), 1)
-    return frozenset((free + [cpu for cpu in reversed(every) if cpu not in free])[:count])
+    shared = sorted((cpu for cpu in reversed(every) if cpu in held), key=lambda cpu: max(shares[cpu], 1))
+    return frozenset((free + shared)[: cores or max(len(free), 1)])
 
 
 def _has(usable: Collection[int]) -> str:

@@ -120,6 +120,13 @@ class QodMagics(Magics):
         parser.add_argument("--task-managers", "-n", type=int, default=None, help="local ones to start, default 1")
         parser.add_argument("--cores", type=int, default=None, help="cores of each local one")
         parser.add_argument("--connect", action="extend", nargs="+", default=[], metavar="URL", help="sc://host:port")
+        parser.add_argument(
+            "--max-task-managers", type=int, metavar="N", help="budget within which plans add and release task managers"
+        )
+        parser.add_argument(
+            "--spare-connect", action="extend", nargs="+", default=[], metavar="URL", help="servers that plans may add"
+        )
+        parser.add_argument("--no-standby", action="store_true", help="start none ahead within the budget")
         parser.add_argument("--kafka", metavar="HOST:PORT", help="your own broker")
         parser.add_argument(
             "--kafka-option",
@@ -146,6 +153,9 @@ class QodMagics(Magics):
                 task_managers=given.task_managers if given.task_managers is not None else int(not given.connect),
                 cores=given.cores,
                 connect=given.connect,
+                max_task_managers=given.max_task_managers,
+                spare_connect=given.spare_connect,
+                standby=not given.no_standby,
                 kafka=given.kafka,
                 kafka_options=pairs(given.kafka_option),
                 kafka_cpus=cores(given.kafka_cpus),
@@ -278,12 +288,14 @@ class QodMagics(Magics):
         self._say(f"{id} is up")
 
     def _remove_tm(self, words: list[str]) -> None:
-        parser = MagicWords("remove-tm", "Move its instances to the others, then end it.")
+        parser = MagicWords(
+            "remove-tm", "Move its instances to the others, then end it or, with a budget, let it stand by."
+        )
         parser.add_argument("id")
         parser.add_argument("--kill", action="store_true", help="kill a local one that hangs")
         given = parser.read(words)
-        self._session().remove_task_manager(given.id, kill=given.kill)
-        self._say(f"{given.id} is gone")
+        stands_by = self._session().remove_task_manager(given.id, kill=given.kill)
+        self._say(f"{given.id} stands by: it hosts nothing" if stands_by else f"{given.id} is gone")
 
     def _move(self, words: list[str]) -> None:
         parser = MagicWords("move", "Move an instance to another task manager.")

@@ -10,6 +10,7 @@ from typing import Any
 from qod_magics.controller.record import Record
 from qod_magics.controller.record_json import instant
 from qod_magics.core.freshness import Freshness
+from qod_magics.core.node_states import node_states
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Task, TaskManager
@@ -65,6 +66,7 @@ def frame(
         "applied": record.applied,
         "warming_up": is_warming_up(record),
         "managers": [_manager(manager, snapshot.instances, plan) for manager in snapshot.task_managers],
+        "nodes": {id: state.value for id, state in node_states(snapshot).items()},
         "tasks": [
             {
                 **_task(task, by_task[task.id], plan, measured, out_rate, task.id in readers),

@@ -26,6 +26,7 @@ SHOWN = (
     "move",
     "scale",
     "task-manager-up",
+    "task-manager-removed",
     "task-manager-lost",
     "query-failed",
     "query-stalled",
@@ -188,6 +189,8 @@ def event_label(event: Event) -> str:
             return f"{what} → {detail.get('to')} instances"
         case "task-manager-up":
             return f"{what} joins"
+        case "task-manager-removed":
+            return f"{what} leaves"
         case "task-manager-lost":
             return f"{what} lost"
         case "query-failed" | "query-restarted" as kind:

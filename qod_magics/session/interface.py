@@ -45,7 +45,7 @@ class SessionInterface(Protocol):
         """Start another one; returns its id."""
         ...
 
-    def remove_task_manager(self, id: str) -> None:
+    def remove_task_manager(self, id: str) -> object:
         """Move its instances to the others, then end it."""
         ...
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, as_completed, wait
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qod_magics.machine.core_claims import CoreClaim, choosing
 from qod_magics.machine.cores import check_cores, free_cores
@@ -20,6 +21,10 @@ from qod_magics.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from qod_magics.session.settings import Settings
+
+T = TypeVar("T")
 
 #: How long shutdown waits for a server that is still starting, seconds.
 END_S = 30.0
@@ -61,40 +66,73 @@ class Provisioner:
         self._headroom = headroom
         self._names = count(1)
         self._ended = False
-        self._coming: list[Future[TaskManager]] = []  #: pending in `assemble`
+        self._coming: list[Future[Any]] = []  #: under way in the background
         self._servers: list[LocalServer] = []
+        self.start_s: dict[str, float] = {}  #: by kind: seconds until the last one was warm
+        self.cores_of: dict[str, float] = {}  #: by kind: cores of the last one, as plans see it
+        self._urls: dict[str, str] = {}  #: by id: of those connected to; may hold tokens
+
+    def __repr__(self) -> str:
+        return f"provisioner of {', '.join(server.name for server in self._servers) or 'no local task manager'}"
+
+    def name(self) -> str:
+        """The id of the next one."""
+        return f"tm{next(self._names)}"
 
     def assemble(self, launched: Sequence[Future[LocalServer]], urls: Sequence[str]) -> Iterator[TaskManager]:
         """Take over the launched servers and connect to the URLs, concurrently; yields each one once it has joined.
 
         Raises the first failure (SetupError, TaskManagerError); `end` stops the others.
         """
-        self._coming += [begin(partial(self._take, self._name(), server), "up") for server in launched]
-        self._coming += [begin(partial(self.connect, url), "connect") for url in urls]
-        for future in as_completed(self._coming):
+        coming = [self.track(begin(partial(self._take, self.name(), server), "up")) for server in launched]
+        coming += [self.track(begin(partial(self._connect, self.name(), url), "connect")) for url in urls]
+        for future in as_completed(coming):
             yield future.result()
-        self._coming.clear()
 
-    def start(self, choose: Callable[[], ServerOptions]) -> TaskManager:
-        """Start a local one with the options that `choose` returns. Raises SetupError, TaskManagerError and whatever
-        `choose` raises, and leaves nothing behind."""
+    def track(self, under_way: Future[T]) -> Future[T]:
+        """Have `end` wait for it."""
+        self._coming = [*(future for future in self._coming if not future.done()), under_way]
+        return under_way
+
+    def started(self, id: str, choose: Callable[[], ServerOptions]) -> TaskManager:
+        """A local one with the options that `choose` returns, up and warm; it has not joined. Raises SetupError,
+        TaskManagerError and whatever `choose` raises, and leaves nothing behind."""
         refuse_beside_classic()
         with choosing():
             options = choose()
-            server = LocalServer(self._name(), options)
-        return self._join(start_local(server.name, options, self._runtime.board, self._headroom, self._begun, server))
+            server = LocalServer(id, options)
+        return self._warmed(start_local(id, options, self._runtime.board, self._headroom, self._begun, server))
 
-    def _take(self, name: str, launched: Future[LocalServer]) -> TaskManager:
+    def _take(self, id: str, launched: Future[LocalServer]) -> TaskManager:
         server = launched.result()
-        return self._join(start_local(name, server.options, self._runtime.board, self._headroom, self._begun, server))
+        made = start_local(id, server.options, self._runtime.board, self._headroom, self._begun, server)
+        return self.join(self._warmed(made))
 
-    def connect(self, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
-        """Connect to the server at `sc://host:port`. Raises TaskManagerError."""
-        return self._join(attach_url(self._name(), url, self._runtime.board, self._headroom, ui, cores))
+    def connected(self, id: str, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
+        """The server at `sc://host:port`, warm; it has not joined. Raises TaskManagerError."""
+        begun = time.monotonic()
+        self._urls[id] = url
+        return self._warmed(attach_url(id, url, self._runtime.board, self._headroom, ui, cores), begun)
+
+    def _connect(self, id: str, url: str) -> TaskManager:
+        return self.join(self.connected(id, url))
+
+    def url_of(self, id: str) -> str | None:
+        """The URL of one that was connected to."""
+        return self._urls.get(id)
 
     def attach(self, spark: SparkSession) -> TaskManager:
         """Attach an existing Spark session. Raises TaskManagerError."""
-        return self._join(attach_session("spark", spark, self._runtime.board, self._headroom))
+        return self.join(self._warmed(attach_session("spark", spark, self._runtime.board, self._headroom)))
+
+    def join(self, manager: TaskManager, why: str | None = None, took_s: float | None = None) -> TaskManager:
+        """Add a warm one to the runtime; if that fails, it is closed. Raises TaskManagerError."""
+        try:
+            self._runtime.add_task_manager(manager, why, took_s)
+        except BaseException:
+            manager.close()
+            raise
+        return manager
 
     def cores(self, count: int | None, cpus: Collection[int] | None = None) -> frozenset[int] | None:
         """Cores for another local one: these `cpus`, or `count` of the machine's cores, free ones first.
@@ -104,8 +142,14 @@ class Provisioner:
         check_cores(cpus)
         if cpus is not None:
             return frozenset(cpus)
-        servers = [m.server for m in list(self._runtime.task_managers.values()) if m.server is not None]
-        return free_cores(count, {cpu for server in servers for cpu in server.options.cpus or ()})
+        servers = [server for server in list(self._servers) if server.child.alive()]
+        return free_cores(count, [cpu for server in servers for cpu in server.options.cpus or ()])
+
+    def abandon(self, id: str) -> None:
+        """End a local one that is still starting."""
+        for server in list(self._servers):
+            if server.name == id:
+                begin(server.stop, f"abandon-{id}")
 
     def end(self) -> None:
         """Stop all servers started here; one still starting is stopped as soon as its process runs."""
@@ -115,19 +159,42 @@ class Provisioner:
                 server.stop()
         wait(self._coming, END_S)
 
-    def _name(self) -> str:
-        return f"tm{next(self._names)}"
-
     def _begun(self, server: LocalServer) -> None:
         self._servers = [*(known for known in self._servers if known.child.alive()), server]
         if self._ended:
             server.stop()
 
-    def _join(self, manager: TaskManager) -> TaskManager:
+    def _warmed(self, manager: TaskManager, begun: float | None = None) -> TaskManager:
         try:
             warm_up(manager, self._runtime.kafka, self._runtime.board, self._runtime.checkpoints)
-            self._runtime.add_task_manager(manager)
         except BaseException:
             manager.close()
             raise
+        begun = manager.server.begun if manager.server is not None else begun
+        if begun is not None:
+            self.start_s[manager.kind] = time.monotonic() - begun
+        self.cores_of[manager.kind] = manager.cores
         return manager
+
+
+class BudgetMaker:
+    """Starts the task managers of a budget (`session.nodes.Maker`).
+
+    Args:
+        provisioner: of the session.
+        settings: options of local ones.
+        cores: of each local one; None: all that are free.
+
+    """
+
+    def __init__(self, provisioner: Provisioner, settings: Settings, cores: int | None) -> None:
+        self._provisioner, self._settings, self._cores = provisioner, settings, cores
+        self.url_of, self.abandon, self.track = provisioner.url_of, provisioner.abandon, provisioner.track
+
+    def local(self, id: str) -> TaskManager:
+        """A local one that is up and warm, with the session's options; it has not joined."""
+        return self._provisioner.started(id, lambda: self._settings.server(self._provisioner.cores(self._cores)))
+
+    def remote(self, id: str, url: str) -> TaskManager:
+        """The same of the server at `url`."""
+        return self._provisioner.connected(id, url)

@@ -14,6 +14,7 @@ from qod_magics.kafka.presence import Presence, sweep
 from qod_magics.machine.directory import Directory
 from qod_magics.session.provisioning import Provisioner
 from qod_magics.session.settings import Settings
+from qod_magics.session.task_managers import TaskManagers
 from qod_magics.spark.checkpoints import checkpoint_root, local_path
 from qod_magics.spark.connection import leave_connect_mode
 from qod_magics.spark.runtime import SparkRuntime
@@ -33,6 +34,7 @@ class Resources:
         directory: temporary files.
         runtime: the task managers and the queries on them.
         provisioner: adds task managers to the runtime.
+        managers: adds and removes them by hand, and within a budget.
         notes: what was done to the user's broker, or could not be, one line each.
 
     """
@@ -55,7 +57,8 @@ class Resources:
                 self._endings.callback(shutil.rmtree, path, ignore_errors=True)
             self.runtime = SparkRuntime(kafka, self.id, checkpoints, settings.period_s)
             self.provisioner = Provisioner(self.runtime, settings.headroom)
-            for end in (leave_connect_mode, self.provisioner.end, self.runtime.close):
+            self.managers = TaskManagers(self.runtime, self.provisioner, settings)
+            for end in (leave_connect_mode, self.provisioner.end, self.runtime.close, self.managers.end):
                 self._endings.callback(end)
         except BaseException:
             self.end()

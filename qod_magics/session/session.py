@@ -17,14 +17,14 @@ from qod_magics.application.recipe import Recipe, as_recipe
 from qod_magics.application.sink import Sink, as_sink
 from qod_magics.application.stream import Malformed, Mode, Starting, StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
-from qod_magics.errors import UsageProblem
 from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.machine.at_exit import at_exit
-from qod_magics.machine.cores import can_pin, check_cores, core_sets
+from qod_magics.machine.cores import can_pin, check_cores
 from qod_magics.policies import policy
 from qod_magics.results.layout import Wish
 from qod_magics.session import policy_choice, waiting
+from qod_magics.session.budget import Budget
 from qod_magics.session.deployed_streams import Streams
 from qod_magics.session.displaying import in_kernel, mime_bundle
 from qod_magics.session.handle import StreamHandle
@@ -33,7 +33,7 @@ from qod_magics.session.provisioning import abandon, launch
 from qod_magics.session.report import report_so_far
 from qod_magics.session.resources import Resources
 from qod_magics.session.scenario_runner import ScenarioRunner, Start
-from qod_magics.session.settings import Settings, check_kind
+from qod_magics.session.settings import Settings
 from qod_magics.session.show import ShownResults
 from qod_magics.session.status import session_text, status_text, why_text
 from qod_magics.session.views import Views
@@ -74,7 +74,7 @@ class Session:
             warm_up_timeout_s=settings.warm_up_timeout_s,
         )
         self.thread = ControllerThread(self.controller)
-        self._provisioner, self._left = resources.provisioner, resources.left
+        self._managers, self._left = resources.managers, resources.left
         self._streams = Streams(self.runtime)
         self.views = Views(self)
         self._owner = os.getpid()
@@ -95,6 +95,9 @@ class Session:
         task_managers: int = 1,
         cores: int | None = None,
         connect: Sequence[str] = (),
+        max_task_managers: int | None = None,
+        spare_connect: Sequence[str] = (),
+        standby: bool = True,
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         kafka_cpus: Cores | None = None,
@@ -106,8 +109,11 @@ class Session:
 
         Args:
             task_managers: number of local ones to start; may be 0 if `connect` names others.
-            cores: cores of each local task manager; default: the machine's, divided among them.
+            cores: cores of each local task manager; default: the machine's, divided among all that may be up.
             connect: URLs `sc://host:port` of Connect servers.
+            max_task_managers: budget within which plans add and release task managers; None: they don't.
+            spare_connect: URLs of servers that plans may add.
+            standby: whether one local task manager is started ahead while the budget allows it.
             kafka: `host:port` of the user's broker; None starts one.
             kafka_options: options of that broker's clients, as librdkafka names them.
             kafka_cpus: cores of the started broker; default all. `say` reports if it can't be pinned to them.
@@ -115,12 +121,11 @@ class Session:
             options: `policy_name`, `period_s` and the rest of `Settings`.
 
         """
-        if task_managers < 0 or (task_managers == 0 and not connect):
-            raise UsageProblem(f"{task_managers} task managers can't run anything: take 1 or more, or --connect URL")
+        budget = Budget(max_task_managers, task_managers, connect, spare_connect, standby, cores)
         check_cores(kafka_cpus)
         settings, broker = Settings(**options), configure(kafka, kafka_options, kafka_cpus)
         begun = time.monotonic()
-        launched = launch(lambda: [settings.server(share) for share in core_sets(task_managers, cores)])
+        launched = launch(lambda: [settings.server(share) for share in budget.core_sets()])
         try:
             resources = Resources(access(broker), settings, own_kafka=kafka is None)
         except BaseException:
@@ -129,10 +134,11 @@ class Session:
         try:
             where = "" if kafka_cpus is None or can_pin() else " on any core (this system can't pin it)"
             say(f"Kafka at {resources.kafka.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
-            for note in resources.notes:
+            for note in filter(None, (*resources.notes, budget.sharing)):
                 say(note)
             for manager in resources.provisioner.assemble(launched, connect):
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
+            resources.managers.use(budget)
             return cls(resources, settings)
         except BaseException:
             resources.end()
@@ -201,18 +207,15 @@ class Session:
         slots: int | None = None,
     ) -> str:
         """Start another local task manager, or connect to the server at `url`; returns its id once it is warmed up.
-        Options that are None are the session's. Raises SetupError, TaskManagerError, UsageProblem."""
-        check_kind(url, {"ui": ui}, {"cpus": cpus, "jit": jit, "memory": memory, "slots": slots})
-        if url is not None:
-            return self._provisioner.connect(url, ui, cores).id
-        return self._provisioner.start(
-            lambda: self._settings.server(self._provisioner.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
-        ).id
+        Options that are None are the session's. With a budget, the standby is taken if no option is given. Raises
+        SetupError, TaskManagerError (also where the budget is used up), UsageProblem."""
+        return self._managers.add(url, cores, cpus, ui, jit, memory, slots)
 
-    def remove_task_manager(self, id: str, *, kill: bool = False) -> None:
-        """Move its instances to the others, then stop it; with `kill`, kill it at once: its instances restart on the
-        others as after a crash. Raises TaskManagerError."""
-        (self.runtime.kill_task_manager if kill else self.runtime.remove_task_manager)(id)
+    def remove_task_manager(self, id: str, *, kill: bool = False) -> bool:
+        """Move its instances to the others, then stop it or, with a budget, keep it as the standby; with `kill`, kill
+        it at once: its instances restart on the others as after a crash. Whether it stands by. Raises
+        TaskManagerError."""
+        return self._managers.remove(id, kill)
 
     def move(self, instance: str, task_manager: str) -> None:
         """Move an instance by hand, and wait until it runs there. The policy may move it again."""

@@ -70,6 +70,8 @@ def status_text(session: SessionInterface) -> str:
         lines.append(f"{manager.describe}{busy(seen)}")
     if not lines:
         lines.append("no task manager is up: declared streams wait for one (%qod add-tm)")
+    if session.runtime.nodes is not None:
+        lines.append(session.runtime.nodes.text())
     lines += table([_task_status(session, cycle, spec) for spec in session.runtime.deployment.specs.values()])
     for instance in session.runtime.instances.values():
         if instance.mode_why:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-from qod_magics.core.actions import Action, Move, Refusal, Scale
+from qod_magics.core.actions import Action, AddNode, Move, Refusal, ReleaseNode, Scale
 from qod_magics.core.optional import PACE
 from qod_magics.core.placement import Placer, fewest_first
 from qod_magics.core.plan import Plan
@@ -26,6 +26,7 @@ from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
 from qod_magics.spark.mover import Mover
+from qod_magics.spark.nodes import NodeActions, Nodes, with_nodes
 from qod_magics.spark.pace import MOST_S, gap_s, rest_s
 from qod_magics.spark.pipeline import Workshop
 from qod_magics.spark.reason import reason
@@ -68,6 +69,8 @@ class SparkRuntime:
         self.metrics = Metrics(self.cluster)
         self.deployer = Deployer(self.cluster, self.lifecycle, self.metrics, self.checkpoints)
         self.scaler = Scaler(self.cluster, self.lifecycle, self.deployer)
+        self.nodes: Nodes | None = None  #: adds and releases task managers as plans ask; see `use_nodes`
+        self._node_actions = NodeActions(self.cluster)
         self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance: its target
         self.unstopped: list[str] = []  #: after the end: queries that may still run, one line each
         self.undeleted: list[str] = []  #: after the end: topics that are still there, one line
@@ -116,8 +119,13 @@ class SparkRuntime:
 
     # -- task managers ---------------------------------------------------------------------------------------------
 
-    def add_task_manager(self, manager: TaskManager) -> None:
-        """Add a (warm) task manager; instances that wait for one start on it."""
+    def use_nodes(self, nodes: Nodes) -> None:
+        """Carry out plans that add and release task managers, from now on."""
+        self.nodes = nodes
+        self.supports = self.supports | {AddNode, ReleaseNode}
+
+    def add_task_manager(self, manager: TaskManager, why: str | None = None, took_s: float | None = None) -> None:
+        """Add a (warm) task manager; instances that wait for one start on it. `why` and `took_s` are for the event."""
         with self.cluster.lock:
             if self._ended.is_set():
                 raise TaskManagerError(f"The session has ended: {manager.id!r} came too late.")
@@ -127,7 +135,7 @@ class SparkRuntime:
                 manager.cpu_meter.sample()
             self.cluster.task_managers[manager.id] = manager
             self.cluster.cpu[manager.id] = 0.0
-            self.cluster.event("task-manager-up", task_manager=manager.id, cores=manager.cores)
+            self.cluster.event("task-manager-up", task_manager=manager.id, cores=manager.cores, took_s=took_s, why=why)
         self.recovery.place_waiting()
 
     def remove_task_manager(self, id: str) -> None:
@@ -137,7 +145,16 @@ class SparkRuntime:
             TaskManagerError: it does not exist, or it is the last and has instances.
 
         """
-        manager = self.cluster.manager(id)
+        self.withdraw(id).close()  # `recovery` restarts elsewhere what still runs on it
+
+    def withdraw(self, id: str, why: str | None = None) -> TaskManager:
+        """The same, without closing it: returns it. A query that did not end in time may still run on it.
+
+        Raises:
+            TaskManagerError: it does not exist, or it is the last and has instances.
+
+        """
+        manager, begun = self.cluster.manager(id), time.monotonic()
         with self.cluster.lock:
             here = [i for i in self.cluster.all_instances if i.task_manager is manager]
             if here and len(self.task_managers) == 1:
@@ -151,11 +168,12 @@ class SparkRuntime:
             with self.cluster.lock:
                 self.cluster.task_managers.pop(id, None)
                 self.cluster.cpu.pop(id, None)
-                self.cluster.event("task-manager-removed", task_manager=id)
+                took_s = round(time.monotonic() - begun, 3)
+                self.cluster.event("task-manager-removed", task_manager=id, took_s=took_s, why=why)
         finally:
             with self.cluster.lock:
                 self.cluster.leaving.discard(id)
-        manager.close()  # `recovery` restarts elsewhere what still runs on it
+        return manager
 
     def kill_task_manager(self, id: str, timeout_s: float = 30.0) -> None:
         """Kill a local one without moving its instances: they restart on the others, as after a crash.
@@ -205,7 +223,8 @@ class SparkRuntime:
             self.metrics.heard(manager, answers[manager.id])
         self.metrics.sample()
         with self.cluster.lock:
-            return self.metrics.observation()
+            seen = self.metrics.observation()
+        return seen if self.nodes is None else with_nodes(seen, self.nodes)
 
     def place_by(self, placer: Placer) -> None:
         """Ask `placer` where an instance starts, initially and after the loss of its task manager."""
@@ -271,6 +290,8 @@ class SparkRuntime:
             self._begin(action)
         for scaling in (action for action in plan.actions if isinstance(action, Scale)):
             self.scaler.begin(scaling)
+        if self.nodes is not None:
+            self._node_actions.begin(self.nodes, plan.actions)
         if failed:
             raise TaskManagerError("The plan is only partly in force: " + "; ".join(failed))
 
@@ -359,6 +380,8 @@ class SparkRuntime:
             self._attempt("finding hung task managers", self.recovery.kill_hung)
             self._attempt("finding lost task managers", self.recovery.recover_lost)
             self._attempt("restarting failed queries", self.recovery.retry)
+            if self.nodes is not None:
+                self._attempt("tending task managers", self.nodes.tend)
             self._attempt("collecting reports", self.collector.keep_up)
             self._attempt(
                 "finding stalled queries", partial(self.recovery.notice, broker_answers, self.metrics.rows_waiting)

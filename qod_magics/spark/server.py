@@ -193,6 +193,7 @@ class LocalServer:
         archiving: on a regular end, leave an archive of its classes if no matching one exists: see `making`.
 
     Attributes:
+        begun: when its start began, monotonic seconds.
         claim: its cores, held against other sessions of this machine.
         making: the archive that it will leave, to be finished when it has ended; None: none.
         no_realtime: why no query may run in real-time mode on it; "": one may.
@@ -206,6 +207,7 @@ class LocalServer:
     def __init__(
         self, name: str, options: ServerOptions, claim: CoreClaim | None = None, *, archiving: bool = False
     ) -> None:
+        self.begun = time.monotonic()
         self.name = name
         self.options = options
         self.directory = Path(tempfile.mkdtemp(prefix="qod-tm-"))

@@ -99,7 +99,7 @@ class TaskManager:
             if not self.server.child.pinned:
                 where = " on any core (this system can't pin it)"
             elif shared := self.server.claim.shared:
-                where += f" (another session has {','.join(map(str, sorted(shared)))}, too)"
+                where += f" (another task manager has {','.join(map(str, sorted(shared)))}, too)"
         line = f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
         return f"{line}; no real-time mode, since {self.no_realtime}" if self.no_realtime else line
 

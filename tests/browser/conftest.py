@@ -30,15 +30,20 @@ panel.view
 """
 
 
-#: A recording whose query TDSnk1 has labels, as a session's has.
+#: A recording whose query TDSnk1 has labels, as a session's has, and whose tm3 joins while tm4 stands by.
 LABELLED = """\
 import qod_magics
 from qod_widgets.dashboard import Dashboard
 
 frames = qod_magics.replay("data/taxi_drives.jsonl").frames[-3:]
 words = "zone exact; trips of the rows kept only; groups of which no row is kept are missing"
+changing = {"tm3": "starting", "tm4": "standby"}
 frames = [
-    {**frame, "tasks": [{**task, "labels": words if task["id"] == "TDSnk1" else None} for task in frame["tasks"]]}
+    {
+        **frame,
+        "nodes": changing,
+        "tasks": [{**task, "labels": words if task["id"] == "TDSnk1" else None} for task in frame["tasks"]],
+    }
     for frame in frames
 ]
 Dashboard("labelled", frames)

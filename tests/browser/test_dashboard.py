@@ -129,6 +129,12 @@ def test_a_query_says_what_shedding_does_to_its_columns(labelled):
     assert labelled.page.evaluate(OVERFLOW) == []
 
 
+def test_task_managers_that_join_or_stand_by_are_told(labelled):
+    labelled.look_at(".qod-chips")
+    chips = labelled.page.locator(".qod-chips .qod-chip").all_inner_texts()
+    assert chips[-2:] == ["tm3 starting", "tm4 standby"]
+
+
 def test_where_no_labels_are_known_none_are_told(lab3):
     notebook = lab3()
     notebook.page.locator(".qod-numbers").evaluate("part => { part.open = true }")

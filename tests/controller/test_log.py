@@ -71,6 +71,28 @@ def test_events_of_the_cluster_are_said_in_words():
     assert words["warm-up"] == "Snk.1: it is new on tm2"
 
 
+@pytest.mark.parametrize(
+    ("kind", "detail", "words"),
+    [
+        (
+            "task-manager-starting",
+            {"node_kind": "local", "standby": True, "why": "ahead of need"},
+            "starts: ahead of need",
+        ),
+        ("task-manager-standby", {"took_s": 12.34, "why": "ahead of need"}, "stands by after 12.3 s: ahead of need"),
+        ("task-manager-removed", {"took_s": 0.81, "why": "one is enough"}, "is released after 0.8 s: one is enough"),
+        ("task-manager-removed", {}, "is released"),
+        ("task-manager-failed", {"retry_in_s": 20.0, "why": "no Java"}, "failed: no Java; the next start is in 20 s"),
+    ],
+)
+def test_task_managers_that_join_and_leave_are_said_in_words(kind, detail, words):
+    b = bench(seen(chain(), Event(kind, {"task_manager": "tm2", **detail})))
+    b.cycles(1)
+    (entry,) = b.controller.log.entries(kind=kind)
+    assert entry.words == f"tm2 {words}"
+    assert entry.names == ("tm2",)
+
+
 def test_the_log_is_bounded_but_keeps_the_newest_of_each_kind_about_each_name():
     policy = FixedPolicy(desired=0.5)
     b = bench(policy=policy, log=DecisionLog(size=3))

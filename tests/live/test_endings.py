@@ -58,8 +58,8 @@ def busy(kernel: Kernel) -> Busy:
 
 
 def work(kernel: Kernel) -> None:
-    """A session in full swing: broker, task manager, injector, a stream that sends and a query with state."""
-    kernel.run("%qod up --task-managers 1 --period 2")
+    """A session in full swing: broker, task manager, standby, injector, a stream that sends and a query with state."""
+    kernel.run("%qod up --task-managers 1 --max-task-managers 3 --period 2")
     kernel.run(f"from qod_magics.data import trip_schema\nTRIPS = trip_schema()\ninjector = qod.inject({SCENARIO})")
     kernel.run('%%qod_stream Trips --topic trips --schema "$TRIPS" --no-fuse\nsource')
     kernel.run(
@@ -70,6 +70,20 @@ def work(kernel: Kernel) -> None:
     while kernel.run("print(len(Zones.to_pandas()) > 0)").strip() != "True":
         assert time.monotonic() < deadline, kernel.run("%qod status")
         time.sleep(0.5)
+    while "tm2 standing by" not in kernel.run("%qod status"):
+        assert time.monotonic() < deadline, kernel.run("%qod status")
+        time.sleep(0.5)
+
+
+def start_another(kernel: Kernel) -> Traces:
+    """The standby joins, and the next one is starting; what is there then."""
+    there = len(kernel.look().processes)
+    assert kernel.run("%qod add-tm").strip() == "tm2 is up"
+    deadline = time.monotonic() + PATIENCE_S
+    while len((during := kernel.look()).processes) < there + 2:  # the server and its watchdog
+        assert time.monotonic() < deadline, kernel.run("%qod status")
+        time.sleep(0.1)
+    return during
 
 
 def test_a_kernel_that_is_restarted(two: list[Busy], handing_on: Callable[[], AbstractContextManager[None]]) -> None:
@@ -82,7 +96,7 @@ def test_a_kernel_that_is_restarted(two: list[Busy], handing_on: Callable[[], Ab
 
 
 def test_a_kernel_that_is_killed(two: list[Busy]) -> None:
-    kernel, before, during = two[1].kernel, two[1].before, two[1].during
+    kernel, before, during = two[1].kernel, two[1].before, two[1].during | start_another(two[1].kernel)
     kernel.kill()
     assert len(during.left(before)) > 5
     assert lingering(kernel.look, before, during) == []

@@ -259,7 +259,7 @@ def test_up_tells_what_it_starts(seen: dict[str, Shown]) -> None:
     kafka, manager = seen["up"].printed.splitlines()
     assert re.fullmatch(r"Kafka at \S+:\d+ \(\d+\.\d s\)", kafka)
     # the other tests' session may have the same core
-    assert re.fullmatch(r"tm1: local on core \d+( \(another session has \d+, too\))?, .*\(\d+\.\d s\)", manager)
+    assert re.fullmatch(r"tm1: local on core \d+( \(another task manager has \d+, too\))?, .*\(\d+\.\d s\)", manager)
 
 
 def test_the_best_policy_decides_where_none_is_named(seen: dict[str, Shown]) -> None:

@@ -28,6 +28,11 @@ def test_one_more_gets_free_cores_first_then_the_last_ones():
     assert cores.free_cores(2, {0, 1, 2}) == frozenset({2, 5})
 
 
+def test_of_shared_ones_those_that_the_fewest_have_come_first():
+    assert cores.free_cores(1, [0, 1, 2, 5, 5]) == frozenset({2})
+    assert cores.free_cores(2, [0, 1, 1, 2, 2, 5, 5]) == frozenset({0, 5})
+
+
 @pytest.mark.parametrize("ask", [lambda: cores.core_sets(1, 5), lambda: cores.core_sets(1, 0)])
 def test_more_cores_than_there_are_or_none_is_one_line(ask):
     with pytest.raises(UsageProblem):

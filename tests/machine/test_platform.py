@@ -69,7 +69,7 @@ def test_a_pinned_one_is_measured_by_its_cores() -> None:
     assert (tm.cpu_meter.cpus, tm.cpu_meter.cores) == ((0,), 1)
     assert tm.describe.startswith("tm1: local on core 0, ")
     shared = manager(frozenset({0, 1}), pinned=True, shared=frozenset({1}))
-    assert "on cores 0,1 (another session has 1, too)" in shared.describe
+    assert "on cores 0,1 (another task manager has 1, too)" in shared.describe
 
 
 @contextmanager

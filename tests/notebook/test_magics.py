@@ -98,6 +98,7 @@ class Declaring:
         self.application = Application()
         self.left: list[str] = []  #: after its end
         self.removed: tuple[str, bool] | None = None  #: a task manager, and whether it was killed
+        self.stands_by = False  #: after its removal
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> Declared:
         declaration = declaration_of(options, body, namespace, self.application)
@@ -106,8 +107,9 @@ class Declaring:
             self.application = application
         return Declared(options.name)
 
-    def remove_task_manager(self, id: str, *, kill: bool = False) -> None:
+    def remove_task_manager(self, id: str, *, kill: bool = False) -> bool:
         self.removed = id, kill
+        return self.stands_by
 
     def down(self) -> list[str]:
         self.alive = False
@@ -156,6 +158,11 @@ BAD_LINES = {
     "%qod up --kafka-cpus 4711": "cores 4711: this machine has 0",
     "%qod up --kafka-option acks": "an option is NAME=VALUE, not 'acks'",
     "%qod up two": "'two' is one word too many",
+    "%qod up --max-task-managers two": "--max-task-managers: invalid int value: 'two'",
+    "%qod up -n 2 --max-task-managers 1": "--max-task-managers 1 is less than the 2 to start with: take 2 or more",
+    "%qod up --no-standby": "--spare-connect and --no-standby are of a budget: add --max-task-managers N",
+    "%qod up --connect sc://a:1 --max-task-managers 2": "name servers that may join (--spare-connect URL)",
+    "%qod up --max-task-manager 2": "Did you mean '--max-task-managers'?",
     "%qod up --jit fast": "invalid choice: 'fast'",
     "%qod up --policy stream-economy": "Did you mean 'stream-economics'?",
     "%qod up --headroom 1.5": "headroom is a fraction from 0 and below 1, not 1.5",
@@ -378,6 +385,19 @@ def test_with_servers_to_connect_to_none_is_started(notebook: Notebook, asked: d
     notebook.problem("%qod up --connect sc://a:1 sc://b:2 --kafka-option a=b --kafka-option c=d=e --kafka h:1")
     assert (asked["task_managers"], asked["connect"]) == (0, ["sc://a:1", "sc://b:2"])
     assert (asked["kafka"], asked["kafka_options"]) == ("h:1", {"a": "b", "c": "d=e"})
+
+
+def test_a_budget_is_passed_on(notebook: Notebook, asked: dict[str, Any]) -> None:
+    notebook.problem("%qod up")
+    assert (asked["max_task_managers"], asked["spare_connect"], asked["standby"]) == (None, [], True)
+    notebook.problem("%qod up --max-task-managers 4 --spare-connect sc://a:1 sc://b:2 --no-standby")
+    assert (asked["max_task_managers"], asked["standby"]) == (4, False)
+    assert asked["spare_connect"] == ["sc://a:1", "sc://b:2"]
+
+
+def test_one_that_stands_by_after_its_removal_is_not_gone(notebook: Notebook, declaring: Declaring) -> None:
+    declaring.stands_by = True
+    assert notebook.shown("%qod remove-tm tm2") == "tm2 stands by: it hosts nothing\n"
 
 
 DDL = "id INT, place STRUCT<x: DOUBLE, y: DOUBLE>, tags ARRAY<STRING>"

@@ -46,6 +46,13 @@ def test_the_cpu_of_a_task_manager_is_that_of_its_tasks_and_of_others():
             assert OTHER in manager["tasks"]
 
 
+def test_task_managers_that_join_or_leave_are_told():
+    line = deepcopy(LINES[-1])
+    assert shown(line)["nodes"] == {}
+    line["snapshot"]["node_states"] = {"tm3": "starting", "tm2": "standby"}
+    assert json.loads(json.dumps(shown(line)["nodes"])) == {"tm3": "starting", "tm2": "standby"}
+
+
 def test_sources_have_an_edge_from_outside_and_each_stream_has_one():
     edges = {edge["name"]: edge for edge in shown(LINES[-1])["edges"]}
     assert edges["TDSrc1"]["from"] is None

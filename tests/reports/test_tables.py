@@ -117,6 +117,7 @@ def test_events_that_last_are_named_once_until_they_come_back() -> None:
     [
         ({"kind": "move", "instance": "A.1", "from": "tm1", "to": "tm2"}, "A.1 → tm2"),
         ({"kind": "task-manager-up", "task_manager": "tm2"}, "tm2 joins"),
+        ({"kind": "task-manager-removed", "task_manager": "tm2"}, "tm2 leaves"),
         ({"kind": "task-manager-lost", "task_manager": "tm2"}, "tm2 lost"),
         ({"kind": "query-failed", "instance": "A.1"}, "A.1 failed"),
         ({"kind": "query-stalled", "instance": "A.1"}, "A.1 stalled"),

@@ -52,6 +52,7 @@ class Cluster:
     supports: frozenset[type[Action]] = frozenset()
     missing_topics: Mapping[str, str] = field(default_factory=dict)
     labels: dict[str, Labels] = field(default_factory=dict)
+    nodes: Any = None
 
     def __post_init__(self) -> None:
         for spec in self.specs.values():
@@ -134,6 +135,11 @@ def test_before_the_first_cycle_it_says_where_things_run(made: Made) -> None:
     assert text.splitlines()[0] == "tm1: local on core 0, 0.9 cores for tasks"
     assert row(text, "Src") == ["Src", "tm1", "real-time"]
     assert row(text, "Snk") == ["Snk", "tm1", "tm1", "real-time", "0.400", "2"]
+
+
+def test_with_a_budget_it_says_who_joins_and_leaves(made: Made) -> None:
+    made.runtime.nodes = SimpleNamespace(text=lambda: "1 of at most 2 task managers up; tm2 standing by")
+    assert status_text(made).splitlines()[1] == "1 of at most 2 task managers up; tm2 standing by"
 
 
 def test_after_a_cycle_it_has_the_figures(made: Made) -> None:

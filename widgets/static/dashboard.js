@@ -286,6 +286,9 @@ function load(manager) {
   return chip(manager.starved ? `${words}, starved` : words, manager.starved ? 3 : 0);
 }
 
+/** A task manager that joins, stands by or leaves. */
+const changing = ([id, state]) => chip(`${id} ${state}`, state === "standby" ? 0 : 1);
+
 function entry(frame, { kind, words }) {
   return element("li", { class: `qod-kind-${kind}` }, element("time", {}, clock(frame.t)), element("b", {}, kind), ` ${words}`);
 }
@@ -337,7 +340,7 @@ function render({ model, el }) {
     if (now.map((each) => each.textContent).join() !== [...states.children].map((each) => each.textContent).join()) {
       states.replaceChildren(...now); // read out by screen readers: only when it is another
     }
-    loads.replaceChildren(...frame.managers.map(load));
+    loads.replaceChildren(...frame.managers.map(load), ...Object.entries(frame.nodes ?? {}).map(changing));
     picture.replaceChildren(graph(frame));
     if (numbers.open) numbers.replaceChildren(numbers.firstChild, table(frame), ...labels(frame));
   }

@@ -1,0 +1,270 @@
+"""The task managers that a session adds and releases within its budget, for plans and by hand, in the background."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Protocol, TypeVar
+
+from qod_magics.core.actions import Refusal, ReleaseNode
+from qod_magics.core.node_states import NodeState
+from qod_magics.core.runtime import refused
+from qod_magics.core.spares import Spare
+from qod_magics.errors import TaskManagerError
+from qod_magics.session.budget import LOCAL
+from qod_magics.session.pool import Await, Close, Instruction, Join, Node, Pool, StandBy, Start
+from qod_magics.spark.reason import reason
+from qod_magics.spark.runtime import SparkRuntime
+from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin
+
+T = TypeVar("T")
+
+LOOK_S = 0.05
+#: Timeout of asking one that was released what still runs on it, seconds.
+ASK_S = 5.0
+
+
+class Maker(Protocol):
+    """Starts task managers for a session and connects to them. Each method raises QodError and leaves nothing then."""
+
+    def local(self, id: str) -> TaskManager:
+        """A local one that is up and warm, with the session's options; it has not joined."""
+        ...
+
+    def remote(self, id: str, url: str) -> TaskManager:
+        """The same of the server at `url`."""
+        ...
+
+    def url_of(self, id: str) -> str | None:
+        """The URL of one that was connected to."""
+        ...
+
+    def abandon(self, id: str) -> None:
+        """End a local one that is still starting."""
+        ...
+
+    def track(self, under_way: Future[T]) -> Future[T]:
+        """The session's end waits for it."""
+        ...
+
+
+class SessionNodes:
+    """Carries out what `pool` tells: implements `spark.nodes.Nodes`. Any thread may call it.
+
+    Args:
+        pool: states and budget.
+        maker: starts task managers.
+        runtime: which they join and leave.
+
+    """
+
+    def __init__(self, pool: Pool, maker: Maker, runtime: SparkRuntime) -> None:
+        self._pool, self._maker, self._runtime = pool, maker, runtime
+        self._lock = threading.RLock()  #: of the pool and the two below; nothing is waited for under it
+        self._warm: dict[str, TaskManager] = {}  #: by id: warm ones that the runtime does not have
+        self._ended = False
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    # -- for the runtime -----------------------------------------------------------------------------------------------
+
+    def spares(self) -> Sequence[Spare]:
+        """What `add` can add now."""
+        return self._ask(self._pool.spares)
+
+    def states(self) -> dict[str, NodeState]:
+        """By id: those that join, stand by or leave."""
+        with self._lock:
+            return self._pool.states()
+
+    def text(self) -> str:
+        """The same, and the budget, in one line."""
+        return self._ask(self._pool.text)
+
+    def add(self, kind: str, why: str) -> None:
+        """Begin to add one of this kind; the standby joins at once. Raises TaskManagerError."""
+        self._do(self._ask(partial(self._pool.add, kind, why)))
+
+    def release(self, id: str, why: str) -> Future[bool] | None:
+        """Begin to move its instances to the others; then it stands by (True) or is closed (False). None: that is
+        under way. Raises TaskManagerError."""
+        if not self._ask(partial(self._pool.release, id, why)):
+            return None
+        return self._maker.track(begin(partial(self._drain, id, why), f"release-{id}"))
+
+    def tend(self) -> None:
+        """Replace a standby that has ended, and start the next while the budget allows it, or one if none is up."""
+        for id, manager in list(self._warm.items()):
+            if manager.alive() or self.states().get(id) is not NodeState.STANDBY:
+                continue
+            with self._lock:
+                is_mine = self._warm.pop(id, None) is not None  # else it has been asked to join meanwhile
+            if is_mine:
+                begin(manager.close, f"closing-{id}")
+                self._failed(id, "it ended while it stood by")
+        if not self._ended:
+            self._do(self._ask(self._pool.tend))
+
+    # -- by hand -------------------------------------------------------------------------------------------------------
+
+    def admit(self, kind: str, make: Callable[[str], TaskManager], *, plain: bool) -> str:
+        """Add the one that `make` starts under the id it gets; if it is `plain`, with no options of its own, the one
+        that stands by or is being prepared instead. Returns its id once it is up. Raises QodError."""
+        if plain and {NodeState.STANDBY, NodeState.PREPARING} & set(self.states().values()):
+            due = self._ask(partial(self._pool.add, LOCAL, "added by hand"))
+            self._do(due)
+            return self._awaited(due[-1].node)
+        node, due = self._ask(partial(self._pool.reserve, kind))
+        self._do(due)
+        try:
+            manager = make(node.id)
+        except BaseException:
+            with self._lock:
+                self._pool.cancelled(node.id)
+            raise
+        with self._lock:
+            self._warm[node.id] = manager
+        self._join(node)
+        return self._awaited(node)
+
+    def remove(self, id: str) -> bool:
+        """Release it and wait for that; whether it stands by. Raises TaskManagerError."""
+        under_way = self.release(id, "removed by hand")
+        if under_way is None:
+            raise TaskManagerError(f"{id} is being removed already.")
+        return under_way.result()
+
+    def end(self) -> None:
+        """Start nothing more, and close what stands by. What is starting ends with its server."""
+        with self._lock:
+            self._ended = True
+            warm, self._warm = self._warm, {}
+        for manager in warm.values():
+            manager.close()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[Collection[str], float], T]) -> T:
+        """The pool's answer, given the task managers that are up and the time."""
+        with self._lock:
+            return question(tuple(self._runtime.task_managers), time.monotonic())
+
+    def _do(self, due: Iterable[Instruction]) -> None:
+        for instruction in due:
+            node = instruction.node
+            match instruction:
+                case Start():
+                    self._event("task-manager-starting", node, standby=node.state is NodeState.PREPARING or None)
+                    self._maker.track(begin(partial(self._bring_up, node), f"start-{node.id}"))
+                case Await():
+                    self._event("task-manager-starting", node)
+                case Join():
+                    self._join(node)
+                case StandBy():
+                    self._event("task-manager-standby", node, took_s=_since(node.begun))
+                case Close():
+                    self._close(node)
+
+    def _bring_up(self, node: Node) -> None:
+        try:
+            manager = self._maker.local(node.id) if node.url is None else self._maker.remote(node.id, node.url)
+        except Exception as error:
+            self._failed(node.id, reason(error))
+            return
+        with self._lock:
+            wanted = node.id in self._pool.nodes and not self._ended
+            if wanted:
+                self._warm[node.id] = manager
+                due = self._pool.warm(node.id)
+        if wanted:
+            self._do([due])
+        else:
+            manager.close()
+
+    def _join(self, node: Node) -> None:
+        with self._lock:
+            manager = self._warm.pop(node.id, None)
+        if manager is None:  # the session ends
+            return
+        try:
+            if not manager.alive():
+                raise TaskManagerError("it ended while it stood by")
+            self._runtime.add_task_manager(manager, node.why, _since(node.asked))
+        except Exception as error:
+            manager.close()
+            self._failed(node.id, reason(error))
+        else:
+            with self._lock:
+                self._pool.joined(node.id)
+
+    def _failed(self, id: str, why: str) -> None:
+        with self._lock:
+            if self._ended or id not in self._pool.nodes:
+                return
+            node = self._pool.nodes[id]
+            wait_s = self._pool.failed(id, why, time.monotonic())
+        self._runtime.cluster.event(
+            "task-manager-failed", task_manager=id, node_kind=node.kind, retry_in_s=wait_s, why=why
+        )
+
+    def _close(self, node: Node) -> None:
+        with self._lock:
+            manager = self._warm.pop(node.id, None)
+        if manager is None:
+            self._maker.abandon(node.id)
+        else:
+            self._maker.track(begin(manager.close, f"closing-{node.id}"))
+
+    def _drain(self, id: str, why: str) -> bool:
+        try:
+            manager = self._runtime.withdraw(id, why)
+        except Exception as error:  # it was lost meanwhile
+            with self._lock:
+                self._pool.closed(id)
+            self._runtime.cluster.add(refused(Refusal(ReleaseNode(id, why), reason(error))))
+            raise
+        reusable = manager.kind == LOCAL and self._hosts_nothing(manager)
+        with self._lock:
+            stands_by = not self._ended and self._pool.drained(id, reusable, time.monotonic())
+            if stands_by:
+                manager.silent_since = None
+                self._warm[id] = manager
+        if stands_by:
+            self._runtime.cluster.event("task-manager-standby", task_manager=id, node_kind=LOCAL, why=why)
+            return True
+        try:
+            manager.close()
+        finally:
+            with self._lock:
+                self._pool.closed(id, self._maker.url_of(id))
+        return False
+
+    def _hosts_nothing(self, manager: TaskManager) -> bool:
+        """Whether no query runs on it any more."""
+        cluster = self._runtime.cluster
+        if any(instance.task_manager is manager for instance in (*cluster.all_instances, *cluster.lingering)):
+            return False
+        try:
+            return not manager.ask(manager.active_runs, "its queries", ASK_S)
+        except Exception:
+            return False
+
+    def _awaited(self, node: Node) -> str:
+        """Its id, once it is up. Raises TaskManagerError: it does not come up."""
+        while node.id in self.states() and not self._ended:
+            time.sleep(LOOK_S)
+        if node.id not in self._runtime.task_managers:
+            raise TaskManagerError(f"{node.id} did not come up{self._pool.why_not(node.kind)}.")
+        return node.id
+
+    def _event(self, kind: str, node: Node, **detail: object) -> None:
+        self._runtime.cluster.event(kind, task_manager=node.id, node_kind=node.kind, **detail, why=node.why)
+
+
+def _since(begun: float) -> float:
+    return round(time.monotonic() - begun, 3)

@@ -1,0 +1,84 @@
+"""The task managers that a user adds and removes by hand, within the session's budget if it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qod_magics.session.budget import CONNECT, LOCAL, Budget
+from qod_magics.session.nodes import SessionNodes
+from qod_magics.session.pool import Pool
+from qod_magics.session.provisioning import BudgetMaker, Provisioner
+from qod_magics.session.settings import Settings, check_kind
+from qod_magics.spark.runtime import SparkRuntime
+from qod_magics.spark.task_manager import TaskManager
+
+
+class TaskManagers:
+    """Adds and removes them, and waits for that.
+
+    Args:
+        runtime: which they join and leave.
+        provisioner: starts them.
+        settings: options of local ones.
+
+    Attributes:
+        nodes: adds and releases them within a budget; None without one.
+
+    """
+
+    def __init__(self, runtime: SparkRuntime, provisioner: Provisioner, settings: Settings) -> None:
+        self._runtime, self._provisioner, self._settings = runtime, provisioner, settings
+        self.nodes: SessionNodes | None = None
+
+    def __repr__(self) -> str:
+        return f"task managers {', '.join(self._runtime.task_managers) or 'none'}; {self.nodes or 'no budget'}"
+
+    def use(self, budget: Budget) -> None:
+        """Let plans add and release them within the budget, if it has a limit. Call it once the first have joined."""
+        if budget.most is not None:
+            maker = BudgetMaker(self._provisioner, self._settings, budget.each)
+            pool = Pool(budget, self._provisioner.name, self._provisioner.cores_of, self._provisioner.start_s)
+            self.nodes = SessionNodes(pool, maker, self._runtime)
+            self._runtime.use_nodes(self.nodes)
+
+    def add(
+        self,
+        url: str | None,
+        cores: int | None,
+        cpus: Sequence[int] | None,
+        ui: str | None,
+        jit: str | None,
+        memory: str | None,
+        slots: int | None,
+    ) -> str:
+        """`Session.add_task_manager`."""
+        of_local = {"cpus": cpus, "jit": jit, "memory": memory, "slots": slots}
+        check_kind(url, {"ui": ui}, of_local)
+        made = self._provisioner
+
+        def make(id: str) -> TaskManager:
+            if url is not None:
+                return made.connected(id, url, ui, cores)
+            return made.started(
+                id, lambda: self._settings.server(made.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
+            )
+
+        if self.nodes is None:
+            return made.join(make(made.name())).id
+        plain = all(option is None for option in (url, cores, *of_local.values()))
+        return self.nodes.admit(LOCAL if url is None else CONNECT, make, plain=plain)
+
+    def remove(self, id: str, kill: bool) -> bool:
+        """`Session.remove_task_manager`."""
+        if kill:
+            self._runtime.kill_task_manager(id)
+        elif self.nodes is not None:
+            return self.nodes.remove(id)
+        else:
+            self._runtime.remove_task_manager(id)
+        return False
+
+    def end(self) -> None:
+        """Start nothing more within the budget, and close the standby."""
+        if self.nodes is not None:
+            self.nodes.end()

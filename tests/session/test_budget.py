@@ -1,0 +1,67 @@
+"""What a budget allows, and which are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qod_magics.errors import UsageProblem
+from qod_magics.machine import cores
+from qod_magics.session.budget import CONNECT, LOCAL, Budget
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "every_core", lambda: [0, 1, 2, 5])
+    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
+    monkeypatch.setattr(cores, "claimed", lambda _: frozenset())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"most": None, "local": 0}, "0 task managers can't run anything"),
+        ({"most": 3, "local": 0}, "0 task managers can't run anything"),
+        ({"most": 1, "local": 2}, "--max-task-managers 1 is less than the 2 to start with: take 2 or more"),
+        ({"most": 1, "local": 1, "connect": ["sc://a"]}, "less than the 2"),
+        ({"most": 2, "local": 0, "connect": ["sc://a"]}, "--spare-connect URL"),
+        ({"most": None, "local": 1, "standby": False}, "add --max-task-managers N"),
+        ({"most": None, "local": 1, "spare_connect": ["sc://a"]}, "add --max-task-managers N"),
+    ],
+)
+def test_a_wrong_one_is_refused_in_one_line(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageProblem, match=told) as caught:
+        Budget(**wrong)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_cores_are_divided_among_all_that_may_be_up() -> None:
+    assert Budget(None, 1).core_sets() == [frozenset({0, 1, 2, 5})]
+    assert Budget(2, 1).core_sets() == [frozenset({0, 1})]
+    assert Budget(3, 1, ["sc://a"]).core_sets() == [frozenset({0, 1})]
+    assert Budget(3, 2, cores=2).core_sets() == [frozenset({0, 1}), frozenset({2, 5})]
+
+
+def test_where_they_are_too_few_it_says_so_in_one_line() -> None:
+    assert Budget(4, 1).sharing == ""
+    assert Budget(None, 6).sharing == ""
+    told = "up to 6 local task managers of 1 core each on this machine's 4 cores: from the 5th on they share cores"
+    assert Budget(6, 1).sharing == told
+    assert "of 2 cores each on this machine's 4 cores: from the 3rd on" in Budget(3, 1, cores=2).sharing
+
+
+@pytest.mark.parametrize(
+    ("budget", "kinds"),
+    [
+        (Budget(2, 1), (LOCAL,)),
+        (Budget(3, 1, ["sc://a"]), (LOCAL, CONNECT)),
+        (Budget(2, 0, ["sc://a"], ["sc://b"]), (CONNECT,)),
+    ],
+)
+def test_local_ones_are_added_only_to_local_ones(budget: Budget, kinds: tuple[str, ...]) -> None:
+    assert budget.kinds == kinds
+
+
+def test_it_shows_no_url() -> None:
+    assert "secret" not in repr(Budget(3, 1, ["sc://a:1/;token=secret"], ["sc://b:1/;token=secret"]))

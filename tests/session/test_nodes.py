@@ -1,0 +1,336 @@
+"""Task managers of a budget come and go on a real runtime; what starts servers is replaced, and takes until it is let.
+
+With real servers: tests/live/test_nodes.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from itertools import count
+from typing import Any
+
+import pytest
+
+from qod_magics.core.actions import AddNode, Move, ReleaseNode, Scale
+from qod_magics.core.node_states import NodeState, node_states
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Dials
+from qod_magics.core.spares import spares
+from qod_magics.errors import TaskManagerError
+from qod_magics.session.budget import LOCAL, Budget
+from qod_magics.session.nodes import SessionNodes
+from qod_magics.session.pool import Pool
+from qod_magics.spark.dial import DialReading
+from qod_magics.spark.runtime import SparkRuntime
+
+WAIT_S = 20.0  #: far more than anything here takes
+
+
+class Kafka:
+    """Has no topic, and is asked for none."""
+
+    def spark_options(self) -> dict[str, str]:
+        return {}
+
+
+class Manager:
+    """A task manager without queries."""
+
+    cores = 0.9
+    slots: float | None = None
+    cpu_meter = None
+    silent_since: float | None = None
+    reading = DialReading.ROW
+
+    def __init__(self, id: str, kind: str = "local") -> None:
+        self.id, self.kind = id, kind
+        self.lives, self.closed = True, False
+        self.runs: frozenset[str] = frozenset()
+
+    def alive(self) -> bool:
+        return self.lives
+
+    def gone(self) -> bool:
+        return not self.lives
+
+    def turn(self, values: Any) -> None:
+        return None
+
+    def active_runs(self) -> frozenset[str]:
+        return self.runs
+
+    def ask(self, call: Callable[[], Any], what: str, timeout_s: float) -> Any:
+        return call()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Maker:
+    """Makes task managers while `gate` is open, or raises `error`."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.error: Exception | None = None
+        self.made: dict[str, Manager] = {}
+        self.abandoned: list[str] = []
+        self.asked: list[str] = []
+
+    def local(self, id: str) -> Any:
+        return self._make(id, "local")
+
+    def remote(self, id: str, url: str) -> Any:
+        return self._make(id, "connect")
+
+    def _make(self, id: str, kind: str) -> Manager:
+        self.asked.append(id)
+        assert self.gate.wait(WAIT_S)
+        if self.error is not None:
+            raise self.error
+        self.made[id] = Manager(id, kind)
+        return self.made[id]
+
+    def url_of(self, id: str) -> str | None:
+        return "sc://a" if id in self.made and self.made[id].kind == "connect" else None
+
+    def abandon(self, id: str) -> None:
+        self.abandoned.append(id)
+
+    def track(self, under_way: Future[Any]) -> Future[Any]:
+        return under_way
+
+
+class Lab:
+    """A runtime with one task manager, tm1, and a budget."""
+
+    def __init__(self, most: int, standby: bool = True, spare: tuple[str, ...] = ()) -> None:
+        self.runtime = SparkRuntime(Kafka(), "s", "/nowhere")  # type: ignore[arg-type]
+        self.runtime.add_task_manager(Manager("tm1"))  # type: ignore[arg-type]
+        self.maker = Maker()
+        numbers = count(2)
+        budget = Budget(most, 1, spare_connect=spare, standby=standby, cores=1)
+        self.nodes = SessionNodes(
+            Pool(budget, lambda: f"tm{next(numbers)}", {LOCAL: 0.9}, {LOCAL: 12.0}), self.maker, self.runtime
+        )
+        self.runtime.use_nodes(self.nodes)  # from now on its watcher tends them
+
+    def close(self) -> None:
+        self.maker.gate.set()
+        self.nodes.end()
+        self.runtime.close()
+
+    def apply(self, *actions: Any) -> None:
+        self.runtime.apply(Plan({}, {}, actions), Dials({}, {}))
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [dict(event.detail) for event in list(self.runtime.cluster.events) if event.kind == kind]
+
+    @property
+    def up(self) -> list[str]:
+        return list(self.runtime.task_managers)
+
+    def soon(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            assert time.monotonic() < deadline, (self.nodes, self.runtime.cluster.events)
+            time.sleep(0.01)
+
+    def standing_by(self, id: str) -> None:
+        self.nodes.tend()  # not to wait for the watcher
+        self.soon(lambda: self.nodes.states().get(id) is NodeState.STANDBY)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Lab]]:
+    made: list[Lab] = []
+
+    def lab(*given: Any, **more: Any) -> Lab:
+        made.append(Lab(*given, **more))
+        return made[-1]
+
+    yield lab
+    for each in made:
+        each.close()
+
+
+def test_a_plan_that_adds_one_has_the_standby_at_once(make: Callable[..., Lab]) -> None:
+    lab = make(2)
+    lab.maker.gate.set()
+    lab.standing_by("tm2")
+    assert lab.up == ["tm1"]
+    seen = lab.runtime.observe().snapshot
+    assert [manager.id for manager in seen.task_managers] == ["tm1"]
+    assert node_states(seen) == {"tm2": NodeState.STANDBY}
+    (spare,) = spares(seen)
+    assert (spare.kind, spare.count, spare.cores, spare.start_s) == (LOCAL, 1, 0.9, 0.0)
+    lab.apply(AddNode(LOCAL, "tm1 is full"))
+    assert lab.up == ["tm1", "tm2"]
+    (up,) = lab.events("task-manager-up")
+    assert (up["task_manager"], up["why"]) == ("tm2", "tm1 is full")
+    assert up["took_s"] >= 0
+    assert lab.runtime.observe().snapshot.extra == {}, "the budget is used up"
+
+
+def test_without_a_standby_it_is_started_and_told(make: Callable[..., Lab]) -> None:
+    lab = make(2, standby=False)
+    lab.apply(AddNode(LOCAL, "tm1 is full"))
+    assert node_states(lab.runtime.observe().snapshot) == {"tm2": NodeState.STARTING}
+    assert spares(lab.runtime.observe().snapshot) == ()
+    lab.maker.gate.set()
+    lab.soon(lambda: lab.up == ["tm1", "tm2"])
+    assert lab.events("task-manager-up")[-1]["why"] == "tm1 is full"
+
+
+def test_what_is_refused_is_an_event_once(make: Callable[..., Lab]) -> None:
+    lab = make(1)
+    for _ in range(3):
+        lab.apply(AddNode(LOCAL, "tm1 is full"), ReleaseNode("tm1", "idle"))
+    told = {event["action"]: event["why"] for event in lab.events("action-refused")}
+    assert len(lab.events("action-refused")) == 2
+    assert "at most 1 task managers" in told["AddNode"]
+    assert "last task manager" in told["ReleaseNode"]
+    lab.apply()
+    lab.apply(AddNode(LOCAL, "tm1 is full"))
+    assert len(lab.events("action-refused")) == 3, "a new plan, after one without it"
+
+
+def test_one_that_is_released_stands_by_and_can_come_back(make: Callable[..., Lab]) -> None:
+    lab = make(2)
+    lab.maker.gate.set()
+    lab.standing_by("tm2")
+    lab.apply(AddNode(LOCAL))
+    lab.apply(ReleaseNode("tm2", "idle"))
+    lab.standing_by("tm2")
+    assert lab.up == ["tm1"]
+    (removed,) = lab.events("task-manager-removed")
+    assert (removed["task_manager"], removed["why"]) == ("tm2", "idle")
+    assert removed["took_s"] >= 0
+    assert not lab.maker.made["tm2"].closed
+    lab.apply(AddNode(LOCAL))
+    assert lab.up == ["tm1", "tm2"]
+    assert lab.maker.asked == ["tm2"], "started once"
+
+
+@pytest.mark.parametrize("reason", ["no standby wanted", "a query still runs on it"])
+def test_one_that_can_not_stand_by_is_closed(make: Callable[..., Lab], reason: str) -> None:
+    lab = make(2, standby=reason != "no standby wanted")
+    lab.maker.gate.set()
+    lab.apply(AddNode(LOCAL))
+    lab.soon(lambda: "tm2" in lab.up)
+    lab.maker.made["tm2"].runs = frozenset({"r"} if "query" in reason else ())
+    lab.nodes.remove("tm2")
+    assert lab.maker.made["tm2"].closed
+    assert "tm2" not in lab.nodes.states()
+
+
+def test_one_that_was_lost_before_its_release_is_no_longer_leaving(
+    make: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = make(3, standby=False)
+    lab.maker.gate.set()
+    lab.apply(AddNode(LOCAL))
+    lab.soon(lambda: "tm2" in lab.up)
+
+    def lost(*_: Any) -> None:
+        raise TaskManagerError("There is no task manager 'tm2'.")
+
+    monkeypatch.setattr(lab.runtime, "withdraw", lost)
+    lab.apply(ReleaseNode("tm2", "idle"))
+    lab.soon(lambda: lab.events("action-refused"))
+    assert lab.nodes.states() == {}
+
+
+def test_a_start_that_fails_is_an_event_and_is_not_repeated_at_once(make: Callable[..., Lab]) -> None:
+    lab = make(2)
+    lab.maker.error = TaskManagerError("no Java")
+    lab.maker.gate.set()
+    lab.nodes.tend()
+    lab.soon(lambda: lab.events("task-manager-failed"))
+    for _ in range(20):
+        lab.nodes.tend()
+    (failed,) = lab.events("task-manager-failed")
+    assert (failed["task_manager"], failed["why"], failed["retry_in_s"]) == ("tm2", "no Java", 10.0)
+    assert lab.maker.asked == ["tm2"]
+    assert spares(lab.runtime.observe().snapshot) == ()
+    assert "no Java" in lab.nodes.text()
+
+
+def test_a_standby_that_ends_is_replaced_after_a_while(make: Callable[..., Lab]) -> None:
+    lab = make(2)
+    lab.maker.gate.set()
+    lab.standing_by("tm2")
+    lab.maker.made["tm2"].lives = False
+    lab.nodes.tend()
+    lab.soon(lambda: lab.events("task-manager-failed"))
+    assert lab.events("task-manager-failed")[0]["why"] == "it ended while it stood by"
+    lab.soon(lambda: lab.maker.made["tm2"].closed)
+
+
+def test_a_standby_whose_end_is_noticed_as_it_joins_does_not(make: Callable[..., Lab]) -> None:
+    lab = make(2)
+    lab.maker.gate.set()
+    lab.standing_by("tm2")
+    with lab.nodes._lock:  # its end is not noticed before
+        lab.maker.made["tm2"].lives = False
+        lab.apply(AddNode(LOCAL))
+    assert lab.up == ["tm1"]
+    assert lab.events("task-manager-failed")
+
+
+def test_by_hand_the_standby_is_taken_unless_options_are_given(make: Callable[..., Lab]) -> None:
+    lab = make(3)
+    lab.maker.gate.set()
+    lab.standing_by("tm2")
+
+    def never(id: str) -> Any:
+        raise AssertionError(id)
+
+    assert lab.nodes.admit(LOCAL, never, plain=True) == "tm2"
+    lab.standing_by("tm3")
+    other = Manager("tm4")
+    assert lab.nodes.admit(LOCAL, lambda id: other, plain=False) == "tm4"  # type: ignore[arg-type, return-value]
+    lab.soon(lambda: lab.maker.made["tm3"].closed)  # it gave way
+    assert lab.up == ["tm1", "tm2", "tm4"]
+    with pytest.raises(TaskManagerError, match="3 of at most 3"):
+        lab.nodes.admit(LOCAL, never, plain=True)
+    assert lab.nodes.remove("tm4")
+    assert lab.nodes.states() == {"tm4": NodeState.STANDBY}
+
+
+def test_by_hand_one_that_does_not_come_up_is_told(make: Callable[..., Lab]) -> None:
+    lab = make(2)
+    lab.maker.error = TaskManagerError("no Java")
+    lab.nodes.tend()
+    assert lab.nodes.states()
+    threading.Timer(0.2, lab.maker.gate.set).start()
+    with pytest.raises(TaskManagerError, match="tm2 did not come up: no Java"):
+        lab.nodes.admit(LOCAL, lambda id: Manager(id), plain=True)  # type: ignore[arg-type, return-value]
+
+
+def test_at_the_end_nothing_is_left_and_nothing_starts(make: Callable[..., Lab]) -> None:
+    lab = make(3)
+    lab.maker.gate.set()
+    lab.standing_by("tm2")
+    lab.maker.gate.clear()
+    lab.apply(AddNode(LOCAL))
+    lab.soon(lambda: "tm3" in lab.maker.asked)
+    lab.nodes.end()
+    lab.maker.gate.set()
+    lab.soon(lambda: "tm3" in lab.maker.made and lab.maker.made["tm3"].closed)
+    assert lab.maker.asked == ["tm2", "tm3"]
+
+
+def test_the_standby_closes_with_the_session(make: Callable[..., Lab]) -> None:
+    lab = make(2)
+    lab.maker.gate.set()
+    lab.standing_by("tm2")
+    lab.nodes.end()
+    assert lab.maker.made["tm2"].closed
+
+
+def test_without_a_budget_a_runtime_starts_and_releases_nothing(make: Callable[..., Lab]) -> None:
+    assert make(2).runtime.supports == {Move, Scale, AddNode, ReleaseNode}
+    assert SparkRuntime.supports == {Move, Scale}
