@@ -53,6 +53,16 @@ ANSWERS: dict[str, dict[str, str]] = {
         "waits": "36082 / 891",
         "drained_after": "33726 / (891 - 300)",
     },
+    "lab7_targets_and_machines": {
+        "doubled, half_as_much_again": "2, 3",
+        "started, started_for_more": '"medium", "large"',
+        "moved": '"speeds.1"',
+        "highest_rate": "300 + (0.8 * 84.0 - 60.9) / ((115.8 - 60.9) / 300)",
+        "emptied_at": "307 + 60",
+        "node_hours": "(600 + 452) / 3600",
+        "with_standby, without_standby": "(237.94 - 147.92) / (14.611 - 8.333), (231.69 - 147.92) / (13.264 - 8.333)",
+        "starts_one": "False",
+    },
     "lab8_how_far_off": {
         "rows_of_zone": "60 / 0.5 + 10 / 0.1",
         "times_as_wide": "(0.9 / 0.1 / (0.6 / 0.4)) ** 0.5",
