@@ -53,8 +53,16 @@ class SessionInterface(Protocol):
         """Move an instance by hand, and wait until it runs there."""
         ...
 
-    def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
-        """Change the restrictions of a query, from the next cycle on."""
+    def set(
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        min_accuracy: float | None = None,
+        max_latency_s: float | None = None,
+        utility: float | None = None,
+    ) -> str:
+        """Change the restrictions of a query, from the next cycle on; returns what was restarted for it."""
         ...
 
     def override(self, name: str, d: float | None) -> None:

@@ -68,9 +68,23 @@ class Deployer:
         return any(manager.alive() for manager in list(self.cluster.task_managers.values()))
 
     def restrict(self, specs: Sequence[TaskSpec]) -> None:
-        """Adopt the priorities and minimum accuracies of these tasks, which otherwise equal the running ones."""
+        """Adopt the restrictions of these tasks, which otherwise equal the running ones."""
         with self.cluster.lock:
             self.cluster.deployment.specs = {spec.id: spec for spec in specs}
+            self._hurry()
+
+    def _hurry(self) -> None:
+        """Have the instances that keep running know the maximum latencies of now: their next start chooses the mode."""
+        for instance in self.cluster.all_instances:
+            spec = self.cluster.deployment.specs.get(instance.job.task)
+            if spec is not None:
+                instance.hurry(spec.max_latency_s)
+
+    def modes_hold(self, tasks: Collection[str]) -> bool:
+        """Whether these tasks would run in the same modes whatever their maximum latencies: it decides on the mode of
+        none but those that keep state."""
+        here = [i for i in self.cluster.all_instances if i.job.task in tasks]
+        return all(i.job.only_microbatch is not None or (i.facts is not None and not i.facts.keeps_state) for i in here)
 
     def deploy(self, specs: Sequence[TaskSpec]) -> None:
         """Run exactly these tasks: start, stop and restart those that differ from the running ones.
@@ -93,6 +107,7 @@ class Deployer:
             try:
                 self._stop_for(specs, stopping)
                 gone, new = self._adopt(deployment.prepare(specs, checked), change, afresh)
+                self._hurry()
                 self._start(new)
             except BaseException:
                 self._roll_back(before, ran, stopping)

@@ -140,9 +140,22 @@ class Instance:
         return not self._against_realtime(self.facts)
 
     @property
+    def writes_row_by_row(self) -> bool:
+        """Whether it writes each row when it is processed, not when its batch is over: to Kafka, without state."""
+        return self.job.writes_row_by_row and self.facts is not None and not self.facts.keeps_state
+
+    @property
     def batches(self) -> list[Batch]:
         """Known batches of its present run, the newest last."""
         return [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id]
+
+    def hurry(self, max_latency_s: float | None) -> None:
+        """Adopt a maximum latency; its mode is chosen by it when it starts again."""
+        before = self.job
+        if before.max_latency_s != max_latency_s:
+            self.job = replace(before, max_latency_s=max_latency_s)
+            if self.running is before:  # else it would count as outdated
+                self.running = self.job
 
     def follow(self, before: Instance, afresh: bool) -> None:
         """Succeed the previous instance of this name: take over its measurements and, unless this one starts `afresh`,

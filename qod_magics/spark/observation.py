@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qod_magics.core.freshness import Freshness
+from qod_magics.core.optional import LATENCY_P95
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.spark.meter import MeterReading
@@ -50,6 +51,7 @@ class TaskView:
     outlets: tuple[str, ...]  #: outgoing streams "from>to", in the order of `Reading.sent`
     external_rate: float | None  #: rows/s, sources with a topic
     comes: float = 0.0  #: present input rate of its feeds, rows/s, as far as known
+    extra: Mapping[str, float] = field(default_factory=dict)  #: optional fields of its row
 
 
 def observation(
@@ -96,7 +98,7 @@ def observation(
     snapshot = Snapshot(
         task_managers=tuple(task_managers),
         tasks=tuple(
-            Task(t.id, t.upstream, t.external_rate if not t.upstream else None, t.priority, t.min_accuracy)
+            Task(t.id, t.upstream, t.external_rate if not t.upstream else None, t.priority, t.min_accuracy, t.extra)
             for t in tasks
         ),
         streams=tuple(Stream(u, t.id, out_rate[u]) for t in tasks for u in t.upstream),
@@ -109,6 +111,7 @@ def observation(
         accuracy=measured_accuracy(tasks, by_task),
         dropped=dropped,
         counts=counts,
+        latency_s={t.id: t.extra[LATENCY_P95.name] for t in tasks if LATENCY_P95.name in t.extra},
     )
     return Observation(snapshot, measured, events, fresh)
 

@@ -31,6 +31,7 @@ from qod_magics.spark.pace import MOST_S
 from qod_magics.spark.parsing import JSON_FORMAT, marked, parsed, parsed_input
 from qod_magics.spark.shedder import WEIGHT, Outlet, taken_name
 from qod_magics.spark.state import keeps_state
+from qod_magics.spark.timing import AGE_WHEN_READ, WHEN_WRITTEN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -100,6 +101,11 @@ class Job:
         if self.sink is not None and not self.sink.realtime:
             return f"real-time mode does not write {self.sink}"
         return None
+
+    @property
+    def writes_row_by_row(self) -> bool:
+        """Whether its output is written while it is computed, not when its batch is over."""
+        return bool(self.topics) or isinstance(self.sink, Memory | KafkaTopic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +277,13 @@ class Workshop:
         records = reader.load()
         if batched and self.reading is not DialReading.RESTART and feed is job.feeds[0]:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
-        counted_as, key = f"shed.{feed.topic}", self._key(feed)
+        counted_as, key, timing = f"shed.{feed.topic}", self._key(feed), WHEN_WRITTEN if batched else AGE_WHEN_READ
         if feed.stream:
-            kept = shedder.shed_arrivals(records, self.dial(self.board.accept(job.task)), counted_as, key)
+            dial = self.dial(self.board.accept(job.task))
+            kept = shedder.shed_arrivals(records, dial, counted_as, key, timing)
         else:
-            kept = shedder.shed_source(records, self.dial(self.board.source(job.task)), counted_as, key=key)
+            dial = self.dial(self.board.source(job.task))
+            kept = shedder.shed_source(records, dial, counted_as, key=key, timing=timing)
         if feed.schema is None:
             return kept
         schema, columns = (feed.schema, None) if read is None else (read.schema, read.columns)

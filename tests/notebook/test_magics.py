@@ -180,7 +180,8 @@ BAD_LINES = {
     "%qod stop Snk --all": "%qod stop NAME, or %qod stop --all",
     "%qod stop Snk": "nothing is up",
     "%qod set": "required: name",
-    "%qod set Snk": "%qod set Snk: nothing to set; say --priority N, --min-accuracy F, or both",
+    "%qod set Snk": "%qod set Snk: nothing to set; say --priority N, --min-accuracy F, --max-latency S, --utility U, "
+    "or several of them",
     "%qod set Snk --priority high": "invalid int value: 'high'",
     "%qod set Snk --priorty 2": "Did you mean '--priority'?",
     "%qod set Snk -a 0.5": "nothing is up",
