@@ -7,11 +7,11 @@ task manager:
 - `windows`: a windowed aggregation in micro-batches,
 - `hop`: stateless micro-batches behind a stream that another task writes, in real-time mode.
 
-After each cycle, p50 and p95 of each query in the snapshot are compared with the truth over the same results, those of
-the last ten seconds before the query's last report: of a stateless query the times of its results, as Kafka has them,
-minus the time that each carries; of the aggregation, where results don't tell their rows, the end of the batch that
-read a row, by its offset, minus the time at which that row was sent. The latter are the producer's own records and the
-offsets in Spark's reports, neither of which the measurement uses. Printed by query: medians over the cycles of truth
+After each cycle, p50 and p95 of each query in the snapshot are compared with the truth over the same rows, those of the
+batches that ended in the last ten seconds before the query's last report: of a stateless query the time of a row's
+result, as Kafka has it, minus the time at which the row was sent; of the aggregation, whose results don't tell their
+rows, the end of the batch that read a row, by its offset, minus the time at which that row was sent. The times of
+sending are the producer's own, which the measurement does not use. Printed by query: medians over the cycles of truth
 and measurement, and the median and the largest error, in ms and as a share of the truth.
 """
 
@@ -43,6 +43,7 @@ from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 from qod_magics.spark.latency import WINDOWS_S
+from qod_magics.spark.progress import Batch
 
 TOPIC, SCHEMA = "timed", "id LONG, sent_ms LONG, at TIMESTAMP"
 PERIOD_S = 5.0
@@ -95,6 +96,7 @@ class Results(threading.Thread):
     kafka: Kafka
     topics: Mapping[str, str]  #: query by topic
     seen: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    by_row: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))  #: when written, by id
 
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
@@ -110,8 +112,9 @@ class Results(threading.Thread):
             for message in consumer.consume(5000, 0.2):
                 if message.error() is None:
                     written = message.timestamp()[1] / 1e3
-                    sent = json.loads(message.value())["sent_ms"] / 1e3
-                    self.seen[self.topics[message.topic()]].append((written, written - sent))
+                    row, query = json.loads(message.value()), self.topics[message.topic()]
+                    self.seen[query].append((written, written - row["sent_ms"] / 1e3))
+                    self.by_row[query][row["id"]] = written
         consumer.close()
 
     def stop(self) -> None:
@@ -134,21 +137,30 @@ def declare(session: Session) -> None:
 
     also = {"topic": TOPIC, "schema": SCHEMA, "priority": 1, "min_accuracy": 1.0}
     session.stream("real_time", passed, mode="realtime", **also)
-    session.stream("batches", passed, mode="microbatch", **also)
-    session.stream("windows", counts, mode="microbatch", **also)
+    session.stream("batches", passed, mode="microbatch", trigger_s=1.0, **also)
+    session.stream("windows", counts, mode="microbatch", trigger_s=2.0, **also)
     session.stream("feed", passed, topic=TOPIC, schema=SCHEMA, mode="realtime", fuse=False)
     session.stream("hop", from_="feed", mode="microbatch", fuse=False, trigger_s=2.0, priority=1, min_accuracy=1.0)
 
 
-def of_batches(session: Session, query: str, sent: list[float], begin: float, end: float) -> list[float]:
-    """Latencies of the rows of the batches that ended in this interval."""
+def batches_of(session: Session, query: str, begin: float, end: float) -> list[Batch]:
+    """Those of its batches with rows that ended in this interval."""
     (instance,) = (i for i in session.runtime.instances.values() if i.job.task == query)
-    found = []
-    for batch in instance.batches:
-        if begin < batch.end <= end:
-            for feed in batch.feeds:
-                if feed.start is not None:
-                    found += [batch.end - at for at in sent[feed.start[0] : feed.end[0]]]
+    return [batch for batch in instance.batches if begin < batch.end <= end and batch.rows]
+
+
+def truth(session: Session, query: str, sent: list[float], results: Results, end: float) -> list[float]:
+    """Latencies of the rows of the batches that ended in the ten seconds up to `end`."""
+    found: list[float] = []
+    batches = batches_of(session, query, end - WINDOWS_S[0], end)
+    if query == "hop":  # its offsets are those of a stream
+        return results.between(query, min((batch.start for batch in batches), default=end), end)
+    seen = dict(results.by_row[query])
+    for batch in batches:
+        (feed,) = batch.feeds
+        if feed.start is not None:
+            rows = range(feed.start[0], feed.end[0])
+            found += [(batch.end if query == "windows" else seen.get(row, batch.end)) - sent[row] for row in rows]
     return found
 
 
@@ -210,15 +222,11 @@ def compare(
         if "window" not in instance.extra:
             continue
         end = instance.extra["window"][1]
-        begin = end - WINDOWS_S[0]
-        if query == "windows":
-            truth = of_batches(session, query, sent, begin, end)
-        else:
-            truth = results.between(query, begin, end)
+        true = truth(session, query, sent, results, end)
         for field_, share in zip(FIELDS, SHARES, strict=True):
             got = field_.of(task)
-            if got is not None and truth:
-                lines[query, field_.name].append((float(np.percentile(truth, share)), got))
+            if got is not None and true:
+                lines[query, field_.name].append((float(np.percentile(true, share)), got))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_the_oldest_row_gets_older_while_a_query_is_held_up(recommending: Sessio
             ages.append((time.time(), OLDEST.of(found)))
             time.sleep(0.7)
         heard(lambda: manager.turn({gate: 1.0}))
-        rising = [(b[1] or 0.0) - (a[1] or 0.0) for a, b in zip(ages, ages[1:], strict=False)]
+        rising = [(b[1] or 0.0) - (a[1] or 0.0) for a, b in pairwise(ages)]
         assert max(rising) > 0.3, ages
         assert MAX_LATENCY.of(found) == 2.0
         eventually(lambda: (OLDEST.of(task(session, "passed")) or 0.0) < 2.0, what="the backlog is read")
