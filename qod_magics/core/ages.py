@@ -13,9 +13,9 @@ LEVELS = (*(i / 10 for i in range(10)), 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99
 PARTS = 4
 
 
-def slices(quantiles: Sequence[float], rows: float) -> list[tuple[float, float, float]]:
+def slices(quantiles: Sequence[float], rows: float) -> list[tuple[float, float]]:
     """Slices of a distribution by its quantiles at `LEVELS`, `PARTS` between two levels, values being spread evenly
-    there: middle of the share, middle of the value, rows.
+    there: middle of the value, rows.
 
     Raises ValueError unless there is one quantile for each level.
     """
@@ -23,7 +23,7 @@ def slices(quantiles: Sequence[float], rows: float) -> list[tuple[float, float, 
     for (s, t), (low, high) in zip(pairwise(LEVELS), pairwise(quantiles), strict=True):
         for part in range(PARTS):
             middle = (part + 0.5) / PARTS
-            found.append((s + (t - s) * middle, low + (high - low) * middle, (t - s) * rows / PARTS))
+            found.append((low + (high - low) * middle, (t - s) * rows / PARTS))
     return found
 
 

@@ -2,10 +2,9 @@
 
 The latency of a row: from the timestamp of its record in the source's topic, which by default is when the producer
 handed it to its client, until
- - in real-time mode, it is read (it is processed and handed to the sink at once),
- - in micro-batches without state that write to Kafka, it is written, its batch being written evenly from the first
-   task to the end,
- - in other micro-batches, as of aggregations, the batch that took it in is completed.
+ - it is read, in real-time mode and in micro-batches without state that write to Kafka: it is processed and handed to
+   Kafka's client at once,
+ - the batch that took it in is completed, in other micro-batches, as of aggregations.
 Kafka's client may hold a result for its linger time (`pipeline.GATHERING_WRITER`), which is not in it.
 
 Rows of a stream between two tasks carry the time at which they were written there, not that of their source. The
@@ -39,7 +38,6 @@ class Step:
 
     feeds: Mapping[str, str | None]  #: by topic, the task that writes it; None: a source's
     instances: Sequence[Sequence[Batch]]  #: batches of each instance, in order
-    row_by_row: bool  #: whether micro-batches write each row when it is processed
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class Latencies:
             if feed.topic not in step.feeds:
                 continue
             writer = step.feeds[feed.topic]
-            for age, rows, done in _hops(feed, batch, step.row_by_row):
+            for age, rows, done in _hops(feed, batch):
                 if writer is None:
                     found.append((age, rows))
                     continue
@@ -122,18 +120,14 @@ class Latencies:
         return self._full[task]
 
 
-def _hops(feed: FeedCount, batch: Batch, row_by_row: bool) -> list[tuple[float, float, float]]:
+def _hops(feed: FeedCount, batch: Batch) -> list[tuple[float, float, float]]:
     """For slices of a batch's rows from one topic: age since they were written there, rows, when they were done."""
     rows = float(feed.kept or 0)
-    if not rows:
-        return []
     if feed.ages:
         half = (batch.start + batch.end) / 2
-        return [(max(age, 0.0), part, half) for _, age, part in slices(feed.ages, rows)]
+        return [(max(age, 0.0), part, half) for age, part in slices(feed.ages, rows)]
     if feed.times:
-        begin = min(batch.start + batch.planning_s, batch.end) if row_by_row else batch.end
-        done = [(at, part, begin + share * (batch.end - begin)) for share, at, part in slices(feed.times, rows)]
-        return [(max(end - at, 0.0), part, end) for at, part, end in done]
+        return [(max(batch.end - at, 0.0), part, batch.end) for at, part in slices(feed.times, rows)]
     return []
 
 

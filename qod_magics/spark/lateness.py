@@ -68,7 +68,6 @@ class Lateness:
             by_task[spec.id] = Step(
                 {topic: writer for topic, writer, _ in self._feeds(spec)},
                 [[batch for _, batch in list(i.meter.spans)] for i in here],
-                all(i.writes_row_by_row for i in here),
             )
         return by_task
 

@@ -31,7 +31,7 @@ from qod_magics.spark.pace import MOST_S
 from qod_magics.spark.parsing import JSON_FORMAT, marked, parsed, parsed_input
 from qod_magics.spark.shedder import WEIGHT, Outlet, taken_name
 from qod_magics.spark.state import keeps_state
-from qod_magics.spark.timing import AGE_WHEN_READ, WHEN_WRITTEN
+from qod_magics.spark.timing import AGE_WHEN_READ, Timing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -156,7 +156,11 @@ class Workshop:
 
     @contextmanager
     def result(
-        self, job: Job, max_offsets: int | None = None, read: Mapping[str, Read] | None = None
+        self,
+        job: Job,
+        max_offsets: int | None = None,
+        read: Mapping[str, Read] | None = None,
+        timing: Timing = AGE_WHEN_READ,
     ) -> Iterator[DataFrame]:
         """The recipe's output over this job's feeds, with shedders and counts. Start the query within the context:
         an SQL recipe's views exist only there.
@@ -165,12 +169,13 @@ class Workshop:
             job: the instance to build.
             max_offsets: maximum records of a topic per micro-batch; None: real-time mode.
             read: the columns to parse, by topic, where those are not all; others are null.
+            timing: what to observe of the times of records.
 
         """
         spark: Any = self.spark
         inputs: dict[str, DataFrame] = {}
         for feed in job.feeds:
-            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic))
+            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timing)
             inputs.update(dict.fromkeys(feed.inputs, rows))
         if not job.feeds:
             spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)))
@@ -260,7 +265,7 @@ class Workshop:
             )
         return self._to_kafka(records)
 
-    def _rows(self, job: Job, feed: Feed, max_offsets: int | None, read: Read | None) -> DataFrame:
+    def _rows(self, job: Job, feed: Feed, max_offsets: int | None, read: Read | None, timing: Timing) -> DataFrame:
         batched = max_offsets is not None  # a micro-batch reads existing records: waiting gains nothing
         reader = (
             self.spark.readStream.format("kafka")
@@ -277,7 +282,7 @@ class Workshop:
         records = reader.load()
         if batched and self.reading is not DialReading.RESTART and feed is job.feeds[0]:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
-        counted_as, key, timing = f"shed.{feed.topic}", self._key(feed), WHEN_WRITTEN if batched else AGE_WHEN_READ
+        counted_as, key = f"shed.{feed.topic}", self._key(feed)
         if feed.stream:
             dial = self.dial(self.board.accept(job.task))
             kept = shedder.shed_arrivals(records, dial, counted_as, key, timing)

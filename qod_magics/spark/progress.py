@@ -25,9 +25,9 @@ class FeedCount:
     kept: int | None  #: rows after it
     malformed: int = 0  #: of these, the ones whose values could not be parsed
     sample: str | None = None  #: the beginning of such a value
-    #: of the rows kept, at the shares `LEVELS`: in real-time mode their ages when they were read, seconds
+    #: of the rows kept, at the shares `LEVELS`: their ages when they were read, seconds; () where `times` are observed
     ages: tuple[float, ...] = ()
-    times: tuple[float, ...] = ()  #: in micro-batches: when they were written to the topic, seconds since the epoch
+    times: tuple[float, ...] = ()  #: when they were written to the topic, seconds since the epoch
 
     def counted_once(self, records: int) -> FeedCount:
         """The counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a

@@ -2,8 +2,7 @@
 
 Only some records are timed, chosen by their offsets: each n-th, n a prime, so that no pattern of a producer's batches
 is met always at the same place. Spark has no function of the time of a row: `current_timestamp()` is that of its
-batch. In real-time mode the clock is read by reflection, which takes as long as a shedder does: fewer records are timed
-there.
+batch. Where the clock is read, by reflection, which takes as long as a shedder does, fewer records are timed.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ class Timing:
         return F.expr(f"percentile_approx({timed}, array({_LEVELS}), {PRECISION})").alias(self.name)
 
 
-#: In micro-batches: when the record was written, which its batch's end is compared with.
-WHEN_WRITTEN = Timing("times", "unix_millis(timestamp)", 31)
-#: In real-time mode, whose batches don't say when each row was processed.
+#: Where rows are written as they are read: in real-time mode, and in micro-batches without state that write to Kafka.
 AGE_WHEN_READ = Timing(
     *("ages", "CAST(reflect('java.lang.System', 'currentTimeMillis') AS BIGINT) - unix_millis(timestamp)", 61)
 )
+#: Where results are written at the end of a batch, with which it is compared: when the record was written.
+WHEN_WRITTEN = Timing("times", "unix_millis(timestamp)", 31)

@@ -25,7 +25,7 @@ def test_levels_are_closest_where_latency_targets_are() -> None:
 def test_slices_of_a_batch_bound_its_exact_percentiles(rows: list[float], share: float) -> None:
     """Between the exact values at the levels around it, half a slice apart at most."""
     quantiles = np.quantile(rows, LEVELS, method="inverted_cdf").tolist()
-    points = [(age, each) for _, age, each in slices(quantiles, len(rows))]
+    points = slices(quantiles, len(rows))
     assert sum(each for _, each in points) == pytest.approx(len(rows))
     found = quantile(points, share)
     assert found is not None
@@ -46,7 +46,7 @@ def test_percentiles_of_usual_distributions(shape: str, share: float) -> None:
         "pause": np.where(dice.uniform(size=5000) < 0.06, dice.uniform(0, 0.4, 5000), dice.normal(0.03, 0.004, 5000)),
     }[shape]
     quantiles = np.quantile(rows, LEVELS, method="inverted_cdf").tolist()
-    found = quantile([(age, each) for _, age, each in slices(quantiles, len(rows))], share)
+    found = quantile(slices(quantiles, len(rows)), share)
     true = float(np.quantile(rows, share))
     assert found == pytest.approx(true, rel=0.1, abs=0.02)
 

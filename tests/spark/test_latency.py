@@ -49,8 +49,8 @@ def ended(arrived: Array, batches: Sequence[Batch], since: float) -> Array:
     return np.concatenate(found)
 
 
-def steps(*batches: Sequence[Batch], row_by_row: bool = False) -> dict[str, Step]:
-    return {"q": Step({"t": None}, batches, row_by_row)}
+def steps(*batches: Sequence[Batch]) -> dict[str, Step]:
+    return {"q": Step({"t": None}, batches)}
 
 
 @settings(max_examples=40)
@@ -87,17 +87,13 @@ def test_real_time_batches_against_exact_percentiles(seed: int, usual_s: float, 
     assert found.p95 == pytest.approx(np.quantile(true, 0.95), rel=0.1, abs=0.05)
 
 
-def test_rows_written_one_by_one_are_done_before_their_batch_is() -> None:
-    """Of 100 rows that arrived at once the first is written when the first task starts, the last at the end."""
-    rows = (feed(1000, times=(10.0,) * len(LEVELS)),)
-    one = batch(0, 11.0, 14.0, planning_s=1.0, feeds=rows)
-    whole = Latencies(steps([one])).of("q", 14.0)
-    each = Latencies(steps([one], row_by_row=True)).of("q", 14.0)
-    assert whole is not None
-    assert each is not None
-    assert (whole.p50, whole.p95) == (4.0, 4.0)
-    assert each.p50 == pytest.approx(3.0, abs=0.1)
-    assert each.p95 == pytest.approx(3.9, abs=0.05)
+def test_a_row_is_done_when_it_is_read_or_when_its_batch_is_completed() -> None:
+    read = batch(0, 11.0, 14.0, feeds=(feed(1000, ages=(2.0,) * len(LEVELS)),))
+    completed = batch(0, 11.0, 14.0, feeds=(feed(1000, times=(10.0,) * len(LEVELS)),))
+    for one, latency_s in ((read, 2.0), (completed, 4.0)):
+        found = Latencies(steps([one])).of("q", 14.0)
+        assert found is not None
+        assert (found.p50, found.p95) == (latency_s, latency_s)
 
 
 def test_rows_count_by_instance() -> None:
@@ -136,7 +132,7 @@ def test_latencies_add_up_along_streams(seed: int, first_s: float, second_s: flo
     above = micro_batches(arrived, first_s, 40.0)
     written = np.concatenate([np.full(each.rows, each.end) for each in above])
     below = micro_batches(written, second_s, 40.0, run="below", topic="edge")
-    tasks = {"s": Step({"t": None}, [above], False), "q": Step({"edge": "s"}, [below], False)}
+    tasks = {"s": Step({"t": None}, [above]), "q": Step({"edge": "s"}, [below])}
     found = Latencies(tasks).of("q", 40.0)
     assert found is not None
     done = np.concatenate([np.full(each.rows, each.end) for each in below])
@@ -150,7 +146,7 @@ def test_a_stream_is_as_late_as_its_writer_was_at_that_time() -> None:
     old = batch(0, 0.0, 5.0, feeds=(feed(1000, ages=(10.0,) * len(LEVELS)),))
     new = batch(1, 5.0, 10.0, feeds=(feed(1000, ages=(1.0,) * len(LEVELS)),))
     late = batch(0, 9.0, 10.0, feeds=(feed(2000, "edge", times=(4.0,) * len(LEVELS)),), run="reader")
-    tasks = {"s": Step({"t": None}, [[old, new]], False), "q": Step({"edge": "s"}, [[late]], False)}
+    tasks = {"s": Step({"t": None}, [[old, new]]), "q": Step({"edge": "s"}, [[late]])}
     found = Latencies(tasks).of("q", 10.0)
     assert found is not None
     assert (found.p50, found.p95) == (pytest.approx(16.0), pytest.approx(16.0))
@@ -159,5 +155,5 @@ def test_a_stream_is_as_late_as_its_writer_was_at_that_time() -> None:
 
 def test_unknown_above_is_unknown_below() -> None:
     late = batch(0, 9.0, 10.0, feeds=(feed(2000, "edge", times=(4.0,) * len(LEVELS)),))
-    tasks = {"s": Step({"t": None}, [[]], False), "q": Step({"edge": "s"}, [[late]], False)}
+    tasks = {"s": Step({"t": None}, [[]]), "q": Step({"edge": "s"}, [[late]])}
     assert Latencies(tasks).of("q", 10.0) is None
