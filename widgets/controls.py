@@ -83,7 +83,7 @@ class Controlled(Protocol):
         min_accuracy: float | None = None,
         max_latency_s: float | None = None,
     ) -> str:
-        """Change a query's restrictions; a maximum latency of infinity removes it. Returns what was restarted."""
+        """Change a query's restrictions; a maximum latency of infinity removes it. Returns what does not change."""
         ...
 
     def override(self, name: str, d: float | None) -> None:

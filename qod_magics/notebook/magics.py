@@ -259,14 +259,14 @@ class QodMagics(Magics):
                 f"%qod set {given.name}: nothing to set; say --priority N, --min-accuracy F, --max-latency S, "
                 "--utility U, or several of them"
             )
-        restarted = self._session().set(
+        note = self._session().set(
             given.name,
             priority=given.priority,
             min_accuracy=given.min_accuracy,
             max_latency_s=latency_s,
             utility=worth,
         )
-        also = f"; {restarted}" if restarted else ""
+        also = f"; {note}" if note else ""
         self._say(f"{given.name} has {' and '.join(told)} from the next cycle on{also}")
 
     def _why(self, words: list[str]) -> None:

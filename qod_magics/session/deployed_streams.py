@@ -99,19 +99,19 @@ class Streams:
 
     def restrict(self, name: str, **restrictions: Any) -> str:
         """Change a query's restrictions while it runs, as `Application.restrict`; a stream that waited for a query
-        becomes one, and starts. Returns what was restarted for that, "" if nothing was. Raises ApplicationError,
-        KafkaError, TaskManagerError."""
+        becomes one, and starts. Nothing that runs is restarted; returns what does not change for that, "" if nothing
+        does. Raises ApplicationError, KafkaError, TaskManagerError."""
         with self._changing:
             application = self.application.restrict(name, **restrictions)
             specs = self._tasks(application, self._as_now(application))
             deployer = self._runtime.deployer
             change = difference(self._runtime.deployment.specs.values(), specs)
-            if change.is_empty or (change.only_restarts and deployer.modes_hold(change.restart)):
-                deployer.restrict(specs)
-                self.application = application
+            if not (change.is_empty or change.only_restarts):
+                self._run(application)
                 return ""
-            self._run(application)
-            return f"restarted {', '.join(change.restart)}: its mode may change" if change.restart else ""
+            deployer.restrict(specs)
+            self.application = application
+            return deployer.held_modes(change.restart)
 
     def results(self, name: str) -> DataFrame:
         """A memory sink's rows so far. Raises ApplicationError: there is no such query."""

@@ -62,7 +62,7 @@ class SessionInterface(Protocol):
         max_latency_s: float | None = None,
         utility: float | None = None,
     ) -> str:
-        """Change the restrictions of a query, from the next cycle on; returns what was restarted for it."""
+        """Change the restrictions of a query, from the next cycle on; returns what does not change."""
         ...
 
     def override(self, name: str, d: float | None) -> None:

@@ -332,9 +332,10 @@ class Session:
         max_latency_s: float | None = None,
         utility: float | None = None,
     ) -> str:
-        """Change the restrictions of a query, from the next cycle on; returns what was restarted for it, "" if nothing
-        was. A maximum latency (seconds) or a utility of infinity removes it. Raises ApplicationError: there is no such
-        query, or the value is out of range; KafkaError, TaskManagerError: it can't start or restart."""
+        """Change the restrictions of a query, from the next cycle on, without a restart. A maximum latency (seconds) or
+        a utility of infinity removes it. Returns what a new maximum latency does not change: the mode of a query that
+        keeps state; "" otherwise. Raises ApplicationError: there is no such query, or the value is out of range;
+        KafkaError, TaskManagerError: it waited for a query, and can't start."""
         return self._streams.restrict(
             name, priority=priority, min_accuracy=min_accuracy, max_latency_s=max_latency_s, utility=utility
         )

@@ -71,20 +71,25 @@ class Deployer:
         """Adopt the restrictions of these tasks, which otherwise equal the running ones."""
         with self.cluster.lock:
             self.cluster.deployment.specs = {spec.id: spec for spec in specs}
-            self._hurry()
 
-    def _hurry(self) -> None:
-        """Have the instances that keep running know the maximum latencies of now: their next start chooses the mode."""
+    def held_modes(self, tasks: Collection[str]) -> str:
+        """What these tasks, whose maximum latencies now ask for other modes, do instead; "" if nothing is to be said.
+
+        Only those that keep state would change their modes. A checkpoint of micro-batches with state can't go on in
+        real-time mode (Spark: CHECKPOINT_FORMAT_V1_NOT_SUPPORTED), so they keep their modes.
+        """
+        notes = []
         for instance in self.cluster.all_instances:
-            spec = self.cluster.deployment.specs.get(instance.job.task)
-            if spec is not None:
-                instance.hurry(spec.max_latency_s)
-
-    def modes_hold(self, tasks: Collection[str]) -> bool:
-        """Whether these tasks would run in the same modes whatever their maximum latencies: it decides on the mode of
-        none but those that keep state."""
-        here = [i for i in self.cluster.all_instances if i.job.task in tasks]
-        return all(i.job.only_microbatch is not None or (i.facts is not None and not i.facts.keeps_state) for i in here)
+            facts, spec = instance.facts, self.cluster.deployment.specs.get(instance.job.task)
+            if spec is None or spec.id not in tasks or facts is None or not facts.keeps_state:
+                continue
+            wanted = "real-time" if spec.is_hurried else "micro-batch"
+            if instance.mode not in (None, wanted) and not (instance.job.only_microbatch or instance.no_realtime):
+                notes.append(
+                    f"{instance.id} stays in {instance.mode} mode, as its state can't change modes: stop it and "
+                    f"declare it anew for {wanted} mode"
+                )
+        return "; ".join(notes)
 
     def deploy(self, specs: Sequence[TaskSpec]) -> None:
         """Run exactly these tasks: start, stop and restart those that differ from the running ones.
@@ -107,7 +112,6 @@ class Deployer:
             try:
                 self._stop_for(specs, stopping)
                 gone, new = self._adopt(deployment.prepare(specs, checked), change, afresh)
-                self._hurry()
                 self._start(new)
             except BaseException:
                 self._roll_back(before, ran, stopping)

@@ -150,14 +150,6 @@ class Instance:
         """Known batches of its present run, the newest last."""
         return [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id]
 
-    def hurry(self, max_latency_s: float | None) -> None:
-        """Adopt a maximum latency; its mode is chosen by it when it starts again."""
-        before = self.job
-        if before.max_latency_s != max_latency_s:
-            self.job = replace(before, max_latency_s=max_latency_s)
-            if self.running is before:  # else it would count as outdated
-                self.running = self.job
-
     def follow(self, before: Instance, afresh: bool) -> None:
         """Succeed the previous instance of this name: take over its measurements and, unless this one starts `afresh`,
         its checkpoint and output."""

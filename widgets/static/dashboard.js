@@ -18,6 +18,8 @@ const CHARTS = [
   ["dropped", "Dropped", "Rows dropped since the start, by source and stream."],
 ];
 
+const IF_KNOWN = ["latency"]; // charts that are shown once they have rows
+
 const clock = (t) => `${Math.floor(t / 60)}:${String(Math.floor(t % 60)).padStart(2, "0")}`;
 
 function shape(tag, attributes = {}, text = null) {
@@ -226,6 +228,7 @@ class Charts {
   draw(specs = null) {
     if (specs) this.specs = specs;
     for (const [name] of CHARTS) this.wanted.add(name);
+    for (const name of IF_KNOWN) this.slots[name].parentElement.style.display = this.rows(name).length ? "" : "none";
     this.work();
   }
 
