@@ -8,7 +8,7 @@ import pytest
 
 THEMES = ("light", "dark")
 FACTS = ".qod-dashboard .qod-facts"
-WIDTHS = """[...document.querySelectorAll('.qod-chart')].map(
+WIDTHS = """[...document.querySelectorAll('figure:not([hidden]) .qod-chart')].map(
     slot => [slot.clientWidth, slot.querySelector('canvas').clientWidth])"""
 OVERFLOW = """[...document.querySelectorAll('.qod-dashboard, .qod-dashboard header, .qod-plan, .widget-hbox')].filter(
     part => part.scrollWidth > part.clientWidth + 1).map(part => part.className)"""

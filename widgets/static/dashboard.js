@@ -228,7 +228,7 @@ class Charts {
   draw(specs = null) {
     if (specs) this.specs = specs;
     for (const [name] of CHARTS) this.wanted.add(name);
-    for (const name of IF_KNOWN) this.slots[name].parentElement.style.display = this.rows(name).length ? "" : "none";
+    for (const name of IF_KNOWN) this.slots[name].parentElement.hidden = !this.rows(name).length;
     this.work();
   }
 
