@@ -81,10 +81,7 @@ def _latency(colours: Mapping[str, str]) -> Spec:
             "x": _time(),
             "y": number("seconds", "seconds", axis={"tickCount": 4}),
             "strokeDash": _dashes(LATENCIES),
-            "color": {
-                "condition": {"test": "datum.kind === 'target'", "value": LIMIT},
-                **colour("query", colours),
-            },
+            "color": colour("query", colours),
             "tooltip": [words("query"), words("kind"), number("seconds", "seconds", format=".3f")],
         },
         "height": 110,
