@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
+from math import inf
 from typing import Any, Protocol
 
 import ipywidgets as ipw
@@ -16,6 +17,7 @@ PENDING, DONE, REFUSED = "pending", "done", "refused"
 #: A row of controls, which wraps where the page is narrow.
 ROW = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "2px 12px"}
 SLIDER_PX = 290  #: a slider and its number, beside its label
+NO_TARGET = 0.0  #: in the place of a maximum latency
 FEWEST_LETTERS, MOST_LETTERS = 8, 44
 
 
@@ -73,8 +75,15 @@ class Commands:
 class Controlled(Protocol):
     """The interface of a session that the controls need."""
 
-    def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
-        """Change a query's restrictions."""
+    def set(
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        min_accuracy: float | None = None,
+        max_latency_s: float | None = None,
+    ) -> str:
+        """Change a query's restrictions; a maximum latency of infinity removes it. Returns what does not change."""
         ...
 
     def override(self, name: str, d: float | None) -> None:
@@ -179,7 +188,7 @@ class Panel:
 
     def __init__(self, session: Controlled, commands: Commands) -> None:
         self.session, self._commands = session, commands
-        self._queries: dict[str, tuple[Followed, Followed]] = {}
+        self._queries: dict[str, tuple[Followed, Followed, Followed]] = {}
         self._shedders: dict[str, Shedder] = {}
         self._cluster: tuple[tuple[str, ...], ...] | None = None
         self._lists: tuple[ipw.Dropdown, ...] = ()  #: task manager to remove; instance to move, its target
@@ -247,16 +256,21 @@ class Panel:
         if list(self._queries) != [query["id"] for query in queries]:
             column = [_at_least(query["id"]) for query in queries]
             self._queries = {query["id"]: self._make_query(query, column) for query in queries}
-            self._fill(0, [row(*(each.control for each in pair)) for pair in self._queries.values()])
+            self._fill(0, [row(*(each.control for each in controls)) for controls in self._queries.values()])
         for query in queries:
-            accuracy, priority = self._queries[query["id"]]
+            accuracy, priority, latency = self._queries[query["id"]]
             accuracy.follow(query["minimum"])
             priority.follow(query["priority"])
+            latency.follow(query["target"] or NO_TARGET)
 
-    def _make_query(self, query: Mapping[str, Any], column: Iterable[str]) -> tuple[Followed, Followed]:
+    def _make_query(self, query: Mapping[str, Any], column: Iterable[str]) -> tuple[Followed, Followed, Followed]:
         id = query["id"]
         accuracy = _share(query["minimum"], labelled(_at_least(id), column))
         rank = ipw.BoundedIntText(query["priority"], min=-1000, max=1000, **labelled("priority", width_px=80))
+        most = ipw.BoundedFloatText(
+            query["target"] or NO_TARGET, min=NO_TARGET, max=3600.0, step=0.5, **labelled("within, s", width_px=90)
+        )
+        most.tooltip = "maximum latency of 95 % of the rows, seconds; 0: none"
         return (
             Followed(
                 accuracy,
@@ -267,6 +281,14 @@ class Panel:
             Followed(
                 rank,
                 lambda new, back: self.give(f"{id} priority {new}", lambda: self.session.set(id, priority=new), back),
+            ),
+            Followed(
+                most,
+                lambda new, back: self.give(
+                    f"{id} within {new:g} s" if new else f"{id} without a latency target",
+                    lambda: self.session.set(id, max_latency_s=new or inf),
+                    back,
+                ),
             ),
         )
 

@@ -15,11 +15,12 @@ OTHER = "other processes"  #: their name in the frames
 OTHERS = "rgba(140, 148, 158, 0.5)"  #: other processes: visible on any background, but subdued
 LIMIT = "#d1373b"
 ACCURACIES = {"measured": [1, 0], "planned": [6, 3], "minimum": [2, 2]}
+LATENCIES = {"95 % of the rows": [1, 0], "target": [6, 3]}
 RATES = {"arriving": [6, 3], "processed": [1, 0]}
 
 
 def specs(tasks: Sequence[str], edges: Sequence[str]) -> dict[str, Spec]:
-    """By name: cpu, accuracy, throughput, lag, dropped. Each has one data set of its own name.
+    """By name: cpu, accuracy, latency, throughput, lag, dropped. Each has one data set of its own name.
 
     Colours of text and axes are the browser's, which knows the theme.
     """
@@ -28,6 +29,7 @@ def specs(tasks: Sequence[str], edges: Sequence[str]) -> dict[str, Spec]:
     return {
         "cpu": _cpu(colours),
         "accuracy": _accuracy(colours),
+        "latency": _latency(colours),
         "throughput": _throughput(colours),
         "lag": _over_time("lag", "rows waiting", arrows, stacked=False),
         "dropped": _over_time("dropped", "rows dropped", arrows, stacked=True),
@@ -70,6 +72,21 @@ def _accuracy(colours: Mapping[str, str]) -> Spec:
         "height": 110,
     }
     return _rows("accuracy", "query", line)
+
+
+def _latency(colours: Mapping[str, str]) -> Spec:
+    line = {
+        "mark": {"type": "line", "interpolate": "step-before", "strokeWidth": 2},
+        "encoding": {
+            "x": _time(),
+            "y": number("seconds", "seconds", axis={"tickCount": 4}),
+            "strokeDash": _dashes(LATENCIES),
+            "color": colour("query", colours),
+            "tooltip": [words("query"), words("kind"), number("seconds", "seconds", format=".3f")],
+        },
+        "height": 110,
+    }
+    return _rows("latency", "query", line)
 
 
 def _throughput(colours: Mapping[str, str]) -> Spec:

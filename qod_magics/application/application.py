@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
+from typing import Any
 
 from qod_magics.application import graph
 from qod_magics.application.stream import StreamDeclaration
@@ -40,18 +42,38 @@ class Application:
             )
         return Application(tuple(stream for stream in self.streams if stream.name != name))
 
-    def restrict(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> Application:
-        """Change the restrictions of a query; None leaves one as it is. Raises ApplicationError."""
+    def restrict(
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        min_accuracy: float | None = None,
+        max_latency_s: float | None = None,
+        utility: float | None = None,
+    ) -> Application:
+        """Change the restrictions of a query; None leaves one as it is. A maximum latency of infinity removes it, so
+        does a utility of infinity. Raises ApplicationError."""
         stream = self[name]
-        if priority is None and min_accuracy is None:
-            raise ApplicationError(f"say what to change of {name!r}: a priority or a minimum accuracy")
-        return self.declare(
-            replace(
-                stream,
-                priority=stream.priority if priority is None else priority,
-                min_accuracy=stream.min_accuracy if min_accuracy is None else min_accuracy,
+        given: dict[str, Any] = {
+            "priority": priority,
+            "min_accuracy": min_accuracy,
+            "max_latency_s": max_latency_s,
+            "utility": utility,
+        }
+        wanted = {key: value for key, value in given.items() if value is not None}
+        if not wanted:
+            raise ApplicationError(
+                f"say what to change of {name!r}: a priority, a minimum accuracy, a maximum latency or a utility"
             )
-        )
+        for key in ("max_latency_s", "utility"):
+            if wanted.get(key) == inf:
+                wanted[key] = None
+        if wanted.keys() <= {"max_latency_s", "utility"} and name not in self.queries:
+            raise ApplicationError(
+                f"{name!r} is no query, so it has no maximum latency and no utility; the queries are "
+                f"{', '.join(self.queries) or 'none so far'}"
+            )
+        return self.declare(replace(stream, **wanted))
 
     def __getitem__(self, name: str) -> StreamDeclaration:
         """The stream of this name. Raises ApplicationError with the nearest name."""

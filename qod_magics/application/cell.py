@@ -61,6 +61,7 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
         mode=options.mode,
         trigger_s=options.trigger_s,
         max_latency_s=options.max_latency_s,
+        utility=options.utility,
         fuse=options.fuse,
     )
 

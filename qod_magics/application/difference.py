@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from qod_magics.application import graph
 from qod_magics.application.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
+
+#: What may change while a task runs.
+_RESTRICTIONS: Mapping[str, Any] = dict.fromkeys(("priority", "min_accuracy", "max_latency_s", "utility"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +21,10 @@ class Difference:
     `restart` and `rebuild` may resume from their checkpoints, `rebuild` only if its input schema is unchanged.
     """
 
-    unchanged: tuple[str, ...]  #: keeps running; its priority or minimum accuracy may have changed
+    unchanged: tuple[str, ...]  #: keeps running; its restrictions may have changed
     start: tuple[str, ...]  #: new
     stop: tuple[str, ...]  #: gone
-    restart: tuple[str, ...]  #: same recipe and inputs; other output edges, trigger, latency or maximum parallelism
+    restart: tuple[str, ...]  #: same recipe and inputs; other outputs, trigger, maximum parallelism, or hurried
     rebuild: tuple[str, ...]  #: itself unchanged, but a stream upstream was replaced: its input schema may differ
     replace: tuple[str, ...]  #: another recipe, other inputs, members or settings: starts afresh
 
@@ -28,6 +32,11 @@ class Difference:
     def is_empty(self) -> bool:
         """Whether every task keeps running unchanged."""
         return not (self.start or self.stop or self.restart or self.rebuild or self.replace)
+
+    @property
+    def only_restarts(self) -> bool:
+        """Whether every task keeps running, some of them after a restart."""
+        return not (self.start or self.stop or self.rebuild or self.replace)
 
     def restarting(self, tasks: Collection[str]) -> Difference:
         """The same, with those of these tasks restarted that would keep running unchanged."""
@@ -61,8 +70,8 @@ def difference(old: Iterable[TaskSpec], new: Iterable[TaskSpec]) -> Difference:
 
 
 def _timing(spec: TaskSpec) -> object:
-    """Its trigger, its maximum latency, and the partitions of the streams that feed it."""
-    return spec.trigger_s, spec.max_latency_s, spec.partitions
+    """Its trigger, whether its maximum latency may need real-time mode, and the partitions of its input streams."""
+    return spec.trigger_s, spec.is_hurried and spec.mode == "auto", spec.partitions
 
 
 def _work(spec: TaskSpec) -> object:
@@ -73,8 +82,7 @@ def _work(spec: TaskSpec) -> object:
 
 def _unrestricted(stream: StreamDeclaration) -> StreamDeclaration:
     # the sink is compared as the task's, where "none stated" and "memory" are the same
-    unstated = replace(stream, priority=None, min_accuracy=None, sink=None, trigger_s=None, max_latency_s=None)
-    return replace(unstated, max_parallelism=None, fuse=True)
+    return replace(stream, **_RESTRICTIONS, sink=None, trigger_s=None, max_parallelism=None, fuse=True)
 
 
 def _edges(specs: Mapping[str, TaskSpec]) -> dict[str, frozenset[tuple[str, int, int, str | None]]]:

@@ -9,7 +9,16 @@ from typing import Any
 
 from qod_magics.application.names import check_stream_name, check_topic
 from qod_magics.application.sink import SINK_FORMS, Sink, parse_sink
-from qod_magics.application.stream import MALFORMED, MODES, STARTING, Malformed, Mode, Starting, check_min_accuracy
+from qod_magics.application.stream import (
+    MALFORMED,
+    MODES,
+    STARTING,
+    Malformed,
+    Mode,
+    Starting,
+    check_min_accuracy,
+    check_utility,
+)
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 
 
@@ -30,6 +39,7 @@ class StreamOptions:
     mode: Mode = "auto"
     trigger_s: float | None = None  #: seconds
     max_latency_s: float | None = None  #: seconds
+    utility: float | None = None
     starting: Starting = "latest"
     malformed: Malformed | None = None
     shed_by: tuple[str, ...] = ()  #: columns
@@ -92,6 +102,23 @@ def _seconds(text: str) -> float:
     value = _number(text.removesuffix("s"))
     if not 0 < value < float("inf"):
         raise UsageProblem(f"seconds above 0 are needed, not {text!r}")
+    return value
+
+
+def max_latency(text: str) -> float:
+    """Seconds from "2", "2s" or "500ms". Raises UsageProblem."""
+    if not text.endswith("ms"):
+        return _seconds(text)
+    value = _number(text.removesuffix("ms")) / 1e3
+    if not 0 < value < float("inf"):
+        raise UsageProblem(f"milliseconds above 0 are needed, not {text!r}")
+    return value
+
+
+def utility(text: str) -> float:
+    """A number of 0 or more. Raises UsageProblem or ApplicationError."""
+    value = _number(text)
+    check_utility(value)
     return value
 
 
@@ -212,9 +239,17 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--max-latency",
         "max_latency_s",
-        "maximum seconds from a row to its result; below 1, stateful queries run in real-time mode, too",
+        "target for 95 % of the rows: seconds (2s, 500ms) from a row's arrival to its result; below 1, stateful "
+        "queries run in real-time mode, too",
         metavar="S",
-        convert=_seconds,
+        convert=max_latency,
+    ),
+    Option(
+        "--utility",
+        "utility",
+        "what meeting the maximum latency is worth, 0 or more; the priority if not given",
+        metavar="U",
+        convert=utility,
     ),
     Option(
         "--no-fuse",

@@ -30,6 +30,8 @@ AUTO = ("auto",)
 LEAST_REALTIME_TRIGGER_S = 5.0
 #: maximum number of instances of a task whose streams state none
 DEFAULT_MAX_PARALLELISM = 8
+#: approximate minimum latency of micro-batches, seconds: a query with a lower maximum gets real-time mode
+BATCH_LATENCY_S = 1.0
 #: the defaults of a query without restrictions: the lowest ordinary priority ...
 DEFAULT_PRIORITY = 0
 #: ... and no shedding, unless the user allows it
@@ -110,7 +112,9 @@ class StreamDeclaration:
     sink: Sink | None = None
     mode: Mode = "auto"
     trigger_s: float | None = None  #: seconds between batches; None: the runtime's choice
-    max_latency_s: float | None = None  #: maximum age of a row in the result, seconds; None: not stated
+    #: target of the 95th percentile of latency, from a row's arrival to its result, seconds; None: not stated
+    max_latency_s: float | None = None
+    utility: float | None = None  #: of meeting the target; None: the priority
     fuse: bool = True  #: may share a Spark query with its neighbour
 
     def __post_init__(self) -> None:
@@ -156,6 +160,11 @@ class StreamDeclaration:
         return DEFAULT_MIN_ACCURACY if self.min_accuracy is None else self.min_accuracy
 
     @property
+    def is_hurried(self) -> bool:
+        """Whether its maximum latency is below that of micro-batches."""
+        return self.max_latency_s is not None and self.max_latency_s < BATCH_LATENCY_S
+
+    @property
     def effective_sink(self) -> Sink:
         """Where its rows go if it is a query."""
         return Memory() if self.sink is None else self.sink
@@ -172,8 +181,8 @@ class StreamDeclaration:
             )
         if self.trigger_s is not None and not (math.isfinite(self.trigger_s) and self.trigger_s > 0):
             raise ApplicationError(f"trigger is in seconds and above 0, not {self.trigger_s!r}")
-        if self.max_latency_s is not None and not (math.isfinite(self.max_latency_s) and self.max_latency_s > 0):
-            raise ApplicationError(f"the maximum latency is in seconds and above 0, not {self.max_latency_s!r}")
+        check_max_latency(self.max_latency_s)
+        check_utility(self.utility)
 
     def _check_inputs(self) -> None:
         if not isinstance(self.inputs, TopicInput) and len(set(self.inputs)) < len(self.inputs):
@@ -215,11 +224,27 @@ def check_priority(priority: int | None) -> None:
         raise ApplicationError(f"priority is a whole number, higher wins, not {priority!r}")
 
 
+def check_max_latency(seconds: float | None) -> None:
+    """ApplicationError unless it is a number of seconds above 0, or None."""
+    if seconds is not None and not (_is_number(seconds) and math.isfinite(seconds) and seconds > 0):
+        raise ApplicationError(f"the maximum latency is in seconds and above 0, not {seconds!r}")
+
+
+def check_utility(utility: float | None) -> None:
+    """ApplicationError unless it is a finite number of 0 or more, or None."""
+    if utility is not None and not (_is_number(utility) and math.isfinite(utility) and utility >= 0):
+        raise ApplicationError(f"utility is a number of 0 or more, not {utility!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def check_min_accuracy(min_accuracy: float | None) -> None:
     """ApplicationError unless it is a fraction of 1 or None."""
     if min_accuracy is None:
         return
-    number = isinstance(min_accuracy, int | float) and not isinstance(min_accuracy, bool)
+    number = _is_number(min_accuracy)
     if not number or not 0 <= min_accuracy <= 1:
         percent = number and 1 < min_accuracy <= 100
         hint = f": write {min_accuracy / 100:g} for {min_accuracy:g} %" if percent else ""

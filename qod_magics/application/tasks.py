@@ -133,6 +133,16 @@ class TaskSpec:
         """The smallest that its streams state, seconds; None if none does."""
         return min((s.max_latency_s for s in self.streams if s.max_latency_s is not None), default=None)
 
+    @property
+    def is_hurried(self) -> bool:
+        """Whether that is below what micro-batches take."""
+        return any(stream.is_hurried for stream in self.streams)
+
+    @property
+    def utility(self) -> float | None:
+        """The utility of meeting a query's maximum latency, as stated; None for all other tasks."""
+        return self.tail.utility if self.is_query else None
+
 
 #: Pairs of a stream and one of its readers.
 Edges = Collection[tuple[str, str]]

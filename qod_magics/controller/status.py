@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from qod_magics.controller.cycle import Cycle
+from qod_magics.core.optional import LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDEST
 from qod_magics.core.snapshot import TaskManager
 
-HEADINGS = ("task", "runs on", "mode", "in /s", "CPU %", "accuracy", "planned", "minimum", "priority", "lag", "dropped")
+HEADINGS = (
+    *("task", "runs on", "mode", "in /s", "CPU %", "accuracy", "planned", "minimum", "priority", "lag", "dropped"),
+    *("p50", "p95", "target", "oldest"),
+)
 #: This many columns from the left are left-aligned.
 WORDS = 3
+#: This many columns from the right are shown only if one of their cells is not empty.
+IF_KNOWN = 4
+
+
+TIMES = (LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,10 @@ class TaskStatus:
     priority: str = ""  #: of a query
     lag: str = ""  #: rows not yet read
     dropped: str = ""  #: rows, since the start
+    p50: str = ""  #: median latency of a query
+    p95: str = ""  #: its 95th percentile
+    target: str = ""  #: maximum of that
+    oldest: str = ""  #: age of the oldest row that is not in a query's result
 
 
 def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> TaskStatus:
@@ -51,6 +64,7 @@ def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> Task
         "" if found is None or found.priority is None else str(found.priority),
         f"{sum(measured.lag.get(feed, 0) for feed in feeds):,}",
         f"{sum(measured.dropped.get(feed, 0) for feed in feeds):,}",
+        *(() if found is None else (duration(field.of(found)) for field in TIMES)),
     )
 
 
@@ -59,6 +73,8 @@ def table(rows: Sequence[TaskStatus]) -> list[str]:
     if not rows:
         return []
     cells = [HEADINGS, *(astuple(row) for row in rows)]
+    shown = [i for i in range(len(HEADINGS)) if i < len(HEADINGS) - IF_KNOWN or any(row[i] for row in cells[1:])]
+    cells = [tuple(row[i] for i in shown) for row in cells]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(
@@ -96,3 +112,10 @@ def busy(manager: TaskManager | None) -> str:
 def share(value: float | None) -> str:
     """A fraction of 1 with three digits."""
     return "" if value is None else f"{value:.3f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds with three digits: "35 ms", "1.25 s", "312 s"."""
+    if seconds is None:
+        return ""
+    return f"{1e3 * seconds:.0f} ms" if seconds < 0.9995 else f"{seconds:.{2 if seconds < 9.995 else 0}f} s"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
+from math import inf
 from typing import NoReturn
 
-from qod_magics.errors import UsageProblem, nearest
+from qod_magics.errors import QodError, UsageProblem, nearest
 
 HELP_WIDTH = 118  #: columns of help texts, whatever width the kernel assumes
 #: As a command's only argument: asks for its options.
@@ -90,3 +92,14 @@ def cores(text: str | None) -> set[int] | None:
         return {int(word) for word in text.split(",")}
     except ValueError:
         raise UsageProblem(f"cores are numbers with commas between, such as 0,1, not {text!r}") from None
+
+
+def restriction(option: str, text: str | None, convert: Callable[[str], float]) -> float | None:
+    """The value of an option that may be taken back: infinity for "none"; None where nothing is given. Raises
+    UsageProblem, one line that names the option."""
+    if text is None or text == "none":
+        return None if text is None else inf
+    try:
+        return convert(text)
+    except QodError as error:
+        raise UsageProblem(f"{option}: {error}; or none") from None

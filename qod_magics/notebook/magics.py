@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope
 from traitlets import Bool, Enum, Float, Unicode
 
-from qod_magics.application.options import help_text, parse_stream_line, wants_help
+from qod_magics.application.options import help_text, max_latency, parse_stream_line, utility, wants_help
 from qod_magics.core.policy import StagedPolicy
 from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
-from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, cores, pairs, split
+from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, cores, pairs, restriction, split
 from qod_magics.notebook.completion import Completion
 from qod_magics.notebook.replies import send_through_stream
 from qod_magics.notebook.show import show
@@ -250,13 +251,36 @@ class QodMagics(Magics):
         parser.add_argument("name")
         parser.add_argument("--priority", "-p", type=int)
         parser.add_argument("--min-accuracy", "-a", type=float)
+        parser.add_argument("--max-latency", metavar="S", help="seconds (2s, 500ms), or none")
+        parser.add_argument("--utility", metavar="U", help="0 or more, or none")
         given = parser.read(words)
-        wanted = {"priority": given.priority, "minimum accuracy": given.min_accuracy}
-        told = " and ".join(f"{what} {value:g}" for what, value in wanted.items() if value is not None)
+        latency_s = restriction("--max-latency", given.max_latency, max_latency)
+        worth = restriction("--utility", given.utility, utility)
+        wanted = (
+            ("priority", given.priority, ""),
+            ("minimum accuracy", given.min_accuracy, ""),
+            ("maximum latency", latency_s, " s"),
+            ("utility", worth, ""),
+        )
+        told = [
+            f"no {what}" if value == inf else f"{what} {value:g}{unit}"
+            for what, value, unit in wanted
+            if value is not None
+        ]
         if not told:
-            raise UsageProblem(f"%qod set {given.name}: nothing to set; say --priority N, --min-accuracy F, or both")
-        self._session().set(given.name, priority=given.priority, min_accuracy=given.min_accuracy)
-        self._say(f"{given.name} has {told} from the next cycle on")
+            raise UsageProblem(
+                f"%qod set {given.name}: nothing to set; say --priority N, --min-accuracy F, --max-latency S, "
+                "--utility U, or several of them"
+            )
+        note = self._session().set(
+            given.name,
+            priority=given.priority,
+            min_accuracy=given.min_accuracy,
+            max_latency_s=latency_s,
+            utility=worth,
+        )
+        also = f"; {note}" if note else ""
+        self._say(f"{given.name} has {' and '.join(told)} from the next cycle on{also}")
 
     def _why(self, words: list[str]) -> None:
         parser = MagicWords("why", "Show the last decision about a stream, instance or task manager, and why.")

@@ -11,6 +11,7 @@ from qod_magics.controller.record import Record
 from qod_magics.controller.record_json import instant
 from qod_magics.core.freshness import Freshness
 from qod_magics.core.node_states import node_states
+from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, OLDEST
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Task, TaskManager
@@ -46,7 +47,8 @@ def frame(
     """The frame of a cycle, `t` seconds after `began`; `log` are the entries of the decision log (at, kind, words), and
     `labels` say in words, by query, what shedding does to its columns, which recordings don't.
 
-    Rates are rows/s, CPU is % of one core, accuracies are fractions of 1; lag, dropped and malformed are rows.
+    Rates are rows/s, CPU is % of one core, accuracies are fractions of 1; lag, dropped and malformed are rows; p50,
+    p95, target and oldest are latencies in seconds.
     """
     snapshot, plan, measured = record.snapshot, record.plan, record.measured
     by_task: dict[str, list[Instance]] = {task.id: [] for task in snapshot.tasks}
@@ -117,6 +119,10 @@ def _task(
         "cpu": sum(instance.cpu for instance in instances),
         "lag": sum(measured.lag.get(feed, 0) for feed in feeds),
         "dropped": sum(measured.dropped.get(feed, 0) for feed in feeds),
+        "p50": LATENCY_P50.of(task),
+        "p95": measured.latency_s.get(id),
+        "target": MAX_LATENCY.of(task),
+        "oldest": OLDEST.of(task),
         "malformed": sum(measured.counts[feed].malformed for feed in feeds if feed in measured.counts),
         "modes": sorted({str(mode) for instance in instances if (mode := instance.extra.get("mode"))}),
         "where": sorted({instance.task_manager for instance in instances}),

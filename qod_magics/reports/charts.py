@@ -93,6 +93,20 @@ def accuracy_chart(records: Records) -> alt.VConcatChart:
     return _stack(timeline, panels)
 
 
+def latency_chart(records: Records) -> alt.VConcatChart:
+    """Latency of each query: the 95th percentile, and the target."""
+    timeline = Timeline(records, WIDTH)
+    values, colours = timeline.scaled(tables.latency(records)), task_colours(tables.tasks(records))
+    kinds = {tables.LATENCY: "solid", tables.TARGET: "dashed"}
+    panels = []
+    for query in dict.fromkeys(values["query"]):
+        mine = values[values["query"] == query]
+        paint = {tables.LATENCY: colours[query], tables.TARGET: ALARM}
+        y = _y("seconds", "seconds", domain=[0, max(float(mine["seconds"].max()) * 1.08, 0.1)])
+        panels.append(_panel(timeline, _kinds(timeline, mine, y, kinds, paint, steps=(tables.TARGET,)), str(query), 90))
+    return _stack(timeline, panels)
+
+
 def throughput_chart(records: Records) -> alt.VConcatChart:
     """(c) Rows arriving at, read from and processed by each source; what is read and not processed was dropped."""
     timeline = Timeline(records, WIDTH)

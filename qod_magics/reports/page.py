@@ -15,6 +15,7 @@ import pandas as pd
 
 from qod_magics.controller.record import Records
 from qod_magics.controller.record_json import instant
+from qod_magics.controller.status import duration
 from qod_magics.recordings.comparison import Aligned, accuracies, aligned, lags, loads
 from qod_magics.recordings.phases import seconds
 from qod_magics.reports import charts, tables
@@ -31,6 +32,7 @@ class _Figure:
     title: str
     text: str  #: how to read it
     draw: Callable[[Records], alt.TopLevelMixin]
+    of: Callable[[Records], pd.DataFrame] | None = None  #: without rows of these, it is left out
 
 
 FIGURES = (
@@ -45,6 +47,13 @@ FIGURES = (
         "The share of the application's input that reached each query: as measured from row counts over each cycle, "
         "as planned, and the minimum that the user asked for.",
         charts.accuracy_chart,
+    ),
+    _Figure(
+        "Latency of the queries",
+        "The time from a row's arrival at the broker until it is in the query's result, which 95 % of the rows in the "
+        "last results did not exceed, and the target that the user set (dashed).",
+        charts.latency_chart,
+        tables.latency,
     ),
     _Figure(
         "Throughput of the sources",
@@ -85,7 +94,8 @@ def report(run: Records, off: Records | None, verdict: Iterable[Criterion], titl
     """The HTML text of the report."""
     if not run:
         raise ValueError("the recording has no lines: nothing to report")
-    figures = [_figure(number, figure.title, figure.text, figure.draw(run)) for number, figure in enumerate(FIGURES, 1)]
+    drawn = [figure for figure in FIGURES if figure.of is None or len(figure.of(run))]
+    figures = [_figure(number, figure.title, figure.text, figure.draw(run)) for number, figure in enumerate(drawn, 1)]
     if off is not None:
         figures.append(_comparison(len(figures) + 1, run, off))
     body = [
@@ -93,6 +103,7 @@ def report(run: Records, off: Records | None, verdict: Iterable[Criterion], titl
         f'<p class="lead">{_summary(run)}</p>',
         _verdict(tuple(verdict)),
         *figures,
+        _latencies(run),
         _moves(run),
         _books(run),
     ]
@@ -201,6 +212,23 @@ def _moves(run: Records) -> str:
     return _table_section(
         "Moves", "Task instances stopped on one task manager and started on another.", shown, "at took"
     )
+
+
+def _latencies(run: Records) -> str:
+    found = tables.latencies(run)
+    if found.empty:
+        return ""
+    shown = found.rename(columns={"missed": "target missed", "oldest": "oldest row"})
+    for column in ("p50", "p95", "target", "oldest row"):
+        shown[column] = [duration(None if pd.isna(value) else value) for value in shown[column]]
+    shown["target missed"] = [
+        "" if pd.isna(value) else f"{value:.0%} of the cycles" for value in shown["target missed"]
+    ]
+    text = (
+        "From a row's arrival to its result: medians over the cycles of the 50th and the 95th percentile, the last "
+        "target of the latter, and the highest age of a row that was not in a result yet."
+    )
+    return _table_section("Latencies", text, shown, "p50 p95 target oldest")
 
 
 def _books(run: Records) -> str:

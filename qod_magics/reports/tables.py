@@ -6,6 +6,8 @@ CPU is % of one core, rates are rows/s, accuracies are fractions of 1. A table w
 
 from __future__ import annotations
 
+from statistics import median
+
 import pandas as pd
 
 from qod_magics.controller.record import Records
@@ -17,6 +19,7 @@ from qod_magics.recordings.phases import phases, seconds
 from qod_magics.recordings.verdict import overload_lag
 
 MEASURED, PLANNED, MINIMUM = "measured", "planned", "minimum"
+LATENCY, TARGET = "95 % of the rows", "target"
 ARRIVING, READ, PROCESSED = "arriving", "read", "processed"
 
 LAG_PERIODS = 2
@@ -109,6 +112,39 @@ def accuracy(records: Records) -> pd.DataFrame:
             }
             rows += [(t, name, kind, value) for kind, value in values.items() if value is not None]
     return pd.DataFrame(rows, columns=["t", "query", "kind", "accuracy"])
+
+
+def latency(records: Records) -> pd.DataFrame:
+    """t, query, kind, seconds.
+
+    kind: 95 % of the rows (the 95th percentile of the latency in the last results), target (the maximum of that).
+    """
+    rows = []
+    for t, record in zip(seconds(records), records, strict=True):
+        for name, query in queries(record).items():
+            values = {LATENCY: record.measured.latency_s.get(name), TARGET: query.max_latency_s}
+            rows += [(t, name, kind, value) for kind, value in values.items() if value is not None]
+    return pd.DataFrame(rows, columns=["t", "query", "kind", "seconds"])
+
+
+def latencies(records: Records) -> pd.DataFrame:
+    """query, p50, p95, target, missed, oldest: by query with a known latency, medians over the cycles of its 50th and
+    95th percentile, its last target, the share of the cycles with a target in which the 95th percentile exceeded it,
+    and the highest age of a row not in a result. Seconds; missing: not known."""
+    rows = []
+    for name in dict.fromkeys(name for record in records for name in queries(record)):
+        seen = [(record, queries(record)[name]) for record in records if name in queries(record)]
+        p95 = [(record.measured.latency_s.get(name), query.max_latency_s) for record, query in seen]
+        known = [value for value, _ in p95 if value is not None]
+        judged = [value > target for value, target in p95 if value is not None and target is not None]
+        p50 = [query.p50_s for _, query in seen if query.p50_s is not None]
+        oldest = [query.oldest_s for _, query in seen if query.oldest_s is not None]
+        if known:
+            missed = sum(judged) / len(judged) if judged else None
+            median_50 = median(p50) if p50 else None
+            rows.append((name, median_50, median(known), p95[-1][1], missed, max(oldest, default=None)))
+    columns = ["query", "p50", "p95", "target", "missed", "oldest"]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[1:], float))
 
 
 def throughput(records: Records) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.application import Application
 from qod_magics.application.difference import difference
@@ -97,17 +97,21 @@ class Streams:
         with self._changing:
             self._run(Application())
 
-    def restrict(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
-        """Change a query's restrictions while it runs; a stream that waited for a query becomes one, and starts.
-        Raises ApplicationError, KafkaError, TaskManagerError."""
+    def restrict(self, name: str, **restrictions: Any) -> str:
+        """Change a query's restrictions while it runs, as `Application.restrict`; a stream that waited for a query
+        becomes one, and starts. Nothing that runs is restarted; returns what does not change for that, "" if nothing
+        does. Raises ApplicationError, KafkaError, TaskManagerError."""
         with self._changing:
-            application = self.application.restrict(name, priority=priority, min_accuracy=min_accuracy)
+            application = self.application.restrict(name, **restrictions)
             specs = self._tasks(application, self._as_now(application))
-            if not difference(self._runtime.deployment.specs.values(), specs).is_empty:
+            deployer = self._runtime.deployer
+            change = difference(self._runtime.deployment.specs.values(), specs)
+            if not (change.is_empty or change.only_restarts):
                 self._run(application)
-                return
-            self._runtime.deployer.restrict(specs)
+                return ""
+            deployer.restrict(specs)
             self.application = application
+            return deployer.held_modes(change.restart)
 
     def results(self, name: str) -> DataFrame:
         """A memory sink's rows so far. Raises ApplicationError: there is no such query."""

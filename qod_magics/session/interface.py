@@ -57,8 +57,16 @@ class SessionInterface(Protocol):
         """Run a task without state as this many instances, and wait until they run."""
         ...
 
-    def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
-        """Change the restrictions of a query, from the next cycle on."""
+    def set(
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        min_accuracy: float | None = None,
+        max_latency_s: float | None = None,
+        utility: float | None = None,
+    ) -> str:
+        """Change the restrictions of a query, from the next cycle on; returns what does not change."""
         ...
 
     def override(self, name: str, d: float | None) -> None:

@@ -249,6 +249,7 @@ class Session:
         mode: Mode = "auto",
         trigger_s: float | None = None,
         max_latency_s: float | None = None,
+        utility: float | None = None,
         starting: Starting = "latest",
         malformed: Malformed | None = None,
         shed_by: str | Sequence[str] = (),
@@ -273,7 +274,9 @@ class Session:
             sink: "memory", "kafka:TOPIC", "parquet:PATH", "console", or a function for foreachBatch.
             mode: "auto", "realtime" or "microbatch".
             trigger_s: seconds between batches.
-            max_latency_s: maximum age of a row in the result, seconds; below 1, stateful queries run in real-time mode.
+            max_latency_s: target for 95 % of the rows, seconds from a row's arrival to its result; below 1, stateful
+                queries run in real-time mode.
+            utility: of a query: what meeting that target is worth; its priority by default.
             starting: initial offsets of a topic, "latest" or "earliest".
             malformed: whether values that are not JSON of the schema, which are counted, are dropped ("drop"), rows of
                 nulls ("keep"), or end the query ("fail"); by default dropped, or kept if there is a `_corrupt_record`.
@@ -298,6 +301,7 @@ class Session:
             mode=mode,
             trigger_s=trigger_s,
             max_latency_s=max_latency_s,
+            utility=utility,
             starting=starting,
             malformed=malformed,
             shed_by=(shed_by,) if isinstance(shed_by, str) else tuple(shed_by),
@@ -326,10 +330,22 @@ class Session:
         self._streams.clear()
         self.controller.release(self.shedders)
 
-    def set(self, name: str, *, priority: int | None = None, min_accuracy: float | None = None) -> None:
-        """Change the restrictions of a query, from the next cycle on. Raises ApplicationError: there is no such query,
-        or the value is out of range; KafkaError, TaskManagerError: it waited for a query, and can't start."""
-        self._streams.restrict(name, priority=priority, min_accuracy=min_accuracy)
+    def set(
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        min_accuracy: float | None = None,
+        max_latency_s: float | None = None,
+        utility: float | None = None,
+    ) -> str:
+        """Change the restrictions of a query, from the next cycle on, without a restart. A maximum latency (seconds) or
+        a utility of infinity removes it. Returns what a new maximum latency does not change: the mode of a query that
+        keeps state; "" otherwise. Raises ApplicationError: there is no such query, or the value is out of range;
+        KafkaError, TaskManagerError: it waited for a query, and can't start."""
+        return self._streams.restrict(
+            name, priority=priority, min_accuracy=min_accuracy, max_latency_s=max_latency_s, utility=utility
+        )
 
     def results(self, name: str) -> DataFrame:
         """A memory sink's rows so far, a batch DataFrame. Raises ApplicationError: no such query, or another sink."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qod_magics.controller.status import TaskStatus, busy, share, table, task_status
+from qod_magics.controller.status import TaskStatus, busy, duration, share, table, task_status
 from qod_magics.core.plan import edge_name
 from qod_magics.recordings.criterion import FULL_ACCURACY
 from qod_magics.spark.malformed import malformed_text
@@ -128,6 +128,7 @@ def _task_status(session: SessionInterface, cycle: Cycle | None, spec: TaskSpec)
         modes=" ".join(sorted({i.mode or i.state.value for i in instances})),
         minimum=share(spec.min_accuracy),
         priority="" if spec.priority is None else str(spec.priority),
+        target=duration(spec.max_latency_s) if spec.is_query else "",
     )
 
 
@@ -146,6 +147,10 @@ def stream_text(session: SessionInterface, name: str) -> str:
     if accuracy is not None:
         least = "" if spec.min_accuracy is None else f" (minimum {spec.min_accuracy:g})"
         parts.append(f"accuracy {accuracy:.3f}{least}")
+    latency = cycle.measured.latency_s.get(spec.id) if cycle and cycle.measured else None
+    if latency is not None:
+        target = "" if spec.max_latency_s is None else f" (target {duration(spec.max_latency_s)})"
+        parts.append(f"95 % of its rows within {duration(latency)}{target}")
     return "; ".join(parts)
 
 

@@ -68,9 +68,28 @@ class Deployer:
         return any(manager.alive() for manager in list(self.cluster.task_managers.values()))
 
     def restrict(self, specs: Sequence[TaskSpec]) -> None:
-        """Adopt the priorities and minimum accuracies of these tasks, which otherwise equal the running ones."""
+        """Adopt the restrictions of these tasks, which otherwise equal the running ones."""
         with self.cluster.lock:
             self.cluster.deployment.specs = {spec.id: spec for spec in specs}
+
+    def held_modes(self, tasks: Collection[str]) -> str:
+        """What these tasks, whose maximum latencies now ask for other modes, do instead; "" if nothing is to be said.
+
+        Only those that keep state would change their modes. A checkpoint of micro-batches with state can't go on in
+        real-time mode (Spark: CHECKPOINT_FORMAT_V1_NOT_SUPPORTED), so they keep their modes.
+        """
+        notes = []
+        for instance in self.cluster.all_instances:
+            facts, spec = instance.facts, self.cluster.deployment.specs.get(instance.job.task)
+            if spec is None or spec.id not in tasks or facts is None or not facts.keeps_state:
+                continue
+            wanted = "real-time" if spec.is_hurried else "micro-batch"
+            if instance.mode not in (None, wanted) and not (instance.job.only_microbatch or instance.no_realtime):
+                notes.append(
+                    f"{instance.id} stays in {instance.mode} mode, as its state can't change modes: stop it and "
+                    f"declare it anew for {wanted} mode"
+                )
+        return "; ".join(notes)
 
     def deploy(self, specs: Sequence[TaskSpec]) -> None:
         """Run exactly these tasks: start, stop and restart those that differ from the running ones.

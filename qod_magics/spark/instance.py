@@ -24,6 +24,7 @@ from qod_magics.spark.reason import reason
 from qod_magics.spark.stall import StallDetector
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin
+from qod_magics.spark.timing import AGE_WHEN_READ, WHEN_WRITTEN
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -140,6 +141,11 @@ class Instance:
         return not self._against_realtime(self.facts)
 
     @property
+    def writes_row_by_row(self) -> bool:
+        """Whether it writes each row when it is processed, not when its batch is over: to Kafka, without state."""
+        return self.job.writes_row_by_row and self.facts is not None and not self.facts.keeps_state
+
+    @property
     def batches(self) -> list[Batch]:
         """Known batches of its present run, the newest last."""
         return [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id]
@@ -235,11 +241,12 @@ class Instance:
         job = self.job  # it may change meanwhile
         trigger = job.trigger_s
         read = self.facts.read if self.facts is not None else {}
+        timing = AGE_WHEN_READ if realtime or self.writes_row_by_row else WHEN_WRITTEN
         most = round(MOST_RECORDS * max(task_manager.cores, 1.0))
         last: Exception | None = None
         for output_mode in output_modes(job, realtime):
             try:
-                with workshop.result(job, None if realtime else most, read) as rows:
+                with workshop.result(job, None if realtime else most, read, timing) as rows:
                     writer = workshop.writer(job, rows)
                     writer = writer.queryName(self.id).option("checkpointLocation", self.checkpoint)
                     writer = writer.outputMode(output_mode)

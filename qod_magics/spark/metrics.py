@@ -16,6 +16,7 @@ from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import known_end_offsets
 from qod_magics.spark.cluster import OTHERS_PERIODS, Cluster
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance
+from qod_magics.spark.lateness import Lateness
 from qod_magics.spark.observation import InstanceView, TaskView, observation
 from qod_magics.spark.pipeline import feed_of
 from qod_magics.spark.reason import reason
@@ -29,6 +30,7 @@ class Metrics:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.history = OffsetHistory()
+        self.lateness = Lateness(cluster)
         self._others: dict[str, deque[float]] = {}  #: by task manager, CPU of its cores that its tasks don't use
         self._sampling = threading.Lock()
 
@@ -46,6 +48,7 @@ class Metrics:
                 offsets, missing = known_end_offsets(self.cluster.deployment.kafka, topics, timeout_s=2.0)
                 with self.cluster.lock:
                     self.history.record(time.monotonic(), offsets)
+                    self.lateness.sample(time.time(), offsets)
                     self._note_missing({topic: why for topic, why in missing.items() if topic in topics})
 
     def _note_missing(self, missing: Mapping[str, str]) -> None:
@@ -109,11 +112,7 @@ class Metrics:
                 rate[name] = arriving
             task = name.rpartition(">")[2]
             seen = [v for v in views if v.task == task and v.current and v.reading is not None]
-            if (
-                seen
-                and len(seen) == sum(v.task == task for v in views)
-                and all(v.age_s < 2 * self._report_due_s(v) for v in seen)
-            ):
+            if seen and len(seen) == sum(v.task == task for v in views) and not any(map(self._is_overdue, seen)):
                 then = self.history.at(account.topic, now - (wall - min(v.reading.at for v in seen if v.reading)))
                 lag[name] = sum(max(int(then.get(p, e)) - account.position.get(p, 0), 0) for p, e in ends.items())
             else:
@@ -128,6 +127,7 @@ class Metrics:
                     rate[spec.id] = sum(rates)
         for task, (kept, dropped) in self.cluster.own_source.items():
             counts[task] = Count(kept + dropped, kept, dropped, 0)
+        late = self.lateness.fields(wall, self._reported(views))
         tasks = [
             TaskView(
                 spec.id,
@@ -138,7 +138,7 @@ class Metrics:
                 tuple(p.name for p in self.cluster.deployment.pipes.values() if p.source == spec.id),
                 rate.get(spec.id),
                 sum(rate.get(name, 0.0) for name in {spec.id, *self._feeds(spec.id)}),
-                self._scalability(spec),
+                {**self._scalability(spec), **late.get(spec.id, {})},
             )
             for spec in self.cluster.deployment.specs.values()
         ]
@@ -183,6 +183,22 @@ class Metrics:
                 if known and len(known) == len(rates):
                     found[spec.id] = sum(known)
         return found
+
+    def _reported(self, views: Sequence[InstanceView]) -> dict[str, float]:
+        """By task in real-time mode whose reports are current: when the last of each of its instances was made, the
+        earliest of these."""
+        found: dict[str, float] = {}
+        others: set[str] = set()
+        for view in views:
+            real_time = view.extra.get("mode") == "real-time" and view.extra.get("state") == "running"
+            if view.reading is None or not view.current or not real_time or self._is_overdue(view):
+                others.add(view.task)
+            else:
+                found[view.task] = min(view.reading.at, found.get(view.task, view.reading.at))
+        return {task: at for task, at in found.items() if task not in others}
+
+    def _is_overdue(self, view: InstanceView) -> bool:
+        return view.age_s >= 2 * self._report_due_s(view)
 
     def _report_due_s(self, view: InstanceView) -> float:
         """Seconds between two of its reports by its mode and trigger, and a period of the controller at least."""

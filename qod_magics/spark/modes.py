@@ -6,14 +6,13 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from qod_magics.application.sink import Parquet
+from qod_magics.application.stream import BATCH_LATENCY_S
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.realtime import TOO_FEW_SLOTS, not_realtime
 
 if TYPE_CHECKING:
     from qod_magics.spark.pipeline import Job, PlanFacts
 
-#: Approximate minimum latency of micro-batches, seconds: a query with a lower maximum gets real-time mode.
-BATCH_LATENCY_S = 1.0
 #: Why a query with state runs in micro-batches by default.
 STATE_IN_BATCHES = "it keeps state, which a micro-batch updates once for all rows of a key, real-time mode row by row"
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qod_magics.core.freshness import Freshness
+from qod_magics.core.optional import LATENCY_P95
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.spark.meter import MeterReading
@@ -50,7 +51,7 @@ class TaskView:
     outlets: tuple[str, ...]  #: outgoing streams "from>to", in the order of `Reading.sent`
     external_rate: float | None  #: rows/s, sources with a topic
     comes: float = 0.0  #: present input rate of its feeds, rows/s, as far as known
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, float] = field(default_factory=dict)  #: optional fields of its row
 
 
 def observation(
@@ -110,6 +111,7 @@ def observation(
         accuracy=measured_accuracy(tasks, by_task),
         dropped=dropped,
         counts=counts,
+        latency_s={t.id: t.extra[LATENCY_P95.name] for t in tasks if LATENCY_P95.name in t.extra},
     )
     return Observation(snapshot, measured, events, fresh)
 

@@ -31,6 +31,7 @@ from qod_magics.spark.pace import MOST_S
 from qod_magics.spark.parsing import JSON_FORMAT, marked, parsed, parsed_input
 from qod_magics.spark.shedder import WEIGHT, Outlet, taken_name
 from qod_magics.spark.state import keeps_state
+from qod_magics.spark.timing import AGE_WHEN_READ, Timing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -106,6 +107,11 @@ class Job:
             return f"real-time mode does not write {self.sink}"
         return None
 
+    @property
+    def writes_row_by_row(self) -> bool:
+        """Whether its output is written while it is computed, not when its batch is over."""
+        return bool(self.topics) or isinstance(self.sink, Memory | KafkaTopic)
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -155,7 +161,11 @@ class Workshop:
 
     @contextmanager
     def result(
-        self, job: Job, max_offsets: int | None = None, read: Mapping[str, Read] | None = None
+        self,
+        job: Job,
+        max_offsets: int | None = None,
+        read: Mapping[str, Read] | None = None,
+        timing: Timing = AGE_WHEN_READ,
     ) -> Iterator[DataFrame]:
         """The recipe's output over this job's feeds, with shedders and counts. Start the query within the context:
         an SQL recipe's views exist only there.
@@ -164,12 +174,13 @@ class Workshop:
             job: the instance to build.
             max_offsets: maximum records of a topic per micro-batch; None: real-time mode.
             read: the columns to parse, by topic, where those are not all; others are null.
+            timing: what to observe of the times of records.
 
         """
         spark: Any = self.spark
         inputs: dict[str, DataFrame] = {}
         for feed in job.feeds:
-            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic))
+            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timing)
             inputs.update(dict.fromkeys(feed.inputs, rows))
         if not job.feeds:
             spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)))
@@ -259,7 +270,7 @@ class Workshop:
             )
         return self._to_kafka(records)
 
-    def _rows(self, job: Job, feed: Feed, max_offsets: int | None, read: Read | None) -> DataFrame:
+    def _rows(self, job: Job, feed: Feed, max_offsets: int | None, read: Read | None, timing: Timing) -> DataFrame:
         batched = max_offsets is not None  # a micro-batch reads existing records: waiting gains nothing
         reader = (
             self.spark.readStream.format("kafka")
@@ -278,9 +289,11 @@ class Workshop:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
         counted_as, key = f"shed.{feed.topic}", self._key(feed)
         if feed.stream:
-            kept = shedder.shed_arrivals(records, self.dial(self.board.accept(job.task)), counted_as, key)
+            dial = self.dial(self.board.accept(job.task))
+            kept = shedder.shed_arrivals(records, dial, counted_as, key, timing)
         else:
-            kept = shedder.shed_source(records, self.dial(self.board.source(job.task)), counted_as, key=key)
+            dial = self.dial(self.board.source(job.task))
+            kept = shedder.shed_source(records, dial, counted_as, key=key, timing=timing)
         if feed.schema is None:
             return kept
         schema, columns = (feed.schema, None) if read is None else (read.schema, read.columns)

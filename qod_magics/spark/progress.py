@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from qod_magics.spark.timing import AGE_WHEN_READ, WHEN_WRITTEN
+
 Offsets = Mapping[int, int]
 
 
@@ -23,6 +25,9 @@ class FeedCount:
     kept: int | None  #: rows after it
     malformed: int = 0  #: of these, the ones whose values could not be parsed
     sample: str | None = None  #: the beginning of such a value
+    #: of the rows kept, at the shares `LEVELS`: their ages when they were read, seconds; () where `times` are observed
+    ages: tuple[float, ...] = ()
+    times: tuple[float, ...] = ()  #: when they were written to the topic, seconds since the epoch
 
     def counted_once(self, records: int) -> FeedCount:
         """The counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
@@ -73,6 +78,8 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
             _count(observed, "rows", topic, position),
             _count(observed, "kept", topic, position),
             *_malformed(observed, topic),
+            ages=_quantiles(observed, AGE_WHEN_READ.name, topic, position),
+            times=_quantiles(observed, WHEN_WRITTEN.name, topic, position),
         )
         if feed.start is not None and feed.end.keys() <= feed.start.keys():  # else new partitions have no start yet
             records = sum(offset - feed.start.get(partition, offset) for partition, offset in feed.end.items())
@@ -98,10 +105,20 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     )
 
 
+def _shed(observed: Mapping[str, Mapping[str, Any]], topic: str, position: int) -> Mapping[str, Any]:
+    """A shedder's metrics: those of our own reads are named by topic, those of a recipe's source by position."""
+    return observed.get(f"shed.{topic}") or observed.get(f"shed.{position}") or {}
+
+
 def _count(observed: Mapping[str, Mapping[str, Any]], what: str, topic: str, position: int) -> int | None:
-    """A count: metrics of our own reads are named by topic, those of a recipe's source by position."""
-    row = observed.get(f"shed.{topic}") or observed.get(f"shed.{position}") or {}
+    row = _shed(observed, topic, position)
     return None if row.get(what) is None else int(row[what])
+
+
+def _quantiles(observed: Mapping[str, Mapping[str, Any]], what: str, topic: str, position: int) -> tuple[float, ...]:
+    """Times in seconds, observed in ms; () if the batch has none."""
+    found = _shed(observed, topic, position).get(what)
+    return tuple(float(ms) / 1e3 for ms in found) if isinstance(found, list | tuple) else ()
 
 
 def _malformed(observed: Mapping[str, Mapping[str, Any]], topic: str) -> tuple[int, str | None]:

@@ -1,8 +1,8 @@
 """Load shedders as parts of a query's plan: Poisson sampling with a probability that each row's weight records.
 
 Internal columns, which never reach a recipe: `_u`, the row's random number; `_p` and `_d0`, `_d1`, ..., the dials as
-this row read them; `_sent`, its weight on arrival or its outlet; `_malformed`, of `parsing`. `_weight` = 1 /
-(probability with which the row was kept so far) is for the user; null where a recipe lost it.
+this row read them; `_sent`, its weight on arrival or its outlet; `_t`, of `timing`; `_malformed`, of `parsing`.
+`_weight` = 1 / (probability with which the row was kept so far) is for the user; null where a recipe lost it.
 
 Reading a dial by reflection for each row is expensive (most of a microsecond where only C1 compiles), and so is copying
 a row between operators: each shedder reads its dial once, in one projection of only the columns needed after it, and
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from qod_magics.application import weight
+from qod_magics.spark.timing import TIMED, Timing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,7 +33,7 @@ DRAW = "(shiftrightunsigned(xxhash64(reflect('java.lang.System', 'nanoTime')), 1
 #: Guards 1/d where d = 0: no row passes there, but a projection may be evaluated before the filter.
 SMALLEST = 1e-9
 #: Names of the shedders' internal columns; in Spark, column names are case-insensitive.
-_OWN = re.compile(r"_(u|p|sent|malformed|d\d+|r\d+)", re.IGNORECASE)
+_OWN = re.compile(r"_(u|p|t|sent|malformed|d\d+|r\d+)", re.IGNORECASE)
 
 
 def key_text(*columns: Column) -> Column:
@@ -49,9 +50,14 @@ def key_hash(key: Column) -> Column:
 
 
 def shed_source(
-    records: DataFrame, keep_sql: str, counted_as: str, replayable: bool = True, key: Column | None = None
+    records: DataFrame,
+    keep_sql: str,
+    counted_as: str,
+    replayable: bool = True,
+    key: Column | None = None,
+    timing: Timing | None = None,
 ) -> DataFrame:
-    """Keep each record with the probability read by `keep_sql`; adds `_weight`.
+    """Keep each record with the probability read by `keep_sql`; adds `_weight`. `timing` is observed if given.
 
     `replayable` records have topic, partition and offset: the choice is a hash of these, so that a replay keeps the
     same rows and a lower accuracy keeps a subset of a higher one's. Others are drawn at random. With a `key`, the
@@ -60,12 +66,15 @@ def shed_source(
     chance = F.expr(RECORD_HASH if replayable else DRAW)
     if key is not None:
         chance = F.when(key.isNull(), chance).otherwise(key_hash(key))
-    dialled = records.select("*", chance.alias("_u"), F.expr(keep_sql).alias("_p"))
-    kept = _counted(dialled, counted_as, "_u < _p")
-    return kept.withColumn(WEIGHT, F.expr(f"1.0D / greatest(_p, {SMALLEST}D)")).drop("_u", "_p")
+    dialled = records.select("*", chance.alias("_u"), F.expr(keep_sql).alias("_p"), *_timed(timing))
+    times = [] if timing is None else [timing.quantiles()]  # those dropped have waited as long as those kept
+    kept = _counted(dialled, counted_as, "_u < _p", *times)
+    return kept.withColumn(WEIGHT, F.expr(f"1.0D / greatest(_p, {SMALLEST}D)")).drop("_u", "_p", TIMED)
 
 
-def shed_arrivals(records: DataFrame, accept_sql: str, counted_as: str, key: Column | None = None) -> DataFrame:
+def shed_arrivals(
+    records: DataFrame, accept_sql: str, counted_as: str, key: Column | None = None, timing: Timing | None = None
+) -> DataFrame:
     """Thin a stream's backlog to the present accuracy; expects records with headers, adds `_weight`, null if unknown.
 
     A row kept so far with probability p = 1 / _weight is kept with min(1, accept / p): all rows in the steady state,
@@ -75,12 +84,15 @@ def shed_arrivals(records: DataFrame, accept_sql: str, counted_as: str, key: Col
     sent, chance = weight_from_header(), F.expr(RECORD_HASH)
     if key is not None:
         chance = F.when(key.isNull() | (sent <= 0.0), chance).otherwise(_position(key, sent))
-    dialled = records.select("*", sent.alias("_sent"), chance.alias("_u"), F.expr(accept_sql).alias("_p"))
-    kept = _counted(dialled, counted_as, "_u < _p * abs(_sent)")
+    accepted = F.expr(accept_sql).alias("_p")
+    dialled = records.select("*", sent.alias("_sent"), chance.alias("_u"), accepted, *_timed(timing))
+    keep = "_u < _p * abs(_sent)"
+    times = [] if timing is None else [timing.quantiles(keep)]  # those that have waited are thinned
+    kept = _counted(dialled, counted_as, keep, *times)
     weighed = kept.withColumn(
         WEIGHT, F.expr(f"if(_sent > 0D, greatest(_sent, 1.0D / greatest(_p, {SMALLEST}D)), NULL)")
     )
-    return weighed.drop("_sent", "_u", "_p")
+    return weighed.drop("_sent", "_u", "_p", TIMED)
 
 
 def _position(key: Column, weight: Column) -> Column:
@@ -94,9 +106,13 @@ def taken_name(columns: Iterable[str]) -> str | None:
     return next((name for name in columns if _OWN.fullmatch(name)), None)
 
 
-def _counted(rows: DataFrame, counted_as: str, keep: str) -> DataFrame:
-    """The rows for which `keep` holds. Both counts are taken in front of the filter, in one pass over each row."""
-    return rows.observe(counted_as, *shed_counts(keep)).where(keep)
+def _timed(timing: Timing | None) -> list[Column]:
+    return [] if timing is None else [timing.column()]
+
+
+def _counted(rows: DataFrame, counted_as: str, keep: str, *times: Column) -> DataFrame:
+    """The rows for which `keep` holds. All metrics are taken in front of the filter, in one pass over each row."""
+    return rows.observe(counted_as, *shed_counts(keep), *times).where(keep)
 
 
 def shed_counts(keep: str) -> list[Column]:

@@ -34,7 +34,7 @@ def refusal(line: str, body: str, app: Application = APP) -> str:
 def test_options_reach_the_declaration() -> None:
     declaration = cell(
         "q --from trips -p 2 -a 0.5 -n 3 --max-parallelism 6 --key zone --sink console --mode microbatch --trigger 2 "
-        "--max-latency 4 --no-fuse",
+        "--max-latency 4 --utility 3 --no-fuse",
         "",
     )
     assert declaration == StreamDeclaration(
@@ -50,6 +50,7 @@ def test_options_reach_the_declaration() -> None:
         mode="microbatch",
         trigger_s=2.0,
         max_latency_s=4.0,
+        utility=3.0,
         fuse=False,
     )
     assert str(declaration.sink) == "console"

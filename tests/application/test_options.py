@@ -30,7 +30,7 @@ def test_every_option_in_its_long_form() -> None:
     line = (
         'busy --topic nyc-taxi --schema "zone INT, at STRUCT<x: DOUBLE>" --starting earliest --priority 3 '
         "--min-accuracy 0.4 --parallelism 2 --max-parallelism 4 --key zone --sink kafka:out "
-        "--mode realtime --trigger 5 --max-latency 0.5 --no-fuse --sql --estimates --dry-run"
+        "--mode realtime --trigger 5 --max-latency 0.5 --utility 2.5 --no-fuse --sql --estimates --dry-run"
     )
     assert parse_stream_line(line) == StreamOptions(
         name="busy",
@@ -46,11 +46,17 @@ def test_every_option_in_its_long_form() -> None:
         mode="realtime",
         trigger_s=5.0,
         max_latency_s=0.5,
+        utility=2.5,
         fuse=False,
         sql=True,
         estimates=True,
         dry_run=True,
     )
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2s", 2.0), ("2", 2.0), ("500ms", 0.5), ("1.5s", 1.5)])
+def test_a_maximum_latency_in_seconds_or_milliseconds(text: str, seconds: float) -> None:
+    assert parse_stream_line(f"q --max-latency {text}").max_latency_s == seconds
 
 
 def test_short_forms_and_equals_signs() -> None:

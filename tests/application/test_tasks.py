@@ -333,6 +333,13 @@ def test_the_same_cell_again_changes_nothing() -> None:
 def test_a_trigger_restarts_and_a_sink_replaces() -> None:
     assert changed(FORK, FORK.declare(replace(FORK["b"], trigger_s=3.0)))["restart"] == ("b",)
     assert changed(FORK, FORK.declare(replace(FORK["b"], max_latency_s=0.5)))["restart"] == ("b",)
+    assert changed(FORK, FORK.declare(replace(FORK["b"], max_latency_s=5.0, utility=3.0)))["unchanged"] == (
+        "a",
+        "b",
+        "c",
+    )
+    hurried = FORK.declare(replace(FORK["b"], max_latency_s=0.5))
+    assert changed(hurried, hurried.declare(replace(FORK["b"], max_latency_s=0.1)))["unchanged"] == ("a", "b", "c")
     assert changed(FORK, FORK.declare(replace(FORK["b"], sink=Console())))["replace"] == ("b",)
     assert changed(FORK, FORK.declare(replace(FORK["b"], sink=Memory())))["unchanged"] == ("a", "b", "c")
 

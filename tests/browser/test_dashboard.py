@@ -8,7 +8,19 @@ import pytest
 
 THEMES = ("light", "dark")
 FACTS = ".qod-dashboard .qod-facts"
-WIDTHS = """[...document.querySelectorAll('.qod-chart')].map(
+#: A recording whose query TDSnk1 has latencies, and a target.
+TIMED = """\
+import qod_magics
+from qod_widgets.dashboard import Dashboard
+
+known = {"p50": 0.035, "p95": 1.25, "target": 1.0, "oldest": 12.0}
+frames = [
+    {**frame, "tasks": [{**task, **(known if task["id"] == "TDSnk1" else {})} for task in frame["tasks"]]}
+    for frame in qod_magics.replay("data/taxi_drives.jsonl").frames
+]
+Dashboard("timed", frames)
+"""
+WIDTHS = """[...document.querySelectorAll('figure:not([hidden]) .qod-chart')].map(
     slot => [slot.clientWidth, slot.querySelector('canvas').clientWidth])"""
 OVERFLOW = """[...document.querySelectorAll('.qod-dashboard, .qod-dashboard header, .qod-plan, .widget-hbox')].filter(
     part => part.scrollWidth > part.clientWidth + 1).map(part => part.className)"""
@@ -133,6 +145,21 @@ def test_task_managers_that_join_or_stand_by_are_told(labelled):
     labelled.look_at(".qod-chips")
     chips = labelled.page.locator(".qod-chips .qod-chip").all_inner_texts()
     assert chips[-2:] == ["tm3 starting", "tm4 standby"]
+
+
+def test_latencies_are_drawn_with_their_targets_once_they_are_known(opened):
+    notebook = opened(TIMED, height=2600)
+    notebook.run(0)
+    notebook.look_at(".qod-latency canvas")
+    assert notebook.page.locator(".qod-latency").is_visible()
+    notebook.page.locator(".qod-numbers summary").click()
+    table = notebook.page.get_by_role("table", name="Tasks in the last cycle")
+    table.wait_for()
+    (row,) = (text for text in table.get_by_role("row").all_inner_texts() if text.startswith("TDSnk1"))
+    assert row.split("\t")[-4:] == ["35 ms", "1.25 s", "1.00 s", "12 s"]
+    notebook.page.wait_for_timeout(500)  # for the picture
+    notebook.screenshot("dashboard-latency")
+    assert notebook.page.evaluate(OVERFLOW) == []
 
 
 def test_where_no_labels_are_known_none_are_told(lab3):

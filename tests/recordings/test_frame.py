@@ -59,6 +59,17 @@ def test_sources_have_an_edge_from_outside_and_each_stream_has_one():
     assert edges["TDSrc1>TDSnk1"]["d"] == pytest.approx(1.0)
 
 
+def test_latencies_are_those_of_the_query_and_its_target():
+    line = deepcopy(LINES[-1])
+    for each in line["snapshot"]["tasks"]:
+        if each["id"] == "TDSnk1":
+            each |= {"latency_p50_s": 0.4, "oldest_s": 7.5, "max_latency_s": 2.0}
+    line["measured"]["latency_s"] = {"TDSnk1": 1.25}
+    shows = ("p50", "p95", "target", "oldest")
+    assert [task(line, "TDSnk1")[key] for key in shows] == [0.4, 1.25, 2.0, 7.5]
+    assert [task(line, "TDSnk2")[key] for key in shows] == [None] * 4
+
+
 def test_rows_that_could_not_be_parsed_are_counted_by_task():
     line = deepcopy(LINES[-1])
     counts = {"arrived": 9, "processed": 9, "dropped": 0, "waiting": 0, "malformed": 4}

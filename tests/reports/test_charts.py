@@ -22,6 +22,7 @@ COLOURS = task_colours(["TDSrc1", "TDSrc2", "TDSnk1", "TDSnk2"])
 CHARTS: dict[str, Callable[[Records], alt.VConcatChart]] = {
     "cpu": charts.cpu_chart,
     "accuracy": charts.accuracy_chart,
+    "latency": charts.latency_chart,
     "throughput": charts.throughput_chart,
     "lag": charts.lag_chart,
     "dropped": charts.dropped_chart,
@@ -59,6 +60,12 @@ def test_cpu_is_stacked_by_task_in_a_panel_for_each_task_manager() -> None:
     assert words.count("capacity 100 %") == 2
     assert {*COLOURS, "other processes"} <= set(words)
     assert {*COLOURS.values(), GREY} <= colours
+
+
+def test_latency_has_a_panel_for_each_query() -> None:
+    words, colours = texts(drawn("latency")), paints(drawn("latency"))
+    assert {"TDSnk1", "TDSnk2", "95 % of the rows"} <= set(words)
+    assert {COLOURS["TDSnk1"], COLOURS["TDSnk2"]} <= colours
 
 
 def test_accuracy_has_a_panel_and_a_colour_for_each_query() -> None:

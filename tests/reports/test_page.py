@@ -49,8 +49,25 @@ def full() -> str:
 def test_the_page_is_well_formed_and_has_its_charts_in_it() -> None:
     page = Page(full())
     assert page.open == []
-    assert [tag for tag, _ in page.tags].count("svg") == 6
+    assert [tag for tag, _ in page.tags].count("svg") == 7
     assert "Taxi Drives" in page.words
+
+
+def test_latencies_are_told_where_they_are_known() -> None:
+    lines = taxi_drives()
+    for line in lines:
+        for task in line["snapshot"]["tasks"]:
+            if task["id"] == "TDSnk1":
+                task |= {"latency_p50_s": 0.02, "max_latency_s": 0.04, "oldest_s": 12.0}
+    words = Page(report(records(lines), None, [])).words
+    start = words.index("Latencies")
+    assert words[start:].index("TDSnk1") > 0
+    assert {"20 ms", "50 ms", "40 ms", "100% of the cycles", "12 s"} <= set(words)
+    for line in lines:
+        line["measured"]["latency_s"] = {}
+    without = Page(report(records(lines), None, []))
+    assert "Latencies" not in without.words
+    assert [tag for tag, _ in without.tags].count("svg") == 6, "there is still a target"
 
 
 def test_the_page_needs_nothing_else() -> None:

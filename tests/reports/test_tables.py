@@ -64,6 +64,36 @@ def test_accuracy_is_measured_planned_and_minimum() -> None:
     assert len(accuracy) == len(lines) * 6 - 1
 
 
+def timed(p95: list[float | None], target: float | None) -> list[dict[str, Any]]:
+    """Lines in which TDSnk1 has these latencies, and TDSnk2 none."""
+    lines = taxi_drives()[: len(p95)]
+    for line, value in zip(lines, p95, strict=True):
+        line["measured"]["latency_s"] = {} if value is None else {"TDSnk1": value}
+        (query,) = (task for task in line["snapshot"]["tasks"] if task["id"] == "TDSnk1")
+        query |= {"latency_p50_s": 0.5, "oldest_s": 3.0} | ({} if target is None else {"max_latency_s": target})
+    return lines
+
+
+def test_latency_is_the_95th_percentile_and_its_target() -> None:
+    latency = tables.latency(records(timed([1.0, None, 3.0], 2.0)))
+    assert list(latency.itertuples(index=False, name=None)) == [
+        (0.0, "TDSnk1", "95 % of the rows", 1.0),
+        (0.0, "TDSnk1", "target", 2.0),
+        (5.0, "TDSnk1", "target", 2.0),
+        (10.0, "TDSnk1", "95 % of the rows", 3.0),
+        (10.0, "TDSnk1", "target", 2.0),
+    ]
+    assert tables.latency(records(timed([None], None))).empty
+
+
+def test_latencies_are_medians_and_how_often_the_target_was_missed() -> None:
+    found = tables.latencies(records(timed([1.0, None, 3.0, 2.0], 2.0)))
+    assert list(found.itertuples(index=False, name=None)) == [("TDSnk1", 0.5, 2.0, 2.0, pytest.approx(1 / 3), 3.0)]
+    (row,) = tables.latencies(records(timed([1.0, 2.0], None))).to_dict("records")
+    assert (row["p95"], pd.isna(row["target"]), pd.isna(row["missed"])) == (1.5, True, True)
+    assert tables.latencies(records(timed([None], 2.0))).empty
+
+
 def test_throughput_reads_what_it_processes_and_drops() -> None:
     lines = taxi_drives()
     rates = tables.throughput(records(lines)).query("source == 'TDSrc1' and t == 100").set_index("kind")["rate"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,7 @@ class Deployed:
         self.broken = False
         self.asked: dict[str, tuple[Ask, ...]] = {}  # by query
         self.failing: tuple[str, ...] = ()  # the key with which recipes fail
+        self.stateful: set[str] = set()  # tasks whose maximum latency decides on their modes
         self.restricted = 0  #: how often, without a deployment
         self.deploying, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
@@ -50,6 +52,9 @@ class Deployed:
         if self.failing and any(topic.shed_by == self.failing for spec in specs for topic in spec.topics.values()):
             raise ApplicationError("no interval")
         return Checked({}, self.weights)
+
+    def held_modes(self, tasks: Collection[str]) -> str:
+        return ", ".join(sorted(self.stateful & set(tasks)))
 
     def inlinable(self, _: Application) -> dict[str, int]:
         return {}
@@ -114,6 +119,42 @@ def test_a_stream_that_waits_starts_once_it_is_restricted(streams: Streams, runt
     assert (runtime.deploying.is_set(), runtime.restricted) == (True, 0)
     streams.restrict("waits", priority=3)
     assert (runtime.priorities["waits"], runtime.restricted) == (3, 1)
+
+
+def test_a_maximum_latency_restarts_nothing(streams: Streams, runtime: Deployed) -> None:
+    def latest() -> tuple[float | None, float | None]:
+        (spec,) = runtime.specs
+        return spec.max_latency_s, spec.utility
+
+    runtime.deploying.clear()
+    assert streams.restrict("query", max_latency_s=5.0, utility=2.0) == ""
+    assert latest() == (5.0, 2.0)
+    assert streams.restrict("query", max_latency_s=0.5) == "", "it runs in real-time mode anyhow"
+    assert streams.restrict("query", max_latency_s=inf, utility=inf) == ""
+    assert latest() == (None, None)
+    runtime.stateful = {"query"}
+    assert streams.restrict("query", max_latency_s=0.5) == "query", "what keeps its mode is told"
+    assert streams.restrict("query", max_latency_s=0.4) == ""
+    assert streams.restrict("query", max_latency_s=2.0) == "query"
+    assert latest() == (2.0, None)
+    assert (runtime.deploying.is_set(), runtime.restricted) == (False, 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("query", {"max_latency_s": 0.0}, "the maximum latency is in seconds and above 0, not 0.0"),
+        ("query", {"utility": -1.0}, "utility is a number of 0 or more, not -1.0"),
+        ("query", {}, "a priority, a minimum accuracy, a maximum latency or a utility"),
+        ("waits", {"max_latency_s": 1.0}, "'waits' is no query, .*; the queries are query"),
+    ],
+)
+def test_what_no_query_can_have(streams: Streams, name: str, change: dict[str, float], words: str) -> None:
+    streams.declare(stream("waits", topic="rows"))
+    before = streams.application
+    with pytest.raises(ApplicationError, match=words):
+        streams.restrict(name, **change)
+    assert streams.application is before
 
 
 def test_one_that_waits_and_cannot_start_stays_as_it_was(streams: Streams, runtime: Deployed) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,6 +53,7 @@ class Cluster:
     missing_topics: Mapping[str, str] = field(default_factory=dict)
     labels: dict[str, Labels] = field(default_factory=dict)
     nodes: Any = None
+    latencies: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for spec in self.specs.values():
@@ -76,14 +77,19 @@ class Cluster:
         snapshot = Snapshot(
             (TaskManager("tm1", 0.9, 63.6),),
             tuple(
-                Task(s.id, s.upstream, 1000.0 if s.is_source else None, s.priority, s.min_accuracy)
+                Task(
+                    *(s.id, s.upstream, 1000.0 if s.is_source else None, s.priority, s.min_accuracy),
+                    self.latencies.get(s.id, {}),
+                )
                 for s in self.specs.values()
             ),
             tuple(streams),
             tuple(observed),
         )
         lag = {"Src": 1234, "Src>Snk": 50, "Src>Idle": 7}
-        return Observation(snapshot, Measured(lag, {}, {"Snk": 0.8125, "Src": 1.0}, {"Src": 4321, "Src>Snk": 10}))
+        p95 = {name: fields["latency_p95_s"] for name, fields in self.latencies.items()}
+        accuracy, dropped = {"Snk": 0.8125, "Src": 1.0}, {"Src": 4321, "Src>Snk": 10}
+        return Observation(snapshot, Measured(lag, {}, accuracy, dropped, latency_s=p95))
 
     def apply(self, plan: Plan, dials: Dials) -> None:
         self.applied.append(plan)
@@ -149,6 +155,22 @@ def test_after_a_cycle_it_has_the_figures(made: Made) -> None:
     planned = made.controller.last.plan.desired
     assert row(text, "Snk") == (f"Snk tm1 tm1 real-time 1,000 25.5 0.812 {planned['Snk']:.3f} 0.400 2 50 10".split())
     assert row(text, "Src") == (f"Src tm1 real-time 1,000 25.5 1.000 {planned['Src']:.3f} 1,234 4,321".split())
+
+
+def test_latencies_are_shown_against_the_target(made: Made) -> None:
+    assert "p95" not in status_text(made), "nothing is known"
+    made.runtime.latencies = {"Snk": {"latency_p50_s": 0.0351, "latency_p95_s": 1.254, "oldest_s": 37.2}}
+    made.controller.step()
+    assert row(status_text(made), "Snk")[-7:] == ["10", "35", "ms", "1.25", "s", "37", "s"]
+    assert stream_text(made, "Snk").endswith("95 % of its rows within 1.25 s")
+    (snk,) = (s for s in TRIPS if s.name == "Snk")
+    made.runtime.specs = {
+        s.id: s for s in tasks(application(*(replace(s, max_latency_s=2.0) if s is snk else s for s in TRIPS)))
+    }
+    assert row(status_text(made), "Snk")[-8:] == ["35", "ms", "1.25", "s", "2.00", "s", "37", "s"], (
+        "before the next cycle"
+    )
+    assert stream_text(made, "Snk").endswith("95 % of its rows within 1.25 s (target 2.00 s)")
 
 
 def test_the_columns_stand_under_their_names(made: Made) -> None:

@@ -36,7 +36,7 @@ def report(**changes: Any) -> dict[str, Any]:
     }
 
 
-def connect_row(**values: int) -> dict[str, Any]:
+def connect_row(**values: Any) -> dict[str, Any]:
     """An observed row as a Connect client has it."""
     return {"values": list(values.values()), "schema": {"fields": [{"name": name} for name in values]}}
 
@@ -51,6 +51,16 @@ def test_a_batch() -> None:
     assert (feed.topic, feed.start, feed.end) == ("trips", {0: 10, 1: 20}, {0: 15, 1: 27})
     assert (feed.read, feed.kept, batch.rows) == (12, 9, 9)
     assert (batch.out, batch.sent) == (7, {"0": 5, "1": 2})
+
+
+@pytest.mark.parametrize("connect", [True, False])
+def test_times_of_records_are_in_seconds(connect: bool) -> None:
+    shed: dict[str, Any] = {"rows": 12, "kept": 9, "ages": [30, 45], "times": None}
+    row = connect_row(**shed) if connect else shed
+    (feed,) = batch_of(report(observedMetrics={"shed.trips": row})).feeds  # type: ignore[union-attr]
+    assert (feed.ages, feed.times) == ((0.03, 0.045), ())
+    (without,) = batch_of(report()).feeds  # type: ignore[union-attr]
+    assert (without.ages, without.times) == ((), ())
 
 
 def test_rows_of_new_partitions_and_of_several_topics_are_not_taken_for_counted_twice() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from copy import deepcopy
+from math import inf
 
 import pytest
 
@@ -84,6 +85,19 @@ def test_a_choice_is_one_command_that_is_pending_and_then_done(panel):
     panel.until("done")
     assert panel.session.told == [("set", "TDSnk1", ("min_accuracy", 0.5))]
     assert [text.partition("50%: ")[2].removesuffix("</span>") for text in panel.texts] == ["pending", "done"]
+
+
+def test_a_latency_target_is_set_followed_and_taken_back(panel):
+    within = panel.tab("Queries")[0].children[2]
+    assert within.value == 0, "none"
+    panel.show(restricted(max_latency_s=2.0))
+    assert within.value == 2.0
+    assert panel.session.told == []
+    within.value = 1.5
+    panel.until("TDSnk1 within 1.5 s: done")
+    within.value = 0
+    panel.until("TDSnk1 without a latency target: done")
+    assert panel.session.told == [("set", "TDSnk1", ("max_latency_s", s)) for s in (1.5, inf)]
 
 
 def test_what_is_refused_is_said_with_its_reason_and_taken_back(panel):

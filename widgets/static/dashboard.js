@@ -12,10 +12,13 @@ const LONGEST = 24; // letters of a name in a box
 const CHARTS = [
   ["cpu", "CPU by task manager", "Stacked by task; the dashed line is what there is."],
   ["accuracy", "Accuracy of each query", "Measured, planned, and the least that was asked for."],
+  ["latency", "Latency of each query", "From a row's arrival to its result, for 95 % of the rows; the dashed line is the target."],
   ["throughput", "Rows of each source", "Arriving, and processed after shedding."],
   ["lag", "Lag", "Rows that wait, by source and stream."],
   ["dropped", "Dropped", "Rows dropped since the start, by source and stream."],
 ];
+
+const IF_KNOWN = ["latency"]; // charts that are shown once they have rows
 
 const clock = (t) => `${Math.floor(t / 60)}:${String(Math.floor(t % 60)).padStart(2, "0")}`;
 
@@ -42,6 +45,14 @@ const ROWS = {
         [["measured", task.accuracy], ["planned", task.planned], ["minimum", task.minimum]]
           .filter(([, accuracy]) => accuracy != null)
           .map(([kind, accuracy]) => ({ t: f.t, query: task.id, kind, accuracy })),
+      ),
+  latency: (f) =>
+    f.tasks
+      .filter((task) => task.minimum != null)
+      .flatMap((task) =>
+        [["95 % of the rows", task.p95], ["target", task.target]]
+          .filter(([, seconds]) => seconds != null)
+          .map(([kind, seconds]) => ({ t: f.t, query: task.id, kind, seconds })),
       ),
   throughput: (f, last) =>
     f.tasks
@@ -153,9 +164,19 @@ const COLUMNS = [
 ];
 /** Shown once there is one. */
 const MALFORMED = ["malformed, rows", (t) => number(t.malformed)];
+const LATENCIES = [
+  ["p50", (t) => duration(t.p50)],
+  ["p95", (t) => duration(t.p95)],
+  ["target", (t) => duration(t.target)],
+  ["oldest", (t) => duration(t.oldest)],
+];
+
+/** Seconds as "35 ms" or "1.25 s". */
+const duration = (s) => (s == null ? "–" : s < 0.9995 ? `${(1000 * s).toFixed(0)} ms` : `${s.toFixed(s < 9.995 ? 2 : 0)} s`);
 
 function table(frame) {
-  const columns = frame.tasks.some((task) => task.malformed) ? [...COLUMNS, MALFORMED] : COLUMNS;
+  const timed = frame.tasks.some((task) => task.p95 != null || task.oldest != null || task.target != null);
+  const columns = [...COLUMNS, ...(timed ? LATENCIES : []), ...(frame.tasks.some((task) => task.malformed) ? [MALFORMED] : [])];
   const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col" }, name)));
   const rows = frame.tasks.map((task) =>
     element(
@@ -207,6 +228,7 @@ class Charts {
   draw(specs = null) {
     if (specs) this.specs = specs;
     for (const [name] of CHARTS) this.wanted.add(name);
+    for (const name of IF_KNOWN) this.slots[name].parentElement.hidden = !this.rows(name).length;
     this.work();
   }
 

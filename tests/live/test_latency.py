@@ -1,0 +1,112 @@
+"""Latencies of queries on a real cluster, against those of the very rows in their results."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from qod_magics.core.optional import LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDEST
+from qod_magics.core.snapshot import Task
+from qod_magics.kafka.offsets import end_offsets
+from qod_magics.session.session import Session
+from qod_magics.spark.pace import MOST_S
+from tests.live.applications import cell
+from tests.live.conftest import eventually, heard
+from tests.live.steady import SCHEMA, Steady
+
+#: Rows before a latency is asked for: enough of them are timed.
+ENOUGH = 1500
+
+
+def task(session: Session, name: str) -> Task:
+    """Its row in a snapshot of now."""
+    return next(each for each in session.runtime.observe().snapshot.tasks if each.id == name)
+
+
+def written_at(session: Session, topic: str) -> dict[int, float]:
+    """When each row of a topic was written, by its number, seconds since the epoch."""
+    ends = end_offsets(session.kafka, [topic], timeout_s=10.0)[topic]
+    consumer = Consumer({**session.kafka.client_config(), "group.id": f"at-{topic}", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+    found: dict[int, float] = {}
+    try:
+        while len(found) < sum(ends.values()):
+            for message in consumer.consume(5000, 1.0):
+                assert message.error() is None
+                found[json.loads(message.value())["n"]] = message.timestamp()[1] / 1e3
+    finally:
+        consumer.close()
+    return found
+
+
+def declare(session: Session, topic: str, mode: str, *more: str) -> None:
+    line = f'passed --topic {topic} --schema "{SCHEMA}" --mode {mode} -p 1 -a 0.5 {" ".join(more)}'
+    cell(session, line, "source.select('n')")
+
+
+@pytest.mark.parametrize("mode", ["realtime", "microbatch"])
+def test_latencies_are_those_of_the_rows_in_the_result(brief: Session, topic: str, mode: str) -> None:
+    session = brief
+    declare(session, topic, mode)
+    with Steady(session, topic, 300.0) as steady:
+        eventually(lambda: steady.acknowledged > ENOUGH, what="rows")
+        eventually(lambda: LATENCY_P95.of(task(session, "passed")) is not None, what="a latency")
+        begin = time.time()
+        while time.time() < begin + 11.0:  # the window of the measurement
+            measured = task(session, "passed")
+            time.sleep(0.5)
+        steady.stop()
+    sent, results = written_at(session, topic), written_at(session, session.runtime.deployment.results["passed"])
+    true = [at - sent[n] for n, at in results.items() if at > begin]
+    for field, percent in ((LATENCY_P50, 50), (LATENCY_P95, 95)):
+        found, truth = field.of(measured), float(np.percentile(true, percent))
+        assert found is not None
+        assert truth / 2 - 0.1 <= found <= 2 * truth + 0.1, (field.name, found, truth)
+
+
+def test_the_oldest_row_gets_older_while_a_query_is_held_up(recommending: Session, topic: str) -> None:
+    session = recommending
+    declare(session, topic, "microbatch", "--max-latency 2s")
+    instance = session.runtime.instances["passed.1"]
+    with Steady(session, topic, 300.0):
+        eventually(lambda: OLDEST.of(task(session, "passed")) is not None and instance.begun, what="a first batch")
+        manager = instance.task_manager
+        assert manager is not None
+        gate = session.runtime.board.pace("passed.1")
+        heard(lambda: manager.turn({gate: 1.0 - 8.0 / MOST_S}))
+        eventually(lambda: (OLDEST.of(task(session, "passed")) or 0.0) > 3.0, what="a row of three seconds")
+        ages = []
+        for _ in range(3):
+            found = task(session, "passed")
+            ages.append((time.time(), OLDEST.of(found)))
+            time.sleep(0.7)
+        heard(lambda: manager.turn({gate: 1.0}))
+        rising = [(b[1] or 0.0) - (a[1] or 0.0) for a, b in pairwise(ages)]
+        assert max(rising) > 0.3, ages
+        assert MAX_LATENCY.of(found) == 2.0
+        eventually(lambda: (OLDEST.of(task(session, "passed")) or 0.0) < 2.0, what="the backlog is read")
+
+
+def test_a_target_is_set_without_a_restart(brief: Session, topic: str) -> None:
+    session = brief
+    declare(session, topic, "auto", "--max-latency 5s")
+    cell(session, f'grouped --topic {topic} --schema "{SCHEMA}" -p 1', "source.groupBy('k').count()")
+    runs = {name: each.run_id for name, each in session.runtime.instances.items()}
+    assert session.set("passed", max_latency_s=0.5) == ""
+    assert session.set("grouped", max_latency_s=3.0, utility=7.0) == ""
+    assert {name: each.run_id for name, each in session.runtime.instances.items()} == runs
+    assert MAX_LATENCY.of(task(session, "passed")) == 0.5
+    assert task(session, "grouped").extra["utility"] == 7.0
+    assert "500 ms" in session.status()
+    assert session.runtime.instances["grouped.1"].mode == "micro-batch"
+    assert session.set("grouped", max_latency_s=0.5).startswith("grouped.1 stays in micro-batch mode, as its state")
+    assert {name: each.run_id for name, each in session.runtime.instances.items()} == runs
+    assert MAX_LATENCY.of(task(session, "grouped")) == 0.5
+    assert session.set("grouped", max_latency_s=inf) == ""
+    assert MAX_LATENCY.of(task(session, "grouped")) is None
