@@ -16,15 +16,16 @@ from qod_magics.application.options import StreamOptions
 from qod_magics.application.recipe import Recipe, as_recipe
 from qod_magics.application.sink import Sink, as_sink
 from qod_magics.application.stream import Malformed, Mode, Starting, StreamDeclaration
-from qod_magics.controller import Controller, ControllerThread, Cycle, Recording
+from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.machine.at_exit import at_exit
 from qod_magics.machine.cores import can_pin, check_cores
 from qod_magics.policies import policy
 from qod_magics.results.layout import Wish
-from qod_magics.session import policy_choice, waiting
+from qod_magics.session import waiting
 from qod_magics.session.budget import Budget
+from qod_magics.session.decisions import Decisions
 from qod_magics.session.deployed_streams import Streams
 from qod_magics.session.displaying import in_kernel, mime_bundle
 from qod_magics.session.handle import StreamHandle
@@ -47,7 +48,7 @@ Say = Callable[[str], None]
 Cores = set[int]  #: numbers of the machine's cores
 
 
-class Session:
+class Session(Decisions):
     """A cluster with its controller, and the streams declared on it. Made by `up` or `attach`, ended by `down`.
 
     Attributes:
@@ -367,57 +368,6 @@ class Session:
         """The last decision about a stream, an instance or a task manager, and why, with the numbers. For a stream
         fused into tasks of other names, the decisions about those tasks."""
         return why_text(self, name)
-
-    def pause(self, *, open_shedders: bool = False) -> None:
-        """Recommend only: plans are made, logged and recorded, not applied. `open_shedders` also sets every non-drop
-        probability to 1, so that nothing is shed. Raises BusyError when the controller does not respond."""
-        self.thread.pause()
-        if open_shedders:
-            what = "plans are no longer applied, but the shedders are not open"
-            self.thread.ask(self.controller.open_shedders, what)
-
-    def resume(self) -> None:
-        """Apply plans again."""
-        self.thread.resume()
-
-    def set_policy(self, name: str) -> None:
-        """Have another policy decide from the next cycle on. Raises UsageProblem: there is none of this name."""
-        policy_choice.choose(self.thread, name)
-
-    def pause_stage(self, stage: str, paused: bool = True) -> None:
-        """Pause one stage of the policy, or resume it. Raises UsageProblem: the policy has no such stage."""
-        policy_choice.pause_stage(self.thread, stage, paused)
-
-    @property
-    def stages(self) -> str:
-        """The policy and its stages, with what each last decided, a line each."""
-        return policy_choice.stages_text(self.controller)
-
-    def set_period(self, seconds: float) -> None:
-        """Change the controller's period. Raises UsageProblem unless it is above 0."""
-        self.thread.period_s = seconds
-        self.runtime.period_s = seconds
-
-    def override(self, name: str, d: float | None) -> None:
-        """Hold the non-drop probability of a source or a stream ("from>to") by hand; None returns it to the plan.
-        Raises UsageProblem: there is no such source or stream, or the probability lies outside 0..1."""
-        waiting.known(self.shedders, name)
-        source, _, target = name.rpartition(">")
-        self.controller.override((source or None, target), d)
-
-    @property
-    def shedders(self) -> list[str]:
-        """The names of the shedders: sources, and streams "from>to"."""
-        return self.runtime.deployment.shedders
-
-    def annotate(self, **annotations: Any) -> None:
-        """Add keys (`phase="overload"`) to the recording's lines from now on; None removes one."""
-        self.controller.annotate(**annotations)
-
-    @property
-    def last(self) -> Cycle | None:
-        """The last finished cycle."""
-        return self.controller.last
 
     @property
     def view(self) -> View:
