@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qod_magics.core.actions import Action, Move
+from qod_magics.core.actions import Action, AddNode, Move
 from qod_magics.core.optional import STAGES
 from qod_magics.core.placement import Unplaced
 from qod_magics.core.plan import Plan
@@ -17,15 +17,17 @@ from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.levers import LEVER_OF, Lever
 from qod_magics.policies.stack.pressure import Pressure, pressures
-from qod_magics.policies.stack.reasons import StackReasons
+from qod_magics.policies.stack.reasons import StackReasons, told
 from qod_magics.policies.stack.stage import Proposal, Stage, View
-from qod_magics.policies.stack.under_way import BACK_OFF_S, UnderWay, subject
+from qod_magics.policies.stack.under_way import BACK_OFF_S, UnderWay, in_use, subject
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
 
 #: Name of the stage that sheds.
 SHED = "shed"
 #: Fraction of the CPU that one task manager fewer must leave free before any is emptied.
 HEADROOM = 0.2
+#: Fraction of the instances that may warm up while a disruptive action begins: in a large cluster, some always do.
+WARMING = 0.02
 #: Seconds between two snapshots without a time: the default period.
 PERIOD_S = 5.0
 
@@ -49,8 +51,9 @@ class Stack:
 
     Minimum accuracies and priorities are those of `shedding`: its accuracies are never changed. Its moves, for minimums
     that do not fit, precede what the stages propose, and need not wait for warm-ups. Stages propose in their order; the
-    first proposal is carried out, and no other until its effect is in the snapshot, no instance warms up, and
-    `settle_s` have passed. An action without effect within `under_way.TIMEOUT_S` is not tried again for `BACK_OFF_S`.
+    first proposal is carried out, with the task managers that later stages start beside it, and no other until its
+    effect is in the snapshot, at most `WARMING` of the instances warm up, and `settle_s` have passed. An action without
+    effect within `under_way.TIMEOUT_S` is not tried again for `BACK_OFF_S`.
 
     Args:
         name: what `--policy` selects.
@@ -150,13 +153,13 @@ class Stack:
         for_minimums = plan.actions
         if for_minimums:
             stage, proposal = self._owner(Move), Proposal(plan.actions)
-            notes = {stage: "; ".join(dict.fromkeys(_why(action) for action in plan.actions))}
+            notes = {stage: told(map(_why, plan.actions), "; ")}
         else:
             stage, proposal, notes = self._proposed(view, known, busy)
             plan = replace(plan, actions=proposal.actions)
         if proposal.actions:
-            managers = frozenset(each.id for each in snapshot.task_managers)
-            known = replace(known, under_way=UnderWay(stage, proposal.actions, now_s, managers, bool(for_minimums)))
+            begun = UnderWay(stage, proposal.actions, now_s, in_use(snapshot), bool(for_minimums))
+            known = replace(known, under_way=begun)
         if notes:
             plan = replace(plan, extra={**plan.extra, STAGES.name: notes})
         return plan, known
@@ -173,43 +176,47 @@ class Stack:
                 settled_at_s = now_s + (self.settle_s if under_way.disturbs else 0.0)
                 under_way = None
             elif under_way.has_failed(now_s):
-                refused |= {subject(action): now_s + BACK_OFF_S for action in under_way.actions}
+                refused |= {subject(action): now_s + BACK_OFF_S for action in under_way.not_done(snapshot)}
                 under_way = None
         return replace(known, now_s=now_s, under_way=under_way, settled_at_s=settled_at_s, refused=refused)
 
     def _busy(self, known: StackState, snapshot: Snapshot, now_s: float) -> str:
         """Why no disruptive action may begin; "" if one may."""
         if known.under_way is not None:
-            names = ", ".join(" ".join(subject(action)) for action in known.under_way.actions)
+            names = told(" ".join(subject(action)) for action in known.under_way.actions)
             return f"{names} is under way"
         warming = [instance.id for instance in snapshot.instances if instance.warming_up]
-        if warming:
-            return f"{', '.join(warming[:3])} warms up"
+        if len(warming) > WARMING * len(snapshot.instances):
+            return f"{told(warming)} warms up"
         left_s = known.settled_at_s - now_s
         return f"the last action settles for {left_s:.0f} s more" if left_s > 0 else ""
 
     def _proposed(self, view: View, known: StackState, busy: str) -> tuple[str, Proposal, dict[str, str]]:
-        """The first proposal that may be carried out, its stage, and the notes of the stages by name."""
+        """The first proposal that may be carried out, with the task managers that later stages start beside it; its
+        stage, and the notes of the stages by name."""
         notes: dict[str, str] = {}
+        first, found = "", Proposal()
         if not view.pressures and view.eased_since_s is None:
-            return "", Proposal(), notes
+            return first, found, notes
         for stage in self.stages:
             if stage.name in self.paused:
                 continue
-            proposal = stage.propose(view)
+            proposal = stage.propose(replace(view, proposed=found.actions))
             actions = tuple(action for action in proposal.actions if subject(action) not in known.refused)
             self._check(stage, actions)
+            if first:  # to start task managers disturbs nothing that runs, and takes longest
+                actions = tuple(action for action in actions if isinstance(action, AddNode))
             if not actions:
                 note = proposal.note or ("what it would do has failed a short while ago" if proposal.actions else "")
-                if note:
+                if note and not first:
                     notes[stage.name] = note
                 continue
             if busy:
                 notes[stage.name] = f"waits: {busy}"
                 break
-            notes[stage.name] = "; ".join(dict.fromkeys(_why(action) for action in actions))
-            return stage.name, Proposal(actions), notes
-        return "", Proposal(), notes
+            notes[stage.name] = told(map(_why, actions), "; ")
+            first, found = first or stage.name, Proposal((*found.actions, *actions))
+        return first, found, notes
 
     def _check(self, stage: Stage, actions: Sequence[Action]) -> None:
         for action in actions:
