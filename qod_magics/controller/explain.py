@@ -143,5 +143,5 @@ def _manager(name: str, decision: Decision) -> list[str]:
         parts.append(f"told to leave it: {listed(leaving)}")
     parts += [_action(each, decision) for each in decision.plan.actions if each == ReleaseNode(name)]
     if name in decision.plan.starved:
-        parts.append("it is starved: its minimum accuracies don't fit and there is nowhere to move a task to")
+        parts.append(f"it is starved: {decision.reasons.starved(name)}")
     return parts

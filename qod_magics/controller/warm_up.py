@@ -19,14 +19,14 @@ from qod_magics.core.table import Table, column
 #: events that name an instance that restarts where it is
 RESTARTS = frozenset({"query-restarted"})
 
+#: the event of an action that is not carried out
+REFUSED = "action-refused"
+
 #: events that name an instance whose pending move, if any, has failed
-FAILURES = frozenset({"query-failed", "query-restarted"})
+FAILURES = frozenset({"query-failed", "query-restarted", REFUSED})
 
 #: the event of a task that was rescaled: its instances restart
 SCALED = "scale"
-
-#: the event of an action that is not carried out
-REFUSED = "action-refused"
 
 #: share of the minimum accuracy that counts as reached: measurements of a task held at its minimum scatter around it
 REACHED = 0.98

@@ -30,6 +30,8 @@ GROUP = "qod_magics.policies"
 _POLICIES = {
     "auto": "qod_magics.policies.stack:auto",
     "d-storm": "qod_magics.policies.d_storm:DStorm",
+    "henge": "qod_magics.policies.henge:Henge",
+    "henge-tuned": "qod_magics.policies.henge:tuned",
     "least-link-load": "qod_magics.policies.stela:least_link_load",
     "most-link-load": "qod_magics.policies.stela:most_link_load",
     "stela": "qod_magics.policies.stela:Stela",

@@ -104,9 +104,10 @@ def test_a_plan_that_says_so_again_does_not_put_off_the_time_out(settled):
     assert not settle(state, seen(), 70.0)[0].warming
 
 
-def test_a_move_that_failed_is_not_waited_for(settled):
+@pytest.mark.parametrize("kind", ["query-failed", "action-refused"])
+def test_a_move_that_failed_is_not_waited_for(settled, kind):
     state = warm_up.told(settled, MOVE, 10.0)
-    state, _ = warm_up.begin(state, seen(None, Event("query-failed", {"instance": "Snk.1"})), 15.0)
+    state, _ = warm_up.begin(state, seen(None, Event(kind, {"instance": "Snk.1"})), 15.0)
     assert not settle(state, seen(), 15.0)[0].warming
 
 

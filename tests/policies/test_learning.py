@@ -17,14 +17,15 @@ from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.notebook.replay import Replay
-from qod_magics.policies import policy, policy_names
+from qod_magics.policies import SHEDDING, policy
 from qod_magics.policies.stream_economics.learning import SHORT_SEARCH_S, Lessons, learn
 from qod_magics.recordings.verdict import verdict
 from qod_magics.simulator import Simulation, simulate
 
 CLIMB = Path(__file__).parents[1] / "scenarios" / "climb.json"
-#: `auto` has a memory of its actions, so that its plans follow from the snapshots in their order (test_stack.py).
-LEARNING = [name for name in policy_names() if name != "auto" and isinstance(policy(name), LearningPolicy)]
+#: Those that learn costs. `auto` has a memory of its actions: its plans follow from the snapshots in their order
+#: (stack/test_stack.py).
+LEARNING = [name for name in SHEDDING if name != "auto" and isinstance(policy(name), LearningPolicy)]
 
 
 def seen(window: int = 0, kept: float = 500.0, cpu: float = 30.0, **marks: Any) -> Snapshot:

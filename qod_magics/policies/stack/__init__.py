@@ -1,7 +1,8 @@
-"""Policies that compose stages: `auto` sheds, moves, scales and starts task managers, each where it is the cheapest."""
+"""Policies that compose stages: `auto` sheds, moves, scales and starts task managers, and takes back what did harm."""
 
 from __future__ import annotations
 
+from qod_magics.policies.stack.judge import Judge
 from qod_magics.policies.stack.place import Place
 from qod_magics.policies.stack.scale import ScaleOutAndIn
 from qod_magics.policies.stack.stack import Stack
@@ -10,7 +11,7 @@ from qod_magics.policies.stream_economics.variants import reactive, staying
 
 def auto() -> Stack:
     """The policy `auto`."""
-    return Stack("auto", shedding=reactive(), staying=staying(), stages=(Place(), ScaleOutAndIn()))
+    return Stack("auto", shedding=reactive(), staying=staying(), stages=(Place(), ScaleOutAndIn()), judge=Judge())
 
 
 __all__ = ["Stack", "auto"]

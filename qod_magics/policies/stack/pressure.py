@@ -44,10 +44,12 @@ def pressures(snapshot: Snapshot, plan: Plan, now_s: float, before: Mapping[str,
 
 
 def lateness(task: Task) -> float | None:
-    """The latency of a query beyond its target, seconds: the 95th percentile, or the age of its oldest row where that
-    is greater. None: within the target, or without one."""
+    """The latency of a query beyond its target, seconds. None: within the target, or without one."""
     target = MAX_LATENCY.of(task)
-    if target is None:
-        return None
-    seconds = max(LATENCY_P95.of(task) or 0.0, OLDEST.of(task) or 0.0)
-    return seconds if seconds > target else None
+    return latency(task) if target is not None and latency(task) > target else None
+
+
+def latency(task: Task) -> float:
+    """The latency of a query, seconds: the 95th percentile, or the age of its oldest row where that is greater; 0 where
+    neither is measured."""
+    return max(LATENCY_P95.of(task) or 0.0, OLDEST.of(task) or 0.0)

@@ -14,16 +14,18 @@ from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.errors import UsageProblem, nearest
+from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
 from qod_magics.policies.stack.demand import Demand
+from qod_magics.policies.stack.judge import Judge, Trial
 from qod_magics.policies.stack.levers import LEVER_OF, Lever
 from qod_magics.policies.stack.pressure import Pressure, pressures
 from qod_magics.policies.stack.reasons import StackReasons, told
-from qod_magics.policies.stack.stage import Proposal, Stage, View
+from qod_magics.policies.stack.stage import Stage, View
 from qod_magics.policies.stack.under_way import BACK_OFF_S, UnderWay, in_use, subject
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
 
-#: Name of the stage that sheds.
-SHED = "shed"
+#: Name of the stage that sheds, and of the one that judges.
+SHED, JUDGE = "shed", Judge.name
 #: Fraction of the CPU that one task manager fewer must leave free before any is emptied.
 HEADROOM = 0.2
 #: Fraction of the instances that may warm up while a disruptive action begins: in a large cluster, some always do.
@@ -44,6 +46,17 @@ class StackState:
     under_way: UnderWay | None = None
     settled_at_s: float = 0.0  #: when the next disruptive action may begin
     refused: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: failed actions, and until when
+    trial: Trial = field(default_factory=Trial)  #: of the judge
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What is carried out in a cycle."""
+
+    stage: str
+    actions: tuple[Action, ...]
+    notes: dict[str, str]  #: of stages that do nothing: why
+    trial: Trial
 
 
 class Stack:
@@ -60,6 +73,7 @@ class Stack:
         shedding: the policy that sheds, and moves where minimums do not fit.
         staying: the same without moves: it decides while another action is under way.
         stages: the first has precedence.
+        judge: judges moves and rescales once they have settled, and takes back what did harm; None: nobody does.
         settle_s: seconds after an action before the next.
         paused: names of stages that propose nothing.
 
@@ -74,7 +88,8 @@ class Stack:
         shedding: LearningStreamEconomics,
         staying: LearningStreamEconomics,
         stages: Sequence[Stage],
-        settle_s: float = 10.0,
+        judge: Judge | None = None,
+        settle_s: float = 15.0,
         paused: Iterable[str] = (),
     ) -> None:
         owners: dict[Lever, str] = {Lever.SHEDDING: SHED}
@@ -87,6 +102,7 @@ class Stack:
         self.shedding = shedding
         self.staying = staying
         self.stages = tuple(stages)
+        self.judge = judge
         self.settle_s = settle_s
         self._paused = frozenset(paused)
         self.owners: Mapping[Lever, str] = owners
@@ -102,7 +118,8 @@ class Stack:
     @property
     def stage_names(self) -> tuple[str, ...]:
         """Names of the stages that can be paused."""
-        return tuple(stage.name for stage in self.stages)
+        judges = () if self.judge is None else (JUDGE,)
+        return (*(stage.name for stage in self.stages), *judges)
 
     def pausing(self, stage: str, paused: bool = True) -> Stack:
         """The same policy with a stage paused, or not. Its state may be passed on. Raises UsageProblem without it."""
@@ -116,6 +133,7 @@ class Stack:
             shedding=self.shedding,
             staying=self.staying,
             stages=self.stages,
+            judge=self.judge,
             settle_s=self.settle_s,
             paused=found,
         )
@@ -150,19 +168,21 @@ class Stack:
         known = replace(
             known, shedding=shedding, pressures=found, eased_since_s=eased, roomy_since_s=view.roomy_since_s
         )
-        for_minimums = plan.actions
+        for_minimums = bool(plan.actions)
         if for_minimums:
-            stage, proposal = self._owner(Move), Proposal(plan.actions)
-            notes = {stage: told(map(_why, plan.actions), "; ")}
+            chosen = _Chosen(self._owner(Move), plan.actions, {}, known.trial)
         else:
-            stage, proposal, notes = self._proposed(view, known, busy)
-            plan = replace(plan, actions=proposal.actions)
-        if proposal.actions:
-            begun = UnderWay(stage, proposal.actions, now_s, in_use(snapshot), bool(for_minimums))
-            known = replace(known, under_way=begun)
-        if notes:
-            plan = replace(plan, extra={**plan.extra, STAGES.name: notes})
-        return plan, known
+            chosen = self._chosen(view, known, busy)
+            plan = replace(plan, actions=chosen.actions)
+        if chosen.actions:
+            under_way = UnderWay(chosen.stage, chosen.actions, now_s, in_use(snapshot), for_minimums)
+            known = replace(known, under_way=under_way)
+            for owner in dict.fromkeys(map(self._owner, map(type, chosen.actions))):
+                mine = [action for action in chosen.actions if self._owner(type(action)) == owner]
+                chosen.notes[chosen.stage if chosen.stage == JUDGE else owner] = told(map(_why, mine), "; ")
+        if chosen.notes:
+            plan = replace(plan, extra={**plan.extra, STAGES.name: chosen.notes})
+        return plan, replace(known, trial=chosen.trial)
 
     def _owner(self, action: type[Action]) -> str:
         return self.owners.get(LEVER_OF[action], SHED)
@@ -170,15 +190,15 @@ class Stack:
     def _advanced(self, known: StackState, snapshot: Snapshot, now_s: float) -> StackState:
         """The memory at this snapshot: an action that is done, or has failed, is under way no longer."""
         refused = {each: until for each, until in known.refused.items() if until > now_s}
-        under_way, settled_at_s = known.under_way, known.settled_at_s
+        under_way, settled_at_s, trial = known.under_way, known.settled_at_s, known.trial
         if under_way is not None:
             if under_way.is_done(snapshot):
                 settled_at_s = now_s + (self.settle_s if under_way.disturbs else 0.0)
                 under_way = None
             elif under_way.has_failed(now_s):
                 refused |= {subject(action): now_s + BACK_OFF_S for action in under_way.not_done(snapshot)}
-                under_way = None
-        return replace(known, now_s=now_s, under_way=under_way, settled_at_s=settled_at_s, refused=refused)
+                under_way, trial = None, Trial()
+        return replace(known, now_s=now_s, under_way=under_way, settled_at_s=settled_at_s, refused=refused, trial=trial)
 
     def _busy(self, known: StackState, snapshot: Snapshot, now_s: float) -> str:
         """Why no disruptive action may begin; "" if one may."""
@@ -191,17 +211,17 @@ class Stack:
         left_s = known.settled_at_s - now_s
         return f"the last action settles for {left_s:.0f} s more" if left_s > 0 else ""
 
-    def _proposed(self, view: View, known: StackState, busy: str) -> tuple[str, Proposal, dict[str, str]]:
-        """The first proposal that may be carried out, with the task managers that later stages start beside it; its
-        stage, and the notes of the stages by name."""
+    def _chosen(self, view: View, known: StackState, busy: str) -> _Chosen:
+        """The first proposal that may be carried out, with the task managers that later stages start beside it; or the
+        last action taken back. With the notes of the stages."""
         notes: dict[str, str] = {}
-        first, found = "", Proposal()
-        if not view.pressures and view.eased_since_s is None:
-            return first, found, notes
+        trial = known.trial
+        first = ""
+        found: tuple[Action, ...] = ()
         for stage in self.stages:
             if stage.name in self.paused:
                 continue
-            proposal = stage.propose(replace(view, proposed=found.actions))
+            proposal = stage.propose(replace(view, proposed=found))
             actions = tuple(action for action in proposal.actions if subject(action) not in known.refused)
             self._check(stage, actions)
             if first:  # to start task managers disturbs nothing that runs, and takes longest
@@ -213,10 +233,27 @@ class Stack:
                 continue
             if busy:
                 notes[stage.name] = f"waits: {busy}"
-                break
-            notes[stage.name] = told(map(_why, actions), "; ")
-            first, found = first or stage.name, Proposal((*found.actions, *actions))
-        return first, found, notes
+                return _Chosen("", (), notes, trial)
+            if not first:
+                verdict, trial = self._weighed(trial, view, actions)
+                if isinstance(verdict, Reverted):
+                    return _Chosen(JUDGE, verdict.actions, notes, trial)
+                if isinstance(verdict, Waits):
+                    notes[stage.name] = verdict.why
+                    continue
+            first, found = first or stage.name, (*found, *actions)
+        if first:
+            return _Chosen(first, found, notes, trial)
+        if not busy:
+            verdict, trial = self._weighed(trial, view, ())
+            if isinstance(verdict, Reverted):
+                return _Chosen(JUDGE, verdict.actions, notes, trial)
+        return _Chosen("", (), notes, trial)
+
+    def _weighed(self, trial: Trial, view: View, actions: tuple[Action, ...]) -> tuple[Verdict | None, Trial]:
+        if self.judge is None or JUDGE in self.paused:
+            return None, trial
+        return self.judge.weighed(trial, view, actions)
 
     def _check(self, stage: Stage, actions: Sequence[Action]) -> None:
         for action in actions:

@@ -1,0 +1,71 @@
+"""The verdict on a run whose task managers follow the load, over simulated runs that do so and that do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qod_magics.recordings.reading import load
+from qod_magics.recordings.verdict import verdict
+from qod_magics.simulator import Simulation, simulate
+
+SCENARIO: dict[str, Any] = {
+    "seed": 1,
+    "duration_s": 420,
+    "phases": [
+        {"name": "calm", "from_s": 20},
+        {"name": "doubled", "from_s": 60},
+        {"name": "quarter", "from_s": 200},
+    ],
+    "topics": [{"topic": "trips", "rate": [[0, 500], [60, 500], [60, 1000], [200, 1000], [200, 250], [420, 250]]}],
+    "max_task_managers": 2,
+    "latency": True,
+    "task_managers": [{"id": "tm1"}, {"id": "tm2", "standby": True}],
+    "tasks": [
+        {"id": "Src", "topic": "trips", "work_us": 150},
+        {"id": "Q1", "upstream": ["Src"], "priority": 1, "min_accuracy": 0.2, "work_us": 500, "max_latency_s": 10},
+        {"id": "Q2", "upstream": ["Src"], "priority": 2, "min_accuracy": 0.3, "work_us": 600, "max_latency_s": 10},
+    ],
+    "policy": "auto",
+}
+
+
+def judged(tmp_path, **changes):
+    path = tmp_path / "run.jsonl"
+    simulate(Simulation.from_json({**SCENARIO, **changes}), record=path, keep=False)
+    return {criterion.name: criterion for criterion in verdict(load(path))}
+
+
+def test_the_policy_auto_passes_every_criterion(tmp_path):
+    found = judged(tmp_path)
+    assert all(criterion.passed for criterion in found.values()), found
+    assert len(found) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "failed", "told"),
+    [
+        (
+            {"policy": "stream-economics-reactive"},
+            "another task manager joins, and accuracy is whole again",
+            "no plan asked for one",
+        ),
+        (
+            {"task_managers": [{"id": "tm1"}]},
+            "a task manager leaves once one is enough, and accuracy stays whole",
+            "no plan released one",
+        ),
+        ({"policy": "d-storm"}, "a step of the load is shed at once", "nothing was shed in doubled"),
+        (
+            {"task_managers": [{"id": "tm1"}, {"id": "tm2", "off": True, "start_s": 500}]},
+            "another task manager joins, and accuracy is whole again",
+            "none joined",
+        ),
+        ({"latency": False}, "latencies are within their targets once settled", "no latency of a query with a target"),
+    ],
+)
+def test_a_run_that_does_not_follow_the_load_fails_where_it_does_not(tmp_path, changes, failed, told):
+    found = judged(tmp_path, **changes)
+    assert not found[failed].passed
+    assert told in found[failed].detail
