@@ -13,6 +13,7 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
+from qod_magics.core.spares import spares
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
 from qod_magics.policies.stack.demand import Demand
@@ -43,6 +44,7 @@ class StackState:
     pressures: Mapping[str, Pressure] = field(default_factory=dict)
     eased_since_s: float | None = None  #: None: a query is under pressure, or nothing is known yet
     roomy_since_s: float | None = None  #: None: one task manager fewer would not have the CPU
+    is_elastic: bool = False  #: whether a task manager could be started in any cycle so far
     under_way: UnderWay | None = None
     settled_at_s: float = 0.0  #: when the next disruptive action may begin
     refused: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: failed actions, and until when
@@ -66,7 +68,8 @@ class Stack:
     that do not fit, precede what the stages propose, and need not wait for warm-ups. Stages propose in their order; the
     first proposal is carried out, with the task managers that later stages start beside it, and no other until its
     effect is in the snapshot, at most `WARMING` of the instances warm up, and `settle_s` have passed. An action without
-    effect within `under_way.TIMEOUT_S` is not tried again for `BACK_OFF_S`.
+    effect within `under_way.TIMEOUT_S` is not tried again for `BACK_OFF_S`. Where no task manager can be started, none
+    is emptied and released: it could not be had back when the load rises.
 
     Args:
         name: what `--policy` selects.
@@ -164,9 +167,16 @@ class Stack:
         eased = None if found else (now_s if known.eased_since_s is None else known.eased_since_s)
         demand = Demand.of(snapshot)
         roomy = now_s if known.roomy_since_s is None else known.roomy_since_s
-        view = View(snapshot, now_s, plan, demand, found, eased, roomy if demand.is_roomy(HEADROOM) else None)
+        elastic = known.is_elastic or bool(spares(snapshot))
+        roomy_since_s = roomy if elastic and demand.is_roomy(HEADROOM) else None
+        view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s)
         known = replace(
-            known, shedding=shedding, pressures=found, eased_since_s=eased, roomy_since_s=view.roomy_since_s
+            known,
+            shedding=shedding,
+            pressures=found,
+            eased_since_s=eased,
+            roomy_since_s=roomy_since_s,
+            is_elastic=elastic,
         )
         for_minimums = bool(plan.actions)
         if for_minimums:
