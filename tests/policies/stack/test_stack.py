@@ -247,6 +247,16 @@ def test_a_task_manager_that_joins_is_used_where_stream_economics_alone_would_go
     assert len(moves) == 1
 
 
+@pytest.mark.parametrize(("more", "released"), [([], 0), ([{"id": "tm3", "off": True}], 1)])
+def test_what_could_not_be_started_again_is_not_released(more, released):
+    idle = {**SCENARIO, "events": [], "topics": [{"topic": "trips", "rate": 200}], "duration_s": 300}
+    managers = [*SCENARIO["task_managers"], *more]
+    run = simulate(Simulation.from_json({**idle, "task_managers": managers}))
+    actions = [action for cycle in run.cycles for action in cycle.plan.actions]
+    assert sum(isinstance(action, ReleaseNode) for action in actions) == released
+    assert bool(actions) == bool(released)
+
+
 def test_a_recording_read_in_order_gives_its_plans_again(tmp_path):
     simulate(Simulation.from_json(SCENARIO), record=tmp_path / "run.jsonl", keep=False)
     state, again = None, policy("auto")
