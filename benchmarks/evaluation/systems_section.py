@@ -73,8 +73,8 @@ def _day(name: str, by_policy: Mapping[str, Mapping[str, Any]]) -> Iterator[str]
         "Henge, Stela and D-Storm shed nothing: their accuracy is 1 whatever waits, and rows that waited at the peak "
         "are processed at night, late. Stela acts on request only: task managers join at the peak by themselves. "
         "D-Storm reschedules every ten minutes at most, and so not within this day: *every minute* shortens that. "
-        "Henge rescales only tasks that may have several instances: one application in ten of the large cluster, none of "
-        "the small one. Each policy places the instances at the start, or leaves that to the rule of fewest first. "
+        "Henge rescales only tasks that may have several instances: one application in ten of the large cluster, none "
+        "of the small one. Each policy places the instances at the start, or leaves that to the rule of fewest first. "
         "*Policy*: CPU time per cycle, learning included."
     )
     yield ""
