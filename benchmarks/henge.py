@@ -22,6 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.claims import Claim
 from qod_magics.core.actions import Scale
 from qod_magics.core.optional import BUSY, LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, UTILITY
 from qod_magics.core.runtime import Count, Measured
@@ -312,15 +313,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--log", action="store_true", help="print each action")
     asked = parser.parse_args(words)
     given = Calibration()
-    alone = np.ones((JOBS, len(OPERATORS)))
-    setups: dict[str, tuple[Vector, Parameters | None]] = {
-        "henge": (alone, Parameters()),
-        "storm": (alone, None),
-        "manual": (by_hand(given), None),
-        "tuned": (alone, TUNED),
-    }
-    seeds = [replace(given, seed=SEED + number) for number in range(asked.seeds)]
-    outcomes = {name: pooled([run(each, *setups[name]) for each in seeds]) for name in asked.variant or setups}
+    outcomes = evaluated(asked.seeds, asked.variant)
     report(given, outcomes)
     if asked.log:
         for name, outcome in outcomes.items():
@@ -330,6 +323,43 @@ def main(words: Sequence[str] | None = None) -> int:
     if asked.overheads:
         overheads(given)
     return 0
+
+
+def evaluated(seeds: int, variants: Sequence[str] | None = None) -> dict[str, Outcome]:
+    """Runs of so many seeds, by variant; all of `SOURCE` without `variants`."""
+    given = Calibration()
+    alone = np.ones((JOBS, len(OPERATORS)))
+    setups: dict[str, tuple[Vector, Parameters | None]] = {
+        "henge": (alone, Parameters()),
+        "storm": (alone, None),
+        "manual": (by_hand(given), None),
+        "tuned": (alone, TUNED),
+    }
+    each = [replace(given, seed=SEED + number) for number in range(seeds)]
+    return {name: pooled([run(one, *setups[name]) for one in each]) for name in variants or setups}
+
+
+def claims(seeds: int) -> list[Claim]:
+    """The source's figures beside ours."""
+    outcomes = evaluated(seeds)
+    found = []
+    for name, outcome in outcomes.items():
+        for what, source, ours in zip(
+            ("mean", *(f"{p}th percentile" for p in PERCENTILES)),
+            SOURCE[name],
+            (outcome.mean, *(outcome.percentile(p) for p in PERCENTILES)),
+            strict=True,
+        ):
+            if source is not None:
+                why = f"{ours - source:+.1f} points" + (
+                    "; the model was fitted to it, by one seed" if what == "mean" else ""
+                )
+                near = abs(ours - source) <= TOLERANCE
+                found.append(Claim(f"satisfaction, {name}, {what}", f"{source:g} %", f"{ours:.4g} %", near, why))
+    for claim, holds in verdicts(outcomes):
+        if claim.startswith("HG") and "(fitted)" not in claim:
+            found.append(Claim(claim.partition(" ")[2], "", "holds" if holds else "does not hold", holds))
+    return found
 
 
 def report(given: Calibration, outcomes: Mapping[str, Outcome]) -> None:

@@ -24,6 +24,7 @@ from collections import Counter
 from fractions import Fraction
 from statistics import median
 
+from benchmarks.claims import Claim
 from benchmarks.scaling.calibrate import SEED, drawn
 from benchmarks.scaling.cluster import RESTART_S, SPLIT_S
 from benchmarks.scaling.compare import CAPACITY, NAMES, Run, blocking, calibrated, compared, policy_of, scaled, started
@@ -140,6 +141,30 @@ def settles(stela: float | None, storm: float | None) -> str:
     if abs(stela / storm - 1) < EQUAL:
         return "equal"
     return f"lower by {1 - stela / storm:.0%}" if stela < storm else f"longer by {stela / storm - 1:.0%}"
+
+
+def claims() -> list[Claim]:
+    """The source's figures beside those of the fluid model, with the proportional model's in brackets; and convergence
+    times."""
+    found = []
+    fitted = calibrated()
+    for layout in layouts():
+        runs = {name: scaled(layout, fitted[layout.name], name) for name in NAMES}
+        ratios = [runs[name].ratio for name in NAMES]
+        words = verdict(layout.figures, *ratios)
+        alone = float(proportional(layout, NAMES[0]))
+        ours = ", ".join(f"{name} {ratio:.2f}" for name, ratio in zip(NAMES, ratios, strict=True))
+        what = f"throughput after / before a scale-out, {layout.name}"
+        reproduced = words == "reproduced"
+        why = f"{words}; costs of rows were fitted to the source's figures" if reproduced else words
+        found.append(
+            Claim(what, shown(layout.figures), f"{ours} (proportional: {NAMES[0]} {alone:.2f})", reproduced, why)
+        )
+        here, wanted = settles(*(runs[name].convergence_s for name in NAMES[:2])), layout.figures.settles
+        same = here.split()[0] == wanted.split()[0]
+        what = f"convergence time against Storm's, {layout.name}"
+        found.append(Claim(what, wanted, here, same, "same direction" if same else "another direction"))
+    return found
 
 
 def print_random(number: int) -> None:

@@ -24,6 +24,7 @@ from benchmarks.evaluation.goodput_live import goodput_live
 from benchmarks.evaluation.growth import growth
 from benchmarks.evaluation.kept import Figures
 from benchmarks.evaluation.recipes import RECIPES
+from benchmarks.evaluation.systems import systems
 
 RESULTS = Path("benchmarks/results")
 BUILD = Path("build/evaluation")
@@ -53,6 +54,7 @@ PARTS: Mapping[str, Part] = {
     "scenario5": _by_itself(growth),
     "costs": _by_itself(costs),
     "coverage-live": _by_itself(coverage_live),
+    "systems": _by_itself(systems),
 }
 
 

@@ -20,6 +20,7 @@ from benchmarks.evaluation.kept import Figures, told
 from benchmarks.evaluation.row import PAPERS, Row
 from benchmarks.evaluation.shortfalls import shortfalls
 from benchmarks.evaluation.summary import summary
+from benchmarks.evaluation.systems_section import systems_section
 
 COMMAND = "python -m benchmarks.evaluation"
 
@@ -247,4 +248,5 @@ _SECTIONS: Mapping[str, Callable[[Sequence[Figures]], tuple[str, list[Row]]]] = 
     "goodput-live": goodput_live_section,
     "costs": costs_section,
     "coverage-live": coverage_section,
+    "systems": systems_section,
 }

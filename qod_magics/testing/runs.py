@@ -66,13 +66,19 @@ class Watched:
         return self.looks[-1].where
 
 
+def processed(cluster: SimulatedCluster) -> dict[str, int]:
+    """Rows that each task has processed since the start."""
+    wiring = cluster.wiring
+    kept = np.bincount(wiring.instance_task[wiring.channel_instance], cluster.engine.kept, len(wiring.tasks))
+    return {task.id: int(k) for task, k in zip(wiring.tasks, kept.tolist(), strict=True)}
+
+
 def watch(simulation: Simulation) -> Watched:
     """Run a simulation and look at the cluster after each cycle."""
     watched = Watched(simulation)
 
     def look(cluster: SimulatedCluster, cycle: Cycle) -> None:
         engine, wiring = cluster.engine, cluster.wiring
-        kept = np.bincount(wiring.instance_task[wiring.channel_instance], engine.kept, len(wiring.tasks))
         watched.looks.append(
             Look(
                 engine.now,
@@ -81,7 +87,7 @@ def watch(simulation: Simulation) -> Watched:
                     for name, w in zip(wiring.instances, engine.where.tolist(), strict=True)
                     if w >= 0
                 },
-                {task.id: int(k) for task, k in zip(wiring.tasks, kept.tolist(), strict=True)},
+                processed(cluster),
                 int(engine.waiting.sum() + engine.held.sum()),
             )
         )

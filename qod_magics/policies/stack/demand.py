@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from qod_magics.core.dag import Dag
@@ -50,6 +50,16 @@ class Demand:
     def short(self) -> float:
         """CPU that all task managers lack together."""
         return sum(map(self.over, range(len(self.available))))
+
+    @property
+    def beyond(self) -> float:
+        """CPU that task managers lack beyond the room on the others: no move gains it. 0 where all would fit."""
+        return max(self.short - sum(map(self.room, range(len(self.available)))), 0.0)
+
+    def holds_without(self, managers: Collection[int], headroom: float) -> bool:
+        """Whether all but these task managers have the CPU, and `headroom` of it to spare."""
+        left = sum(cpu for m, cpu in enumerate(self.available) if m not in managers)
+        return sum(self.needed) <= (1.0 - headroom) * left
 
     def is_roomy(self, headroom: float) -> bool:
         """Whether the largest task manager could be missed: the others have the CPU, and `headroom` of it to spare."""

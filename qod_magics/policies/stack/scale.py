@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from qod_magics.core.actions import Action, AddNode, ReleaseNode, Scale
+from qod_magics.core.actions import AddNode, ReleaseNode, Scale
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, PRICE, STANDBY, STATEFUL
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.spares import Spare, spares
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.levers import Lever
+from qod_magics.policies.stack.reasons import told
 from qod_magics.policies.stack.stage import Proposal, View
 from qod_magics.policies.stela.advice import one_more
 
@@ -43,17 +44,22 @@ class ScaleOutAndIn:
 
     def _out(self, view: View, pressed_s: float) -> Proposal:
         snapshot, demand = view.snapshot, view.demand
-        lacking = ", ".join(each.words for each in view.pressures.values())
+        lacking = told(each.words for each in view.pressures.values())
         if demand.short <= self.least:
             return Proposal(note=f"{lacking}: CPU is not short, so that no task manager would help")
         because = f"{lacking} for {pressed_s:.0f} s, {demand.short:.0f} % of a core is short"
-        wider = wider_task(snapshot, demand, because)
+        wider = None if view.proposed else wider_task(snapshot, demand, because)
         if wider is not None:
             return Proposal((wider,))
-        chosen = cheapest(spares(snapshot), demand.short)
-        if chosen is None:
+        kinds = spares(snapshot)
+        started = enough(kinds, demand.beyond, self.least)
+        if not started and not view.proposed and (one := cheapest(kinds, demand.short)) is not None:
+            started = (one.kind,)  # there is room, but none of it in one place
+        if not started and view.proposed:
+            return Proposal()
+        if not started:
             return Proposal(note=f"{lacking}: no further task manager may be started (%qod up --max-task-managers)")
-        return Proposal((AddNode(chosen.kind, because),))
+        return Proposal(tuple(AddNode(kind, because) for kind in started))
 
     def _in(self, view: View) -> Proposal:
         late = [
@@ -64,10 +70,11 @@ class ScaleOutAndIn:
         ]
         if late:
             return Proposal(note=f"nothing is released: {', '.join(late)} is near its latency target")
-        found: Action | None = narrower_task(view.snapshot, view.demand, self.headroom)
-        if found is None and view.roomy_s() >= self.release_after_s:
-            found = released(view.snapshot)
-        return Proposal() if found is None else Proposal((found,))
+        narrower = narrower_task(view.snapshot, view.demand, self.headroom)
+        if narrower is not None:
+            return Proposal((narrower,))
+        roomy = view.roomy_s() >= self.release_after_s
+        return Proposal(released(view.snapshot, view.demand, self.headroom) if roomy else ())
 
 
 def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:
@@ -115,15 +122,30 @@ def narrower_task(snapshot: Snapshot, demand: Demand, headroom: float) -> Scale 
     return None
 
 
-def released(snapshot: Snapshot) -> ReleaseNode | None:
-    """A task manager without instances, the dearest of them; None where there is none, or no other."""
-    managers = [each for each in snapshot.task_managers if not STANDBY.of(each)]
-    used = {instance.task_manager for instance in snapshot.instances}
-    empty = [each for each in managers if each.id not in used]
-    if len(managers) < 2 or not empty:
-        return None
-    found = max(empty, key=lambda each: (PRICE.of(each) or 0.0, each.id))
-    return ReleaseNode(found.id, "nothing runs there, and the others hold everything at full accuracy")
+def released(snapshot: Snapshot, demand: Demand, headroom: float) -> tuple[ReleaseNode, ...]:
+    """The task managers without instances, the dearest first, as long as the others have the CPU and `headroom` of it
+    to spare; one always stays."""
+    managers = snapshot.task_managers
+    up = [m for m, each in enumerate(managers) if not STANDBY.of(each)]
+    empty = [m for m in up if not demand.hosted[m]]
+    gone = {m for m, each in enumerate(managers) if STANDBY.of(each)}
+    found: list[ReleaseNode] = []
+    for m in sorted(empty, key=lambda m: (PRICE.of(managers[m]) or 0.0, managers[m].id), reverse=True):
+        if len(found) + 1 < len(up) and demand.holds_without(gone | {m}, headroom):
+            gone.add(m)
+            found.append(ReleaseNode(managers[m].id, "nothing runs there, and the others hold everything"))
+    return tuple(found)
+
+
+def enough(kinds: Sequence[Spare], short: float, least: float) -> tuple[str, ...]:
+    """The kinds of the task managers that make up for the CPU that is `short` (% of one core) up to `least`, one by one
+    the `cheapest`; as many as may be started where all do not suffice."""
+    found: list[str] = []
+    while short > least and (one := cheapest(kinds, short)) is not None:
+        found.append(one.kind)
+        short -= CORE * one.cores
+        kinds = [replace(spare, count=spare.count - (spare is one)) for spare in kinds]
+    return tuple(found)
 
 
 def cheapest(kinds: Sequence[Spare], short: float) -> Spare | None:

@@ -6,28 +6,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qod_magics.core.actions import Action, Move
+from qod_magics.core.actions import Action, AddNode, Move
 from qod_magics.core.optional import STAGES
 from qod_magics.core.placement import Unplaced
 from qod_magics.core.plan import Plan
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
+from qod_magics.core.spares import spares
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.judge import Judge, Trial
 from qod_magics.policies.stack.levers import LEVER_OF, Lever
 from qod_magics.policies.stack.pressure import Pressure, pressures
-from qod_magics.policies.stack.reasons import StackReasons
+from qod_magics.policies.stack.reasons import StackReasons, told
 from qod_magics.policies.stack.stage import Stage, View
-from qod_magics.policies.stack.under_way import BACK_OFF_S, UnderWay, subject
+from qod_magics.policies.stack.under_way import BACK_OFF_S, UnderWay, in_use, subject
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
 
 #: Name of the stage that sheds, and of the one that judges.
 SHED, JUDGE = "shed", Judge.name
 #: Fraction of the CPU that one task manager fewer must leave free before any is emptied.
 HEADROOM = 0.2
+#: Fraction of the instances that may warm up while a disruptive action begins: in a large cluster, some always do.
+WARMING = 0.02
 #: Seconds between two snapshots without a time: the default period.
 PERIOD_S = 5.0
 
@@ -41,6 +44,7 @@ class StackState:
     pressures: Mapping[str, Pressure] = field(default_factory=dict)
     eased_since_s: float | None = None  #: None: a query is under pressure, or nothing is known yet
     roomy_since_s: float | None = None  #: None: one task manager fewer would not have the CPU
+    is_elastic: bool = False  #: whether a task manager could be started in any cycle so far
     under_way: UnderWay | None = None
     settled_at_s: float = 0.0  #: when the next disruptive action may begin
     refused: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: failed actions, and until when
@@ -62,8 +66,10 @@ class Stack:
 
     Minimum accuracies and priorities are those of `shedding`: its accuracies are never changed. Its moves, for minimums
     that do not fit, precede what the stages propose, and need not wait for warm-ups. Stages propose in their order; the
-    first proposal is carried out, and no other until its effect is in the snapshot, no instance warms up, and
-    `settle_s` have passed. An action without effect within `under_way.TIMEOUT_S` is not tried again for `BACK_OFF_S`.
+    first proposal is carried out, with the task managers that later stages start beside it, and no other until its
+    effect is in the snapshot, at most `WARMING` of the instances warm up, and `settle_s` have passed. An action without
+    effect within `under_way.TIMEOUT_S` is not tried again for `BACK_OFF_S`. Where no task manager can be started, none
+    is emptied and released: it could not be had back when the load rises.
 
     Args:
         name: what `--policy` selects.
@@ -161,9 +167,16 @@ class Stack:
         eased = None if found else (now_s if known.eased_since_s is None else known.eased_since_s)
         demand = Demand.of(snapshot)
         roomy = now_s if known.roomy_since_s is None else known.roomy_since_s
-        view = View(snapshot, now_s, plan, demand, found, eased, roomy if demand.is_roomy(HEADROOM) else None)
+        elastic = known.is_elastic or bool(spares(snapshot))
+        roomy_since_s = roomy if elastic and demand.is_roomy(HEADROOM) else None
+        view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s)
         known = replace(
-            known, shedding=shedding, pressures=found, eased_since_s=eased, roomy_since_s=view.roomy_since_s
+            known,
+            shedding=shedding,
+            pressures=found,
+            eased_since_s=eased,
+            roomy_since_s=roomy_since_s,
+            is_elastic=elastic,
         )
         for_minimums = bool(plan.actions)
         if for_minimums:
@@ -172,11 +185,11 @@ class Stack:
             chosen = self._chosen(view, known, busy)
             plan = replace(plan, actions=chosen.actions)
         if chosen.actions:
-            managers = frozenset(each.id for each in snapshot.task_managers)
-            under_way = UnderWay(chosen.stage, chosen.actions, now_s, managers, for_minimums)
+            under_way = UnderWay(chosen.stage, chosen.actions, now_s, in_use(snapshot), for_minimums)
             known = replace(known, under_way=under_way)
-            words = "; ".join(dict.fromkeys(_why(action) for action in chosen.actions))
-            chosen.notes[chosen.stage] = words
+            for owner in dict.fromkeys(map(self._owner, map(type, chosen.actions))):
+                mine = [action for action in chosen.actions if self._owner(type(action)) == owner]
+                chosen.notes[chosen.stage if chosen.stage == JUDGE else owner] = told(map(_why, mine), "; ")
         if chosen.notes:
             plan = replace(plan, extra={**plan.extra, STAGES.name: chosen.notes})
         return plan, replace(known, trial=chosen.trial)
@@ -193,45 +206,54 @@ class Stack:
                 settled_at_s = now_s + (self.settle_s if under_way.disturbs else 0.0)
                 under_way = None
             elif under_way.has_failed(now_s):
-                refused |= {subject(action): now_s + BACK_OFF_S for action in under_way.actions}
+                refused |= {subject(action): now_s + BACK_OFF_S for action in under_way.not_done(snapshot)}
                 under_way, trial = None, Trial()
         return replace(known, now_s=now_s, under_way=under_way, settled_at_s=settled_at_s, refused=refused, trial=trial)
 
     def _busy(self, known: StackState, snapshot: Snapshot, now_s: float) -> str:
         """Why no disruptive action may begin; "" if one may."""
         if known.under_way is not None:
-            names = ", ".join(" ".join(subject(action)) for action in known.under_way.actions)
+            names = told(" ".join(subject(action)) for action in known.under_way.actions)
             return f"{names} is under way"
         warming = [instance.id for instance in snapshot.instances if instance.warming_up]
-        if warming:
-            return f"{', '.join(warming[:3])} warms up"
+        if len(warming) > WARMING * len(snapshot.instances):
+            return f"{told(warming)} warms up"
         left_s = known.settled_at_s - now_s
         return f"the last action settles for {left_s:.0f} s more" if left_s > 0 else ""
 
     def _chosen(self, view: View, known: StackState, busy: str) -> _Chosen:
-        """The first proposal that may be carried out, or the last action taken back, with the notes of the stages."""
+        """The first proposal that may be carried out, with the task managers that later stages start beside it; or the
+        last action taken back. With the notes of the stages."""
         notes: dict[str, str] = {}
         trial = known.trial
+        first = ""
+        found: tuple[Action, ...] = ()
         for stage in self.stages:
             if stage.name in self.paused:
                 continue
-            proposal = stage.propose(view)
+            proposal = stage.propose(replace(view, proposed=found))
             actions = tuple(action for action in proposal.actions if subject(action) not in known.refused)
             self._check(stage, actions)
+            if first:  # to start task managers disturbs nothing that runs, and takes longest
+                actions = tuple(action for action in actions if isinstance(action, AddNode))
             if not actions:
                 note = proposal.note or ("what it would do has failed a short while ago" if proposal.actions else "")
-                if note:
+                if note and not first:
                     notes[stage.name] = note
                 continue
             if busy:
                 notes[stage.name] = f"waits: {busy}"
                 return _Chosen("", (), notes, trial)
-            verdict, trial = self._weighed(trial, view, actions)
-            if isinstance(verdict, Reverted):
-                return _Chosen(JUDGE, verdict.actions, notes, trial)
-            if not isinstance(verdict, Waits):
-                return _Chosen(stage.name, actions, notes, trial)
-            notes[stage.name] = verdict.why
+            if not first:
+                verdict, trial = self._weighed(trial, view, actions)
+                if isinstance(verdict, Reverted):
+                    return _Chosen(JUDGE, verdict.actions, notes, trial)
+                if isinstance(verdict, Waits):
+                    notes[stage.name] = verdict.why
+                    continue
+            first, found = first or stage.name, (*found, *actions)
+        if first:
+            return _Chosen(first, found, notes, trial)
         if not busy:
             verdict, trial = self._weighed(trial, view, ())
             if isinstance(verdict, Reverted):

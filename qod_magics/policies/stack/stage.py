@@ -25,6 +25,7 @@ class View:
     pressures: Mapping[str, Pressure]  #: queries that are shed or late, by name
     eased_since_s: float | None  #: since when no query is under pressure; None while one is
     roomy_since_s: float | None = None  #: since when one task manager fewer would have the CPU; None while it would not
+    proposed: tuple[Action, ...] = ()  #: by the stages before it, for this snapshot
 
     def pressed_s(self) -> float:
         """How long the query that has been under pressure longest is so, seconds; 0 without one."""

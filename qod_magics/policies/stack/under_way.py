@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode, Scale, Stop
 from qod_magics.core.freshness import is_moving
+from qod_magics.core.optional import STANDBY
 from qod_magics.core.snapshot import Snapshot
 
 #: Time after which an action that has had no effect counts as failed, seconds: starting a task manager takes longest.
@@ -21,7 +23,7 @@ class UnderWay:
     stage: str
     actions: tuple[Action, ...]
     since_s: float  #: on the clock of the snapshots
-    managers: frozenset[str]  #: the task managers at that time
+    managers: frozenset[str]  #: the task managers in use at that time
     for_minimums: bool = False  #: moves of Stream Economics, which go on while such are under way
 
     @property
@@ -31,25 +33,41 @@ class UnderWay:
 
     def is_done(self, snapshot: Snapshot) -> bool:
         """Whether all of them have had their effect."""
-        return all(self._is_done(action, snapshot) for action in self.actions)
+        return not self.not_done(snapshot)
+
+    def not_done(self, snapshot: Snapshot) -> tuple[Action, ...]:
+        """Those that have not had their effect yet; of the task managers to start, as many as have not joined."""
+        instances = {each.id: each for each in snapshot.instances}
+        width = Counter(each.task for each in snapshot.instances)
+        there = {each.id for each in snapshot.task_managers}
+        joined = len(in_use(snapshot) - self.managers)
+        found: list[Action] = []
+        for action in self.actions:
+            match action:
+                case Move(instance, to):
+                    moved = instances.get(instance)
+                    done = moved is None or (moved.task_manager == to and not is_moving(moved))
+                case Scale(task, parallelism):
+                    done = width[task] == parallelism
+                case AddNode():
+                    joined -= 1
+                    done = joined >= 0
+                case ReleaseNode(id):
+                    done = id not in there
+                case _:
+                    done = True
+            if not done:
+                found.append(action)
+        return tuple(found)
 
     def has_failed(self, now_s: float) -> bool:
         """Whether they took too long."""
         return now_s - self.since_s > TIMEOUT_S
 
-    def _is_done(self, action: Action, snapshot: Snapshot) -> bool:
-        match action:
-            case Move(instance, to):
-                there = next((each for each in snapshot.instances if each.id == instance), None)
-                return there is None or (there.task_manager == to and not is_moving(there))
-            case Scale(task, parallelism):
-                return sum(each.task == task for each in snapshot.instances) == parallelism
-            case AddNode():
-                return any(each.id not in self.managers for each in snapshot.task_managers)
-            case ReleaseNode(id):
-                return all(each.id != id for each in snapshot.task_managers)
-            case _:
-                return True
+
+def in_use(snapshot: Snapshot) -> frozenset[str]:
+    """The task managers that instances may run on: all but those that stand by."""
+    return frozenset(each.id for each in snapshot.task_managers if not STANDBY.of(each))
 
 
 def subject(action: Action) -> tuple[str, str]:

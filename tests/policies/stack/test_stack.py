@@ -191,6 +191,38 @@ def test_effects(action, before, after):
     assert UnderWay("one", (action,), 0.0, frozenset({"tm1"})).is_done(seen)
 
 
+def test_task_managers_asked_for_together_are_counted_and_only_the_missing_ones_have_failed():
+    first = calm()
+    asked = UnderWay("one", (AddNode("a"), AddNode("b")), 0.0, frozenset({"tm1"}))
+    one = replace(first, task_managers=(*first.task_managers, replace(first.task_managers[0], id="n1")))
+    two = replace(one, task_managers=(*one.task_managers, replace(first.task_managers[0], id="n2")))
+    waiting = replace(two.task_managers[2], extra={"standby": 1.0})
+    assert asked.not_done(first) == (AddNode("a"), AddNode("b"))
+    assert asked.not_done(one) == (AddNode("b"),)
+    assert asked.not_done(replace(two, task_managers=(*one.task_managers, waiting))) == (AddNode("b"),)
+    assert asked.is_done(two)
+
+
+def test_a_later_stage_starts_task_managers_beside_moves_and_does_nothing_else():
+    moves = Asks("one", frozenset({Lever.PLACEMENT}), (Move("Q.1", "tm2"),))
+    nodes = Asks("two", frozenset({Lever.NODES}), (AddNode("a"), ReleaseNode("tm2")))
+    plan, state = stack(moves, nodes).decide(replace(calm(), at_s=0.0), None)
+    assert plan.actions == (Move("Q.1", "tm2"), AddNode("a"))
+    assert set(plan.extra["stages"]) == {"one", "two"}
+    plan, _ = stack(moves, nodes).decide(replace(calm(), at_s=5.0), state)
+    assert not plan.actions
+
+
+def test_one_that_warms_up_does_not_stop_a_large_cluster():
+    one = stack(Asks("one", frozenset({Lever.NODES}), (AddNode("local"),)))
+    instance = calm().instances[0]
+    names = [f"Q.{n + 1}" for n in range(60)]
+    for warm, begins in ((1, True), (2, False)):
+        many = tuple(replace(instance, id=name, warming_up=n < warm) for n, name in enumerate(names))
+        plan, _ = one.decide(replace(calm(), instances=many, at_s=0.0), None)
+        assert bool(plan.actions) == begins
+
+
 SCENARIO = {
     "seed": 1,
     "duration_s": 200,
@@ -213,6 +245,16 @@ def test_a_task_manager_that_joins_is_used_where_stream_economics_alone_would_go
     assert alone.cycles[-1].plan.desired["Q1"] < 0.5
     moves = [action for cycle in mine.cycles for action in cycle.plan.actions]
     assert len(moves) == 1
+
+
+@pytest.mark.parametrize(("more", "released"), [([], 0), ([{"id": "tm3", "off": True}], 1)])
+def test_what_could_not_be_started_again_is_not_released(more, released):
+    idle = {**SCENARIO, "events": [], "topics": [{"topic": "trips", "rate": 200}], "duration_s": 300}
+    managers = [*SCENARIO["task_managers"], *more]
+    run = simulate(Simulation.from_json({**idle, "task_managers": managers}))
+    actions = [action for cycle in run.cycles for action in cycle.plan.actions]
+    assert sum(isinstance(action, ReleaseNode) for action in actions) == released
+    assert bool(actions) == bool(released)
 
 
 def test_a_recording_read_in_order_gives_its_plans_again(tmp_path):

@@ -13,9 +13,10 @@ from qod_magics.core.plan import keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.spares import Spare, spares_to_json
 from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.place import Place, emptying_moves, helpful_moves
+from qod_magics.policies.stack.emptying import emptying_moves
+from qod_magics.policies.stack.place import Place, helpful_moves
 from qod_magics.policies.stack.pressure import Pressure, lateness, pressures
-from qod_magics.policies.stack.scale import ScaleOutAndIn, cheapest, narrower_task, released, wider_task
+from qod_magics.policies.stack.scale import ScaleOutAndIn, cheapest, enough, narrower_task, released, wider_task
 from qod_magics.policies.stack.stage import View
 
 
@@ -81,7 +82,8 @@ def test_moves_take_load_off_and_overload_nobody(drawn, factor):
     given = snapshot([home for home, _ in drawn], [cpu for _, cpu in drawn], managers=4)
     demand = needing(given, factor)
     moves = helpful_moves(given, demand, 5.0, 1.1)
-    assert len({move.to for move in moves}) == len(moves)
+    settled = [move.to for move in moves if demand.hosted[int(move.to[2:]) - 1]]
+    assert len(set(settled)) == len(settled)
     position = {instance.id: i for i, instance in enumerate(given.instances)}
     after = list(demand.needed)
     for move in moves:
@@ -91,6 +93,16 @@ def test_moves_take_load_off_and_overload_nobody(drawn, factor):
         assert demand.over(target) == 0
         assert after[target] <= demand.available[target]
     assert sum(max(n - a, 0) for n, a in zip(after, demand.available, strict=True)) <= demand.short - 5.0 * len(moves)
+
+
+def test_an_empty_task_manager_takes_all_that_fits_and_others_one_for_each_core():
+    given = snapshot([1, 1, 1, 1, 1], [10.0, 30.0, 25.0, 20.0, 35.0])
+    assert helpful_moves(given, Demand.of(given), 5.0, 1.1) == (Move("Q3.1", "tm2"),)
+    assert len(helpful_moves(given, needing(given, 1.3), 5.0, 1.1)) == 2
+    busy = snapshot([1, 1, 1, 1, 2], [15.0, 45.0, 40.0, 20.0, 2.0])
+    assert helpful_moves(busy, needing(busy, 1.6), 5.0, 1.1) == (Move("Q1.1", "tm2"),)
+    wide = replace(busy, task_managers=(busy.task_managers[0], replace(busy.task_managers[1], cores=2.0)))
+    assert len(helpful_moves(wide, needing(wide, 1.6), 5.0, 1.1)) == 2
 
 
 def test_the_placement_stage_waits_and_says_why_nothing_helps():
@@ -116,6 +128,23 @@ def test_a_task_manager_is_started_once_shedding_has_lasted():
     (action,) = stage.propose(view(given, pressed_s=25.0)).actions
     assert action == AddNode("small")
     assert "Q1 at 0.50 for 25 s" in action.why
+
+
+def test_as_many_are_started_as_the_cpu_lacks_and_may_be():
+    assert enough((replace(SMALL, count=5),), 250.0, 5.0) == ("small",) * 3
+    assert enough((SMALL, LARGE), 450.0, 5.0) == ("large", "small")
+    assert enough((SMALL,), 1000.0, 5.0) == ("small", "small")
+    assert enough((SMALL,), 4.0, 5.0) == ()
+    given = snapshot([1, 1, 1], [50.0, 90.0, 90.0], managers=1, spare=(replace(SMALL, count=5),))
+    assert ScaleOutAndIn().propose(view(given, pressed_s=25.0)).actions == (AddNode("small"), AddNode("small"))
+
+
+def test_beside_moves_only_what_no_move_gains_is_started():
+    given = snapshot([1, 1, 1], [50.0, 30.0, 90.0], managers=2, spare=(replace(SMALL, count=5),))
+    moves = (Move("Q1.1", "tm2"),)
+    assert ScaleOutAndIn().propose(replace(view(given, pressed_s=25.0), proposed=moves)).actions == ()
+    more = replace(view(given, pressed_s=25.0), proposed=moves, demand=needing(given, 1.5))
+    assert ScaleOutAndIn().propose(more).actions == (AddNode("small"),)
 
 
 def test_without_a_budget_the_stage_says_so():
@@ -186,11 +215,15 @@ def test_emptying_leaves_headroom_everywhere(drawn):
     for move in moves:
         target = int(move.to[2:]) - 1
         assert after[target] <= 0.8 * demand.available[target] + 1e-6
-    if moves:
-        homes = {int(move.to[2:]) - 1 for move in moves} | {
-            demand.home[i] for i in range(len(given.instances)) if i not in gone
-        }
-        assert len(homes) < 4
+    assert len({move.to for move in moves}) == len(moves)  # of one core each
+    done = moves
+    while moves:  # what is begun is ended, and empties one
+        where = {move.instance: move.to for move in moves}
+        moved = (replace(i, task_manager=where.get(i.id, i.task_manager)) for i in given.instances)
+        given = replace(given, instances=tuple(moved))
+        moves = emptying_moves(given, Demand.of(given), 0.2, 8)
+    if done:
+        assert len({instance.task_manager for instance in given.instances}) < 4
 
 
 def test_an_empty_one_is_released_unless_a_latency_is_near_its_target():
@@ -202,8 +235,20 @@ def test_an_empty_one_is_released_unless_a_latency_is_near_its_target():
     calm = snapshot([1, 1, 1], [10.0, 20.0, 25.0], max_latency_s=2.0, latency_p95_s=0.5)
     assert stage.propose(view(calm, eased_s=90.0)).actions == (ReleaseNode("tm2"),)
     assert stage.propose(view(calm, eased_s=30.0)).actions == ()
-    assert released(snapshot([1, 1, 2], [10.0, 20.0, 25.0])) is None
-    assert released(snapshot([1, 1], [10.0, 20.0], managers=1)) is None
+    for given in (snapshot([1, 1, 2], [10.0, 20.0, 25.0]), snapshot([1, 1], [10.0, 20.0], managers=1)):
+        assert released(given, Demand.of(given), 0.2) == ()
+
+
+def test_all_that_are_empty_are_released_but_for_the_headroom_of_the_others():
+    given = snapshot([1, 1], [10.0, 20.0], managers=4)
+    assert released(given, Demand.of(given), 0.2) == (ReleaseNode("tm4"), ReleaseNode("tm3"), ReleaseNode("tm2"))
+    assert released(given, needing(given, 3.0), 0.2) == (ReleaseNode("tm4"), ReleaseNode("tm3"))
+
+
+def test_several_task_managers_are_emptied_where_few_instances_arrive_at_each():
+    given = snapshot([1, 2, 3, 4], [10.0, 5.0, 6.0, 7.0], managers=4)
+    moves = emptying_moves(given, Demand.of(given), 0.2, 8)
+    assert moves == (Move("Q1.1", "tm3"), Move("Q3.1", "tm1"))
 
 
 def test_there_is_room_where_the_largest_can_be_missed():
