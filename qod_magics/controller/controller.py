@@ -23,7 +23,7 @@ from qod_magics.controller.record_json import RESERVED
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.accuracy import current_accuracy
-from qod_magics.core.optional import REACT
+from qod_magics.core.optional import PAUSED, REACT
 from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
 from qod_magics.core.runtime import Dials, InputRateRuntime, Measured, Observation, PlacingRuntime, Runtime
@@ -362,8 +362,9 @@ class Controller:
             return self._skip("snapshot-invalid", f"the runtime's snapshot is invalid: {describe(error)}")
         self._passed = outcome.value.snapshot
         self._journal.recovered("snapshot-invalid", "the runtime's snapshot is valid again")
-        at_s = round(self.clock.monotonic(), 3)
-        return replace(outcome.value, snapshot=replace(outcome.value.snapshot, at_s=at_s))
+        snapshot, at_s = outcome.value.snapshot, round(self.clock.monotonic(), 3)
+        extra = {**snapshot.extra, PAUSED: True} if self._paused else snapshot.extra
+        return replace(outcome.value, snapshot=replace(snapshot, at_s=at_s, extra=extra))
 
     def _decide(self, observation: Observation) -> Decision | str:
         """The decision, or why there is none."""

@@ -97,6 +97,9 @@ FIELDS = (
     *(INSTANCE_MEMORY, BYTES, MEMORY, PRICE, STANDBY),
 )
 
+#: A key of snapshots: true while plans are recommended and not applied.
+PAUSED = "paused"
+
 REACT = PlanKey(
     *("react_above", "a ratio", _REACTIVE),
     "replan early when the input rate of a source exceeds this multiple of the planned rate, or falls far below it",

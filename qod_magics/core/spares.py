@@ -46,9 +46,13 @@ def spares(snapshot: Snapshot) -> tuple[Spare, ...]:
 
 
 def spares_to_json(found: Iterable[Spare]) -> dict[str, Any]:
-    """The key for `Snapshot.extra`; {} for none."""
-    rows = [spare.to_json() for spare in found if spare.count > 0]
-    return {KEY: rows} if rows else {}
+    """The key for `Snapshot.extra`: also for none, where a cluster can start and release task managers at all."""
+    return {KEY: [spare.to_json() for spare in found if spare.count > 0]}
+
+
+def is_elastic(snapshot: Snapshot) -> bool:
+    """Whether the snapshot's cluster can start and release task managers, though perhaps no further one now."""
+    return KEY in snapshot.extra
 
 
 def _spare(field: str, row: Any) -> Spare:

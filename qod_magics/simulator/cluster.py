@@ -73,7 +73,7 @@ class SimulatedCluster:
         if not self.engine.up.any():
             raise TaskManagerError("No task manager is up.")
         instances = self._instances
-        spares = spares_to_json(self.nodes.spares())
+        spares = spares_to_json(self.nodes.spares()) if self.simulation.is_elastic else {}
         return self._observer.observe(instances.active, instances.there, self._events.take(), spares)
 
     def apply(self, plan: Plan, dials: Dials) -> None:

@@ -135,6 +135,11 @@ class Simulation:
         asked = (each for task in self.tasks for each in (task.max_parallelism, task.max_latency_s, task.utility))
         return any(each is not None for each in asked)
 
+    @property
+    def is_elastic(self) -> bool:
+        """Whether task managers can be started and released."""
+        return self.max_task_managers is not None or any(machine.off or machine.standby for machine in self.machines)
+
     @classmethod
     def read(cls, path: str | Path) -> Simulation:
         """The simulation of a JSON file. Raises ScenarioError, one line."""

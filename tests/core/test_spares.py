@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.spares import Spare, spares, spares_to_json
+from qod_magics.core.spares import Spare, is_elastic, spares, spares_to_json
 from qod_magics.errors import SnapshotError
 
 
@@ -18,9 +18,12 @@ def test_they_survive_the_json_form():
     assert spares(Snapshot((), (), (), (), spares_to_json(found))) == found
 
 
-def test_none_are_no_key():
-    assert spares_to_json([Spare("local", 0, 1.0)]) == {}
-    assert spares(Snapshot((), (), (), ())) == ()
+def test_a_cluster_that_can_start_none_now_is_another_than_one_that_never_can():
+    used_up = Snapshot((), (), (), (), spares_to_json([Spare("local", 0, 1.0)]))
+    fixed = Snapshot((), (), (), ())
+    assert spares(used_up) == spares(fixed) == ()
+    assert is_elastic(used_up)
+    assert not is_elastic(fixed)
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_plan_that_adds_one_has_the_standby_at_once(make: Callable[..., Lab]) 
     (up,) = lab.events("task-manager-up")
     assert (up["task_manager"], up["why"]) == ("tm2", "tm1 is full")
     assert up["took_s"] >= 0
-    assert lab.runtime.observe().snapshot.extra == {}, "the budget is used up"
+    assert spares(lab.runtime.observe().snapshot) == (), "the budget is used up"
 
 
 def test_without_a_standby_it_is_started_and_told(make: Callable[..., Lab]) -> None:

@@ -47,7 +47,7 @@ def test_what_can_be_started_is_shown_and_joins_after_its_time() -> None:
         "The cluster can't start a task manager of kind 'big': it can start none now.",
         "The cluster can't start a task manager of kind 'bog': it can start none now.",
     ]
-    assert "spare_nodes" not in lab.look().snapshot.extra
+    assert spares(lab.look().snapshot) == ()
 
 
 def test_one_that_is_released_is_drained_first_and_can_be_started_again() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from qod_magics.core.actions import AddNode, ReleaseNode, Scale
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, PRICE, STANDBY, STATEFUL
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.spares import Spare, spares
+from qod_magics.core.spares import Spare, is_elastic, spares
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.levers import Lever
 from qod_magics.policies.stack.reasons import told
@@ -25,8 +25,10 @@ class ScaleOutAndIn:
     and back, once less has been enough for a while: the placement stage empties what is released."""
 
     after_s: float = 20.0  #: how long a query must be under pressure before more is started
-    release_after_s: float = 60.0  #: how long no query may be under pressure before less is kept
+    release_after_s: float = 60.0  #: how long no query may be under pressure before an instance is ended
+    empty_s: float = 30.0  #: the same before a task manager without instances is released
     headroom: float = 0.2  #: fraction of the CPU that stays free where an instance fewer does the work
+    left: float = 0.05  #: fraction of the CPU that stays free where an empty task manager is released
     target_share: float = 0.8  #: nothing is released while a latency is above this share of its target
     least: float = 5.0  #: CPU that must be short, % of one core
 
@@ -38,7 +40,7 @@ class ScaleOutAndIn:
         pressed_s = view.pressed_s()
         if pressed_s >= self.after_s:
             return self._out(view, pressed_s)
-        if view.eased_s() >= self.release_after_s:
+        if view.eased_s() >= self.empty_s:
             return self._in(view)
         return Proposal()
 
@@ -70,11 +72,11 @@ class ScaleOutAndIn:
         ]
         if late:
             return Proposal(note=f"nothing is released: {', '.join(late)} is near its latency target")
-        narrower = narrower_task(view.snapshot, view.demand, self.headroom)
+        calm = view.eased_s() >= self.release_after_s
+        narrower = narrower_task(view.snapshot, view.demand, self.headroom) if calm else None
         if narrower is not None:
             return Proposal((narrower,))
-        roomy = view.roomy_s() >= self.release_after_s
-        return Proposal(released(view.snapshot, view.demand, self.headroom) if roomy else ())
+        return Proposal(released(view.snapshot, view.demand, self.left) if is_elastic(view.snapshot) else ())
 
 
 def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core.actions import Action, AddNode, Move
-from qod_magics.core.optional import STAGES
+from qod_magics.core.optional import PAUSED, STAGES
 from qod_magics.core.placement import Unplaced
 from qod_magics.core.plan import Plan
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
-from qod_magics.core.spares import spares
+from qod_magics.core.spares import is_elastic
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
 from qod_magics.policies.stack.demand import Demand
@@ -44,7 +44,6 @@ class StackState:
     pressures: Mapping[str, Pressure] = field(default_factory=dict)
     eased_since_s: float | None = None  #: None: a query is under pressure, or nothing is known yet
     roomy_since_s: float | None = None  #: None: one task manager fewer would not have the CPU
-    is_elastic: bool = False  #: whether a task manager could be started in any cycle so far
     under_way: UnderWay | None = None
     settled_at_s: float = 0.0  #: when the next disruptive action may begin
     refused: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: failed actions, and until when
@@ -167,8 +166,7 @@ class Stack:
         eased = None if found else (now_s if known.eased_since_s is None else known.eased_since_s)
         demand = Demand.of(snapshot)
         roomy = now_s if known.roomy_since_s is None else known.roomy_since_s
-        elastic = known.is_elastic or bool(spares(snapshot))
-        roomy_since_s = roomy if elastic and demand.is_roomy(HEADROOM) else None
+        roomy_since_s = roomy if is_elastic(snapshot) and demand.is_roomy(HEADROOM) else None
         view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s)
         known = replace(
             known,
@@ -176,7 +174,6 @@ class Stack:
             pressures=found,
             eased_since_s=eased,
             roomy_since_s=roomy_since_s,
-            is_elastic=elastic,
         )
         for_minimums = bool(plan.actions)
         if for_minimums:
@@ -184,15 +181,17 @@ class Stack:
         else:
             chosen = self._chosen(view, known, busy)
             plan = replace(plan, actions=chosen.actions)
-        if chosen.actions:
+        recommended = bool(snapshot.extra.get(PAUSED))  # nothing of it is carried out
+        if chosen.actions and not recommended:
             under_way = UnderWay(chosen.stage, chosen.actions, now_s, in_use(snapshot), for_minimums)
             known = replace(known, under_way=under_way)
+        if chosen.actions:
             for owner in dict.fromkeys(map(self._owner, map(type, chosen.actions))):
                 mine = [action for action in chosen.actions if self._owner(type(action)) == owner]
                 chosen.notes[chosen.stage if chosen.stage == JUDGE else owner] = told(map(_why, mine), "; ")
         if chosen.notes:
             plan = replace(plan, extra={**plan.extra, STAGES.name: chosen.notes})
-        return plan, replace(known, trial=chosen.trial)
+        return plan, known if recommended else replace(known, trial=chosen.trial)
 
     def _owner(self, action: type[Action]) -> str:
         return self.owners.get(LEVER_OF[action], SHED)

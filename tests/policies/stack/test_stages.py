@@ -234,7 +234,7 @@ def test_an_empty_one_is_released_unless_a_latency_is_near_its_target():
     assert "near its latency target" in proposal.note
     calm = snapshot([1, 1, 1], [10.0, 20.0, 25.0], max_latency_s=2.0, latency_p95_s=0.5)
     assert stage.propose(view(calm, eased_s=90.0)).actions == (ReleaseNode("tm2"),)
-    assert stage.propose(view(calm, eased_s=30.0)).actions == ()
+    assert stage.propose(view(calm, eased_s=20.0)).actions == ()
     for given in (snapshot([1, 1, 2], [10.0, 20.0, 25.0]), snapshot([1, 1], [10.0, 20.0], managers=1)):
         assert released(given, Demand.of(given), 0.2) == ()
 
