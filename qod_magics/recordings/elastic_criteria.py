@@ -121,7 +121,8 @@ def _asks(run: Judged, index: int, kind: type) -> bool:
 
 
 def _phase(run: Judged, name: str) -> Phase | None:
-    return next((phase for phase in run.phases if phase.name == name), None)
+    """The last phase of this name: a run may try a load that proves too low before."""
+    return next((phase for phase in reversed(run.phases) if phase.name == name), None)
 
 
 def _absent(name: str, phase: str) -> Criterion:
