@@ -31,7 +31,7 @@ EXAMPLES = pytest.mark.parametrize(
         pytest.param(500, LITERAL, id="many", marks=_MANY),
         pytest.param(40, BEST, id="some-best", marks=_SOME),
         pytest.param(500, BEST, id="many-best", marks=_MANY),
-        pytest.param(20, AUTO, id="some-auto", marks=_SOME),
+        pytest.param(10, AUTO, id="some-auto", marks=_SOME),
         pytest.param(500, AUTO, id="many-auto", marks=_MANY),
     ],
 )

@@ -151,6 +151,7 @@ def test_what_can_t_be_scaled_is_refused_in_one_line(brief: Session, topic: str)
     moved.result(60.0)
 
 
+@pytest.mark.slow
 def test_who_is_lost_with_its_task_manager_comes_back_with_its_own_partitions(
     losing: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
