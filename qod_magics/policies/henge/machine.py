@@ -1,7 +1,7 @@
 """Henge's adaptation state machine: one step at a time, judged after it has settled, kept or taken back. Pure.
 
 Reconfiguration gives instances to a job that misses its target, reduction takes them from jobs that meet theirs and are
-idle, reversion returns to the best configuration since the search began (equation 12 of the card).
+idle, reversion returns to the best configuration since the search began (Henge, chapter 3).
 """
 
 from __future__ import annotations

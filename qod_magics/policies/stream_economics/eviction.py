@@ -1,4 +1,4 @@
-"""Which instances leave a task manager whose minimum accuracies do not fit (Algorithm 3.3, errata of the card)."""
+"""Which instances leave a task manager whose minimum accuracies do not fit (Algorithm 3.3, with its errata mended)."""
 
 from __future__ import annotations
 
