@@ -88,8 +88,10 @@ def test_a_run_on_a_host_that_vanished_ends_once_another_writes_to_its_checkpoin
         finally:
             process.resume()
         eventually(lambda: not left.isActive, what="the run that was left ends")
-        why = left.exception()  # None: the request to stop it, still under way, came before the end of its batch
-        assert why is None or "CONCURRENT_STREAM_LOG_UPDATE" in str(why)
+        # None: the request to stop it, still under way, came before the end of its batch. Its log is written on a
+        # thread of its own, which that error ends: the batch then finds it closed ("Producer interrupted")
+        why = left.exception()
+        assert why is None or any(told in str(why) for told in ("CONCURRENT_STREAM_LOG_UPDATE", "Producer interrupted"))
         settled(session, "rows", steady.stop())
         assert running(session)
 
