@@ -19,7 +19,6 @@ from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan, refusals
 from qod_magics.controller.reaction import CHECKS, RateCheck, planned_rates, with_rates
-from qod_magics.controller.record_json import RESERVED
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.accuracy import current_accuracy
@@ -92,7 +91,6 @@ class Controller:
         self._warm = warm_up.WarmUp()
         self._drains = Drains()
         self._journal = Journal(self.log, recording, self.clock)
-        self._annotations: Mapping[str, Any] = {}
         self._by_hand: Mapping[Edge, float] = {}
         self._subscribers: tuple[Subscriber, ...] = ()
 
@@ -132,11 +130,9 @@ class Controller:
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        self._policy = policy
         self._state: Any = None
         self._memory: Any = None  #: of a policy that learns
-        if isinstance(self.runtime, PlacingRuntime):
-            self.runtime.place_by(placer_of(policy))
+        self.adjust(policy)
 
     def adjust(self, policy: Policy) -> None:
         """Replace the policy by a variant of itself, which takes over state and memory. Call it between cycles."""
@@ -216,10 +212,7 @@ class Controller:
 
         Raises UsageProblem for a key that the format uses itself.
         """
-        for taken in sorted(RESERVED & annotations.keys()):
-            raise UsageProblem(f"a recording's lines have a {taken!r} of their own; annotate with another name")
-        merged = {**self._annotations, **annotations}
-        self._annotations = {key: value for key, value in merged.items() if value is not None}
+        self._journal.annotate(annotations)
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Call `callback` with each finished cycle, on the controller's thread. Returns a function to unsubscribe.
@@ -299,7 +292,7 @@ class Controller:
         """
         journal = self._journal
         journal.cycle += 1
-        cycle = Cycle(journal.cycle, self.clock.wall(), self.period_s, annotations=self._annotations)
+        cycle = Cycle(journal.cycle, self.clock.wall(), self.period_s, annotations=journal.annotations)
         began = self.clock.monotonic()
         self._collect_late_apply()
         self.again_s = None

@@ -10,7 +10,7 @@ from qod_magics.core.actions import Action, Move, ReleaseNode, Scale, Stop
 from qod_magics.core.dag import queries_of
 from qod_magics.core.snapshot import Instance, Task
 from qod_magics.core.topology import restrictions
-from qod_magics.core.wording import listed
+from qod_magics.core.wording import counted, listed
 
 #: kinds of entries that explain the state of an instance or task manager
 TOLD = (
@@ -108,7 +108,7 @@ def _what(action: Action) -> str:
         case Move():
             return f"it moves to {action.to}"
         case Scale():
-            return f"it is to run as {action.parallelism} instance{'' if action.parallelism == 1 else 's'}"
+            return f"it is to run as {counted(action.parallelism, 'instance')}"
         case ReleaseNode():
             return "it is to be released"
         case _:

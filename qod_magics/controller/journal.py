@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +14,11 @@ from qod_magics.controller.faults import Faults
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.narration import Said, narrate, narrate_event
 from qod_magics.controller.record import Record, record_of
-from qod_magics.controller.record_json import record_to_json
+from qod_magics.controller.record_json import RESERVED, record_to_json
 from qod_magics.controller.recording import Recording
 from qod_magics.core.actions import Action, Refusal
 from qod_magics.core.runtime import Event, refused
-from qod_magics.errors import QodError
+from qod_magics.errors import QodError, UsageProblem
 
 #: events kept for the recording while no cycle has a line to put them on
 UNRECORDED = 1000
@@ -34,6 +34,7 @@ class Journal:
         self.log = log
         self.recording = recording
         self.cycle = 0  #: number of the cycle under way
+        self.annotations: Mapping[str, Any] = {}  #: further keys of the recording's lines
         self._clock = clock
         self._faults = Faults()
         self._happened: deque[tuple[Event, Entry | None]] = deque()
@@ -41,6 +42,13 @@ class Journal:
         self._said = Said()
         self._refused: set[tuple[Action, str]] = set()  # in the last cycle, with the reason
         self._recorded: tuple[Cycle, Decision] | None = None
+
+    def annotate(self, annotations: Mapping[str, Any]) -> None:
+        """Add further keys to the recording's lines; None takes one away. Raises UsageProblem for the format's own."""
+        for taken in sorted(RESERVED & annotations.keys()):
+            raise UsageProblem(f"a recording's lines have a {taken!r} of their own; annotate with another name")
+        merged = {**self.annotations, **annotations}
+        self.annotations = {key: value for key, value in merged.items() if value is not None}
 
     def happened(self, *events: Event) -> None:
         """Collect events. Safe from any thread."""

@@ -14,6 +14,7 @@ from qod_magics.core.keyed import Keyed, Keys, differing, in_order
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance
+from qod_magics.core.wording import counted
 
 #: a desired accuracy that differs by no more from the last one logged is not worth an entry
 WORTH_SAYING = 0.01
@@ -95,7 +96,7 @@ def _words(event: Event) -> str:
     if event.kind == "move" and "instance" in detail:
         return f"{detail['instance']} moved from {detail.get('from')} to {detail.get('to')}{_took(detail)}{reason}"
     if event.kind == "scale" and "task" in detail:
-        after, before = _instances(detail.get("to")), detail.get("from")
+        after, before = counted(detail.get("to"), "instance"), detail.get("from")
         return f"{detail['task']} runs as {after} in place of {before}{_took(detail)}{reason}"
     if event.kind == "task-manager-up" and reason:
         return f"{detail.get('task_manager')} is up{_took(detail)}{reason}"
@@ -112,10 +113,6 @@ def _words(event: Event) -> str:
 
 def _took(detail: Mapping[str, Any], word: str = "in") -> str:
     return f" {word} {detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
-
-
-def _instances(number: object) -> str:
-    return f"{number} instance{'' if number == 1 else 's'}"
 
 
 def _short(value: object) -> str:
@@ -158,7 +155,7 @@ def _resize(cycle: Cycle, action: Scale | AddNode | ReleaseNode) -> Entry:
     because = f": {action.why}" if action.why else ""
     if isinstance(action, Scale):
         verb = "is rescaled" if cycle.applied else "should be rescaled"
-        words = f"{action.task} {verb} to {_instances(action.parallelism)}{because}"
+        words = f"{action.task} {verb} to {counted(action.parallelism, 'instance')}{because}"
         return Entry(cycle.number, cycle.at, "scale", (action.task, *action.to), words, {})
     verb = "is" if cycle.applied else "should be"
     if isinstance(action, AddNode):

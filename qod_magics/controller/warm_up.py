@@ -15,6 +15,7 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Event, Observation
 from qod_magics.core.snapshot import Instance, Snapshot
 from qod_magics.core.table import Table, column
+from qod_magics.core.wording import counted
 
 #: events that name an instance that restarts where it is
 RESTARTS = frozenset({"query-restarted"})
@@ -181,7 +182,7 @@ def told(state: WarmUp, plan: Plan, now: float) -> WarmUp:
         if isinstance(action, Scale):
             mine = [name for name, task in zip(state.columns[0], state.tasks, strict=True) if task == action.task]
             if len(mine) != action.parallelism:
-                count = f"{action.parallelism} instance{'s' if action.parallelism > 1 else ''}"
+                count = counted(action.parallelism, "instance")
                 bound |= dict.fromkeys(mine, count)
                 whys |= dict.fromkeys(mine, f"its task is rescaled to {count}")
     if not bound:

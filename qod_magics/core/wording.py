@@ -29,10 +29,15 @@ def hint(word: str, known: Iterable[str]) -> str:
     return text if len(text) <= LONGEST_HINT else ""
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names with commas, at most `LISTED` of them."""
+def listed(names: Sequence[str], separator: str = ", ") -> str:
+    """Names with commas, or another separator, at most `LISTED` of them."""
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
+    return separator.join(names[:LISTED]) + more
+
+
+def counted(number: object, noun: str) -> str:
+    """A number of things: "1 instance", "3 instances"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _printable(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.core.wording import counted
 from qod_magics.errors import UsageProblem
 from qod_magics.jvm.jit import JIT_OPTIONS
 from qod_magics.notebook.arguments import MagicWords, cores, pairs
@@ -158,7 +159,7 @@ class ClusterCommands(Commands):
         parser.add_argument("parallelism", type=int, help="instances")
         given = parser.read(words)
         self._session().scale(given.task, given.parallelism)
-        self._say(f"{given.task} runs as {given.parallelism} instance{'s' if given.parallelism != 1 else ''}")
+        self._say(f"{given.task} runs as {counted(given.parallelism, 'instance')}")
 
     def _refuse_second(self) -> None:
         if self.session is not None and self.session.alive:

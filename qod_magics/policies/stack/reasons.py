@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from qod_magics.core.optional import STAGES
 from qod_magics.core.plan import Plan
@@ -45,10 +45,3 @@ class StackReasons:
 
     def _stages(self) -> list[str]:
         return [f"stage {name}: {note}" for name, note in self._notes.items()]
-
-
-def told(words: Iterable[str], separator: str = ", ", most: int = 3) -> str:
-    """The first of these words, each once, and how many more there are."""
-    known = list(dict.fromkeys(words))
-    more = [] if len(known) <= most else [f"{len(known) - most} more"]
-    return separator.join([*known[:most], *more])

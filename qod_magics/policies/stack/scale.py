@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,9 +10,9 @@ from qod_magics.core.actions import AddNode, ReleaseNode, Scale
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, PRICE, STANDBY, STATEFUL
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.spares import Spare, is_elastic, spares
+from qod_magics.core.wording import listed
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.levers import Lever
-from qod_magics.policies.stack.reasons import told
 from qod_magics.policies.stack.stage import Proposal, View
 from qod_magics.policies.stela.advice import one_more
 
@@ -46,7 +47,7 @@ class ScaleOutAndIn:
 
     def _out(self, view: View, pressed_s: float) -> Proposal:
         snapshot, demand = view.snapshot, view.demand
-        lacking = told(each.words for each in view.pressures.values())
+        lacking = listed([each.words for each in view.pressures.values()])
         if demand.short <= self.least:
             return Proposal(note=f"{lacking}: CPU is not short, so that no task manager would help")
         because = f"{lacking} for {pressed_s:.0f} s, {demand.short:.0f} % of a core is short"
@@ -83,7 +84,7 @@ def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:
     """One more instance for a task whose instances each need more than a core, on the task manager with most room: the
     task that moves throughput most (Stela's effective throughput percentage), else the one that needs most. None where
     no task can have one, or no task manager has room."""
-    width, rooms = _widths(snapshot), _rooms(snapshot, demand)
+    width, rooms = Counter(instance.task for instance in snapshot.instances), _rooms(snapshot, demand)
     tasks = {task.id: task for task in snapshot.tasks}
     needs: dict[str, float] = {}
     for i, instance in enumerate(snapshot.instances):
@@ -103,7 +104,7 @@ def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:
 
 def narrower_task(snapshot: Snapshot, demand: Demand, headroom: float) -> Scale | None:
     """One instance fewer for a task whose others can hold its share, each within its core and its task manager."""
-    width = _widths(snapshot)
+    width = Counter(instance.task for instance in snapshot.instances)
     mine: dict[str, list[int]] = {}
     for i, instance in enumerate(snapshot.instances):
         mine.setdefault(instance.task, []).append(i)
@@ -159,13 +160,6 @@ def cheapest(kinds: Sequence[Spare], short: float) -> Spare | None:
     if enough:
         return min(enough, key=lambda spare: (spare.price or 0.0, spare.start_s, spare.cores, spare.kind))
     return max(kinds, key=lambda spare: (spare.cores, -(spare.price or 0.0), -spare.start_s, spare.kind))
-
-
-def _widths(snapshot: Snapshot) -> dict[str, int]:
-    width: dict[str, int] = {}
-    for instance in snapshot.instances:
-        width[instance.task] = width.get(instance.task, 0) + 1
-    return width
 
 
 def _rooms(snapshot: Snapshot, demand: Demand) -> dict[int, float]:

@@ -14,13 +14,14 @@ from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.core.spares import is_elastic
+from qod_magics.core.wording import listed
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.judge import Judge, Trial
 from qod_magics.policies.stack.levers import LEVER_OF, Lever
 from qod_magics.policies.stack.pressure import Pressure, pressures
-from qod_magics.policies.stack.reasons import StackReasons, told
+from qod_magics.policies.stack.reasons import StackReasons
 from qod_magics.policies.stack.stage import Stage, View
 from qod_magics.policies.stack.under_way import BACK_OFF_S, UnderWay, in_use, subject
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
@@ -188,7 +189,9 @@ class Stack:
         if chosen.actions:
             for owner in dict.fromkeys(map(self._owner, map(type, chosen.actions))):
                 mine = [action for action in chosen.actions if self._owner(type(action)) == owner]
-                chosen.notes[chosen.stage if chosen.stage == JUDGE else owner] = told(map(_why, mine), "; ")
+                chosen.notes[chosen.stage if chosen.stage == JUDGE else owner] = listed(
+                    list(dict.fromkeys(map(_why, mine))), "; "
+                )
         if chosen.notes:
             plan = replace(plan, extra={**plan.extra, STAGES.name: chosen.notes})
         return plan, known if recommended else replace(known, trial=chosen.trial)
@@ -212,11 +215,11 @@ class Stack:
     def _busy(self, known: StackState, snapshot: Snapshot, now_s: float) -> str:
         """Why no disruptive action may begin; "" if one may."""
         if known.under_way is not None:
-            names = told(" ".join(subject(action)) for action in known.under_way.actions)
+            names = listed([" ".join(subject(action)) for action in known.under_way.actions])
             return f"{names} is under way"
         warming = [instance.id for instance in snapshot.instances if instance.warming_up]
         if len(warming) > WARMING * len(snapshot.instances):
-            return f"{told(warming)} warms up"
+            return f"{listed(warming)} warms up"
         left_s = known.settled_at_s - now_s
         return f"the last action settles for {left_s:.0f} s more" if left_s > 0 else ""
 
