@@ -21,7 +21,7 @@ from qod_magics.core.optional import (
     STANDBY,
     UTILITY,
 )
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.policy import ExplainingPolicy, LearningPolicy
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
@@ -114,6 +114,8 @@ def test_it_is_there_by_its_name_and_learns_and_explains() -> None:
     other = policy("henge-tuned")
     assert isinstance(other, Henge)
     assert other.parameters == TUNED
+    reasons = other.explain(alone(0.1), keeping_all(alone(0.1)))
+    assert reasons.shedding(["q"]) == {"q": "policy henge-tuned sheds nothing"}
 
 
 def test_a_job_is_a_connected_part_named_after_its_first_query() -> None:
