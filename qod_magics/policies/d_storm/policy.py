@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode
-from qod_magics.core.placement import Unplaced
+from qod_magics.core.placement import Unplaced, takes_instances
 from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
@@ -16,7 +16,7 @@ from qod_magics.policies.d_storm.analyser import State, is_due, state_of
 from qod_magics.policies.d_storm.first_placement import placed
 from qod_magics.policies.d_storm.memory import Memory, Opening
 from qod_magics.policies.d_storm.monitor import Monitor
-from qod_magics.policies.d_storm.observation import Observation, observed, takes_instances, usages, window_of
+from qod_magics.policies.d_storm.observation import Observation, observed, usages, window_of
 from qod_magics.policies.d_storm.packing import Packing
 from qod_magics.policies.d_storm.parameters import DEFAULTS, Parameters
 from qod_magics.policies.d_storm.reasons import DStormReasons, trigger
