@@ -34,8 +34,7 @@ class Memory:
     known: Mapping[str, Requirement] = field(default_factory=dict)  #: by instance, CPU for each row as last measured
     opening: Opening | None = None
     emptied: tuple[str, ...] = ()  #: released once the next window confirms that the plan took effect
-    unplaced: tuple[str, ...] = ()  #: instances that fitted nowhere in the last round
-    starved: tuple[str, ...] = ()  #: task managers that this concerns
+    starved: tuple[str, ...] = ()  #: task managers concerned by instances that fitted nowhere in the last round
 
     @classmethod
     def begun(cls, snapshot: Snapshot) -> Memory:

@@ -68,9 +68,9 @@ class DStorm:
         mean = replace(mean, task_managers=tuple(each for each in mean.task_managers if each.id not in gone))
         if not is_due(found, memory.now_s, memory.last_round_s, parameters):
             if found is State.NORMAL:
-                memory = replace(memory, unplaced=(), starved=())
+                memory = replace(memory, starved=())
             return released, memory
-        memory = replace(memory, last_round_s=memory.now_s, unplaced=(), starved=())
+        memory = replace(memory, last_round_s=memory.now_s, starved=())
         seen = observed(mean, parameters, memory.known)
         memory = replace(memory, known=seen.known)
         solved = solve(seen, parameters)
@@ -145,7 +145,7 @@ def _alerted(memory: Memory, seen: Observation, packing: Packing) -> Memory:
     usage = usages(demands, nodes, seen.current)
     over = [node for node in nodes if usage.get(node, 0.0) > 1.0]
     concerned = over or list(dict.fromkeys(seen.current[instance] for instance in packing.unplaced))
-    return replace(memory, unplaced=packing.unplaced, starved=tuple(concerned))
+    return replace(memory, starved=tuple(concerned))
 
 
 def _effect(solved: Solution) -> str:
