@@ -49,7 +49,7 @@ class Calibration:
     machines: int = 20
     cores: float = 4.0  #: of each machine
     overhead: float = 0.03  #: cores that an instance takes by existing: its threads poll and switch
-    restart_s: float = 15.0  #: a changed job does nothing for so long
+    restart_s: float = 15.0  #: time for which a changed job processes nothing
     tasks: int = 32  #: the maximum of instances of an operator
     peak: float = 160.0  #: rows/s of a job at the peak of a day, before `spread`
     spread: float = 0.08  #: jobs differ by up to this ratio, either way
@@ -326,7 +326,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def evaluated(seeds: int, variants: Sequence[str] | None = None) -> dict[str, Outcome]:
-    """Runs of so many seeds, by variant; all of `SOURCE` without `variants`."""
+    """The pooled runs of each variant, one for each of `seeds` seeds; all variants of `SOURCE` without `variants`."""
     given = Calibration()
     alone = np.ones((JOBS, len(OPERATORS)))
     setups: dict[str, tuple[Vector, Parameters | None]] = {

@@ -27,7 +27,17 @@ from statistics import median
 from benchmarks.claims import Claim
 from benchmarks.scaling.calibrate import SEED, drawn
 from benchmarks.scaling.cluster import RESTART_S, SPLIT_S
-from benchmarks.scaling.compare import CAPACITY, NAMES, Run, blocking, calibrated, compared, policy_of, scaled, started
+from benchmarks.scaling.compare import (
+    CAPACITY,
+    NAMES,
+    Run,
+    blocking,
+    calibrated,
+    compared,
+    plan_with_new_machine,
+    scaled,
+    settled,
+)
 from benchmarks.scaling.layouts import Figures, Layout, layouts
 from qod_magics.core.actions import Scale
 from qod_magics.policies.stela.baselines import chance_of_best
@@ -44,13 +54,8 @@ def proportional(layout: Layout, name: str) -> Fraction:
     model = layout.proportional
     before = dict.fromkeys(layout.graph.ops, layout.k)
     most = dict.fromkeys(layout.graph.ops, layout.most)
-    cluster = started(layout, blocking(layout))
-    cluster.run(60.0)
-    cluster.run(10.0)
-    chosen = policy_of(name)
-    _, state = chosen.decide(cluster.snapshot(), None)
-    cluster.add("new")
-    plan, _ = chosen.decide(cluster.snapshot(), state)
+    cluster, _ = settled(layout, blocking(layout))
+    plan = plan_with_new_machine(cluster, name)
     added = Counter({a.task: len(a.to) for a in plan.actions if isinstance(a, Scale)})
     after = {op: k + added[op] for op, k in before.items()}
     return Fraction(model.job(after, most).throughput) / Fraction(model.job(before, most).throughput)
@@ -177,9 +182,7 @@ def print_random(number: int) -> None:
         gains: list[tuple[float, float]] = []
         while len(gains) < number:
             costs = drawn(layout, draw)
-            cluster = started(layout, costs)
-            cluster.run(60.0)
-            cluster.run(10.0)
+            cluster, _ = settled(layout, costs)
             if not congested(job_of(cluster.snapshot())):
                 continue
             found = compared(layout, costs)

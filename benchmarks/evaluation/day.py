@@ -28,7 +28,7 @@ MORNING = 0.7  #: of the planned CPU of the initial task managers that the morni
 RATE = 250.0  #: rows/s of a source in the morning, before `CURVES`
 CURVES = 20  #: sources' loads differ by up to a quarter either way
 TARGETS_S = (3.0, 5.0, 10.0)
-WIDE = 10  #: every so many applications, tasks may have more instances than one
+SCALABLE_EVERY = 10  #: one application of this number has tasks that may have several instances
 START_S = 12.0  #: until a task manager that is off is up
 
 
@@ -52,7 +52,7 @@ def large(length_s: float = LENGTH_S, tasks: int = TASKS, seed: int = SEED, join
                 task = replace(task, topic=f"curve{rng.randrange(CURVES)}")
             if task.min_accuracy is not None:
                 task = replace(task, max_latency_s=rng.choice(TARGETS_S))
-            made.append(replace(task, max_parallelism=4) if number % WIDE == 0 else task)
+            made.append(replace(task, max_parallelism=4) if number % SCALABLE_EVERY == 0 else task)
     joining = [f"off{n + 1:03}" for n in range(round(JOINING * share))] if joins else []
     machines = [
         *(Machine(f"tm{n + 1:03}", CORES, kind="node") for n in range(round(INITIAL * share))),

@@ -59,7 +59,7 @@ class Cluster:
         self._emitted = np.zeros(len(graph.ops))
 
     def run(self, seconds: float) -> float:
-        """Go on for so long. Returns the throughput of the sinks meanwhile, rows/s."""
+        """Run for `seconds`. Returns the throughput of the sinks meanwhile, rows/s."""
         steps = round(seconds / STEP_S)
         count = len(self.layout.graph.ops)
         width = np.bincount(self.op, minlength=count)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.scaling.cluster import Cluster, Cost
 from benchmarks.scaling.layouts import Layout
+from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy
 from qod_magics.policies import policy
 from qod_magics.policies.stela import Options, Stela
@@ -46,6 +47,22 @@ def started(layout: Layout, costs: Mapping[str, Cost], interrupted: bool = True)
     return Cluster(layout, costs, homes, interrupted=interrupted)
 
 
+def settled(layout: Layout, costs: Mapping[str, Cost], interrupted: bool = True) -> tuple[Cluster, float]:
+    """A started cluster after `SETTLE_S`, and its throughput in the window that follows, rows/s."""
+    cluster = started(layout, costs, interrupted)
+    cluster.run(SETTLE_S)
+    return cluster, cluster.run(WINDOW_S)
+
+
+def plan_with_new_machine(cluster: Cluster, name: str) -> Plan:
+    """Add a machine. Returns the plan of a policy that has seen the cluster without it."""
+    chosen = policy_of(name)
+    _, state = chosen.decide(cluster.snapshot(), None)
+    cluster.add(NEW)
+    plan, _ = chosen.decide(cluster.snapshot(), state)
+    return plan
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A scale-out by one policy."""
@@ -70,15 +87,9 @@ class Run:
 
 
 def scaled(layout: Layout, costs: Mapping[str, Cost], name: str, *, windows: int = 60, interrupted: bool = True) -> Run:
-    """Let it settle, add a machine, carry out the policy's plan, go on for so many windows of 10 s."""
-    cluster = started(layout, costs, interrupted)
-    cluster.run(SETTLE_S)
-    before = cluster.run(WINDOW_S)
-    chosen = policy_of(name)
-    _, state = chosen.decide(cluster.snapshot(), None)
-    cluster.add(NEW)
-    plan, _ = chosen.decide(cluster.snapshot(), state)
-    cluster.apply(plan.actions, restart_all=name == "storm-re-deal")
+    """Let it settle, add a machine, carry out the policy's plan, and go on for `windows` windows of 10 s."""
+    cluster, before = settled(layout, costs, interrupted)
+    cluster.apply(plan_with_new_machine(cluster, name).actions, restart_all=name == "storm-re-deal")
     return Run(before, tuple(cluster.run(WINDOW_S) for _ in range(windows)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from qod_magics.core.optional import STANDBY
 from qod_magics.core.snapshot import Instance, TaskManager
 
 
@@ -20,6 +21,14 @@ class Unplaced:
 
 #: The unplaced, the task managers and the instances that run -> task manager by instance.
 Placer = Callable[[Sequence[Unplaced], Sequence[TaskManager], Sequence[Instance]], Mapping[str, str]]
+
+
+def takes_instances(manager: TaskManager) -> bool:
+    """Whether instances may be placed there: it does not stand by.
+
+    Raises a one-line SnapshotError if `standby` is no number >= 0.
+    """
+    return not STANDBY.of(manager)
 
 
 def fewest_first(

@@ -64,3 +64,25 @@ class Unexplained:
     def numbers(self, id: str) -> Mapping[str, float]:
         """See `Reasons`."""
         return {}
+
+
+class SheddingNothing:
+    """A base for the Reasons of policies that shed nothing; without more, also of those that do not model CPU.
+
+    What it says of tasks and task managers is each policy's own.
+    """
+
+    def __init__(self, policy: str) -> None:
+        self.policy = policy  #: its name
+
+    def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
+        """See `Reasons`."""
+        return dict.fromkeys(tasks, f"policy {self.policy} sheds nothing")
+
+    def supply(self, id: str) -> str:
+        """See `Reasons`: CPU is not modelled."""
+        return ""
+
+    def starved(self, id: str) -> str:
+        """See `Reasons`: none is."""
+        return ""

@@ -1,4 +1,5 @@
-"""The fluid model under the evaluation of Henge: rows are conserved, waits are those of queueing theory."""
+"""The fluid model under the evaluation of Henge: rows are conserved, waits are those of queueing theory, and the
+figures that it is compared with are the source's."""
 
 from __future__ import annotations
 
@@ -7,8 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.henge import JOBS, OPERATORS, TARGET_S, Calibration, Cluster, by_hand, loads, names, observed, waiting_s
+from benchmarks.henge import (
+    JOBS,
+    OPERATORS,
+    RUN_S,
+    SOURCE,
+    TARGET_S,
+    Calibration,
+    Cluster,
+    by_hand,
+    loads,
+    names,
+    observed,
+    waiting_s,
+)
 from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
+from tests.policies.henge.oracles import oracle
 
 GIVEN = Calibration()
 ALONE = np.ones((JOBS, len(OPERATORS)))
@@ -18,6 +33,16 @@ def ran(cluster: Cluster, rate: float, seconds: int) -> Cluster:
     for _ in range(seconds):
         cluster.step(np.full(JOBS, rate))
     return cluster
+
+
+def test_the_figures_and_the_length_are_those_of_the_source() -> None:
+    case = oracle("H6")
+    assert {name: SOURCE[name][0] for name in ("henge", "storm", "manual")} == {
+        name: case[name] for name in ("henge", "storm", "manual")
+    }
+    assert case["henge"] / case["storm"] == pytest.approx(case["ratio"], abs=5e-4)
+    assert case["action_s"] == pytest.approx(0.0049 * RUN_S, abs=0.05)
+    assert case["longest_convergence_s"] == pytest.approx(0.0056 * RUN_S, abs=0.05)
 
 
 def test_the_wait_of_one_server_is_exact() -> None:

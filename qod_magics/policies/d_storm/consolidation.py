@@ -186,4 +186,4 @@ def _neighbours(problem: Problem) -> dict[str, dict[str, float]]:
 
 
 def _reduced(node: Node, share: float) -> Node:
-    return replace(node, cpu=share * node.cpu, memory=share * node.memory, cores=node.cores)
+    return replace(node, cpu=share * node.cpu, memory=share * node.memory)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from qod_magics.policies.d_storm.problem import Node
-
-
-def mix_cost(counts: Mapping[str, int], prices: Mapping[str, float]) -> float:
-    """Price per hour of so many nodes of each kind. Raises KeyError for a kind without a price."""
-    return sum(count * prices[kind] for kind, count in counts.items())
 
 
 def costs(*sets: Iterable[Node]) -> tuple[float, ...]:

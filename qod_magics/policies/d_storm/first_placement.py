@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from qod_magics.core.load import whole_cpu
-from qod_magics.core.placement import Unplaced
+from qod_magics.core.placement import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, TaskManager
-from qod_magics.policies.d_storm.observation import takes_instances
 from qod_magics.policies.d_storm.packing import SLACK, pack
 from qod_magics.policies.d_storm.parameters import DEFAULTS, Parameters
 from qod_magics.policies.d_storm.problem import Demand, Node, Problem

@@ -15,7 +15,7 @@ from qod_magics.policies.d_storm.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class Ordered:
     """Task managers that a round ordered and that are not up yet."""
 
     before: frozenset[str]  #: those that took instances when it was ordered
@@ -32,10 +32,9 @@ class Memory:
     monitor: Monitor
     last_round_s: float
     known: Mapping[str, Requirement] = field(default_factory=dict)  #: by instance, CPU for each row as last measured
-    opening: Opening | None = None
+    ordered: Ordered | None = None
     emptied: tuple[str, ...] = ()  #: released once the next window confirms that the plan took effect
-    unplaced: tuple[str, ...] = ()  #: instances that fitted nowhere in the last round
-    starved: tuple[str, ...] = ()  #: task managers that this concerns
+    starved: tuple[str, ...] = ()  #: task managers concerned by instances that fitted nowhere in the last round
 
     @classmethod
     def begun(cls, snapshot: Snapshot) -> Memory:

@@ -17,8 +17,8 @@ from qod_magics.core.optional import (
     MAX_LATENCY,
     MEMORY,
     PRICE,
-    STANDBY,
 )
+from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.spares import spares
 from qod_magics.policies.d_storm.analyser import Window
@@ -64,11 +64,6 @@ def observed(
         requirements,
         unit,
     )
-
-
-def takes_instances(manager: TaskManager) -> bool:
-    """Whether instances may be placed there: it does not stand by."""
-    return not STANDBY.of(manager)
 
 
 def usages(demands: Mapping[str, Demand], nodes: Mapping[str, Node], placement: Mapping[str, str]) -> dict[str, float]:

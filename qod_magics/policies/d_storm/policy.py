@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode
-from qod_magics.core.placement import Unplaced
+from qod_magics.core.placement import Unplaced, takes_instances
 from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.core.spares import spares
 from qod_magics.policies.d_storm.analyser import State, is_due, state_of
 from qod_magics.policies.d_storm.first_placement import placed
-from qod_magics.policies.d_storm.memory import Memory, Opening
+from qod_magics.policies.d_storm.memory import Memory, Ordered
 from qod_magics.policies.d_storm.monitor import Monitor
-from qod_magics.policies.d_storm.observation import Observation, observed, takes_instances, usages, window_of
+from qod_magics.policies.d_storm.observation import Observation, observed, usages, window_of
 from qod_magics.policies.d_storm.packing import Packing
 from qod_magics.policies.d_storm.parameters import DEFAULTS, Parameters
 from qod_magics.policies.d_storm.reasons import DStormReasons, trigger
@@ -36,8 +36,8 @@ class DStorm:
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
         """The plan for a valid snapshot: actions at the end of a window at most, after a round or its confirmation."""
         memory = Memory.seeing(snapshot, state, self.parameters)
-        if memory.opening is not None:
-            actions, memory = self._opened(memory.opening, memory, snapshot)
+        if memory.ordered is not None:
+            actions, memory = self._continued(memory.ordered, memory, snapshot)
         elif memory.monitor.is_full(memory.now_s, self.parameters):
             actions, memory = self._analysed(memory, snapshot)
         else:
@@ -68,9 +68,9 @@ class DStorm:
         mean = replace(mean, task_managers=tuple(each for each in mean.task_managers if each.id not in gone))
         if not is_due(found, memory.now_s, memory.last_round_s, parameters):
             if found is State.NORMAL:
-                memory = replace(memory, unplaced=(), starved=())
+                memory = replace(memory, starved=())
             return released, memory
-        memory = replace(memory, last_round_s=memory.now_s, unplaced=(), starved=())
+        memory = replace(memory, last_round_s=memory.now_s, starved=())
         seen = observed(mean, parameters, memory.known)
         memory = replace(memory, known=seen.known)
         solved = solve(seen, parameters)
@@ -98,26 +98,26 @@ class DStorm:
         kinds = [node.kind for node in solved.to_start if node.kind is not None]
         why = f"{because}; its instances do not pack on the task managers that are up"
         start_s = max((each.start_s for each in spares(snapshot) if each.kind in kinds), default=0.0)
-        opening = Opening(
+        ordered = Ordered(
             frozenset(manager.id for manager in snapshot.task_managers if takes_instances(manager)),
             len(kinds),
             memory.now_s + start_s + self.parameters.node_patience_s,
             because,
         )
-        return tuple(AddNode(kind, why) for kind in kinds), replace(memory, opening=opening)
+        return tuple(AddNode(kind, why) for kind in kinds), replace(memory, ordered=ordered)
 
-    def _opened(self, opening: Opening, memory: Memory, snapshot: Snapshot) -> tuple[tuple[Action, ...], Memory]:
+    def _continued(self, ordered: Ordered, memory: Memory, snapshot: Snapshot) -> tuple[tuple[Action, ...], Memory]:
         """Go on with a round that ordered task managers, once they are up or it has waited long enough."""
         up = {manager.id for manager in snapshot.task_managers if takes_instances(manager)}
-        if len(up - opening.before) < opening.count and memory.now_s < opening.until_s:
+        if len(up - ordered.before) < ordered.count and memory.now_s < ordered.until_s:
             return (), memory
-        memory = replace(memory, opening=None)
+        memory = replace(memory, ordered=None)
         seen = replace(observed(memory.monitor.mean, self.parameters, memory.known), spares=())
         solved = solve(seen, self.parameters)
         if isinstance(solved, Packing):
             memory = _alerted(memory, seen, solved)
-            return (), replace(memory, emptied=tuple(sorted(up - opening.before)))
-        return self._carried_out(solved, memory, snapshot, opening.why)
+            return (), replace(memory, emptied=tuple(sorted(up - ordered.before)))
+        return self._carried_out(solved, memory, snapshot, ordered.why)
 
 
 def _released(memory: Memory, snapshot: Snapshot, found: State) -> tuple[tuple[ReleaseNode, ...], Memory]:
@@ -145,7 +145,7 @@ def _alerted(memory: Memory, seen: Observation, packing: Packing) -> Memory:
     usage = usages(demands, nodes, seen.current)
     over = [node for node in nodes if usage.get(node, 0.0) > 1.0]
     concerned = over or list(dict.fromkeys(seen.current[instance] for instance in packing.unplaced))
-    return replace(memory, unplaced=packing.unplaced, starved=tuple(concerned))
+    return replace(memory, starved=tuple(concerned))
 
 
 def _effect(solved: Solution) -> str:

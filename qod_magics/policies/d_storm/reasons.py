@@ -7,6 +7,7 @@ from functools import cached_property
 
 from qod_magics.core.actions import Move
 from qod_magics.core.plan import Plan
+from qod_magics.core.reasons import SheddingNothing
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.wording import listed
 from qod_magics.policies.d_storm.analyser import State, Window, falls_behind
@@ -26,26 +27,22 @@ def trigger(state: State, window: Window, parameters: Parameters) -> str:
     return f"latency is {window.latency_s or 0.0:.2g} s, its limit {limit:.2g} s"
 
 
-class DStormReasons:
+class DStormReasons(SheddingNothing):
     """The `core.reasons.Reasons` of a plan of D-Storm or a baseline, for the snapshot that it was decided on."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan, policy: str) -> None:
+        super().__init__(policy)
         self.snapshot = snapshot
         self.plan = plan
-        self.policy = policy
 
     def __repr__(self) -> str:
         return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
-
-    def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
-        """See `core.reasons.Reasons`."""
-        return dict.fromkeys(tasks, f"policy {self.policy} sheds nothing")
 
     def task(self, id: str) -> Sequence[str]:
         """See `core.reasons.Reasons`: what of it moves."""
         mine = {instance.id for instance in self.snapshot.instances if instance.task == id}
         moving = [f"{move.instance} to {move.to}" for move in self.plan.moves if move.instance in mine]
-        return [f"policy {self.policy} sheds nothing", *([f"to be moved: {listed(moving)}"] if moving else [])]
+        return [*self.shedding([id]).values(), *([f"to be moved: {listed(moving)}"] if moving else [])]
 
     def supply(self, id: str) -> str:
         """See `core.reasons.Reasons`: the packing's dimensions, CPU and where known memory."""

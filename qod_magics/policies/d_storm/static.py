@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from qod_magics.core.actions import Action, Move
-from qod_magics.core.placement import Unplaced
+from qod_magics.core.placement import Unplaced, takes_instances
 from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.policies.d_storm.first_placement import placed
 from qod_magics.policies.d_storm.memory import Memory
-from qod_magics.policies.d_storm.observation import observed, takes_instances
+from qod_magics.policies.d_storm.observation import observed
 from qod_magics.policies.d_storm.parameters import DEFAULTS, Parameters
 from qod_magics.policies.d_storm.problem import Demand
 from qod_magics.policies.d_storm.ras import resource_aware

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import floor
 
 from qod_magics.core.dag import Dag, reachable
-from qod_magics.core.optional import BUSY, MAX_LATENCY, MAX_PARALLELISM, STANDBY, UTILITY
+from qod_magics.core.optional import BUSY, MAX_LATENCY, MAX_PARALLELISM, UTILITY
+from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
 from qod_magics.policies.henge.machine import Job, Operator
 from qod_magics.policies.henge.parameters import Parameters
@@ -75,7 +76,7 @@ def measured_jobs(
 
 def working(managers: Sequence[TaskManager]) -> list[TaskManager]:
     """The task managers that run instances, without those that stand by."""
-    return [manager for manager in managers if not STANDBY.of(manager)]
+    return [manager for manager in managers if takes_instances(manager)]
 
 
 def loads(snapshot: Snapshot) -> Mapping[str, tuple[float, float]]:

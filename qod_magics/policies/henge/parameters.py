@@ -23,7 +23,7 @@ class Parameters:
     keep: float = 0.2  #: share of its instances that a reduction leaves an operator
     drop_ratio: float = 1.1  #: a step did harm if the utility before exceeds this multiple of that after (H-R7)
     min_gain: float = 0.05  #: a job that a step gave less, as a ratio of its maximum utility, is skipped
-    skip_s: float = 3600.0  #: for so long, counted from the step (H-R8)
+    skip_s: float = 3600.0  #: how long such a job is skipped, from the step on (H-R8)
     stable_rounds: int = 4  #: rounds without an action until the search has converged
     settle_s: float = 60.0  #: from one round to the next
     warm_up_s: float = 300.0  #: until the first round after task managers or jobs have changed
@@ -36,12 +36,12 @@ class Parameters:
 
     # for Spark, and beyond the source
     juice_target: float = 1.0  #: of a query without a target of its latency (H-R11)
-    juice_slack: float = 0.02  #: so far below it still meets it: counts of micro-batches wobble by a batch
+    juice_slack: float = 0.02  #: share of it that may be missed: counts of micro-batches vary by a batch
     congested_above: float = 0.95  #: a task manager is congested at this ratio of its cores
     hybrid: bool = False  #: a query with a target of its latency is judged by its juice, too (equation 3)
     margin: float = 1.0  #: aim at this multiple of a target of latency; below 1: act before it is missed
     jobs_per_round: int = 1  #: jobs that one round reconfigures at most
-    retry_s: float | None = None  #: search again so long after converging while a job misses its target; None: never
+    retry_s: float | None = None  #: time from converging to a new search if a job misses its target; None: never
     bystanders: bool = True  #: blame a step for what other jobs lose even if the cluster is not congested
     curve: Callable[[float], float] = knee  #: share of its maximum utility, by how far a target is attained
 

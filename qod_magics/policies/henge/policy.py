@@ -91,7 +91,7 @@ class Henge:
 
     def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
         """See `core.policy.ExplainingPolicy`."""
-        return HengeReasons(self.turn(snapshot), self.parameters)
+        return HengeReasons(self.turn(snapshot), self.parameters, self.name)
 
 
 def _now(snapshot: Snapshot, past: Past | None) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from qod_magics.core.reasons import SheddingNothing
 from qod_magics.core.wording import listed
 from qod_magics.policies.henge.machine import (
     Converged,
@@ -19,37 +20,26 @@ from qod_magics.policies.henge.turn import Turn
 from qod_magics.policies.henge.utility import satisfaction
 
 
-class HengeReasons:
+class HengeReasons(SheddingNothing):
     """The `core.reasons.Reasons` of a plan of Henge."""
 
-    def __init__(self, turn: Turn, parameters: Parameters) -> None:
+    def __init__(self, turn: Turn, parameters: Parameters, policy: str) -> None:
+        super().__init__(policy)
         self.turn = turn
         self.parameters = parameters
 
     def __repr__(self) -> str:
         return f"reasons of Henge for {len(self.turn.jobs)} jobs"
 
-    def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
-        """See `core.reasons.Reasons`: there is none to give a reason for."""
-        return dict.fromkeys(tasks, "policy henge sheds nothing")
-
     def task(self, id: str) -> Sequence[str]:
         """See `core.reasons.Reasons`: the job, its utility and what it was measured by; the task's busy fraction."""
         job = next(name for name, tasks in self.turn.parts.items() if id in tasks)
         return [self._job(job), self._operator(job, id), self._search(), *self._skipped(job)]
 
-    def supply(self, id: str) -> str:
-        """See `core.reasons.Reasons`: Henge does not model it."""
-        return ""
-
     def task_manager(self, id: str) -> Sequence[str]:
         """See `core.reasons.Reasons`: utility of the cluster, state and step."""
         congested = ["half of the task managers or more are congested"] if self.turn.congested else []
         return [self._search(), *congested]
-
-    def starved(self, id: str) -> str:
-        """See `core.reasons.Reasons`: Henge names none."""
-        return ""
 
     def numbers(self, id: str) -> Mapping[str, float]:
         """See `core.reasons.Reasons`: utility W, its maximum W*, and their ratio in %."""

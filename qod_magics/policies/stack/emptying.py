@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from qod_magics.core.actions import Move
 from qod_magics.core.freshness import is_moving
-from qod_magics.core.optional import PRICE, RESTS, STANDBY
+from qod_magics.core.optional import PRICE, RESTS
+from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.policies.d_storm.consolidation import Known, consolidation
 from qod_magics.policies.stack.demand import Demand
@@ -20,7 +21,7 @@ def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: in
     D-Storm's packing of all instances on fewer task managers, if that takes at most `most` moves. () where nothing
     does, or one is empty already."""
     managers, instances = snapshot.task_managers, snapshot.instances
-    up = [m for m, manager in enumerate(managers) if not STANDBY.of(manager)]
+    up = [m for m, manager in enumerate(managers) if takes_instances(manager)]
     if len(up) < 2 or any(not demand.hosted[m] for m in up):
         return ()
     restless = {i for i, each in enumerate(instances) if RESTS.of(each) is not None or is_moving(each)}

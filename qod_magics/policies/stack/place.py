@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from qod_magics.core.actions import Move
 from qod_magics.core.freshness import is_moving
-from qod_magics.core.optional import RESTS, STANDBY
+from qod_magics.core.optional import RESTS
+from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.emptying import emptying_moves, starts_at_once
@@ -51,7 +52,7 @@ def helpful_moves(snapshot: Snapshot, demand: Demand, least: float, margin: floa
     empty one.
     """
     instances, managers = snapshot.instances, snapshot.task_managers
-    room = {m: demand.room(m) for m, manager in enumerate(managers) if demand.over(m) == 0 and not STANDBY.of(manager)}
+    room = {m: demand.room(m) for m, manager in enumerate(managers) if demand.over(m) == 0 and takes_instances(manager)}
     arrivals = {m: starts_at_once(managers[m]) if demand.hosted[m] else len(instances) for m in room}
     ends = [not snapshot.downstream[instance.task] for instance in instances]
     found = []

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qod_magics.core.actions import AddNode, ReleaseNode, Scale
-from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, PRICE, STANDBY, STATEFUL
+from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, PRICE, STATEFUL
+from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.spares import Spare, is_elastic, spares
 from qod_magics.core.wording import listed
@@ -129,9 +130,9 @@ def released(snapshot: Snapshot, demand: Demand, headroom: float) -> tuple[Relea
     """The task managers without instances, the dearest first, as long as the others have the CPU and `headroom` of it
     to spare; one always stays."""
     managers = snapshot.task_managers
-    up = [m for m, each in enumerate(managers) if not STANDBY.of(each)]
+    up = [m for m, each in enumerate(managers) if takes_instances(each)]
     empty = [m for m in up if not demand.hosted[m]]
-    gone = {m for m, each in enumerate(managers) if STANDBY.of(each)}
+    gone = {m for m, each in enumerate(managers) if not takes_instances(each)}
     found: list[ReleaseNode] = []
     for m in sorted(empty, key=lambda m: (PRICE.of(managers[m]) or 0.0, managers[m].id), reverse=True):
         if len(found) + 1 < len(up) and demand.holds_without(gone | {m}, headroom):
@@ -163,4 +164,4 @@ def cheapest(kinds: Sequence[Spare], short: float) -> Spare | None:
 
 
 def _rooms(snapshot: Snapshot, demand: Demand) -> dict[int, float]:
-    return {m: demand.room(m) for m, each in enumerate(snapshot.task_managers) if not STANDBY.of(each)}
+    return {m: demand.room(m) for m, each in enumerate(snapshot.task_managers) if takes_instances(each)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode, Scale, Stop
 from qod_magics.core.freshness import is_moving
-from qod_magics.core.optional import STANDBY
+from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 
 #: Time after which an action that has had no effect counts as failed, seconds: starting a task manager takes longest.
@@ -67,7 +67,7 @@ class UnderWay:
 
 def in_use(snapshot: Snapshot) -> frozenset[str]:
     """The task managers that instances may run on: all but those that stand by."""
-    return frozenset(each.id for each in snapshot.task_managers if not STANDBY.of(each))
+    return frozenset(each.id for each in snapshot.task_managers if takes_instances(each))
 
 
 def subject(action: Action) -> tuple[str, str]:

@@ -69,8 +69,14 @@ def by_link_load(
 
 
 def chance_of_best(machines: int, best: int, remove: int) -> Fraction:
-    """The probability that `remove` of so many `machines`, picked at random, include all of the `best` ones to remove.
+    """The probability that machines removed at random include all of those that are best to remove.
 
-    Section 2.4.4 and R17: 4 of 8 with the two of the lowest ETP: 3/14.
+    Section 2.4.4 and R17: 4 of 8, two of which have the lowest ETP: 3/14.
+
+    Args:
+        machines: their number before.
+        best: the number of those that are best to remove.
+        remove: the number of those that are removed.
+
     """
     return Fraction(comb(machines - best, remove - best), comb(machines, remove)) if remove >= best else Fraction(0)

@@ -43,7 +43,7 @@ class Strategy(Protocol):
         ...
 
     def scale_in(self, deployment: Deployment, remove: int, among: Collection[str] | None) -> tuple[Action, ...]:
-        """Moves and releases that remove so many task managers: some of `among`, None: of all; never the last one."""
+        """Moves and releases that remove `remove` task managers of `among` (None: of all), but never the last one."""
         ...
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import TopologicalSorter
 
 Edge = tuple[str, str]  #: (from, to)
 
@@ -39,14 +40,7 @@ class Graph:
     @cached_property
     def parents_first(self) -> tuple[str, ...]:
         """The operators in topological order."""
-        waiting = {op: len(self.parents[op]) for op in self.ops}
-        order = [op for op in self.ops if not waiting[op]]
-        for op in order:  # grows while it is walked
-            for child in self.children[op]:
-                waiting[child] -= 1
-                if not waiting[child]:
-                    order.append(child)
-        return tuple(order)
+        return tuple(TopologicalSorter(self.parents).static_order())
 
 
 def _neighbours(ops: Sequence[str], edges: Iterable[Edge]) -> Mapping[str, tuple[str, ...]]:

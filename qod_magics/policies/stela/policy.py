@@ -23,7 +23,7 @@ class Stela(Elastic):
 
     def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
         """See `core.policy.ExplainingPolicy`."""
-        return StelaReasons(snapshot, plan, self.options)
+        return StelaReasons(snapshot, self.options, self.name)
 
 
 def storm_re_deal() -> Elastic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from qod_magics.core.plan import Plan
+from qod_magics.core.reasons import SheddingNothing
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stela.congestion import congested
 from qod_magics.policies.stela.elastic import Deployment
@@ -16,23 +16,19 @@ from qod_magics.policies.stela.samples import job_of
 from qod_magics.policies.stela.scale_in import score
 
 
-class StelaReasons:
+class StelaReasons(SheddingNothing):
     """The `core.reasons.Reasons` of a plan of Stela.
 
     The actions of the plan carry those that they were chosen for, by mean rates; here are those of the snapshot alone.
     """
 
-    def __init__(self, snapshot: Snapshot, plan: Plan, options: Options) -> None:
+    def __init__(self, snapshot: Snapshot, options: Options, policy: str) -> None:
+        super().__init__(policy)
         self.snapshot = snapshot
-        self.plan = plan
         self.options = options
 
     def __repr__(self) -> str:
         return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
-
-    def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
-        """See `core.reasons.Reasons`."""
-        return dict.fromkeys(tasks, "this policy sheds nothing")
 
     def task(self, id: str) -> Sequence[str]:
         """See `core.reasons.Reasons`: its ETP, and whether it is congested."""
@@ -41,19 +37,11 @@ class StelaReasons:
         state = "congested" if id in self._congested else "not congested"
         return [f"ETP {float(self._etp[id]):.0%} of {round(job.throughput)} rows/s", f"{state}: {flow}"]
 
-    def supply(self, id: str) -> str:
-        """See `core.reasons.Reasons`; CPU is not modelled."""
-        return ""
-
     def task_manager(self, id: str) -> Sequence[str]:
         """See `core.reasons.Reasons`: its ETPSum and its place among the others, the lowest of which goes first."""
         sums = self._sums
         lower = sum(1 for other in sums.values() if other < sums[id])
         return [f"ETPSum {float(sums[id]):.2f}, lower on {lower} of {len(sums) - 1} others"]
-
-    def starved(self, id: str) -> str:
-        """See `core.reasons.Reasons`; none is."""
-        return ""
 
     def numbers(self, id: str) -> Mapping[str, float]:
         """See `core.reasons.Reasons`: ETPSum of a task manager."""

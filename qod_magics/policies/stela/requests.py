@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from qod_magics.core.optional import STANDBY
+from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError
@@ -30,7 +30,7 @@ def leaving(snapshot: Snapshot) -> tuple[str, ...] | int:
 
 def machines(snapshot: Snapshot) -> tuple[str, ...]:
     """The task managers that instances may be placed on, in the snapshot's order: all but those on standby."""
-    return tuple(manager.id for manager in snapshot.task_managers if not STANDBY.of(manager))
+    return tuple(manager.id for manager in snapshot.task_managers if takes_instances(manager))
 
 
 def joined(snapshot: Snapshot, known: Collection[str]) -> tuple[str, ...]:

@@ -230,12 +230,10 @@ def test_what_stands_by_takes_no_instances() -> None:
 
 
 def test_equal_task_managers_are_relabelled_so_that_fewer_instances_move() -> None:
-    """Packing alone fills tm1 first; what is packed there runs on tm2."""
-    cpu = {"a.1": 30.0, "b.1": 30.0, "c.1": 25.0}
-    cluster = Cluster({"tm1": 1.0, "tm2": 1.0}, cpu, {"a.1": "tm2", "b.1": "tm2", "c.1": "tm1"}, {"b": ["a"]})
-    cluster = replace(cluster, cores={"tm1": 1.0, "tm2": 1.0, "tm3": 1.0}, place={**cluster.place, "c.1": "tm3"})
-    cluster = replace(cluster, cpu={"a.1": 20.0, "b.1": 20.0, "c.1": 20.0})
-    run = Run(DStorm(), cluster)
+    """Packing alone fills tm1; most of what it puts there runs on tm2."""
+    place = {"a.1": "tm2", "b.1": "tm2", "c.1": "tm3"}
+    cores = dict.fromkeys(("tm1", "tm2", "tm3"), 1.0)
+    run = Run(DStorm(), Cluster(cores, dict.fromkeys(place, 20.0), place, {"b": ["a"]}))
     run.until(601.0)
     assert run.log[0][1].actions == (Move("c.1", "tm2"),)
 

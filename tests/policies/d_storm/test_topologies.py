@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from qod_magics.policies.d_storm.cost import costs, mix_cost
+from qod_magics.policies.d_storm.cost import costs
 from qod_magics.policies.d_storm.packing import pack
-from qod_magics.policies.d_storm.problem import Demand, Problem
+from qod_magics.policies.d_storm.problem import Demand, Node, Problem
 from qod_magics.policies.d_storm.ras import resource_aware
 from qod_magics.policies.d_storm.round_robin import round_robin
 from qod_magics.policies.d_storm.traffic import inter_node_traffic, total_traffic
@@ -84,7 +84,11 @@ def test_the_best_placement_on_two_large_nodes_beats_both() -> None:
 
 def test_the_cost_of_node_mixes() -> None:
     mixes = COST["input"]["mixes"]
-    found = {name: mix_cost(mix, PRICES) for name, mix in mixes.items()}
+    nodes = {
+        name: [Node(f"{kind}{i}", 0.0, price=PRICES[kind]) for kind, count in mix.items() for i in range(count)]
+        for name, mix in mixes.items()
+    }
+    found = dict(zip(nodes, costs(*nodes.values()), strict=True))
     assert found == pytest.approx(COST["expected"]["cost_per_h"], rel=1e-6)
     shares = COST["expected"]["remaining_share_at_2500"]
     left = found["any_2500_inferred"]

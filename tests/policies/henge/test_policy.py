@@ -21,7 +21,7 @@ from qod_magics.core.optional import (
     STANDBY,
     UTILITY,
 )
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.policy import ExplainingPolicy, LearningPolicy
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
@@ -114,6 +114,8 @@ def test_it_is_there_by_its_name_and_learns_and_explains() -> None:
     other = policy("henge-tuned")
     assert isinstance(other, Henge)
     assert other.parameters == TUNED
+    reasons = other.explain(alone(0.1), keeping_all(alone(0.1)))
+    assert reasons.shedding(["q"]) == {"q": "policy henge-tuned sheds nothing"}
 
 
 def test_a_job_is_a_connected_part_named_after_its_first_query() -> None:
@@ -251,9 +253,9 @@ def test_a_task_of_unknown_parallelism_gets_no_more_instances_than_there_are_cor
 
 
 def test_with_both_targets_utility_is_the_mean() -> None:
-    for hybrid, expected in ((False, 0.5), (True, 0.5)):
+    for hybrid in (False, True):  # juice and latency are both at half of their targets
         henge = Henge(replace(QUICK, hybrid=hybrid))
-        assert henge.turn(alone(0.1)).utilities["q"].current == expected
+        assert henge.turn(alone(0.1)).utilities["q"].current == 0.5
     fast = alone(0.1, latency_p95_s=0.5)
     assert Henge(QUICK).turn(fast).utilities["q"].current == 1.0
     assert Henge(replace(QUICK, hybrid=True)).turn(fast).utilities["q"].current == 0.75

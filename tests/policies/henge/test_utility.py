@@ -89,14 +89,6 @@ def test_ties_go_to_the_larger_utility_then_to_the_name() -> None:
     assert priority_first(jobs) == ["c", "a", "b"]
 
 
-def test_the_headline_of_the_source_is_its_own_ratio() -> None:
-    case = oracle("H6")
-    assert case["henge"] / case["storm"] == pytest.approx(case["ratio"], abs=5e-4)
-    run_s = 48 * 600
-    assert 0.0049 * run_s == pytest.approx(case["action_s"], abs=0.05)
-    assert 0.0056 * run_s == pytest.approx(case["longest_convergence_s"], abs=0.05)
-
-
 def test_where_nothing_finished_the_age_of_the_oldest_row_is_the_latency() -> None:
     assert current_latency(None, 7.0) == 7.0
     assert current_latency(None, None) == current_latency(None, 0.0) == 0.0

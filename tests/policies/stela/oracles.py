@@ -53,7 +53,7 @@ def options_of(case: Mapping[str, Any], **more: Any) -> Options:
 
 
 def example(instances: int = 1) -> Job:
-    """The source's example, S1, with so many instances of each operator."""
+    """The source's example, S1, with `instances` instances of each operator."""
     job = job_of(oracle("S1"))
     return replace(job, instances=dict.fromkeys(job.graph.ops, instances))
 

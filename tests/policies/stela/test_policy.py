@@ -276,7 +276,7 @@ def test_reasons() -> None:
     assert reasons.task("s") == ["ETP 0% of 1000 rows/s", "not congested: input 550 rows/s, 550 of them read"]
     assert reasons.task_manager("m3") == ["ETPSum 1.00, lower on 2 of 5 others"]
     assert reasons.numbers("m3") == {"etp_sum": 1.0}
-    assert reasons.shedding(["k"]) == {"k": "this policy sheds nothing"}
+    assert reasons.shedding(["k"]) == {"k": "policy stela sheds nothing"}
     assert reasons.supply("m3") == reasons.starved("m3") == ""
 
 

@@ -135,7 +135,7 @@ def test_a_re_deal_is_even(data: st.DataObject, job: Job) -> None:
 
 
 @given(st.data(), jobs(), st.integers(0, 30))
-def test_link_load_picks_so_many_instances_once_each(data: st.DataObject, job: Job, count: int) -> None:
+def test_link_load_picks_the_given_number_of_instances_once_each(data: st.DataObject, job: Job, count: int) -> None:
     instances = [hosted for there in data.draw(placements(job.graph.ops)).values() for hosted in there]
     load = link_loads(job)
     for order in ("least", "most"):
