@@ -7,7 +7,7 @@ Clouds". The loop is `policy.DStorm.decide`; `packing.pack` is its Algorithm 1; 
 
 from __future__ import annotations
 
-from qod_magics.policies.d_storm.consolidation import Consolidation, Group, Known, consolidation, groups
+from qod_magics.policies.d_storm.consolidation import Consolidation, Known, consolidation
 from qod_magics.policies.d_storm.packing import Packing, pack
 from qod_magics.policies.d_storm.parameters import Parameters
 from qod_magics.policies.d_storm.policy import DStorm
@@ -19,7 +19,6 @@ __all__ = [
     "Consolidation",
     "DStorm",
     "Demand",
-    "Group",
     "Known",
     "Node",
     "Packing",
@@ -28,6 +27,5 @@ __all__ = [
     "StormRas",
     "StormRoundRobin",
     "consolidation",
-    "groups",
     "pack",
 ]

@@ -25,7 +25,7 @@ Where the source contradicts itself or leaves a choice, the modules name the rea
 
 from __future__ import annotations
 
-from qod_magics.policies.stela.advice import Advice, new_machines, one_more
+from qod_magics.policies.stela.advice import Advice, one_more
 from qod_magics.policies.stela.options import Options
 from qod_magics.policies.stela.policy import Stela, least_link_load, most_link_load, storm_re_deal
 
@@ -35,7 +35,6 @@ __all__ = [
     "Stela",
     "least_link_load",
     "most_link_load",
-    "new_machines",
     "one_more",
     "storm_re_deal",
 ]

@@ -5,18 +5,13 @@ Stela itself scales only on request. A policy that finds out by itself that a jo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qod_magics.core.actions import Scale
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stela.etp import etp
 from qod_magics.policies.stela.gains import Gains
 from qod_magics.policies.stela.options import DEFAULT, Options
-from qod_magics.policies.stela.requests import machines
 from qod_magics.policies.stela.samples import NO_SAMPLES, Samples
-from qod_magics.policies.stela.scale_out import scale_out
-from qod_magics.policies.stela.strategies import scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +46,3 @@ def one_more(snapshot: Snapshot, options: Options = DEFAULT, samples: Samples | 
         for source in job.graph.sources
         if job.has_room(source)
     )
-
-
-def new_machines(
-    snapshot: Snapshot, new: Sequence[str], options: Options = DEFAULT, samples: Samples | None = None
-) -> tuple[Scale, ...]:
-    """What Stela would start on `new` task managers, whether they are in the snapshot yet or not.
-
-    Each gets as many instances as the others have on average. Arguments as of `one_more`.
-    """
-    job = (samples or NO_SAMPLES.with_(snapshot)).job(snapshot)
-    before = sum(1 for name in machines(snapshot) if name not in new)
-    return scales(scale_out(job, new, before, options))

@@ -21,7 +21,7 @@ from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
-from qod_magics.policies.stela import Options, Stela, new_machines, one_more
+from qod_magics.policies.stela import Options, Stela, one_more
 from tests.policies.snapshots import snapshots
 from tests.policies.stela.clusters import machine, snapshot_of
 from tests.policies.stela.oracles import scenarios
@@ -297,11 +297,3 @@ def test_what_a_task_sheds_makes_it_congested() -> None:
     quiet = snapshot_of({**DIAMOND, "offered": {"s": "100"}})
     shedding = [replace(i, in_rate=i.in_rate / 2) if i.task == "k" else i for i in quiet.instances]
     assert one_more(replace(quiet, instances=tuple(shedding)))[0].task == "k"
-
-
-@pytest.mark.parametrize("case", scenarios(), ids=lambda case: case["name"])
-def test_advice_on_a_new_machine_is_what_stela_does(case: dict[str, Any]) -> None:
-    joined = snapshot_of(case, new=["fresh"])
-    expected = decided("stela", joined)[0]
-    assert new_machines(joined, ["fresh"]) == expected  # it is there
-    assert new_machines(snapshot_of(case), ["fresh"]) == expected  # it is to be started
