@@ -67,7 +67,7 @@ class Provisioner:
         self._headroom = headroom
         self._names = count(1)
         self._ended = False
-        self._lock = threading.Lock()  #: of the two lists below, which are replaced by longer or shorter ones
+        self._lock = threading.Lock()  #: held while one of the two lists below is replaced
         self._coming: list[Future[Any]] = []  #: under way in the background
         self._servers: list[LocalServer] = []
         self.start_s: dict[str, float] = {}  #: by kind: seconds until the last one was warm
