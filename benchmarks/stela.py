@@ -90,7 +90,7 @@ def shown(figures: Figures) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A time, or that there is none."""
+    """Whole seconds, or "none"."""
     return "none" if value is None else f"{value:.0f}"
 
 

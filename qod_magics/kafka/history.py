@@ -2,42 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-
-@dataclass(slots=True)
-class _Samples:
-    """End offsets of one partition; times strictly increase, offsets never decrease."""
-
-    times: list[float] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-
-    def add(self, time: float, offset: int) -> None:
-        if self.offsets and offset < self.offsets[-1]:  # the topic was recreated: older samples are void
-            self.times.clear()
-            self.offsets.clear()
-        self.times.append(time)
-        self.offsets.append(offset)
-
-    def forget(self, before: float) -> None:
-        """Drop older samples except the last of them: times just after `before` are interpolated from it."""
-        keep = bisect_right(self.times, before) - 1
-        if keep > 0:
-            del self.times[:keep]
-            del self.offsets[:keep]
-
-    def at(self, time: float) -> float | None:
-        """Linear between samples, flat after the last, unknown before the first."""
-        after = bisect_right(self.times, time)
-        if after == 0:
-            return None
-        start, low = self.times[after - 1], self.offsets[after - 1]
-        if after == len(self.times):
-            return float(low)
-        end, high = self.times[after], self.offsets[after]
-        return low + (high - low) * ((time - start) / (end - start))
+from qod_magics.kafka.samples import Samples
 
 
 class OffsetHistory:
@@ -52,7 +19,7 @@ class OffsetHistory:
             raise ValueError(f"window_s must be above 0, is {window_s:g}")
         self.window_s = window_s
         self._newest: float | None = None
-        self._topics: dict[str, dict[int, _Samples]] = {}
+        self._topics: dict[str, dict[int, Samples]] = {}
 
     def __repr__(self) -> str:
         return f"end offsets of {len(self._topics)} topics over the last {self.window_s:g} s"
@@ -77,7 +44,7 @@ class OffsetHistory:
         for topic, partitions in offsets.items():
             known = self._topics.setdefault(topic, {})
             for partition, offset in partitions.items():
-                samples = known.setdefault(partition, _Samples())
+                samples = known.setdefault(partition, Samples())
                 if not (repeated and samples.times and samples.times[-1] == time):
                     samples.add(time, offset)
         self._forget(time - self.window_s)
@@ -131,7 +98,7 @@ class OffsetHistory:
         for topic in list(self._topics):
             partitions = self._topics[topic]
             for partition in list(partitions):
-                partitions[partition].forget(before)
+                partitions[partition].forget_before(before)
                 if partitions[partition].times[-1] < before:
                     del partitions[partition]
             if not partitions:

@@ -97,8 +97,10 @@ def cores(text: str | None) -> set[int] | None:
 def restriction(option: str, text: str | None, convert: Callable[[str], float]) -> float | None:
     """The value of an option that may be taken back: infinity for "none"; None where nothing is given. Raises
     UsageProblem, one line that names the option."""
-    if text is None or text == "none":
-        return None if text is None else inf
+    if text is None:
+        return None
+    if text == "none":
+        return inf
     try:
         return convert(text)
     except QodError as error:

@@ -23,6 +23,7 @@ from qod_magics.spark.timeouts import begin
 
 T = TypeVar("T")
 
+#: Interval of looking whether one has come up, seconds.
 LOOK_S = 0.05
 #: Timeout of asking one that was released what still runs on it, seconds.
 ASK_S = 5.0
@@ -53,7 +54,7 @@ class Maker(Protocol):
 
 
 class SessionNodes:
-    """Carries out what `pool` tells: implements `spark.nodes.Nodes`. Any thread may call it.
+    """Carries out the instructions of a pool: implements `spark.nodes.Nodes`. Any thread may call it.
 
     Args:
         pool: states and budget.

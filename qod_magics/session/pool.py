@@ -34,41 +34,30 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Instruction:
+    """What is to be done next with a node."""
+
+    node: Node
+
+
+class Start(Instruction):
     """Start or connect to it, and warm it up; then call `warm` or `failed`."""
 
-    node: Node
 
-
-@dataclass(frozen=True, slots=True)
-class Await:
+class Await(Instruction):
     """It is to join as soon as it is warm: `warm` says so."""
 
-    node: Node
 
-
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(Instruction):
     """It is warm: add it to the cluster; then call `joined` or `failed`."""
 
-    node: Node
 
-
-@dataclass(frozen=True, slots=True)
-class StandBy:
+class StandBy(Instruction):
     """It is warm: keep it."""
 
-    node: Node
 
-
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Instruction):
     """End it: its place in the budget is taken by another."""
-
-    node: Node
-
-
-Instruction = Start | Await | Join | StandBy | Close
 
 
 @dataclass(slots=True)
@@ -108,7 +97,7 @@ class Pool:
     def __repr__(self) -> str:
         return f"at most {self.most} task managers; {', '.join(f'{n.id} {n.state}' for n in self.nodes.values())}"
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     def states(self) -> dict[str, NodeState]:
         """State by id."""
@@ -143,7 +132,7 @@ class Pool:
         why = self._backoff[kind].why
         return f": {why}" if why else ""
 
-    # -- what is asked for ---------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def add(self, kind: str, why: str, up: Collection[str], now: float) -> tuple[Instruction, ...]:
         """One of this kind is to join: the standby at once, one that is being prepared once it is warm, else another.
@@ -202,7 +191,7 @@ class Pool:
             return ()
         return (Start(self._enter(LOCAL, NodeState.PREPARING, "ahead of need", now)),)
 
-    # -- what has happened ---------------------------------------------------------------------------------------------
+    # -- outcomes ------------------------------------------------------------------------------------------------------
 
     def warm(self, id: str) -> Instruction:
         """It is up and warm."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, as_completed, wait
@@ -66,6 +67,7 @@ class Provisioner:
         self._headroom = headroom
         self._names = count(1)
         self._ended = False
+        self._lock = threading.Lock()  #: held while one of the two lists below is replaced
         self._coming: list[Future[Any]] = []  #: under way in the background
         self._servers: list[LocalServer] = []
         self.start_s: dict[str, float] = {}  #: by kind: seconds until the last one was warm
@@ -91,7 +93,8 @@ class Provisioner:
 
     def track(self, under_way: Future[T]) -> Future[T]:
         """Have `end` wait for it."""
-        self._coming = [*(future for future in self._coming if not future.done()), under_way]
+        with self._lock:
+            self._coming = [*(future for future in self._coming if not future.done()), under_way]
         return under_way
 
     def started(self, id: str, choose: Callable[[], ServerOptions]) -> TaskManager:
@@ -111,8 +114,9 @@ class Provisioner:
     def connected(self, id: str, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
         """The server at `sc://host:port`, warm; it has not joined. Raises TaskManagerError."""
         begun = time.monotonic()
+        made = self._warmed(attach_url(id, url, self._runtime.board, self._headroom, ui, cores), begun)
         self._urls[id] = url
-        return self._warmed(attach_url(id, url, self._runtime.board, self._headroom, ui, cores), begun)
+        return made
 
     def _connect(self, id: str, url: str) -> TaskManager:
         return self.join(self.connected(id, url))
@@ -125,10 +129,10 @@ class Provisioner:
         """Attach an existing Spark session. Raises TaskManagerError."""
         return self.join(self._warmed(attach_session("spark", spark, self._runtime.board, self._headroom)))
 
-    def join(self, manager: TaskManager, why: str | None = None, took_s: float | None = None) -> TaskManager:
+    def join(self, manager: TaskManager) -> TaskManager:
         """Add a warm one to the runtime; if that fails, it is closed. Raises TaskManagerError."""
         try:
-            self._runtime.add_task_manager(manager, why, took_s)
+            self._runtime.add_task_manager(manager)
         except BaseException:
             manager.close()
             raise
@@ -160,7 +164,8 @@ class Provisioner:
         wait(self._coming, END_S)
 
     def _begun(self, server: LocalServer) -> None:
-        self._servers = [*(known for known in self._servers if known.child.alive()), server]
+        with self._lock:
+            self._servers = [*(known for known in self._servers if known.child.alive()), server]
         if self._ended:
             server.stop()
 

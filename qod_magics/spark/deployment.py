@@ -16,7 +16,7 @@ from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
 from qod_magics.spark.books import Account
 from qod_magics.spark.deal import Deal, dealt
 from qod_magics.spark.inspection import Checked, Inspection, built
-from qod_magics.spark.pipeline import Feed, Job, Workshop, feed_of, feeds_of, same_columns, schema_of_stream
+from qod_magics.spark.pipeline import Feed, Job, Workshop, feed_of, feeds_of, reader, same_columns, schema_of_stream
 
 #: The fields that a change of the application replaces.
 _BOOKS = ("specs", "pipes", "accounts", "results", "source_partitions", "deals")
@@ -228,7 +228,11 @@ class Deployment:
 
     def declared_deals(self, tasks: Collection[str]) -> None:
         """Have these tasks the instances that they were declared with."""
-        self.deals = {name: deal for name, deal in self.deals.items() if name.rpartition(">")[2] not in tasks}
+        self.deals = {name: deal for name, deal in self.deals.items() if reader(name) not in tasks}
+
+    def accounts_of(self, task: str) -> dict[str, Account]:
+        """The accounts of what a task reads, by feed."""
+        return {name: account for name, account in self.accounts.items() if reader(name) == task}
 
     def topics(self) -> list[str]:
         """The topics of sources and streams, whose end offsets are sampled."""

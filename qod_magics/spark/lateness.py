@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application import graph
 from qod_magics.core.optional import LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDEST, UTILITY
 from qod_magics.kafka.arrivals import Arrivals
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.latency import Latencies, Step
+from qod_magics.spark.progress import Batch
 
 
 class Lateness:
@@ -43,9 +44,11 @@ class Lateness:
                 Such a task reads rows at once, but tells so only with its report: its waiting rows are those of then.
 
         """
-        latencies = Latencies(self._steps())
+        specs, latencies = self.cluster.deployment.specs, Latencies(self._steps())
+        upstreams = {id: spec.upstream for id, spec in specs.items()}
+        waiting = {id: self._waiting(id, now, reported.get(id), latencies) for id in specs}
         found: dict[str, dict[str, float]] = {}
-        for spec in self.cluster.deployment.specs.values():
+        for spec in specs.values():
             if not spec.is_query:
                 continue
             fields = found[spec.id] = {
@@ -56,42 +59,36 @@ class Lateness:
             latency = latencies.of(spec.id, now)
             if latency is not None:
                 fields |= {LATENCY_P50.name: round(latency.p50, 4), LATENCY_P95.name: round(latency.p95, 4)}
-            oldest = self._oldest(spec.id, now, reported, latencies)
-            if oldest is not None:
-                fields[OLDEST.name] = round(max(oldest, 0.0), 3)
+            ages = [age for id in graph.ancestors(upstreams, (spec.id,)) for age in waiting[id]]
+            if ages:
+                fields[OLDEST.name] = round(max(0.0, *ages), 3)
         return found
 
     def _steps(self) -> dict[str, Step]:
-        by_task: dict[str, Step] = {}
-        for spec in self.cluster.deployment.specs.values():
-            here = [i for i in self.cluster.all_instances if i.job.task == spec.id]
-            by_task[spec.id] = Step(
-                {topic: writer for topic, writer, _ in self._feeds(spec)},
-                [[batch for _, batch in list(i.meter.spans)] for i in here],
-            )
-        return by_task
+        specs = self.cluster.deployment.specs
+        batches: dict[str, list[list[Batch]]] = {id: [] for id in specs}
+        for instance in self.cluster.all_instances:
+            if instance.job.task in batches:
+                batches[instance.job.task].append([batch for _, batch in list(instance.meter.spans)])
+        return {id: Step({topic: writer for topic, writer, _ in self._feeds(id)}, batches[id]) for id in specs}
 
-    def _feeds(self, spec: TaskSpec) -> list[tuple[str, str | None, Mapping[int, int]]]:
+    def _feeds(self, task: str) -> list[tuple[str, str | None, Mapping[int, int]]]:
         """Topics that a task reads, each with the task that writes it, if one does, and the position of the task."""
-        accounts, pipes = self.cluster.deployment.accounts, self.cluster.deployment.pipes
+        pipes = self.cluster.deployment.pipes
         return [
             (account.topic, pipes[name].source if name in pipes else None, account.position)
-            for name, account in accounts.items()
-            if name.rpartition(">")[2] == spec.id
+            for name, account in self.cluster.deployment.accounts_of(task).items()
         ]
 
-    def _oldest(self, task: str, now: float, reported: Mapping[str, float], latencies: Latencies) -> float | None:
-        """Age of the oldest row that the task, or one upstream, has not read; 0: none waits. None: no topic is read."""
-        spec = self.cluster.deployment.specs[task]
-        by = reported.get(task)
-        ages: list[float] = []
-        for topic, writer, position in self._feeds(spec):
-            ages.append(0.0)
+    def _waiting(self, task: str, now: float, by: float | None, latencies: Latencies) -> list[float]:
+        """By topic that a task reads: the age of the oldest row that it has not read; 0: none waits. `by` is the time
+        of its last report, in real-time mode."""
+        ages = []
+        for topic, writer, position in self._feeds(task):
             arrived = self.arrivals.oldest(topic, position, by)
-            if arrived is not None:
+            if arrived is None:
+                ages.append(0.0)
+            else:
                 before = latencies.median_at(writer, arrived) if writer is not None else None
                 ages.append((now if by is None else by) - arrived + (before or 0.0))
-        for upstream in spec.upstream:
-            age = self._oldest(upstream, now, reported, latencies)
-            ages += [] if age is None else [age]
-        return max(ages, default=None)
+        return ages

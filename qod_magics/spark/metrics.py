@@ -18,7 +18,7 @@ from qod_magics.spark.cluster import OTHERS_PERIODS, Cluster
 from qod_magics.spark.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.lateness import Lateness
 from qod_magics.spark.observation import InstanceView, TaskView, observation
-from qod_magics.spark.pipeline import feed_of
+from qod_magics.spark.pipeline import feed_of, reader
 from qod_magics.spark.reason import reason
 from qod_magics.spark.task_manager import TaskManager
 
@@ -63,7 +63,7 @@ class Metrics:
     def _readers(self, topic: str) -> str | None:
         """The tasks that read a topic, as an event names them; None if no task reads it any more."""
         accounts = self.cluster.deployment.accounts
-        return " ".join(sorted({n.rpartition(">")[2] for n, a in accounts.items() if a.topic == topic})) or None
+        return " ".join(sorted({reader(n) for n, a in accounts.items() if a.topic == topic})) or None
 
     def heard(self, manager: TaskManager, answer: BaseException | None) -> None:
         """Report when it stops and when it resumes answering. The end of its process is reported elsewhere."""
@@ -110,7 +110,7 @@ class Metrics:
             arriving = self.history.rate(account.topic, self.cluster.period_s)
             if arriving is not None:
                 rate[name] = arriving
-            task = name.rpartition(">")[2]
+            task = reader(name)
             seen = [v for v in views if v.task == task and v.current and v.reading is not None]
             if seen and len(seen) == sum(v.task == task for v in views) and not any(map(self._is_overdue, seen)):
                 then = self.history.at(account.topic, now - (wall - min(v.reading.at for v in seen if v.reading)))
@@ -208,7 +208,7 @@ class Metrics:
 
     def _feeds(self, task: str) -> dict[str, str]:
         """The topics that a task reads, by feed."""
-        return {n: a.topic for n, a in self.cluster.deployment.accounts.items() if n.rpartition(">")[2] == task}
+        return {name: account.topic for name, account in self.cluster.deployment.accounts_of(task).items()}
 
     def _with_input(self, view: InstanceView) -> InstanceView:
         """The view with its task's input rate over the window of its reading."""

@@ -78,6 +78,11 @@ def feeds_of(spec: TaskSpec) -> list[str]:
     return [*(feed_of(spec, head) for head in spec.topics), *(f"{upstream}>{spec.id}" for upstream in spec.upstream)]
 
 
+def reader(feed: str) -> str:
+    """The task that reads the feed of this name."""
+    return feed.rpartition(">")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """All that is needed to build one instance on any task manager, at any time."""

@@ -108,3 +108,19 @@ def test_without_a_topic_there_is_no_oldest_row() -> None:
     whole, lateness = made()
     whole.deployment.accounts.clear()
     assert lateness.fields(100.0, {}) == {"Q": {"max_latency_s": 2.0, "utility": 3.0}, "P": {}}
+
+
+def test_a_task_is_looked_at_once_however_many_ways_lead_from_it_to_a_query() -> None:
+    """Forty times two streams of the same stream, joined: 2^40 ways from the source."""
+    layers = []
+    for n in range(40):
+        left, right = stream(f"L{n}", f"J{n}", fuse=False), stream(f"R{n}", f"J{n}", fuse=False)
+        layers += [left, right, stream(f"J{n + 1}", f"L{n}", f"R{n}", fuse=False, priority=1 if n == 39 else None)]
+    whole = cluster()
+    specs = {spec.id: spec for spec in tasks(application(stream("J0", topic="rows", fuse=False), *layers))}
+    whole.deployment.specs = specs
+    whole.deployment.accounts = {"J0": Account("rows", {0: 0})}
+    lateness = Lateness(whole)
+    lateness.sample(0.0, {"rows": {0: 0}})
+    lateness.sample(10.0, {"rows": {0: 10}})
+    assert lateness.fields(30.0, {}) == {"J40": {"oldest_s": 30.0}}

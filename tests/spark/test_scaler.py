@@ -20,6 +20,7 @@ from qod_magics.spark.books import Account
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import Deployer
 from qod_magics.spark.deployment import Pipe
+from qod_magics.spark.dial import DialReading
 from qod_magics.spark.inspection import Checked
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.meter import MeterReading, shared
@@ -327,6 +328,17 @@ def test_a_query_is_stopped_between_two_micro_batches(made: Made, monkeypatch: p
     monkeypatch.setattr(Instance, "poll", poll)
     with hold.held(made.cluster, one):
         assert len(polls) == 3  # the first batch that ended after the next was held
+
+
+def test_where_no_dial_can_be_turned_the_end_of_a_batch_is_waited_for(made: Made) -> None:
+    """For two periods at least in micro-batches, which last as long as their rows make them."""
+    one, home = made["q.1"], made.cluster.task_managers["tm1"]
+    home.reading = DialReading.RESTART
+    for mode, at_least_s in (("micro-batch", 2 * made.cluster.period_s), ("real-time", hold.REALTIME_BATCH_S)):
+        one.mode = mode
+        with hold.held(made.cluster, one) as wait_s:
+            assert wait_s == at_least_s + hold.LATE_S
+            assert not made.cluster.holding
 
 
 def test_the_others_take_over_what_was_measured() -> None:

@@ -20,7 +20,7 @@ class Ordered:
 
     before: frozenset[str]  #: those that took instances when it was ordered
     count: int
-    until_s: float  #: when it is given up
+    until_s: float  #: when the policy stops waiting for them
     why: str  #: the round's reason
 
 
