@@ -1,0 +1,153 @@
+"""Which message runs next, and where: the protocol between a dispatcher, which decides, and an engine of messages.
+
+Sans I/O: the engine reports events (a message was sent, arrived, finished; a reply came back), the dispatcher answers
+with instructions (run, forward, fetch, reply). It knows neither clock nor engine: the time is an argument of each event.
+Times are whole nanoseconds, so that books and orders are exact.
+
+Within one instant an engine reports all finished messages (by worker), then all arrivals (in the order of sending),
+then what those sent without delay, and at last that the instant is over (`settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Protocol, TypeAlias
+
+#: Where messages enter that no operator sent; no machine.
+CLIENT = -1
+US, MS, S = 1_000, 1_000_000, 1_000_000_000  #: nanoseconds
+
+
+class Kind(Enum):
+    """What a message is for."""
+
+    DATA = auto()  #: rows, or the result of a window: executed by its operator
+    MARKER = auto()  #: an operator will send nothing more of a window
+    CONTROL = auto()  #: between dispatchers; costs no CPU
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """A batch of rows on its way to one operator. Compared by identity."""
+
+    id: int  #: in the order of creation
+    operator: int  #: that executes it
+    sender: int  #: operator, or CLIENT
+    #: rows are part of the stream up to this progress: event time, ns
+    progress: int = 0
+    #: when the newest row that influenced it arrived at the system, ns
+    observed: int = 0
+    cost: int = 0  #: estimated execution time, ns
+    rows: int = 1
+    bytes: int = 0
+    source: int = -1  #: stream of its rows, by number: one progress map each; -1: of several
+    objects: tuple[Any, ...] = ()  #: names of the state objects that its execution reads
+    kind: Kind = Kind.DATA
+    work: int = 0  #: the true execution time, ns: for the engine alone
+    context: Any = None  #: the dispatcher's own: priorities, offers
+    payload: Any = None  #: the operator's own: partial results
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorInfo:
+    """What a dispatcher may know of an operator before it has run."""
+
+    name: str
+    job: int
+    machine: int
+    targets: tuple[int, ...] = ()  #: operators that it sends to; (): a sink
+    max_latency: int = 0  #: target of its job, ns
+    slide: int = 0  #: between the ends of two windows, ns of event time; 0: a regular operator
+    origin: int = 0  #: of its grid of windows
+    length: int = 0  #: of a window; the slide for tumbling ones
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The operators of all jobs, and the workers that execute them."""
+
+    operators: tuple[OperatorInfo, ...]
+    workers: tuple[int, ...]  #: machine, by worker
+    entries: tuple[tuple[int, ...], ...] = ()  #: operators that read it, by source stream
+    links: dict[tuple[int, int], int] = field(default_factory=dict)  #: delay between two machines, ns; absent: `delay`
+    delay: int = 0  #: between two different machines, and from clients, ns
+
+    def delay_between(self, one: int, other: int) -> int:
+        """One-way delay, ns; 0 within a machine."""
+        return 0 if one == other else self.links.get((one, other), self.delay)
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Execute a message on an idle worker, now."""
+
+    worker: int
+    message: Message
+
+
+@dataclass(slots=True, eq=False)
+class Forward:
+    """Send a message to a machine: it arrives there after the delay of the link."""
+
+    message: Message
+    to: int
+
+
+@dataclass(slots=True, eq=False)
+class Reply:
+    """Send the content of a reply to a machine (or CLIENT): it is reported there after the delay of the link."""
+
+    to: int
+    operator: int  #: that the reply is for; CLIENT for sources
+    content: Any
+
+
+@dataclass(slots=True, eq=False)
+class Fetch:
+    """Load a state object into the cache of a worker, before a message asks for it."""
+
+    worker: int
+    object: Any
+
+
+Instruction: TypeAlias = Run | Forward | Reply | Fetch
+
+
+class Dispatcher(Protocol):
+    """Ranks messages and chooses workers. It has state of its own, but no clock and no randomness that is not seeded.
+
+    An instruction belongs to the machine at which its event was reported. The engine refuses impossible ones (RuntimeError):
+    to run on a busy worker, or a message that is not at the worker's machine.
+    """
+
+    name: str  #: what `--policy` selects
+
+    def begin(self, topology: Topology) -> None:
+        """Once, before all events."""
+        ...
+
+    def sent(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+        """A message was made at a machine (or CLIENT), and is to be sent: by `Forward`, now or after replies."""
+        ...
+
+    def arrived(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+        """A message reached a machine."""
+        ...
+
+    def finished(self, now: int, worker: int, message: Message) -> Iterable[Instruction]:
+        """A worker has executed a message and is idle; its results are reported by `sent`, before this."""
+        ...
+
+    def replied(self, now: int, at: int, operator: int, content: Any) -> Iterable[Instruction]:
+        """A reply reached the machine that it was for."""
+        ...
+
+    def settle(self, now: int) -> Iterable[Instruction]:
+        """Everything of this instant was reported."""
+        ...
+
+    def check(self) -> None:
+        """Raise AssertionError where an invariant of its state does not hold: for tests."""
+        ...
