@@ -51,7 +51,7 @@ def _calibrate() -> None:
     for rate, factor in cluster.scan([3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0]):
         print(f"  {rate:g} queries/s: {factor:.3f}", flush=True)
     print("Knee of 15 nodes and 2,500 queries/s by CPU time of a pair; the source's is 9")
-    for us, each in knee.scan([700, 800, 850, 875, 900, 950]):
+    for us, each in knee.scan([700, 800, 850, 890, 898, 900, 950]):
         print(f"  {us:g} us: {each}", flush=True)
 
 
