@@ -40,10 +40,11 @@ def _experiment(name: str, quick: bool) -> list[Row]:
         print("\n".join(f"{nodes} nodes, {rate:,} queries/s: {each}" for (nodes, rate), each in found.items()), "\n")
         return knee.rows(found)
     measured = cluster.measured(seconds=seconds)
-    shifting = cluster.measured("shifting", seconds=seconds, labels=("scarlett", "getafix"))
+    ending = cluster.bursts(seconds=30.0) if quick else cluster.bursts()
+    shifting = cluster.measured("shifting", cluster.FEW_AND_MANY, seconds=seconds, labels=("scarlett", "getafix"))
     print(f"{cluster.details(measured)}\n\nMost queries ask for the slice before the newest:\n")
     print(f"{cluster.details(shifting)}\n")
-    return [*cluster.memory(measured), *cluster.speed(measured, shifting), *cluster.traffic(measured)]
+    return [*cluster.memory(measured), *cluster.speed(measured, shifting, ending), *cluster.traffic(measured)]
 
 
 def _calibrate() -> None:

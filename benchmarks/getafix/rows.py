@@ -11,16 +11,18 @@ def rows(quick: bool = False) -> list[Row]:
     if quick:
         measured = cluster.measured(clients=(5, 20), seeds=(1,), seconds=30.0)
         shifting = cluster.measured("shifting", (20,), (1,), 30.0, ("scarlett", "getafix"))
+        ending = cluster.bursts((20,), (1,), 20.0, 500)
         found = knee.knees(0.15)
     else:
         measured = cluster.measured()
-        shifting = cluster.measured("shifting", labels=("scarlett", "getafix"))
+        shifting = cluster.measured("shifting", cluster.FEW_AND_MANY, labels=("scarlett", "getafix"))
+        ending = cluster.bursts()
         found = knee.knees()
     return [
         *static.examples(),
         *static.optimality(*((60, 2) if quick else (2000, 200))),
         *cluster.memory(measured),
-        *cluster.speed(measured, shifting),
+        *cluster.speed(measured, shifting, ending),
         *cluster.traffic(measured),
         *knee.rows(found),
         *static.money(),

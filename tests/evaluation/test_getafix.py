@@ -57,7 +57,7 @@ def test_the_knee_is_looked_for_at_the_sizes_and_rates_of_the_source() -> None:
 def test_a_quick_run_has_all_rows() -> None:
     found = [row.to_json() for row in rows(quick=True)]
     assert all(row.keys() == {"system", "figure", "source", "ours", "verdict", "why"} for row in found)
-    assert len({row["figure"] for row in found}) == len(found) == 18
+    assert len({row["figure"] for row in found}) == len(found) == 19
     verdicts = {row["figure"]: row["verdict"] for row in found}
     assert set(verdicts.values()) == {"reproduced", "refuted", "not decidable"}
     # what short runs can decide

@@ -56,9 +56,10 @@ class Books:
 
 @dataclass(slots=True)
 class MemoryOverTime:
-    """Integrals over time from the end of the warm-up on: copies * ns, bytes * ns."""
+    """Integrals over time, from the end of the warm-up until that of the duration: copies * ns, bytes * ns."""
 
     since: int
+    until: int
     copies: int = 0
     segments: int = 0
     bytes: int = 0
@@ -73,12 +74,13 @@ class MemoryOverTime:
         """From now on there are so many copies of so many segments, and so many bytes on each node."""
         self.stop(at)
         self._now = copies, segments, sum(used), max(used)
-        self.most_bytes = max(self.most_bytes, self._now[2]) if at >= self.since else self.most_bytes
-        self.most_on_a_node = max(self.most_on_a_node, self._now[3]) if at >= self.since else self.most_on_a_node
+        if self.since <= at <= self.until:
+            self.most_bytes = max(self.most_bytes, self._now[2])
+            self.most_on_a_node = max(self.most_on_a_node, self._now[3])
 
     def stop(self, at: int) -> None:
         """Count the time until now."""
-        took = max(at, self.since) - max(self._at, self.since)
+        took = self._within(at) - self._within(self._at)
         copies, segments, total, largest = self._now
         self.copies += copies * took
         self.segments += segments * took
@@ -86,3 +88,6 @@ class MemoryOverTime:
         self.largest += largest * took
         self.length += took
         self._at = at
+
+    def _within(self, at: int) -> int:
+        return min(max(at, self.since), self.until)

@@ -38,7 +38,7 @@ class SegmentCluster:
         self.scenario, self.policy = scenario, policy
         self.env = Environment()
         self.slices = Slices(scenario)
-        self.books, self.memory = Books(), MemoryOverTime(scenario.warm_up)
+        self.books, self.memory = Books(), MemoryOverTime(scenario.warm_up, scenario.duration)
         self.nodes = {
             info.name: Node(self.env, info, scenario.load_latency, scenario.load_rate, self._answered, self._loaded)
             for info in scenario.nodes

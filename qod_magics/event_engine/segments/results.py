@@ -24,6 +24,7 @@ class Results:
     p50_ms: float
     p99_ms: float
     makespan_s: float  #: when the last of all queries was answered
+    after_s: float  #: the same, since the end of the duration: the makespan of a burst
     utilization: float  #: share of the CPU of all nodes, until then
     replication_factor: float  #: mean number of copies / mean number of segments
     copies: float
@@ -42,7 +43,7 @@ class Results:
     def of(cls, cluster: SegmentCluster) -> Results:
         """The figures of a run that is over."""
         books, memory, latencies = cluster.books, cluster.memory, sorted(cluster.latencies)
-        memory.stop(max(cluster.scenario.duration, cluster.scenario.warm_up + 1))
+        memory.stop(max(int(cluster.env.now), cluster.scenario.duration))
         length, end = max(memory.length, 1), max(cluster.makespan, 1)
         cores = sum(info.cores for info in cluster.scenario.nodes)
         return cls(
@@ -53,6 +54,7 @@ class Results:
             p50_ms=percentile(latencies, 50) / MS,
             p99_ms=percentile(latencies, 99) / MS,
             makespan_s=cluster.makespan / S,
+            after_s=max(cluster.makespan - cluster.scenario.duration, 0) / S,
             utilization=sum(node.busy for node in cluster.nodes.values()) / (cores * end),
             replication_factor=memory.copies / max(memory.segments, 1),
             copies=memory.copies / length,

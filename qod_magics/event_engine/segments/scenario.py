@@ -6,7 +6,8 @@
                   "handoff_s": 10,        # from its end until queries ask for it
                   "bytes": [300e6, 700e6]},                 # least and most, uniform
      "nodes": [{"count": 20, "cores": 1, "memory_bytes": 8e9}],  # memory: absent: unlimited
-     "clients": {"count": 20, "queries_per_s": 6},         # each; at random times (Poisson)
+     "clients": {"count": 20, "queries_per_s": 6,          # each; at random times (Poisson)
+                 "burst": 0},             # queries in all that are asked at once at the end
      "queries": {"kinds": [{"name": "group-by", "share": 0.4, "ms": 12}],  # mean CPU time of a pair, exponential
                  "zipf": 1.2,             # exponent of the number of slices that a query covers
                  "behind": [1.0]},        # weights: how many slices behind the newest one it ends: 0, 1, ...
@@ -75,6 +76,7 @@ class SegmentScenario:
     load_rate: int = 1_000_000_000  #: bytes/s of each node, from deep storage
     round: int = 5 * S
     warm_up: int = 0  #: not measured
+    burst: int = 0  #: queries that are asked at once when the duration is over
     seed: int = 1
 
     policy: str = "getafix"
@@ -96,7 +98,7 @@ class SegmentScenario:
         if "engine" in top and top.text("engine") != ENGINE:
             top.refuse("engine", f"be {ENGINE!r}")
         segments = Fields(top.any("segments"), "segments", ("kept", "slice_s", "handoff_s", "bytes"))
-        clients = Fields(top.any("clients"), "clients", ("count", "queries_per_s"))
+        clients = Fields(top.any("clients"), "clients", ("count", "queries_per_s", "burst"))
         queries = Fields(top.any("queries"), "queries", ("kinds", "zipf", "behind"))
         storage = Fields(top.any("deep_storage"), "deep_storage", ("latency_ms", "bytes_per_s"))
         kept = segments.whole("kept", at_least=1, default=0)
@@ -124,6 +126,7 @@ class SegmentScenario:
             load_rate=round(storage.number("bytes_per_s", above=0.0)),
             round=round(top.number("round_s", above=0.0) * S) if "round_s" in top else 5 * S,
             warm_up=warm_up,
+            burst=clients.whole("burst", at_least=0, default=0),
             seed=top.whole("seed", at_least=0, default=1),
             policy=top.text("policy") if "policy" in top else "getafix",
             options=_options(top),

@@ -55,17 +55,20 @@ class Weighted:
 
 
 def queries(scenario: SegmentScenario) -> Iterator[Asked]:
-    """All queries of a run in their order, at random times (Poisson)."""
+    """All queries of a run in their order, at random times (Poisson), and those of the burst at its end."""
     draw, slices = random.Random(f"queries {scenario.seed}"), Slices(scenario)
     kinds = Weighted([kind.share for kind in scenario.kinds])
     behind = Weighted(scenario.behind)
     lengths = Weighted([length**-scenario.zipf for length in range(1, scenario.kept + 1)])
     rate = scenario.clients * scenario.queries_per_s / S  # per ns
-    at = 0.0
+    at, left = 0.0, scenario.burst
     while True:
-        at += draw.expovariate(rate)
+        if at < scenario.duration:
+            at = min(at + draw.expovariate(rate), scenario.duration)
         if at >= scenario.duration:
-            return
+            if not left:
+                return
+            left -= 1
         kind, back = kinds.draw(draw), behind.draw(draw)
         length = min(lengths.draw(draw) + 1, scenario.kept - back)
         mean = scenario.kinds[kind].mean

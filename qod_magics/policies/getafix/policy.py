@@ -41,11 +41,9 @@ class Getafix:
     def decide(self, observation: Observation, state: Memory | None) -> tuple[Round, Memory]:
         """The round for what was measured since the last one."""
         given, seen, memory = self.parameters, observation, state or Memory()
-        if given.cost == "bytes" and not seen.size:
-            raise UsageProblem('Getafix: sizes of the segments are unknown; give cost "copies"')
-        x = accesses(
-            {segment: use for segment, use in seen.use.items() if segment in set(seen.segments)}, given.measure
-        )
+        if not seen.size and (given.cost == "bytes" or given.memory_limit is not None):
+            raise UsageProblem('Getafix: sizes of the segments are unknown; give cost "copies" and no memory_limit')
+        x = accesses({segment: seen.use[segment] for segment in seen.segments if segment in seen.use}, given.measure)
         before = {segment: memory.popularity[segment] for segment in seen.segments if segment in memory.popularity}
         popular = popularity(before, x, given.decay)
         weights = [seen.weight.get(node, 1) for node in seen.nodes]

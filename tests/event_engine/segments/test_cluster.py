@@ -9,6 +9,7 @@ from simpy import Environment
 
 from qod_magics.core.segments import Round
 from qod_magics.event_engine.segments import SegmentCluster, begun, run
+from qod_magics.event_engine.segments.books import MemoryOverTime
 from qod_magics.event_engine.segments.node import Node, Pair, Query
 from qod_magics.event_engine.segments.scenario import MS, NodeInfo, S
 from qod_magics.event_engine.segments.workload import Slices, queries
@@ -154,6 +155,29 @@ def test_one_server_waits_as_queueing_theory_says() -> None:
     assert found.utilization == pytest.approx(0.5, rel=0.03)
     assert found.mean_ms == pytest.approx(20.0, rel=0.06)
     assert found.replication_factor == 1.0
+
+
+def test_memory_is_counted_from_the_warm_up_until_the_duration_ends() -> None:
+    memory = MemoryOverTime(10, 100)
+    for at, copies in ((0, 5), (4, 1), (30, 2), (80, 4), (120, 50)):
+        memory.change(at, copies, 1, [copies, 7])
+    memory.stop(150)
+    assert (memory.length, memory.segments) == (90, 90)
+    assert memory.copies == 20 * 1 + 50 * 2 + 20 * 4
+    assert memory.bytes == memory.copies + 7 * 90
+    assert memory.largest == 7 * 90
+    assert (memory.most_bytes, memory.most_on_a_node) == (11, 7)
+
+
+def test_a_burst_is_asked_at_once_and_takes_its_work_over_all_nodes_at_least() -> None:
+    plain, burst = small(), small(clients={"burst": 300})
+    more = list(queries(burst))[len(list(queries(plain))) :]
+    assert {asked.at for asked in more} == {burst.duration}
+    assert len(more) == 300
+    found = run(burst, "uniform", {"copies": 3})
+    work = sum(sum(asked.work) for asked in more) / S
+    assert work / 3 <= found.after_s < work / 2
+    assert run(plain, "uniform", {"copies": 3}).after_s < 0.5
 
 
 def test_uniform_copies_are_counted_over_time() -> None:

@@ -151,6 +151,8 @@ def test_uniform_copies_are_one_per_node_at_most() -> None:
     fewer, _ = Uniform(1).decide(observed(["S1", "S2"], {node: ["S1"] for node in NODES}), turn)
     assert set(fewer.drops) == {("n2", "S1"), ("n3", "S1")}
     assert fewer.loads == (("n1", "S2"),)
+    second, turn = Uniform(2).decide(observed(["S1"], {"n1": ["S1"]}), 0)
+    assert (second.loads, turn) == ((("n2", "S1"),), 2)  # the first node has it
 
 
 def test_the_policies_have_names_and_options() -> None:
@@ -178,6 +180,7 @@ def test_what_is_wrong_is_said_in_one_line(name, options, words) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_bytes_need_sizes() -> None:
+@pytest.mark.parametrize("options", [{"cost": "bytes"}, {"memory_limit": 0.8}], ids=str)
+def test_bytes_need_sizes(options) -> None:
     with pytest.raises(UsageProblem, match="sizes"):
-        Getafix(Parameters(cost="bytes")).decide(observed(["S1"]), None)
+        Getafix(Parameters(**options)).decide(observed(["S1"]), None)
