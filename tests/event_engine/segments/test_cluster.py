@@ -102,6 +102,25 @@ def test_loads_come_before_drops_and_the_old_copy_answers_meanwhile() -> None:
     assert (cluster.books.loaded, cluster.books.dropped) == (1, 1)
 
 
+def test_no_copy_is_dropped_while_a_load_of_its_segment_is_under_way() -> None:
+    both = {"node1": 1, "node2": 1}
+    first = Round({"slice0000": both}, (("node1", "slice0000"), ("node2", "slice0000")))
+    drops = (("node1", "slice0000"), ("node2", "slice0000"))
+    moved = Round({"slice0000": {"node3": 1}}, (("node3", "slice0000"),), drops)
+    scenario = small(
+        segments={"kept": 1, "slice_s": 90},
+        clients={"queries_per_s": 5},
+        queries={"kinds": [{"name": "short", "share": 1, "ms": 0.01}]},
+        deep_storage={"bytes_per_s": 50},
+        round_s=5,
+        warm_up_s=0,
+    )
+    cluster = SegmentCluster(scenario, Scripted(first, moved, Round({"slice0000": {"node3": 1}}))).run()
+    cluster.memory.stop(40 * S)
+    until = 5 * S + 100 * MS + -(-cluster.slices.size[0] * S // 50)
+    assert cluster.memory.copies == pytest.approx(2 * until + (40 * S - until), rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("loads", "drops", "words"),
     [
