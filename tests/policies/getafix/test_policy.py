@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from qod_magics.core.segments import Observation, Round, Use
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.getafix import Getafix, Memory, Parameters, Scarlett, Uniform
+from qod_magics.policies.getafix.memory import guard
 from qod_magics.policies.replication import replication_policy, replication_policy_names
 from tests.policies.getafix.oracles import oracle
 
@@ -153,6 +154,13 @@ def test_uniform_copies_are_one_per_node_at_most() -> None:
     assert fewer.loads == (("n1", "S2"),)
     second, turn = Uniform(2).decide(observed(["S1"], {"n1": ["S1"]}), 0)
     assert (second.loads, turn) == ((("n2", "S1"),), 2)  # the first node has it
+
+
+def test_the_guard_acts_above_the_limit_and_not_at_it() -> None:
+    planned = {"n1": {"S1", "S2"}, "n2": {"S1"}}
+    size, popular = {"S1": 4, "S2": 4}, {"S1": 9, "S2": 1}
+    assert guard(planned, popular, size, {"n1": 10}, 0.8) == ()
+    assert guard(planned, popular, size, {"n1": 9}, 0.8) == (("n1", "S1"),)  # S2 is less popular, but its last copy
 
 
 def test_the_policies_have_names_and_options() -> None:
