@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.getafix.cluster import calibration
-from benchmarks.getafix.row import Row, of_equal
+from benchmarks.getafix.row import HALF, Row, of_equal
 from qod_magics.event_engine.segments import SegmentScenario, run
 from qod_magics.event_engine.segments.scenario import NodeInfo, QueryKind, S
 
@@ -72,11 +72,11 @@ def rows(found: dict[tuple[int, int], Knee]) -> list[Row]:
                 f"{each.copies}",
                 "not decidable"
                 if chosen or (nodes, rate) == (30, 1500)
-                else of_equal(True, abs(each.copies - OTHERS) <= 3),
+                else of_equal(True, abs(each.copies / OTHERS - 1) <= HALF),
                 "the CPU time of a pair was chosen by it"
                 if chosen
-                else f"knee: within {NEAR - 1:.0%} of a copy on every node, a bound of ours; the source shows three "
-                "of the four configurations and does not name the other two",
+                else f"within half of it; knee: within {NEAR - 1:.0%} of a copy on every node, a bound of ours; the "
+                "source shows three of the four configurations and does not name the other two",
             )
         )
     return made
