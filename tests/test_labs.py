@@ -70,6 +70,16 @@ ANSWERS: dict[str, dict[str, str]] = {
         "pairs_by_row, pairs_by_key": "0.8 * 0.5, 0.5",
         "users_seen": "1 - 0.7**3",
     },
+    "lab11_hot_slices": {
+        "of_six, of_five": "7, 9",
+        "on_third": '{"S1": 2, "S3": 2}',
+        "made, enough": "7, 6",
+        "with_21, with_200": "(21 + 19) / 21, (200 + 19) / 200",
+        "gets, loads": '["E3", "E2", "E1"], 2',
+        "popular, in_the_end": "[6, 5, 3, 2], 1",
+        "order": "[1, 3, 1, 1, 3, 1]",
+        "per_hour": "100 * 1000 * (4.22 - 1.94) * 0.005",
+    },
 }
 
 WITHOUT_SPARK = ("index", *ANSWERS)
@@ -128,7 +138,8 @@ def test_each_exercise_has_its_answer_here(name: str) -> None:
 @pytest.mark.parametrize("name", LABS)
 def test_a_lab_begins_with_its_goal_has_exercises_and_ends_at_the_source(name: str) -> None:
     cells = read(name).cells
-    assert cells[0].source.startswith(f"# Lab {name[3]}: ")
+    number = name.partition("_")[0].removeprefix("lab")
+    assert cells[0].source.startswith(f"# Lab {number}: ")
     assert "**Goal.**" in cells[0].source
     assert len(exercises(read(name))) >= 2
     last = [cell.source for cell in cells if cell.cell_type == "markdown"][-1]
