@@ -62,6 +62,7 @@ class OperatorInfo:
     slide: int = 0  #: between the ends of two windows, ns of event time; 0: a regular operator
     origin: int = 0  #: of its grid of windows
     length: int = 0  #: of a window; the slide for tumbling ones
+    partial: bool = False  #: its windows may be spread over workers: partial results are merged by its target
 
 
 @dataclass(frozen=True, slots=True)
