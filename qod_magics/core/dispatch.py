@@ -26,7 +26,7 @@ class Kind(Enum):
 
     DATA = auto()  #: rows, or the result of a window: executed by its operator
     MARKER = auto()  #: an operator will send nothing more of a window
-    CONTROL = auto()  #: between dispatchers; costs no CPU
+    CONTROL = auto()  #: between dispatchers; costs no CPU unless it says so: then a worker is to run it
 
 
 @dataclass(slots=True, eq=False)

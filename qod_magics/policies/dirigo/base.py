@@ -183,5 +183,5 @@ class Dirigo:
 
     def close(self, now: int, worker: Worker, marker: Message) -> Iterator[Instruction]:
         """Run what is left of a window, then hand on its partial result."""
-        yield Forward(promote(worker, marker), worker.machine)
+        yield Forward(promote(worker, marker, len(self.allowed(marker.operator))), worker.machine)
         yield from self.start(now, worker)

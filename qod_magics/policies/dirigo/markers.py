@@ -18,6 +18,7 @@ class Note:
     """What a marker says."""
 
     closing: bool  #: whether it speaks for all senders
+    work: int  #: of handing on a partial result, ns
 
 
 @dataclass(slots=True)
@@ -48,8 +49,9 @@ class Markers:
 
 def note(marker: Message, closing: bool) -> Message:
     """Make it a message between dispatchers."""
-    marker.kind = Kind.CONTROL
-    marker.context = Note(closing)
+    work = marker.work if marker.context is None else marker.context.work
+    marker.kind, marker.work, marker.cost = Kind.CONTROL, 0, 0
+    marker.context = Note(closing, work)
     return marker
 
 
@@ -58,14 +60,18 @@ def copy(marker: Message, closing: bool) -> Message:
     return note(replace(marker, id=-1), closing)
 
 
-def promote(worker: Worker, marker: Message) -> Message:
-    """Move the queued messages of a window, or an earlier one, before all others; the marker to run behind them."""
+def promote(worker: Worker, marker: Message, parts: int) -> Message:
+    """Move the queued messages of a window, or an earlier one, before all others; the marker to run behind them.
+
+    `parts`: workers that hand on a partial result.
+    """
     found = [each for each in worker.queue if each.operator == marker.operator and each.progress <= marker.progress]
     for message in found:
         worker.queue.remove(message)
         message.context.offered = True  # it stays
         worker.urgent.append(message)
-    return replace(marker, id=-1, kind=Kind.MARKER, context=None)
+    work = marker.context.work
+    return replace(marker, id=-1, kind=Kind.MARKER, work=work, cost=work, context=None, payload=parts)
 
 
 def marker_count(senders: int, workers: int, by_lessor: bool) -> int:
