@@ -125,7 +125,7 @@ class Dirigo:
         lessor = self._lessors[message.operator]
         if message.kind is Kind.MARKER:
             self.traffic.markers += 1
-            return (Forward(note(message, closing=False), lessor),)
+            return (Forward(note(message, False, self.options.marker_cost), lessor),)
         message.context = Ticket(self._due(message), lessor)
         self.traffic.data += 1
         return (Forward(message, lessor),)
@@ -133,9 +133,9 @@ class Dirigo:
     def arrived(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
         """Queue it, or send it elsewhere."""
         worker = self.workers[at]
-        if message.kind is Kind.CONTROL:
+        if message.kind is Kind.CONTROL and not message.work:
             return self.marked(now, worker, message)
-        if message.kind is Kind.MARKER:
+        if message.kind is not Kind.DATA:
             worker.urgent.append(message)
             return self.start(now, worker)
         ticket: Ticket = message.context
@@ -147,6 +147,8 @@ class Dirigo:
         """Look at the queue, then run the next."""
         mine = self.workers[self.topology.workers[worker]]
         mine.running = None
+        if message.kind is Kind.CONTROL:
+            yield from self.marked(now, mine, message)
         yield from self.after(now, mine)
         yield from self.start(now, mine)
 
@@ -179,7 +181,7 @@ class Dirigo:
         """From the lessor to all workers that may have messages of the window."""
         for machine in self.allowed(marker.operator):
             self.traffic.markers += 1
-            yield Forward(copy(marker, closing=True), machine)
+            yield Forward(copy(marker, True, self.options.marker_cost), machine)
 
     def close(self, now: int, worker: Worker, marker: Message) -> Iterator[Instruction]:
         """Run what is left of a window, then hand on its partial result."""

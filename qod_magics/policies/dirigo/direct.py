@@ -106,8 +106,8 @@ class QueueBasedDirect(Asking):
             marker = held.pop(0)
             first, *others = self.allowed(marker.operator)
             self.traffic.markers += 1 + len(others)
-            copies = [copy(marker, closing=False) for _ in others]
-            yield Forward(note(marker, closing=False), first)
+            copies = [copy(marker, False, self.options.marker_cost) for _ in others]
+            yield Forward(note(marker, False, self.options.marker_cost), first)
             for machine, each in zip(others, copies, strict=True):
                 yield Forward(each, machine)
         if not held:

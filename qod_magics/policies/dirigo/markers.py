@@ -47,17 +47,17 @@ class Markers:
         return False
 
 
-def note(marker: Message, closing: bool) -> Message:
-    """Make it a message between dispatchers."""
+def note(marker: Message, closing: bool, cost: int) -> Message:
+    """Make it a message between dispatchers, which costs its receiver this CPU, ns."""
     work = marker.work if marker.context is None else marker.context.work
-    marker.kind, marker.work, marker.cost = Kind.CONTROL, 0, 0
+    marker.kind, marker.work, marker.cost = Kind.CONTROL, cost, cost
     marker.context = Note(closing, work)
     return marker
 
 
-def copy(marker: Message, closing: bool) -> Message:
+def copy(marker: Message, closing: bool, cost: int) -> Message:
     """Another one, for another worker."""
-    return note(replace(marker, id=-1), closing)
+    return note(replace(marker, id=-1), closing, cost)
 
 
 def promote(worker: Worker, marker: Message, parts: int) -> Message:

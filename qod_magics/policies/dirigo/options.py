@@ -19,6 +19,7 @@ class Options:
     reply_required: int = 1  #: replies after which an action is decided
     skip_doomed: bool = False  #: don't offer what would be late anywhere (A5)
     handle_between_messages: bool = False  #: a busy worker answers requests after the running message only (A4)
+    marker_cost: int = 0  #: CPU of a worker per marker that reaches it, ns (ours: the source gives none)
     seed: int = 0  #: of the draws
 
     def __post_init__(self) -> None:

@@ -79,7 +79,7 @@ def test_results_are_the_same_under_every_policy(
         end = -(-at // WINDOW_MS) * WINDOW_MS
         rows, largest = expected.get(end, (0, -1))
         expected[end] = (rows + 1, max(largest, key))
-    options = Options(parallelism_range=number, seed=seed)
+    options = Options(parallelism_range=number, marker_cost=seed * 50_000, seed=seed)
     assert merged(engine_of(policy, clients, latency_ms=latency, options=options)) == expected
 
 
