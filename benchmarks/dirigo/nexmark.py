@@ -89,7 +89,7 @@ def run(
         number = with_["range_reject"] if policy == REJECT else with_["range_laxity"]
     options = Options(parallelism_range=number, marker_cost=round(with_["marker_ms"] * MS))
     watch = Watch(MADE[policy](options))
-    seconds = length * (max(round(with_["windows"] * scale * with_["window_s"] / length), 1) + 0.1)
+    seconds = length * (max(round(with_["windows"] * scale * with_["window_s"] / length), 1) + 0.5)
     places = {f"job/bids/{k}": k * with_["workers"] // width for k in range(width)} | {
         "job/merge/0": with_["workers"] - 1
     }

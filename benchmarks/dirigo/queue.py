@@ -102,13 +102,13 @@ def _timed(action: Callable[[], object], count: int) -> float:
     return (process_time_ns() - begin) / count / 1000
 
 
-def table(repeats: int = 20, lengths: tuple[int, ...] = LENGTHS) -> str:
+def table(repeats: int = 20) -> str:
     """CPU per operation by length and queue, as Markdown."""
     lines = [
         "| length | queue | " + " | ".join(f"{action}, us" for action in ACTIONS) + " |",
         "|---:|---|---:|---:|---:|---:|",
     ]
-    for length in lengths:
+    for length in LENGTHS:
         for name, make in QUEUES.items():
             found = microseconds(make, length, repeats)
             lines.append(f"| {length} | {name} | " + " | ".join(f"{found[action]:.1f}" for action in ACTIONS) + " |")

@@ -39,15 +39,17 @@ def factor(figure: str, source: float, ours: float, why: str = "", *, calibrated
 
 
 def is_within(source: float, ours: float) -> bool:
-    """Whether a factor is within half of the source's: of 1, alike; of small effects, by their difference to 1."""
+    """Whether a factor is within half of the source's, both taken as their excess over 1; of 1, alike.
+
+    Factors below 1 are turned over: 0.67 is as 1.5.
+    """
     if source == 1:
         return abs(ours - 1) <= ALIKE
     if source < 1:
         source, ours = 1 / source, 1 / ours if ours else float("inf")
     if ours <= 1:
         return False
-    relative = ours / source if source >= 2 else (ours - 1) / (source - 1)
-    return 1 - TOLERANCE <= relative <= 1 + TOLERANCE
+    return 1 - TOLERANCE <= (ours - 1) / (source - 1) <= 1 + TOLERANCE
 
 
 def said(figure: str, source: str, ours: str, held: bool, why: str = "") -> Row:
