@@ -73,17 +73,29 @@ def measured(
     dispatcher: Dispatcher | None = None,
     drain: float = 10.0,
     seed: int = 0,
+    warm: float = 0.0,
     places: Mapping[str, int] | None = None,
 ) -> Measured:
-    """Run jobs for some seconds of virtual time, and on for up to `drain` times that until all is done."""
+    """Run jobs for some seconds of virtual time, and on for up to `drain` times that until all is done.
+
+    What arrives in the first `warm` share of them isn't counted.
+    """
     chosen = dispatcher or MADE[policy](options or Options(seed=seed))
     dataflow = Dataflow(jobs, machines=workers, delay_us=1000 * delay_ms, places=places)
     engine = Engine(dataflow, chosen, seed=seed, store=store)
     until = round(seconds * S)
+    begin = round(until * warm)
+    before = (0, 0)
+    if begin:
+        engine.run(until, drain=begin)
+        before = (sum(store.fetches), store.reads) if store else before
     engine.run(until, drain=round(until * (1 + drain)))
     engine.check()
-    latency = np.concatenate([np.asarray(job.latency) for job in engine.results.jobs])
-    target = np.concatenate([np.full(len(job.latency), job.max_latency) for job in engine.results.jobs])
+    jobs_of = engine.results.jobs
+    latency = np.concatenate([np.asarray(job.latency) for job in jobs_of])
+    target = np.concatenate([np.full(len(job.latency), job.max_latency) for job in jobs_of])
+    arrived = np.concatenate([np.asarray(job.produced) for job in jobs_of]) - latency
+    latency, target = latency[arrived >= begin], target[arrived >= begin]
     traffic = getattr(chosen, "traffic")  # noqa: B009
     return Measured(
         float(np.percentile(latency, 50)) / MS,
@@ -91,8 +103,8 @@ def measured(
         float(np.percentile(latency, 99)) / MS,
         float(np.mean(latency <= target)),
         len(latency),
-        sum(store.fetches) if store else 0,
-        store.reads if store else 0,
+        sum(store.fetches) - before[0] if store else 0,
+        store.reads - before[1] if store else 0,
         traffic.requests + traffic.replies + traffic.forwards + traffic.markers,
         tuple(busy / max(engine.now, 1) for busy in engine.busy),
         engine,

@@ -128,6 +128,7 @@ def run(
         seconds=seconds or with_["seconds"] * scale,
         store=store,
         drain=3,
+        warm=with_["warm"],
     )
 
 

@@ -62,13 +62,12 @@ class _Block(Generic[Item]):
         return key, cost, item
 
     def halve(self) -> _Block[Item]:
-        """Keep the first half; the second."""
+        """Keep the first half; the second. Its least laxity isn't computed: it has just got a message."""
         middle = len(self.keys) // 2
         other = _Block(self.keys[middle:], self.costs[middle:], self.items[middle:])
         for column in (self.keys, self.deadlines, self.costs, self.items):
             del column[middle:]
         self.cost -= other.cost
-        self.lowest = None
         return other
 
 

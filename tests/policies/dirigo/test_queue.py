@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -135,9 +136,7 @@ def test_the_answers_are_those_of_a_computation_from_scratch(
 
 
 def test_the_printed_algorithm_accepts_and_refuses_wrongly() -> None:
-    import random
-
-    draw = random.Random(4)
+    draw = Random(4)
     accepts = refusals = 0
     for _ in range(300):
         steps = [
@@ -184,3 +183,38 @@ def test_violators_are_found_by_a_walk_that_skips_them() -> None:
     assert [name for *_, name in listed if name not in found] == case["expected"]["keep"]
     counted = [name for name, laxity in queue.stored().items() if laxity < case["input"]["E"]]
     assert counted == case["expected"]["if violators were counted on"] != found
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_a_message_may_end_at_its_deadline_and_makes_no_other_end_there(kind: type[Any]) -> None:
+    """E8: one of both comparisons is strict."""
+    queue = kind()
+    assert queue.check(5, 5, 0)
+    assert not queue.check(5, 5, 1)
+    queue.add(9, 3, "a")
+    assert queue.check(14, 11, 0)
+    assert not queue.check(14, 12, 0)
+    assert queue.check(4, 4, 0)
+    assert not queue.check(6, 6, 0)
+
+
+def test_both_queues_agree_at_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of three: queues of 60 messages have some 25."""
+    monkeypatch.setattr(laxity_queue, "SPLIT", 3)
+    draw = Random(7)
+    for _ in range(12):
+        blocks, staircase = LaxityQueue[int](), StaircaseQueue[int]()
+        for number in range(60):
+            due, cost = draw.randint(0, 100), draw.randint(0, 4)
+            blocks.add(due, cost, number)
+            staircase.add(due, cost, number)
+            if not number % 7:
+                assert blocks.poll() == staircase.poll()
+            gap = min(blocks.stored().values(), default=0)
+            for _ in range(8):
+                probe = draw.randint(0, 110), draw.randint(0, 6), gap - draw.randint(0, 6)
+                assert blocks.check(*probe) == staircase.check(*probe)
+            assert blocks.stored() == staircase.stored()
+            assert blocks.marks() == staircase.marks()
+            assert blocks.lowest() == min(blocks.stored().values(), default=laxity_queue.FAR)
+            blocks.verify()
