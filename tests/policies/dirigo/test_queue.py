@@ -216,5 +216,9 @@ def test_both_queues_agree_at_any_length(monkeypatch: pytest.MonkeyPatch) -> Non
                 assert blocks.check(*probe) == staircase.check(*probe)
             assert blocks.stored() == staircase.stored()
             assert blocks.marks() == staircase.marks()
-            assert blocks.lowest() == min(blocks.stored().values(), default=laxity_queue.FAR)
+            low = min(blocks.stored().values(), default=laxity_queue.FAR)
+            assert blocks.lowest() == low
+            assert bool(blocks.violators(low + 1)) == bool(len(blocks))
+            assert blocks.violators(low) == []
+            assert blocks.violators(low + 1) == violators(blocks.entries(), low + 1)
             blocks.verify()
