@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from benchmarks.dirigo.row import Row, factor, said
 from benchmarks.dirigo.setup import ACCEPT, FIVE, LAXITY, QUEUE, REJECT, Measured, calibration, measured
 from qod_magics.core.dispatch import MS
@@ -28,7 +26,7 @@ def run(
     number = workers or with_["workers"]
     task = with_["fine_task_ms"] if fine else with_["task_ms"]
     flows = with_["dataflows"]
-    load = with_["load"] if exponent < 0.5 else with_["skewed_load"] if exponent < inf else with_["skewed_load"] / 4
+    load = with_["fine_load"] if fine else with_["skewed_load"]
     per_s = load * number * 1000 / task / 2 / flows  # two stages
     jobs = [
         Job(
@@ -50,8 +48,6 @@ def run(
         workers=number,
     )
     seconds = (with_["fine_seconds"] if fine else with_["seconds"]) * scale
-    if exponent >= 0.5:
-        seconds *= 4  # fewer messages
     return measured(jobs, policy, workers=number, delay_ms=with_["delay_ms"], seconds=seconds, store=store)
 
 
@@ -63,10 +59,10 @@ def skew(scale: float = 1.0, workers: int | None = None) -> list[Row]:
         for policy in FIVE[1:]
         for exponent in exponents
     }
-    why = "utilisation is ours, and lower where skew is higher: 60 %, 6 %, 1.5 %"
+    why = "at one utilisation, of 6 %, as static binding can take 4 % at skew 1, and 1 % if it is infinite"
     rises = {policy: [found[policy, e].tail_ms for e in exponents] for policy in FIVE[1:]}
     ours = "; ".join(f"{policy} {', '.join(f'{tail:.0f}' for tail in tails)} ms" for policy, tails in rises.items())
-    held = all(tails[1] > tails[0] or tails[2] > tails[0] for tails in rises.values())
+    held = all(tails[0] < tails[1] < tails[2] for tails in rises.values())
     rows = [said("6.9: tails rise with skew (0.1, 1, infinite), all policies", "rise", ours, held, why)]
     hot = exponents[1]
     dynamic = max(found[policy, hot].tail_ms for policy in DYNAMIC)
@@ -144,4 +140,8 @@ def central(scale: float = 1.0) -> list[Row]:
             )
         ]
         gaps.append(max(latencies[0].engine.results.jobs[0].latency) / MS - latencies[1].tail_ms)
-    return [factor("6.21a: the largest latency gap, 80 dataflows over 32", 3632 / 2124, gaps[1] / gaps[0])]
+    why = "clients send at a set rate here, with which no CPU per decision gives less than x2.50"
+    return [
+        factor("6.21a: the largest latency gap at 32 dataflows over 2124 ms", 1.0, gaps[0] / 2124, calibrated=True),
+        factor("6.21a: the largest latency gap, 80 dataflows over 32", 3632 / 2124, gaps[1] / gaps[0], why),
+    ]

@@ -28,6 +28,7 @@ def engine_of(
     *,
     workers: int = 3,
     latency_ms: float = 2.0,
+    delay_us: float = 100,
     options: Options | None = None,
 ) -> Engine:
     """Each client sends its events, each in a message of 1 ms, and one at the end, that closes the windows."""
@@ -44,7 +45,7 @@ def engine_of(
     merge = Stage("merge", ("count",), fixed_us=100)
     job = Job("job", (count, merge), sources, max_latency_ms=latency_ms)
     dispatcher = POLICIES[policy](options)
-    engine = Engine(Dataflow([job], machines=workers, delay_us=100), dispatcher)
+    engine = Engine(Dataflow([job], machines=workers, delay_us=delay_us), dispatcher)
     engine.run(10**11, drain=10**12)
     engine.check()
     assert engine.books.left == 0
@@ -141,6 +142,14 @@ def test_messages_of_a_window_that_ends_run_before_all_others() -> None:
     engine = engine_of("1RTT-RejectSend", clients, workers=1)
     produced = [at // MS for at in engine.results.jobs[0].produced]
     assert produced[0] < 18
+
+
+@pytest.mark.parametrize("policy", ["2RTT-Sequential", "2RTT-Pipelined", "2RTT-Parallel"])
+def test_a_window_does_not_end_while_its_messages_are_set_aside(policy: str) -> None:
+    """The search begins at 11 ms and ends at 13; the marker reaches the lessor at 12."""
+    engine = engine_of(policy, [[(9, 3)] * 5], latency_ms=0.5, delay_us=1000)
+    assert engine.dispatcher.traffic.requests > 0
+    assert merged(engine) == {10: (5, 3)}
 
 
 def test_windows_need_lessees_that_send_nothing_back() -> None:
