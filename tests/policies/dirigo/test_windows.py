@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from qod_magics.core.dispatch import MS, Kind, Message
 from qod_magics.errors import UsageProblem
 from qod_magics.event_engine import Dataflow, Engine, Job, Source, Stage
-from qod_magics.event_engine.partials import Aggregate, Merging, PartialWindows
+from qod_magics.event_engine.partials import Aggregate, Ends, MarkerSource, Merging, Part, PartialWindows
 from qod_magics.event_engine.sources import Listed, Sent
 from qod_magics.policies.dirigo import LaxityBasedDirect, Options, RejectSend
 from qod_magics.policies.dirigo.markers import marker_count
@@ -41,9 +42,9 @@ def engine_of(
         for number, events in enumerate(clients)
     )
     names = tuple(source.name for source in sources)
-    count = Stage("count", names, fixed_us=1000, slide_ms=WINDOW_MS, partial=True, hand_on_us=100)
+    windows = Stage("count", names, fixed_us=1000, slide_ms=WINDOW_MS, partial=True, hand_on_us=100)
     merge = Stage("merge", ("count",), fixed_us=100)
-    job = Job("job", (count, merge), sources, max_latency_ms=latency_ms)
+    job = Job("job", (windows, merge), sources, max_latency_ms=latency_ms)
     dispatcher = POLICIES[policy](options)
     engine = Engine(Dataflow([job], machines=workers, delay_us=delay_us), dispatcher)
     engine.run(10**11, drain=10**12)
@@ -161,3 +162,36 @@ def test_aggregates_merge_in_any_order() -> None:
     parts = [Aggregate(1, 5, 2), Aggregate(0, -1, 0), Aggregate(3, 2, 9)]
     one, two, three = parts
     assert one.merged(two).merged(three) == three.merged(one.merged(two)) == Aggregate(4, 5, 9)
+
+
+def test_a_result_waits_for_the_parts_of_every_operator() -> None:
+    merge = Merging(2)
+    for operator, parts, complete in ((0, 2, False), (0, 2, False), (1, 1, True)):
+        part = Part(operator, parts, Aggregate(1, operator, 0))
+        assert bool(merge.execute(Message(1, 2, operator, progress=10, payload=part))) is complete
+    assert merge.merged[10].rows == 3
+    assert merge.waiting == 0
+
+
+def test_a_client_that_reaches_the_end_of_a_window_marks_it() -> None:
+    source = MarkerSource({0: [Ends(operator=4, slide=10, next=10, work=7)]})
+    assert list(source.markers(0, 1, 9, count())) == []
+    assert [(each.progress, each.operator, each.work) for each in source.markers(0, 2, 10, count())] == [(10, 4, 7)]
+    assert [each.progress for each in source.markers(0, 3, 35, count())] == [20, 30]
+    assert list(source.markers(1, 3, 35, count())) == []
+
+
+@pytest.mark.parametrize(
+    ("stages", "words"),
+    [
+        ((Stage("count", ("in",), partial=True),), "needs a window"),
+        ((Stage("first", ("in",)), Stage("count", ("first",), slide_ms=10, partial=True)), "inputs that are sources"),
+        (
+            (Stage("count", ("in",), slide_ms=10, partial=True), Stage("merge", ("count",), width=2)),
+            "give it width 1",
+        ),
+    ],
+)
+def test_partial_windows_that_cannot_be_merged_are_refused(stages: tuple[Stage, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Job("job", stages, (Source("in"),))
