@@ -190,7 +190,7 @@ def ranges(scale: float = 1.0) -> list[Row]:
         said(
             "6.20: RejectSend at 4 is better than LaxityBasedDirect at 8",
             "better",
-            f"{at[4][0]:.0f} against {at[8][1]:.0f} ms",
+            f"{at[4][0]:.1f} against {at[8][1]:.1f} ms",
             at[4][0] < at[8][1],
         ),
     ]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from qod_magics.core.dispatch import Forward, Instruction, Kind, Message, Run, Topology
+from qod_magics.core.wording import counted
+from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo.allowed import neighbours
 from qod_magics.policies.dirigo.deadlines import Deadlines
 from qod_magics.policies.dirigo.draws import Draws, Seeded
@@ -41,10 +43,12 @@ class Dirigo:
         self._deadline = deadline
 
     def begin(self, topology: Topology) -> None:
-        """Once. ValueError where a machine has not exactly one worker."""
+        """Once. UsageProblem where a machine has not exactly one worker."""
         if sorted(topology.workers) != list(range(len(topology.workers))):
-            raise ValueError(
-                f"{self.name} needs machines 0, 1, ... with one worker each, not workers on {topology.workers}"
+            machines = len(set(topology.workers))
+            raise UsageProblem(
+                f"{self.name} needs machines with one worker each, not {counted(len(topology.workers), 'worker')} on "
+                f"{counted(machines, 'machine')}: give the cluster one worker a machine"
             )
         self.topology = topology
         self.workers = {machine: Worker(machine, number) for number, machine in enumerate(topology.workers)}

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from qod_magics.core.dispatch import Forward, Instruction, Kind, Message, Run, Topology
+from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo.base import Dirigo
 from qod_magics.policies.dirigo.draws import Draws
 from qod_magics.policies.dirigo.messages import Ticket
@@ -36,12 +37,12 @@ class CentralRandom(Dirigo):
         self.decision = decision
 
     def begin(self, topology: Topology) -> None:
-        """Once. ValueError without a second machine."""
+        """Once. UsageProblem without a second machine, or with windows that are spread."""
         super().begin(topology)
         if len(self.workers) < 2:
-            raise ValueError("central-random needs a machine besides the scheduler's; give it two or more")
+            raise UsageProblem("central-random needs a machine besides the scheduler's; give it two or more")
         if any(info.partial for info in topology.operators):
-            raise ValueError("central-random can't spread windows over workers; bind them to one")
+            raise UsageProblem("central-random can't spread windows over workers; bind them to one")
         self._waiting: deque[Message] = deque()
         self._runners = tuple(machine for machine in self.workers if machine != SCHEDULER)
 

@@ -180,5 +180,5 @@ def test_options_out_of_range_are_refused(values: dict[str, int], words: str) ->
 def test_machines_with_several_workers_are_refused() -> None:
     from qod_magics.core.dispatch import Topology
 
-    with pytest.raises(ValueError, match="one worker each"):
+    with pytest.raises(UsageProblem, match="one worker each, not 3 workers on 2 machines"):
         RejectSend().begin(Topology((), (0, 0, 1)))

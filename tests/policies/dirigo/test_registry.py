@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.core.dispatch import Topology
+from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo import CentralRandom
 from qod_magics.policies.dirigo.base import Dirigo
 from qod_magics.policies.dispatchers import dispatcher, dispatcher_names
@@ -27,5 +28,5 @@ def test_all_policies_have_a_name() -> None:
 
 
 def test_a_central_scheduler_needs_others() -> None:
-    with pytest.raises(ValueError, match="two or more"):
+    with pytest.raises(UsageProblem, match="two or more"):
         CentralRandom().begin(Topology((), (0,)))
