@@ -23,6 +23,7 @@ Where the source contradicts itself or leaves a choice:
 - A9: messages of an open search are set aside, not run
 - A12: the time of state accesses is not part of laxity
 - A13: the hash of a function's address is crc32 (`allowed.lessor`), unless a placement is given
+- ours: windows whose parts nobody merges, and all operators before them, run on their lessors alone, in order
 - ours: the messages of a window that closes run before all others, as does its marker
 """
 

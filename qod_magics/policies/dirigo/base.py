@@ -57,8 +57,9 @@ class Dirigo:
         self._lessors = [info.machine for info in topology.operators]
         self._range: dict[int, tuple[int, ...]] = {}
         self._others: dict[int, tuple[int, ...]] = {}
-        #: windows that no one merges are executed by their lessor alone
-        self._bound = [bool(info.slide) and not info.partial for info in topology.operators]
+        #: windows whose parts no one merges, and all before them, are executed by their lessors alone, in order
+        self._bound = _ordered(topology)
+        self._latest: dict[tuple[int, int, int], int] = {}  #: deadline by sender, stream and bound operator
 
     # --- who may run what ---------------------------------------------------------------------------------------------
 
@@ -85,6 +86,14 @@ class Dirigo:
         if found is None:
             found = self._others[lessor] = self.allowed(operator)[1:]
         return found
+
+    def ticket(self, message: Message) -> Ticket:
+        """With the priority of a message: no earlier than the one before it, where the order of a channel matters."""
+        operator, due = message.operator, self._due(message)
+        if self._bound[operator]:
+            channel = (message.sender, message.source, operator)
+            due = self._latest[channel] = max(due, self._latest.get(channel, due))
+        return Ticket(due, self._lessors[operator])
 
     # --- the queue of a worker ----------------------------------------------------------------------------------------
 
@@ -130,7 +139,7 @@ class Dirigo:
         if message.kind is Kind.MARKER:
             self.traffic.markers += 1
             return (Forward(note(message, False, self.options.marker_cost), lessor),)
-        message.context = Ticket(self._due(message), lessor)
+        message.context = self.ticket(message)
         self.traffic.data += 1
         return (Forward(message, lessor),)
 
@@ -191,3 +200,20 @@ class Dirigo:
         """Run what is left of a window, then hand on its partial result."""
         yield Forward(promote(worker, marker, len(self.allowed(marker.operator))), worker.machine)
         yield from self.start(now, worker)
+
+
+def _ordered(topology: Topology) -> list[bool]:
+    """Operators whose messages have to be executed in the order of their channels: they lead to a plain window."""
+    operators = topology.operators
+    before: dict[int, list[int]] = {}
+    for number, info in enumerate(operators):
+        for target in info.targets:
+            before.setdefault(target, []).append(number)
+    found = [bool(info.slide) and not info.partial for info in operators]
+    left = [number for number, window in enumerate(found) if window]
+    while left:
+        for number in before.get(left.pop(), ()):
+            if not found[number]:
+                found[number] = True
+                left.append(number)
+    return found

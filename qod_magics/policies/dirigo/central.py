@@ -9,7 +9,6 @@ from qod_magics.core.dispatch import Forward, Instruction, Kind, Message, Run, T
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo.base import Dirigo
 from qod_magics.policies.dirigo.draws import Draws
-from qod_magics.policies.dirigo.messages import Ticket
 from qod_magics.policies.dirigo.options import Options
 
 SCHEDULER = 0  #: the machine that passes messages on
@@ -52,7 +51,7 @@ class CentralRandom(Dirigo):
 
     def sent(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
         """To the scheduler."""
-        message.context = Ticket(self._due(message), SCHEDULER)
+        message.context = self.ticket(message)
         self.traffic.data += 1
         return (Forward(message, SCHEDULER),)
 

@@ -9,7 +9,7 @@ from typing import Any
 from qod_magics.core.dispatch import CLIENT, Forward, Instruction, Kind, Message
 from qod_magics.policies.dirigo.asking import Asking
 from qod_magics.policies.dirigo.markers import copy, note
-from qod_magics.policies.dirigo.messages import Answer, Request, Ticket
+from qod_magics.policies.dirigo.messages import Answer, Request
 from qod_magics.policies.dirigo.worker import Worker
 
 CANDIDATES = 2
@@ -59,7 +59,7 @@ class QueueBasedDirect(Asking):
             self._held.setdefault(channel, []).append(message)
             yield from self._release(channel)
             return
-        ticket = message.context = Ticket(self._due(message), self._lessors[message.operator])
+        ticket = message.context = self.ticket(message)
         allowed = self.allowed(message.operator)
         if len(allowed) < CANDIDATES:
             self.traffic.data += 1

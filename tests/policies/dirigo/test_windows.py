@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from qod_magics.core.dispatch import MS, Kind, Message
 from qod_magics.errors import UsageProblem
 from qod_magics.event_engine import Dataflow, Engine, Job, Source, Stage
+from qod_magics.event_engine.operators import Windowed
 from qod_magics.event_engine.partials import Aggregate, Ends, MarkerSource, Merging, Part, PartialWindows
 from qod_magics.event_engine.sources import Listed, Sent
-from qod_magics.policies.dirigo import LaxityBasedDirect, Options, RejectSend
+from qod_magics.policies.dirigo import CentralRandom, LaxityBasedDirect, Options, RejectSend
 from qod_magics.policies.dirigo.markers import marker_count
 from tests.policies.dirigo.oracles import oracle
 from tests.policies.dirigo.runs import POLICIES
@@ -151,6 +152,33 @@ def test_a_window_does_not_end_while_its_messages_are_set_aside(policy: str) -> 
     engine = engine_of(policy, [[(9, 3)] * 5], latency_ms=0.5, delay_us=1000)
     assert engine.dispatcher.traffic.requests > 0
     assert merged(engine) == {10: (5, 3)}
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "central"])
+@settings(max_examples=8)
+@given(clients=st.lists(EVENTS, min_size=1, max_size=2), latency=st.sampled_from([0.5, 20.0]))
+def test_windows_that_nobody_merges_see_their_channels_in_order(
+    policy: str, clients: list[list[Event]], latency: float
+) -> None:
+    sources = tuple(
+        Source(
+            f"s{k}", arrivals=Listed(tuple(Sent(at * MS + 1, at * MS + 1, 1) for at, _ in [*sorted(events), (50, 0)]))
+        )
+        for k, events in enumerate(clients)
+    )
+    stages = (
+        Stage("parse", tuple(source.name for source in sources), fixed_us=700),
+        Stage("count", ("parse",), fixed_us=300, slide_ms=WINDOW_MS),
+        Stage("sink", ("count",), fixed_us=100),
+    )
+    dispatcher = CentralRandom() if policy == "central" else POLICIES[policy]()
+    engine = Engine(Dataflow([Job("job", stages, sources, latency)], machines=3, delay_us=100), dispatcher)
+    engine.run(10**11, drain=10**12)
+    engine.check()
+    window = engine.operators[1]
+    assert isinstance(window, Windowed)
+    assert window.late == 0
+    assert engine.results.jobs[0].rows == sum(len(events) for events in clients)
 
 
 def test_windows_need_lessees_that_send_nothing_back() -> None:
