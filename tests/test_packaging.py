@@ -206,7 +206,7 @@ def test_and_nothing_else(text: str) -> None:
 PURE = {
     *("__future__", "abc", "array", "bisect", "collections", "copy", "dataclasses", "decimal", "difflib", "enum"),
     *("fractions", "functools", "graphlib", "heapq", "itertools", "json", "math", "numbers", "numpy", "operator"),
-    *("re", "statistics", "string", "sys", "textwrap", "types", "typing"),
+    *("re", "statistics", "string", "sys", "textwrap", "types", "typing", "zlib"),
 }
 #: The registries of policies and dispatchers import the one that is asked for.
 REGISTRIES = {ROOT / "qod_magics" / "policies" / name for name in ("__init__.py", "dispatchers.py")}
