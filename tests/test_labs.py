@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from jupyter_client import KernelManager
 from nbclient import NotebookClient
-from traitlets.config import Config
 
 from qod_magics.notebook.replies import FROM_THE_START
 
@@ -112,17 +113,27 @@ def texts(cell: Any) -> str:
     return "".join(output.text for output in cell.outputs if output.output_type == "stream")
 
 
-@pytest.mark.timeout(600)  # it starts a kernel of its own, and waits for 120 s for each of its cells
-@pytest.mark.parametrize("name", WITHOUT_SPARK)
-def test_runs_without_error_and_takes_the_right_answers(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
+    """For one lab after the other: to start one, and to import what they need, takes longer than most labs."""
     folder = tmp_path_factory.mktemp("lab") / "notebooks"
     shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    book = answered(name)
     # sockets in the file system: kernels that start at the same time may pick the same TCP port
-    config = Config(KernelManager={"transport": "ipc", "ip": str(folder / name[:4])})
-    resources = {"metadata": {"path": str(folder)}}
-    patience = {"timeout": 120, "startup_timeout": 120}
-    NotebookClient(book, config=config, resources=resources, extra_arguments=[FROM_THE_START], **patience).execute()
+    manager = KernelManager(transport="ipc", ip=str(folder / "kernel"))
+    manager.start_kernel(cwd=str(folder), extra_arguments=[FROM_THE_START])
+    try:
+        yield manager
+    finally:
+        manager.shutdown_kernel(now=True)
+        manager.cleanup_resources()
+
+
+@pytest.mark.timeout(600)  # it may start the kernel, and waits for 120 s for each of its cells
+@pytest.mark.parametrize("name", WITHOUT_SPARK)
+def test_runs_without_error_and_takes_the_right_answers(name: str, kernel: KernelManager) -> None:
+    book = answered(name)
+    book.cells.append(nbformat.v4.new_code_cell("%reset -f"))  # the next one finds none of its names
+    NotebookClient(book, km=kernel, timeout=120, startup_timeout=120).execute()
     said = [texts(cell) for cell in book.cells if cell.cell_type == "code" and "check(" in cell.source]
     assert len(said) == 2 * len(ANSWERS.get(name, {}))
     for asked, told in zip(said[::2], said[1::2], strict=True):
