@@ -104,6 +104,10 @@ class ChannelPolicy(Protocol):
     def flushes(self) -> bool:
         """Whether a buffer is shipped after each item."""
 
+    @property
+    def initial_bytes(self) -> int:
+        """Size of all buffers at the start."""
+
     def managers(self, graph: RuntimeGraph, constraints: Sequence[JobConstraint]) -> Sequence[Manager]:
         """The managers, placed; none: nothing is changed while the job runs.
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qod_magics.core.channel_qos import Chain, Instruction, Resize
 from qod_magics.core.dispatch import MS, S
 from qod_magics.core.job_graph import Channel, JobSequence, Task
 from qod_magics.event_engine.buffers.items import Item
 from qod_magics.event_engine.buffers.scenario import BufferScenario
-
-if TYPE_CHECKING:
-    from qod_magics.event_engine.buffers.simulation import BufferSimulation
+from qod_magics.event_engine.buffers.tasks import ChannelRun, TaskRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +79,14 @@ class _Spread:
 class Results:
     """Filled while the simulation runs."""
 
-    simulation: BufferSimulation
     scenario: BufferScenario
+    policy: str  #: its name
+    channels: Mapping[Channel, ChannelRun]
+    tasks: Mapping[Task, TaskRun]
     intervals: list[Interval] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     items_out: int = 0  #: that entered a sink
+    last_out: int = 0  #: when the last of them did, ns
     latency_sum: int = 0  #: ns, over source items that have a sequence latency
     latency_count: int = 0
     _exact: list[int] = field(default_factory=lambda: [0, 0])  #: of this interval: number, sum of ns
@@ -94,6 +95,7 @@ class Results:
     def leave(self, item: Item, now: int) -> None:
         """An item enters a sink."""
         self.items_out += 1
+        self.last_out = now
         latency = item.origins * now - item.origin_sum
         self.latency_count += item.origins
         self.latency_sum += latency
@@ -103,19 +105,18 @@ class Results:
     @property
     def items_in(self) -> int:
         """Items that sources have emitted."""
-        return sum(run.emitted for run in self.simulation.tasks.values() if run.vertex.kind == "source")
+        return sum(run.emitted for run in self.tasks.values() if run.vertex.kind == "source")
 
     def end_interval(self, now: int) -> None:
         """Take down the means of the interval that ends."""
-        sim = self.simulation
         channels, buffered, chained = {}, {}, set()
-        for channel, run in sim.channels.items():
+        for channel, run in self.channels.items():
             if run.is_chained:
                 chained.add(channel)
             found = run.meter.take()
             if found is not None and not run.is_chained:
                 channels[channel], buffered[channel] = found
-        tasks = {task: ms for task, run in sim.tasks.items() if (ms := run.meter.take()) is not None}
+        tasks = {task: ms for task, run in self.tasks.items() if (ms := run.meter.take()) is not None}
         channels.update(dict.fromkeys(chained, 0.0))
         buffered.update(dict.fromkeys(chained, 0.0))
         spread = None
@@ -179,7 +180,7 @@ class Results:
 
     def end(self) -> None:
         """Check the books. Raises RuntimeError if they do not balance."""
-        wrong = list(unbalanced(self.simulation))
+        wrong = list(unbalanced(self.channels, self.tasks))
         if wrong:
             raise RuntimeError(f"the books of the simulation do not balance: {'; '.join(wrong[:5])}")
 
@@ -198,19 +199,19 @@ class Results:
         return found
 
 
-def unbalanced(sim: BufferSimulation) -> Iterator[str]:
+def unbalanced(channels: Mapping[Channel, ChannelRun], tasks: Mapping[Task, TaskRun]) -> Iterator[str]:
     """What does not add up: at channels items and bytes, at tasks items."""
-    for channel, run in sim.channels.items():
+    for channel, run in channels.items():
         if run.written != len(run.output.waiting) + run.in_flight + run.arrived + run.dropped:
             yield f"{channel}: {run.written} items written, which are not in buffers, in flight, arrived or dropped"
         if run.arrived != run.entered + run.queued:
             yield f"{channel}: {run.arrived} items arrived, {run.entered} entered and {run.queued} are queued"
         if run.output.written != run.output.shipped + run.output.fill:
             yield f"{channel}: {run.output.written} bytes written, {run.output.shipped} shipped"
-    for task, each in sim.tasks.items():
-        if each.vertex.kind in ("map", "merge"):
-            if each.entered != each.vertex.inputs * (each.emitted + each.in_service) + each.holds:
-                yield f"{task}: {each.entered} items entered, {each.emitted} emitted, {each.in_service} in service"
+    for task, each in tasks.items():
+        left = each.vertex.inputs * (each.emitted + each.in_service) + each.holds
+        if each.vertex.kind in ("map", "merge") and each.entered != left:
+            yield f"{task}: {each.entered} items entered, {each.emitted} emitted, {each.in_service} in service"
         written = sum(run.written for run in {id(r): r for r in each.outputs.values()}.values())
         if each.following is None and each.outputs and written != each.emitted:
             yield f"{task}: {each.emitted} items emitted, {written} written to channels"

@@ -9,13 +9,14 @@
        {"name": "E", "kind": "map", "parallelism": 8, "work_us": 4000, "bytes_ratio": 0.75},
        {"name": "R", "kind": "sink", "parallelism": 8}],
      "edges": [["P", "D", "all-to-all"], ["D", "M", "pointwise"], ["M", "E", "pointwise"], ["E", "R", "all-to-all"]],
-     "constraints": [{"sequence": ["e(P,D)", "D", "e(D,M)", "M", "e(M,E)", "E", "e(E,R)"], "limit_ms": 300, "span_s": 15}],
+     "constraints": [
+       {"sequence": ["e(P,D)", "D", "e(D,M)", "M", "e(M,E)", "E", "e(E,R)"], "limit_ms": 300, "span_s": 15}],
      "streams": {"count": 64, "group": 4, "items_per_s": 15, "kbit_per_s": 100, "spread": 0.5, "item_spread": 0.3,
                  "slow_share": 0.02, "slow_kbit_per_s": [1, 17], "start_s": 1},
      "network": {"bits_per_s": 1e9, "buffer_cost_us": 102.4, "transport_ms": 38, "handover_ms": 1, "item_overhead": 19,
                  "window_bytes": 1048576}}
 
-Tasks are spread evenly over the workers. Streams are numbered; consecutive ones form a group. Stream s enters at source
+Tasks are spread evenly over the workers, from a vertex' `first_worker` on (1). Streams are numbered; consecutive ones form a group. Stream s enters at source
 s modulo the parallelism; a group goes to one task of each following vertex, and over different channels to different
 sinks. An item has `kbit_per_s` / `items_per_s` bits, times a lognormal factor (`spread`: of the streams, `item_spread`:
 of their items), or exactly `item_bytes`. A map emits `bytes`, or `bytes_ratio` times the bytes of the source's items.
@@ -53,6 +54,7 @@ class Vertex:
     bytes: int = 0  #: of each item that leaves; 0: by the ratio
     bytes_ratio: float = 1.0  #: bytes of an item that leaves / mean bytes of the source's items in it
     inputs: int = 1  #: streams that a merger makes one of
+    first_worker: int = 1  #: that of the first task
 
     @property
     def work(self) -> int:
@@ -108,7 +110,9 @@ class BufferScenario:
         known = {each.name for each in fields(cls)} - {"graph", "item_overhead"} | {"engine", "workers", "edges"}
         found = _object(value, "the scenario", known | set(NOT_READ))
         if found.get("engine") != ENGINE:
-            raise ScenarioError(f"engine: {show(found.get('engine'))} is not {ENGINE!r}: give a job with output buffers")
+            raise ScenarioError(
+                f"engine: {show(found.get('engine'))} is not {ENGINE!r}: give a job with output buffers"
+            )
         vertices = {each.name: each for each in map(_vertex, _needed(found, "vertices", list))}
         job = JobGraph(tuple(vertices), tuple(_edge(each) for each in _needed(found, "edges", list)))
         workers = int(_number(found, "workers", 1))
@@ -116,10 +120,13 @@ class BufferScenario:
         constraints = tuple(_constraint(each) for each in found.get("constraints", []))
         for constraint in constraints:
             constraint.sequence.check(job)
+        for name in job.vertices:
+            if sum(edge.sender == name for edge in job.edges) > 1:
+                raise ScenarioError(f"vertex {show(name)} has two edges out of it: an item leaves by one; remove one")
         streams = _made(Streams, _needed(found, "streams", dict), "streams")
         _check_streams(streams, vertices)
         return cls(
-            RuntimeGraph(job, {each.name: _spread(each.parallelism, workers) for each in vertices.values()}),
+            RuntimeGraph(job, {each.name: _spread(each, workers) for each in vertices.values()}),
             vertices,
             constraints,
             streams,
@@ -152,8 +159,10 @@ class BufferScenario:
 _NETWORK = {"bits_per_s", "buffer_cost_us", "transport_ms", "handover_ms", "item_overhead", "window_bytes"}
 
 
-def _spread(parallelism: int, workers: int) -> tuple[str, ...]:
-    return tuple(f"w{i * min(workers, parallelism) // parallelism + 1}" for i in range(parallelism))
+def _spread(vertex: Vertex, workers: int) -> tuple[str, ...]:
+    """The worker of each task."""
+    count, first = vertex.parallelism, vertex.first_worker - 1
+    return tuple(f"w{(first + i * min(workers, count) // count) % workers + 1}" for i in range(count))
 
 
 def _object(value: Any, what: str, known: set[str]) -> Mapping[str, Any]:
@@ -168,7 +177,9 @@ def _object(value: Any, what: str, known: set[str]) -> Mapping[str, Any]:
 def _needed(found: Mapping[str, Any], key: str, kind: type) -> Any:
     value = found.get(key)
     if not isinstance(value, kind) or not value:
-        raise ScenarioError(f"{key}: {show(value)} is not a {'list' if kind is list else 'n object'} with entries; add it")
+        raise ScenarioError(
+            f"{key}: {show(value)} is not a {'list' if kind is list else 'n object'} with entries; add it"
+        )
     return value
 
 
@@ -217,9 +228,7 @@ def _edge(value: Any) -> JobEdge:
 def _constraint(value: Any) -> JobConstraint:
     found = _object(value, "a constraint", {"sequence", "limit_ms", "span_s"})
     sequence: Sequence[str] = _needed(found, "sequence", list)
-    return JobConstraint(
-        JobSequence.parse(sequence), _number(found, "limit_ms", 0), _number(found, "span_s", 15)
-    )
+    return JobConstraint(JobSequence.parse(sequence), _number(found, "limit_ms", 0), _number(found, "span_s", 15))
 
 
 def _check_streams(streams: Streams, vertices: Mapping[str, Vertex]) -> None:

@@ -1,7 +1,7 @@
 """The engine: tasks, output buffers, links and receivers in virtual time, under managers of latency constraints.
 
-`simpy` keeps the queue of events; times are whole nanoseconds, and the same scenario and seed give the same run. Control
-messages take no time of their own: a report waits for its turn, an instruction acts at once.
+`simpy` keeps the queue of events; times are whole nanoseconds, and the same scenario and seed give the same run.
+Control messages take no time of their own: a report waits for its turn, an instruction acts at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import simpy
 
-from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, ChannelPolicy, ChannelSample, Manager, Resize
+from qod_magics.core.channel_qos import BufferSize, Chain, ChannelPolicy, ChannelSample, Manager, Resize
 from qod_magics.core.dispatch import MS, S
 from qod_magics.core.job_graph import Channel, Task
 from qod_magics.event_engine.buffers.items import Item, Transit
@@ -33,11 +33,10 @@ class BufferSimulation:
     Args:
         scenario: the job and its input.
         policy: who sizes buffers and chains tasks.
-        initial_bytes: size of all buffers at the start.
 
     """
 
-    def __init__(self, scenario: BufferScenario, policy: ChannelPolicy, initial_bytes: int = 32768) -> None:
+    def __init__(self, scenario: BufferScenario, policy: ChannelPolicy) -> None:
         self.scenario, self.policy = scenario, policy
         self._graph = scenario.graph
         self._env = simpy.Environment(initial_time=0)
@@ -57,13 +56,16 @@ class BufferSimulation:
             sender, receiver = self.tasks[channel.sender], self.tasks[channel.receiver]
             link = None if sender.worker == receiver.worker else links[sender.worker]
             self.channels[channel] = ChannelRun(
-                channel, OutputBuffer(initial_bytes), Way(scenario.network, link), BufferSize(initial_bytes)
+                channel,
+                OutputBuffer(policy.initial_bytes),
+                Way(scenario.network, link),
+                BufferSize(policy.initial_bytes),
             )
             self._receivers[channel] = receiver
         self._route()
         self.managers: Sequence[Manager] = policy.managers(self._graph, scenario.constraints)
         self._mail: dict[tuple[str, int], Mailbox] = {}
-        self.results = Results(self, scenario)
+        self.results = Results(scenario, policy.name, self.channels, self.tasks)
         self._subscribe()
 
     # --- events -------------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from math import isfinite
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from qod_magics.core.channel_qos import Queued
-from qod_magics.core.wording import show
+from qod_magics.core.wording import hint, show
 from qod_magics.errors import UsageProblem
 
 Chaining = Literal["after_buffers", "together", "never"]
@@ -30,6 +31,24 @@ class Parameters:
     chaining: Chaining = "after_buffers"
     queued: Queued = "drop"  #: what becomes of items between tasks that are chained
     never_chain: frozenset[str] = frozenset()  #: job vertices that are annotated, for recovery from logged buffers
+
+    @classmethod
+    def of(cls, given: Parameters | Mapping[str, Any] | None) -> Parameters:
+        """From JSON: an object with some of the names above; None: the defaults."""
+        if isinstance(given, Parameters):
+            return given
+        values: dict[str, Any] = dict(given or {})
+        known = {each.name: each.default for each in fields(cls)}
+        for name, value in values.items():
+            if name not in known:
+                raise UsageProblem(f"parameters: {show(name)} is unknown.{hint(name, known)}")
+            default = known[name]
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if isinstance(default, int | float) and not (is_number and isinstance(value, int | type(default))):
+                raise UsageProblem(f"{name}: {show(value)} is not such a number as {default}; give one")
+        if "never_chain" in values:
+            values["never_chain"] = frozenset(values["never_chain"])
+        return cls(**values)
 
     def __post_init__(self) -> None:
         checks = (

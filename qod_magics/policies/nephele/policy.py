@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from qod_magics.core.channel_qos import Manager
 from qod_magics.core.job_graph import JobConstraint, RuntimeGraph
 from qod_magics.policies.nephele.manager import QosManager
 from qod_magics.policies.nephele.parameters import DEFAULTS, Parameters
 from qod_magics.policies.nephele.placement import paths, setup
+
+Given: TypeAlias = Parameters | Mapping[str, Any] | None  #: parameters, or those of JSON; None: the defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,11 @@ class Nephele:
     parameters: Parameters = DEFAULTS
     name: str = "nephele"
     flushes: bool = False
+
+    @property
+    def initial_bytes(self) -> int:
+        """Size of all buffers at the start."""
+        return self.parameters.initial_bytes
 
     def managers(self, graph: RuntimeGraph, constraints: Sequence[JobConstraint]) -> list[Manager]:
         """One on each worker of an anchor. Raises UsageProblem for a constraint that the job cannot have."""
@@ -32,6 +40,7 @@ class Unmanaged:
 
     name: str
     flushes: bool
+    initial_bytes: int = DEFAULTS.initial_bytes
 
     def managers(self, graph: RuntimeGraph, constraints: Sequence[JobConstraint]) -> list[Manager]:
         """None. Raises UsageProblem for a constraint that the job cannot have, as Nephele does."""
@@ -39,16 +48,16 @@ class Unmanaged:
         return []
 
 
-def nephele(parameters: Parameters = DEFAULTS) -> Nephele:
+def nephele(parameters: Given = None) -> Nephele:
     """Nephele Streaming."""
-    return Nephele(parameters)
+    return Nephele(Parameters.of(parameters))
 
 
-def fixed_buffers() -> Unmanaged:
+def fixed_buffers(parameters: Given = None) -> Unmanaged:
     """Buffers keep their initial size and are shipped when they are full."""
-    return Unmanaged("nephele-fixed-buffers", flushes=False)
+    return Unmanaged("nephele-fixed-buffers", False, Parameters.of(parameters).initial_bytes)
 
 
-def flush() -> Unmanaged:
+def flush(parameters: Given = None) -> Unmanaged:
     """A buffer is shipped after each item."""
-    return Unmanaged("nephele-flush", flushes=True)
+    return Unmanaged("nephele-flush", True, Parameters.of(parameters).initial_bytes)

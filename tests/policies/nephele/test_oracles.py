@@ -10,7 +10,8 @@ import pytest
 from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, ChannelSample, Instruction, Report, Resize
 from qod_magics.core.dispatch import S
 from qod_magics.core.job_graph import Channel, JobConstraint, JobSequence, Task
-from qod_magics.policies.nephele import Parameters, nephele
+from qod_magics.event_engine.buffers import BufferScenario, BufferSimulation
+from qod_magics.policies.nephele import Parameters, fixed_buffers, nephele
 from qod_magics.policies.nephele.chaining import TaskFacts, longest_chain
 from qod_magics.policies.nephele.latency import (
     Crossing,
@@ -243,6 +244,30 @@ def manager_loop(variant: dict[str, Any]) -> list[dict[str, Any]]:
 def test_10_resize_then_chain_then_report(name: str) -> None:
     (variant,) = (each for each in oracle(10)["input"]["variants"] if each["name"] == name)
     assert manager_loop(variant) == oracle(10)["expected"][name]
+
+
+def test_11_wait_in_a_fixed_buffer() -> None:
+    case = oracle(11)
+    assert len(case["expected"]) == 20
+    for row in case["expected"]:
+        items = row["items_per_buffer"]
+        assert items * case["input"]["item_bytes"] == row["buffer_bytes"]
+        scenario = BufferScenario.from_json(
+            {
+                "engine": "output-buffers",
+                "duration_s": 2 * items / row["items_per_s"],
+                "interval_s": 1000,
+                "vertices": [
+                    {"name": "A", "kind": "source", "parallelism": 1},
+                    {"name": "B", "kind": "sink", "parallelism": 1},
+                ],
+                "edges": [["A", "B", "pointwise"]],
+                "streams": {"count": 1, "items_per_s": row["items_per_s"], "item_bytes": 128},
+            }
+        )
+        results = BufferSimulation(scenario, fixed_buffers({"initial_bytes": row["buffer_bytes"]})).run()
+        assert results.items_out == 2 * items
+        assert results.mean_latency_ms == pytest.approx(1000 * row["mean_wait_s"], rel=CLOSE)
 
 
 def test_12_worst_sequence_and_channels_on_violated_sequences() -> None:
