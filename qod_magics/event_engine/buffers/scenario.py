@@ -16,11 +16,12 @@
      "network": {"bits_per_s": 1e9, "buffer_cost_us": 102.4, "transport_ms": 38, "handover_ms": 1, "item_overhead": 19,
                  "window_bytes": 1048576}}
 
-Tasks are spread evenly over the workers, from a vertex' `first_worker` on (1). Streams are numbered; consecutive ones form a group. Stream s enters at source
-s modulo the parallelism; a group goes to one task of each following vertex, and over different channels to different
-sinks. An item has `kbit_per_s` / `items_per_s` bits, times a lognormal factor (`spread`: of the streams, `item_spread`:
-of their items), or exactly `item_bytes`. A map emits `bytes`, or `bytes_ratio` times the bytes of the source's items.
-`items`: the source stops after so many. `given` and `chosen` explain numbers and are not read.
+Tasks are spread evenly over the workers, from a vertex' `first_worker` on (1). Streams are numbered; consecutive ones
+form a group. Stream s enters at source s modulo the parallelism; a group goes to one task of each following vertex, and
+over different channels to different sinks. An item has `kbit_per_s` / `items_per_s` bits, times a lognormal factor
+(`spread`: of the streams, `item_spread`: of their items), or exactly `item_bytes`. A map emits `bytes`, or
+`bytes_ratio` times the bytes of the source's items. `items`: a stream ends after so many. `given` and `chosen` explain
+numbers and are not read.
 """
 
 from __future__ import annotations
@@ -125,6 +126,9 @@ class BufferScenario:
                 raise ScenarioError(f"vertex {show(name)} has two edges out of it: an item leaves by one; remove one")
         streams = _made(Streams, _needed(found, "streams", dict), "streams")
         _check_streams(streams, vertices)
+        parameters = found.get("parameters")
+        if parameters is not None and not isinstance(parameters, dict):
+            raise ScenarioError(f"parameters: {show(parameters)} is not an object; give those of the policy by name")
         return cls(
             RuntimeGraph(job, {each.name: _spread(each, workers) for each in vertices.values()}),
             vertices,
@@ -142,7 +146,7 @@ class BufferScenario:
             _number(found, "duration_s", 600),
             _number(found, "interval_s", 15),
             str(found.get("policy", "nephele")),
-            found.get("parameters"),
+            parameters,
         )
 
     @property
@@ -200,8 +204,10 @@ def _made(kind: type, value: Any, what: str) -> Any:
         if each.type in ("int", "float") and each.name in found:
             found[each.name] = (int if each.type == "int" else float)(_number(found, each.name, 0, least=0))
     if "slow_kbit_per_s" in found:
-        low, high = found["slow_kbit_per_s"]
-        found["slow_kbit_per_s"] = (float(low), float(high))
+        limits = found["slow_kbit_per_s"]
+        if not isinstance(limits, list) or len(limits) != 2:
+            raise ScenarioError(f"slow_kbit_per_s: {show(limits)} is not a range; give two numbers, such as [1, 17]")
+        found["slow_kbit_per_s"] = tuple(_number({"slow_kbit_per_s": each}, "slow_kbit_per_s", 0) for each in limits)
     try:
         return kind(**found)
     except TypeError as error:
