@@ -1,7 +1,7 @@
 """Nephele Streaming beside its source: `python -m benchmarks.nephele EXPERIMENT`.
 
 - `buffers`: the buffer experiment of Fig. 2
-- `video`: the video job in scenarios 1 to 3, 40 tasks of each type on 10 workers; some minutes on two cores
+- `video`: the video job in scenarios 1 to 3, 8 pipelines of 800; a minute or two on two idle cores
 - `placement`: managers of the job with 800 tasks of each type
 - `ablations`: what each choice is worth, on a small job
 - `rows`: every figure of the source beside ours, as JSON

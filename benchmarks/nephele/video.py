@@ -23,10 +23,11 @@ SCENARIOS: Mapping[int, tuple[str, Mapping[str, Any]]] = {
     2: ("nephele", {"chaining": "never"}),
     3: ("nephele", {}),
 }
-SECONDS = 360.0
+SECONDS = 900.0
+PIPELINES = 8  #: of 800, by symmetry: each has its streams, its channels and its manager as in the whole job
 SETTLED = 0.5  #: the share of a run, from its end, that counts as settled
 NEAR = 0.1  #: relative difference from the settled mean within which a run has converged
-PROCESSES = 2
+PROCESSES = 3
 ELEMENTS = ("P-D", "D", "D-M", "M", "M-O", "O", "O-E", "E", "E-R")
 
 
@@ -112,7 +113,7 @@ def runs(quick: bool = False) -> Mapping[int, VideoRun]:
     if quick:
         value = scenario(4, 75, streams=16)
         return {number: run(value, *SCENARIOS[number]) for number in SCENARIOS}
-    value = scenario(40, SECONDS)
+    value = scenario(PIPELINES, SECONDS)
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         waiting = {number: pool.submit(run, value, *SCENARIOS[number]) for number in SCENARIOS}
         return {number: each.result() for number, each in waiting.items()}
