@@ -51,7 +51,7 @@ def point(size: int, rate: float, items: int) -> Point:
 
 def points(quick: bool = False) -> Mapping[tuple[int, float], Point]:
     """By size and rate. Quick: the ends only."""
-    items = 3000 if quick else 40000
+    items = 3000 if quick else 15000
     rates = (RATES[0], HIGH) if quick else RATES
     sizes = (FLUSH, 4096, 32768, 65536) if quick else (FLUSH, *SIZES)
     return {(size, rate): point(size, rate, items) for size in sizes for rate in rates}
