@@ -83,7 +83,6 @@ def every(graph: RuntimeGraph, path: tuple[str, ...]) -> Iterator[tuple[Task, ..
             yield tasks
 
 
-@settings(max_examples=50)
 @given(constrained())
 def test_each_sequence_has_one_owner_whose_graph_has_its_channels(
     case: tuple[RuntimeGraph, list[JobConstraint]],
