@@ -200,7 +200,7 @@ def rows(found: Mapping[int, VideoRun]) -> Iterator[ClaimRow]:
         within_half(540, buffers.converged_s),
         "buffers that live longer than an interval delay the first step by that life time. One that delayed it by "
         "minutes would make its sequence slower than the worst one of the source even at 200 bytes, so that this is "
-        "not what took 9 minutes; many small steps, two intervals each, where items wait for little more than 5 ms, can",
+        "not what took 9 minutes; many small steps of two intervals each, where items wait for little over 5 ms, can",
     )
     yield row(
         3,
