@@ -71,6 +71,15 @@ ANSWERS: dict[str, dict[str, str]] = {
         "pairs_by_row, pairs_by_key": "0.8 * 0.5, 0.5",
         "users_seen": "1 - 0.7**3",
     },
+    "lab10_buffers_and_chains": {
+        "mean_wait": "(4096 / 128 - 1) / 2 / 10",
+        "worst_channel, worst_task": '"Encoder-Sink", "Merger"',
+        "next_size": "32768 * 0.98**20",
+        "chained": '["Decoder", "Merger", "Overlay"]',
+        "reports": "True",
+        "anchored_at, sequences_of_w3": '"D", 2 * 3 * 3',
+        "most": "200 * 8 / 102.4",
+    },
     "lab11_hot_slices": {
         "of_six, of_five": "7, 9",
         "on_third": '{"S1": 2, "S3": 2}',
