@@ -82,8 +82,9 @@ class PartialWindows:
         self.rows += message.rows
         moment = message.progress if message.moment < 0 else message.moment
         more = Aggregate(message.rows, message.key, message.observed)
-        end = moment + (self.origin + self.length - moment) % self.slide  # the first end at or after it
-        while end < moment + self.length:
+        after = moment + 1
+        end = after + (self.origin + self.length - after) % self.slide  # the first end after its rows
+        while end < after + self.length:
             if end <= self._handed_on.get(message.at, end - 1):
                 self.late += message.rows
             else:

@@ -34,7 +34,7 @@ def engine_of(
     options: Options | None = None,
 ) -> Engine:
     """Each client sends its events, each in a message of 1 ms, and one at the end, that closes the windows."""
-    last = max((-(-at // WINDOW_MS) * WINDOW_MS for events in clients for at, _ in events), default=0) + 1
+    last = max(((at // WINDOW_MS + 1) * WINDOW_MS for events in clients for at, _ in events), default=0) + 1
     sources = tuple(
         Source(
             f"s{number}",
@@ -79,7 +79,7 @@ def test_results_are_the_same_under_every_policy(
 ) -> None:
     expected: dict[int, tuple[int, int]] = {}
     for at, key in (event for events in clients for event in events):
-        end = -(-at // WINDOW_MS) * WINDOW_MS
+        end = (at // WINDOW_MS + 1) * WINDOW_MS
         rows, largest = expected.get(end, (0, -1))
         expected[end] = (rows + 1, max(largest, key))
     options = Options(parallelism_range=number, marker_cost=seed * 50_000, seed=seed)
@@ -116,7 +116,9 @@ def test_parts_are_merged_as_in_the_case() -> None:
 
         def run(machine: int, kind: Kind, key: int, partials: PartialWindows = partials) -> tuple[Any, ...]:
             marker = kind is Kind.MARKER
-            message = Message(1, 0, -1, progress=10, kind=kind, key=key, payload=len("012") if marker else None)
+            message = Message(
+                1, 0, -1, progress=10, moment=9, kind=kind, key=key, payload=len("012") if marker else None
+            )
             message.at = machine
             return partials.execute(message)
 
