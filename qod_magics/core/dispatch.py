@@ -1,8 +1,8 @@
 """Which message runs next, and where: the protocol between a dispatcher, which decides, and an engine of messages.
 
 Sans I/O: the engine reports events (a message was sent, arrived, finished; a reply came back), the dispatcher answers
-with instructions (run, forward, fetch, reply). It knows neither clock nor engine: the time is an argument of each event.
-Times are whole nanoseconds, so that books and orders are exact.
+with instructions (run, forward, fetch, reply). It knows neither clock nor engine: each event carries its time, in whole
+nanoseconds, so that books and orders are exact.
 
 Within one instant an engine reports all finished messages (by worker), then all arrivals (in the order of sending),
 then what those sent without delay, and at last that the instant is over (`settle`).
@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 #: Where messages enter that no operator sent; no machine.
 CLIENT = -1
+ON_THE_WAY = -2
 US, MS, S = 1_000, 1_000_000, 1_000_000_000  #: nanoseconds
 
 
@@ -32,20 +33,24 @@ class Kind(Enum):
 class Message:
     """A batch of rows on its way to one operator. Compared by identity."""
 
-    id: int  #: in the order of creation
+    id: int  #: in the order of creation; -1 for one that a dispatcher makes: the engine numbers it
     operator: int  #: that executes it
     sender: int  #: operator, or CLIENT
-    #: rows are part of the stream up to this progress: event time, ns
+    #: of its channel, once it was executed: later rows of the channel have no lower event time, ns
     progress: int = 0
+    moment: int = -1  #: event time of its rows, ns; -1: the progress
     #: when the newest row that influenced it arrived at the system, ns
     observed: int = 0
     cost: int = 0  #: estimated execution time, ns
     rows: int = 1
     bytes: int = 0
-    source: int = -1  #: stream of its rows, by number: one progress map each; -1: of several
+    source: int = -1  #: stream of its rows, by number: one progress map each
+    key: int = -1  #: of all its rows; -1: of many
     objects: tuple[Any, ...] = ()  #: names of the state objects that its execution reads
     kind: Kind = Kind.DATA
     work: int = 0  #: the true execution time, ns: for the engine alone
+    at: int = CLIENT  #: the machine where it is (CLIENT before it enters), or ON_THE_WAY: kept by the engine
+    waits: bool = False  #: whether it has arrived and not run: kept by the engine
     context: Any = None  #: the dispatcher's own: priorities, offers
     payload: Any = None  #: the operator's own: partial results
 
@@ -118,8 +123,8 @@ Instruction: TypeAlias = Run | Forward | Reply | Fetch
 class Dispatcher(Protocol):
     """Ranks messages and chooses workers. It has state of its own, but no clock and no randomness that is not seeded.
 
-    An instruction belongs to the machine at which its event was reported. The engine refuses impossible ones (RuntimeError):
-    to run on a busy worker, or a message that is not at the worker's machine.
+    An instruction belongs to the machine at which its event was reported. The engine raises RuntimeError for impossible
+    ones: to run on a busy worker, or a message that is not at the worker's machine.
     """
 
     name: str  #: what `--policy` selects

@@ -1,0 +1,186 @@
+"""Jobs as declared - sources, stages, targets - and the parallel operators that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from qod_magics.core.dispatch import MS, US, OperatorInfo, Topology
+from qod_magics.event_engine.operators import Regular, Windowed
+from qod_magics.event_engine.sources import Arrivals, Listed
+
+#: How the output of a sender reaches the operators of a stage: each gets a part of the rows (and the progress), or one
+#: of them gets all: always the same one ("one": by the sender's number), in turns, or by the key of the rows.
+Exchange: TypeAlias = Literal["all", "one", "turns", "key"]
+#: (operators of a stage, how they are reached, number of the sender among its like)
+Route: TypeAlias = tuple[tuple[int, ...], Exchange, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Clients that send alike, one stream each."""
+
+    name: str
+    clients: int = 1
+    arrivals: Arrivals | Listed = field(default_factory=Arrivals)
+    bytes_per_row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One function, run by `width` parallel operators."""
+
+    name: str
+    inputs: tuple[str, ...]  #: sources or stages
+    width: int = 1
+    fixed_us: float = 0.0  #: CPU a message
+    row_us: float = 0.0  #: CPU a row
+    selectivity: float = 1.0  #: rows emitted a row read
+    slide_ms: float = 0.0  #: 0: a regular operator
+    length_ms: float = 0.0  #: of a window; 0: the slide
+    origin_ms: float = 0.0
+    exchange: Exchange = "all"
+    bytes_per_row: int = 0  #: of its output
+    stateful: bool = False  #: executing a message reads the state object of its key, or of the operator without a key
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A dataflow with one latency target. Raises ValueError where an input is unknown, or stages are out of order."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    sources: tuple[Source, ...]
+    max_latency_ms: float = 0.0  #: 0: none
+
+    def __post_init__(self) -> None:
+        known = {source.name for source in self.sources}
+        for stage in self.stages:
+            unknown = [name for name in stage.inputs if name not in known]
+            if unknown or not stage.inputs or stage.name in known:
+                raise ValueError(
+                    f"stage {stage.name!r} of job {self.name!r} reads {stage.inputs}: inputs are sources or earlier "
+                    "stages, and each name stands for one"
+                )
+            known.add(stage.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client's stream."""
+
+    job: int
+    source: Source
+    number: int  #: among all clients
+    seed: str  #: of its arrivals, within a run
+    routes: tuple[Route, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What the engine knows of an operator, beyond `OperatorInfo`."""
+
+    stage: Stage
+    channels: tuple[int, ...]  #: that it reads
+    routes: tuple[Route, ...]
+    fixed_ns: float  #: CPU a message
+    row_ns: float  #: CPU a row
+
+    def make(self) -> Regular | Windowed:
+        """Its state before it has read anything."""
+        stage = self.stage
+        if not stage.slide_ms:
+            return Regular(self.channels, stage.selectivity)
+        return Windowed(*_window(stage), self.channels, stage.selectivity)
+
+
+class Dataflow:
+    """All jobs on a cluster.
+
+    Args:
+        jobs: in the order of their numbers.
+        machines: their number; operator i of all is on machine i modulo it.
+        workers: threads of each machine.
+        delay_us: one-way delay between two machines, and from clients.
+        places: machine of operators by "job/stage/number", in place of the rule above.
+
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        *,
+        machines: int = 1,
+        workers: int = 1,
+        delay_us: float = 0.0,
+        places: Mapping[str, int] | None = None,
+    ) -> None:
+        if machines < 1 or workers < 1:
+            raise ValueError(f"a cluster needs a machine and a worker: {machines}, {workers}")
+        self.jobs = tuple(jobs)
+        self.clients: list[Client] = []
+        self.operators: list[Operator] = []
+        infos: list[OperatorInfo] = []
+        for number, job in enumerate(self.jobs):
+            infos += self._add(number, job, machines, places or {})
+        self.topology = Topology(
+            tuple(infos),
+            tuple(machine for machine in range(machines) for _ in range(workers)),
+            tuple(_reached(client.routes) for client in self.clients),
+            delay=round(delay_us * US),
+        )
+
+    def _add(self, number: int, job: Job, machines: int, places: Mapping[str, int]) -> list[OperatorInfo]:
+        """Add the clients and operators of a job."""
+        operators: dict[str, tuple[int, ...]] = {}
+        first = len(self.operators)
+        for stage in job.stages:
+            operators[stage.name] = tuple(range(first, first + stage.width))
+            first += stage.width
+
+        def routes(name: str, sender: int) -> tuple[Route, ...]:
+            readers = (stage for stage in job.stages if name in stage.inputs)
+            return tuple((operators[stage.name], stage.exchange, sender) for stage in readers)
+
+        channels: dict[int, list[int]] = {o: [] for each in operators.values() for o in each}
+        for source in job.sources:
+            for c in range(source.clients):
+                seed = f"{job.name}/{source.name}/{c}"
+                client = Client(number, source, len(self.clients), seed, routes(source.name, c))
+                self.clients.append(client)
+                for o in _reached(client.routes):
+                    channels[o].append(-2 - client.number)
+        infos = []
+        for stage in job.stages:
+            slide, length, origin = _window(stage)
+            for k, o in enumerate(operators[stage.name]):
+                found = routes(stage.name, k)
+                for target in _reached(found):
+                    channels[target].append(o)
+                name = f"{job.name}/{stage.name}/{k}"
+                place, latency = places.get(name, o % machines), round(job.max_latency_ms * MS)
+                # the grid of window ends that a dispatcher sees begins with the first end
+                grid = origin + length % slide if slide else 0
+                infos.append(OperatorInfo(name, number, place, _reached(found), latency, slide, grid, length))
+        for stage in job.stages:  # upstream stages come first, so all channels are known by now
+            for k, o in enumerate(operators[stage.name]):
+                found = routes(stage.name, k)
+                self.operators.append(
+                    Operator(stage, tuple(channels[o]), found, stage.fixed_us * US, stage.row_us * US)
+                )
+        return infos
+
+
+def _window(stage: Stage) -> tuple[int, int, int]:
+    """Slide, length and origin of its windows, ns."""
+    slide, origin = round(stage.slide_ms * MS), round(stage.origin_ms * MS)
+    return slide, round(stage.length_ms * MS) or slide, origin
+
+
+def _reached(routes: Sequence[Route]) -> tuple[int, ...]:
+    """The operators that a sender may reach, each once, in order."""
+    found: dict[int, None] = {}
+    for targets, exchange, number in routes:
+        found |= dict.fromkeys((targets[number % len(targets)],) if exchange == "one" else targets)
+    return tuple(found)

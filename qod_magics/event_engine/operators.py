@@ -1,0 +1,158 @@
+"""Operators: what the execution of a message leaves behind, and what it emits.
+
+A message is a batch of rows, and the progress of its channel in event time. The result of a window has the end of the
+window as its progress. Rows of event time p belong to the windows that contain the moment just before p, as the result
+of a window does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from qod_magics.core.dispatch import CLIENT, Message
+
+
+class Emitted(NamedTuple):
+    """Rows that an operator emits to each of its target stages."""
+
+    progress: int
+    observed: int
+    rows: int
+    moment: int = -1  #: event time of the rows; -1: the progress
+    key: int = -1
+
+
+def channel_of(message: Message) -> int:
+    """The channel through which a message reaches its operator: the sender, or the stream of a client."""
+    return message.sender if message.sender != CLIENT else -2 - message.source
+
+
+class _Slowest:
+    """The progress of the slowest of several channels."""
+
+    __slots__ = ("_heap", "_progress")
+
+    def __init__(self, channels: Sequence[int], origin: int) -> None:
+        self._progress = dict.fromkeys(channels, origin)
+        self._heap = [(origin, channel) for channel in sorted(channels)]  # current ones, and older
+
+    def advance(self, channel: int, progress: int) -> int:
+        """The progress that all channels have reached, now that this one has reached `progress`."""
+        known, heap = self._progress, self._heap
+        if progress > known[channel]:
+            known[channel] = progress
+            heappush(heap, (progress, channel))
+            while known[heap[0][1]] != heap[0][0]:
+                heappop(heap)
+        return heap[0][0]
+
+
+class Regular:
+    """Emits the rows that each message leaves, at once. Unions its channels: its progress is that of the slowest.
+
+    Args:
+        channels: of `channel_of`.
+        selectivity: rows emitted a row read.
+
+    """
+
+    def __init__(self, channels: Sequence[int], selectivity: float = 1.0) -> None:
+        self.selectivity = selectivity
+        self.rows = 0  #: read so far
+        self.emitted = 0  #: rows so far
+        self.waiting = 0  #: rows read that a later result counts
+        self._slowest = _Slowest(channels, 0) if len(channels) > 1 else None
+
+    def execute(self, message: Message) -> tuple[Emitted, ...]:
+        """The output of a message: rows that a share leaves over are carried to the next."""
+        self.rows += message.rows
+        rows = int(self.rows * self.selectivity + 1e-9) - self.emitted
+        self.emitted += rows
+        progress, moment = message.progress, message.moment
+        if self._slowest is not None:
+            moment = progress if moment < 0 else moment
+            progress = self._slowest.advance(channel_of(message), progress)
+        return (Emitted(progress, message.observed, rows, moment, message.key),)
+
+
+class Windowed:
+    """Emits a window once all its channels have passed the window's end: one result each, the oldest first.
+
+    With the channels of two streams it is a join of their windows. Sliding windows share rows.
+
+    Args:
+        slide, length, origin: of the windows, ns of event time; ends lie at origin + length + k slide.
+        channels: of `channel_of`.
+        selectivity: rows emitted a row of a window.
+
+    """
+
+    def __init__(self, slide: int, length: int, origin: int, channels: Sequence[int], selectivity: float = 1.0) -> None:
+        if slide <= 0 or length <= 0:
+            raise ValueError(f"a window needs a slide and a length above 0: {slide}, {length}")
+        self.slide, self.length = slide, length
+        self.selectivity = selectivity
+        self.rows = 0  #: read so far
+        self.late = 0  #: rows of which a window had been emitted
+        self.emitted = 0  #: rows so far
+        self._progress = dict.fromkeys(channels, origin)
+        self._behind = len(self._progress)  # channels that have not passed the end of the oldest open window
+        self._open: dict[int, list[int]] = {}  # [rows, newest observed] by the window's end
+        self._next = origin + (length % slide or slide)  # end of the oldest window that was not emitted
+
+    @property
+    def low(self) -> int:
+        """The progress that all channels have reached."""
+        return min(self._progress.values())
+
+    @property
+    def waiting(self) -> int:
+        """Rows in open windows; sliding ones count each row in each of its windows."""
+        return sum(rows for rows, _ in self._open.values())
+
+    def execute(self, message: Message) -> tuple[Emitted, ...]:
+        """The windows that a message completes."""
+        self.rows += message.rows
+        self._add(message)
+        channel, progress = channel_of(message), message.progress
+        before = self._progress[channel]
+        if progress <= before:
+            return ()
+        self._progress[channel] = progress
+        if before < self._next <= progress:
+            self._behind -= 1
+            if not self._behind:
+                return self._complete(message)
+        return ()
+
+    def _add(self, message: Message) -> None:
+        """Into the windows that contain its rows: with ends in [moment, moment + length)."""
+        moment = message.progress if message.moment < 0 else message.moment
+        end = moment + (self._next - moment) % self.slide  # the first end at or after it
+        beyond = moment + self.length
+        if end < self._next:
+            self.late += message.rows
+            end = self._next
+            beyond = max(beyond, end + 1)
+        while end < beyond:
+            window = self._open.get(end)
+            if window is None:
+                window = self._open[end] = [0, 0]
+            window[0] += message.rows
+            if message.observed > window[1]:
+                window[1] = message.observed
+            end += self.slide
+
+    def _complete(self, message: Message) -> tuple[Emitted, ...]:
+        done = []
+        low = self.low
+        while self._next <= low:
+            read, observed = self._open.pop(self._next, (0, 0))
+            rows = int(read * self.selectivity + 1e-9)
+            done.append(Emitted(self._next, max(observed, message.observed), rows))
+            self.emitted += rows
+            self._next += self.slide
+        self._behind = sum(progress < self._next for progress in self._progress.values())
+        return tuple(done)

@@ -1,0 +1,75 @@
+"""The results of jobs: when each was produced, and how late."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+
+from qod_magics.core.dispatch import MS
+
+
+class JobResults:
+    """The results of one job, in the order of production."""
+
+    def __init__(self, name: str, max_latency: int) -> None:
+        self.name = name
+        self.max_latency = max_latency  #: ns; 0: none is stated
+        self.produced = array("q")  #: ns
+        self.latency = array("q")  #: ns from the arrival of the last row that influenced it
+        self.progress = array("q")  #: ns of event time
+        self.rows = 0  #: in all
+
+    def add(self, now: int, observed: int, progress: int, rows: int) -> None:
+        """A result was produced."""
+        self.produced.append(now)
+        self.latency.append(now - observed)
+        self.progress.append(progress)
+        self.rows += rows
+
+    def percentile_ms(self, percent: float) -> float | None:
+        """Of the latencies; None without a result."""
+        return float(np.percentile(np.asarray(self.latency), percent)) / MS if self.latency else None
+
+    @property
+    def mean_ms(self) -> float | None:
+        """Mean latency; None without a result."""
+        return float(np.mean(np.asarray(self.latency))) / MS if self.latency else None
+
+    @property
+    def deviation_ms(self) -> float | None:
+        """Standard deviation of the latencies; None without a result."""
+        return float(np.std(np.asarray(self.latency))) / MS if self.latency else None
+
+    @property
+    def success(self) -> float | None:
+        """Share of the results within the target; None without a target or result."""
+        if not self.latency or not self.max_latency:
+            return None
+        return float(np.mean(np.asarray(self.latency) <= self.max_latency))
+
+
+class Results:
+    """The results of all jobs, by job number."""
+
+    def __init__(self, jobs: Sequence[tuple[str, int]]) -> None:
+        self.jobs = tuple(JobResults(name, max_latency) for name, max_latency in jobs)
+
+    def of(self, prefix: str) -> JobResults:
+        """The results of all jobs whose name begins with this, as those of one job, in the order of production."""
+        chosen = [job for job in self.jobs if job.name.startswith(prefix)]
+        if not chosen:
+            raise ValueError(f"no job's name begins with {prefix!r}: {', '.join(job.name for job in self.jobs)}")
+        together = JobResults(prefix, max(job.max_latency for job in chosen))
+        rows = sorted(
+            (produced, latency, progress)
+            for job in chosen
+            for produced, latency, progress in zip(job.produced, job.latency, job.progress, strict=True)
+        )
+        for produced, latency, progress in rows:
+            together.produced.append(produced)
+            together.latency.append(latency)
+            together.progress.append(progress)
+        together.rows = sum(job.rows for job in chosen)
+        return together
