@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qod_magics.core.dispatch import Message, Topology
 from qod_magics.policies.cameo.contexts import PriorityContext, ReplyContext, channel_of
-from qod_magics.policies.cameo.frontier import frontier_progress, grid_origin, printed_frontier_progress
+from qod_magics.policies.cameo.frontier import frontier_progress, printed_frontier_progress
 from qod_magics.policies.cameo.parameters import Parameters
 from qod_magics.policies.cameo.priority import URGENCY
 from qod_magics.policies.cameo.progress_map import ProgressMap
@@ -43,7 +43,7 @@ class DeadlineContexts:
         operators = topology.operators
         self._targets = [each.targets for each in operators]
         self._slides = [each.slide if self.parameters.windows else 0 for each in operators]
-        self._origins = [grid_origin(each.origin, each.slide, each.length) for each in operators]
+        self._origins = [each.origin for each in operators]  # of the grid of window ends
         self._lengths = [(each.length or each.slide) if each.slide else 0 for each in operators]
         self._latency = [each.max_latency for each in operators]
         self._feeding = _feeding(topology)
@@ -58,7 +58,7 @@ class DeadlineContexts:
         return self._convert(message, message.source)
 
     def build_at_operator(self, message: Message, trigger: Message | None) -> PriorityContext:
-        """Of an operator's message: of several streams, the map is that of the message that triggered it."""
+        """Of an operator's message: if it names no stream, the map is that of the message that triggered it."""
         source = message.source
         if source < 0 and trigger is not None and trigger.context is not None:
             source = trigger.context.source

@@ -24,8 +24,3 @@ def waits(frontier: int, progress: int) -> bool:
 def printed_frontier_progress(progress: int, slide: int, slide_of_sender: int) -> int:
     """Equation 5.4 as printed: it puts off the very message that completes a window (E1). For comparison only."""
     return (progress // slide + 1) * slide if slide_of_sender < slide else progress
-
-
-def grid_origin(origin: int, slide: int, length: int) -> int:
-    """Origin of the grid of window ends, of windows of any length that begin at `origin + k * slide`."""
-    return origin + length % slide if slide else origin

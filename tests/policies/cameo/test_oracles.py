@@ -125,7 +125,7 @@ def trace(case: dict[str, Any], parameters: Parameters) -> tuple[list[Any], list
         sent: Message | None = None
         hops = []
         for i, name in enumerate(CHAIN):
-            message = Message(i, i, i - 1 if i else CLIENT, progress, observed, source=0 if not i else -1)
+            message = Message(i, i, i - 1 if i else CLIENT, progress, observed=observed, source=0 if not i else -1)
             channel = contexts.channel(message)
             channel.previous = event["prev"][i]
             if sent is None:
@@ -194,7 +194,7 @@ def test_the_frontier_time_of_a_join(join_aware: bool) -> None:
         contexts.maps[i].update(0, line["gamma"])
     contexts.process_reply(ReplyContext(~0, 0, given["C"], given["C_path"]))
     contexts.channels[0][~0].previous = 1
-    message = Message(0, 0, CLIENT, 2, given["maps"]["s1"]["gamma"] + 2, source=0)
+    message = Message(0, 0, CLIENT, 2, observed=given["maps"]["s1"]["gamma"] + 2, source=0)
     context = contexts.build_at_source(0, message)
     expected = case["expected"] if join_aware else case["expected"]["if only the map of s1 is known"]
     assert (context.local, context.priority) == (given["p_mf"], expected["ddl"])
@@ -211,7 +211,7 @@ def test_messages_of_one_window_share_a_deadline_that_is_too_late_for_all() -> N
     messages = []
     for source in range(given["messages"]):
         contexts.process_reply(ReplyContext(~source, 0, given["C"], given["C_path"]))
-        context = contexts.build_at_source(0, Message(source, 0, CLIENT, 9000, 9000, source=source))
+        context = contexts.build_at_source(0, Message(source, 0, CLIENT, 9000, observed=9000, source=source))
         messages.append(
             {"id": source, "op": "sum", "cost": given["C"], "pri_local": context.local, "pri_global": context.priority}
         )

@@ -14,7 +14,7 @@ from qod_magics.core.dispatch import CLIENT, Message, OperatorInfo
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.cameo import Parameters, TokenRates
 from qod_magics.policies.cameo.deadlines import DeadlineContexts
-from qod_magics.policies.cameo.frontier import frontier_progress, grid_origin, printed_frontier_progress, waits
+from qod_magics.policies.cameo.frontier import frontier_progress, printed_frontier_progress, waits
 from qod_magics.policies.cameo.priority import URGENCY, critical_paths
 from qod_magics.policies.cameo.progress_map import ProgressMap
 from qod_magics.policies.cameo.two_level import SPARE, TwoLevelQueue
@@ -37,13 +37,6 @@ def test_the_frontier_is_the_first_window_end_after_the_channels_progress(
     assert waits(frontier, progress) == (not any(previous < end <= progress for end in ends))
     if origin == 0 and waits(frontier, progress):
         assert printed_frontier_progress(progress, slide, 0) == frontier
-
-
-@given(st.integers(0, 20), st.integers(1, 30), st.integers(1, 90))
-def test_windows_of_any_length_end_on_the_grid(origin: int, slide: int, length: int) -> None:
-    grid = grid_origin(origin, slide, length)
-    ends = {origin + k * slide + length for k in range(10)}
-    assert {(end - grid) % slide for end in ends} == {0}
 
 
 pairs = st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**12)), min_size=1, max_size=12)
@@ -244,7 +237,9 @@ def test_every_message_runs_once_and_no_worker_idles_beside_a_free_operator(
     sends = [
         (
             m["arrive"],
-            Message(m["id"], "ABCD".index(m["op"]), CLIENT, m["arrive"], m["arrive"], work=m["cost"], source=0),
+            Message(
+                m["id"], "ABCD".index(m["op"]), CLIENT, m["arrive"], observed=m["arrive"], work=m["cost"], source=0
+            ),
         )
         for m in all_
     ]

@@ -53,7 +53,9 @@ def test_four_schedules_of_two_jobs(run: str) -> None:
     sends = [(0, Message(0, 0, CLIENT, work=free, source=0))]
     for each in given["messages"]:
         operator, at = names.index(each["op"]), each["arrive"]
-        sends.append((at, Message(ids[each["id"]], operator, CLIENT, at, at, work=each["cost"], source=operator)))
+        sends.append(
+            (at, Message(ids[each["id"]], operator, CLIENT, at, observed=at, work=each["cost"], source=operator))
+        )
     dispatcher = RUNS[run]
     if isinstance(dispatcher, Cameo):
         costs = {names.index(each["op"]): each["cost"] for each in given["messages"]}
