@@ -21,31 +21,29 @@ class ArrivalQueue:
     __slots__ = (
         "_bags",
         "_holder",
-        "_holds",
         "_pending",
         "_taken_at",
         "_turn",
         "_workers",
-        "added",
+        "holds",
         "quantum",
-        "taken",
+        "waiting",
     )
 
     def __init__(self, operators: Iterable[int], workers: Sequence[int], quantum: int, own: bool) -> None:
         self.quantum = quantum  #: ns
-        self.added = 0
-        self.taken = 0
+        self.waiting = 0
         self._pending: dict[int, deque[Message]] = {each: deque() for each in operators}
         self._workers = {each: number for number, each in enumerate(workers)}  #: number of a bag, by worker
         self._bags: list[deque[int]] = [deque() for _ in range(max(len(workers), 1) if own else 1)]
         self._turn = 0  #: bag for the next operator that the network makes runnable
-        self._holds: dict[int, int] = dict.fromkeys(workers, -1)  #: operator, by worker; -1: none
+        self.holds: dict[int, int] = dict.fromkeys(workers, -1)  #: operator, by worker; -1: none
         self._holder: dict[int, int] = {}  #: worker, by held operator
         self._taken_at: dict[int, int] = dict.fromkeys(workers, 0)  #: when the worker took its operator, ns
 
     def add(self, message: Message) -> None:
         """A message waits. One that a worker's operator sent puts its operator into the bag of that worker."""
-        self.added += 1
+        self.waiting += 1
         operator = message.operator
         pending = self._pending[operator]
         pending.append(message)
@@ -64,23 +62,23 @@ class ArrivalQueue:
 
     def choose(self, worker: int, now: int) -> Message | None:
         """The message that an idle worker is to run next; it holds the operator from then on. None: nothing waits."""
-        operator = self._holds[worker]
+        operator = self.holds[worker]
         mine = self._workers[worker] if len(self._bags) > 1 else 0
         if operator >= 0:
             pending = self._pending[operator]
             if pending:
                 if now - self._taken_at[worker] < self.quantum or not any(self._bags):
-                    self.taken += 1
+                    self.waiting -= 1
                     return pending.popleft()
                 self._bags[mine].append(operator)
             del self._holder[operator]
         operator = self._take(mine)
-        self._holds[worker] = operator
+        self.holds[worker] = operator
         if operator < 0:
             return None
         self._holder[operator] = worker
         self._taken_at[worker] = now
-        self.taken += 1
+        self.waiting -= 1
         return self._pending[operator].popleft()
 
     def _take(self, mine: int) -> int:
@@ -95,14 +93,11 @@ class ArrivalQueue:
                 return bag.popleft()
         return -1
 
-    def __len__(self) -> int:
-        return self.added - self.taken
-
     def check(self) -> None:
         """Raise AssertionError where an invariant does not hold."""
-        holding = {operator: worker for worker, operator in self._holds.items() if operator >= 0}
+        holding = {operator: worker for worker, operator in self.holds.items() if operator >= 0}
         assert holding == self._holder, "workers and operators differ about who holds what"
-        assert sum(map(len, self._pending.values())) == len(self), "messages were lost"
+        assert sum(map(len, self._pending.values())) == self.waiting, "messages were lost"
         runnable = sorted(chain.from_iterable(self._bags))
         waiting = [each for each, pending in self._pending.items() if pending and each not in self._holder]
         assert runnable == sorted(waiting), "an operator waits outside of the queue, or twice in it"

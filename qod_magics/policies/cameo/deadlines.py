@@ -117,8 +117,11 @@ class DeadlineContexts:
         size = message.rows.bit_length() if self.parameters.by_size else 0
         costs = self.costs[operator]
         known = costs.get(size)
-        cost = took if known is None else known + round(self.parameters.weight * (took - known))
-        costs[size] = cost
+        if known == took:
+            cost = took
+        else:
+            cost = took if known is None else known + round(self.parameters.weight * (took - known))
+            costs[size] = cost
         after = self.after[operator]
         if self.parameters.cost_error is not None:
             cost += self.parameters.cost_error()

@@ -12,6 +12,9 @@ from qod_magics.core.dispatch import Forward, Instruction, Message, Run, Topolog
 class Queue(Protocol):
     """Waiting messages of one machine."""
 
+    waiting: int  #: their number
+    holds: dict[int, int]  #: operator, by worker; -1: none
+
     def choose(self, worker: int, now: int) -> Message | None:
         """The message that an idle worker is to run next; None: nothing waits for it."""
         ...
@@ -81,9 +84,10 @@ class Pools:
         runs: list[Instruction] = []
         for machine in changed:
             idle, queue = self._idle[machine], self._queues[machine]
+            holds = queue.holds
             left = []
             for worker in idle:
-                message = queue.choose(worker, now)
+                message = queue.choose(worker, now) if queue.waiting or holds[worker] >= 0 else None
                 if message is None:
                     left.append(worker)
                 else:

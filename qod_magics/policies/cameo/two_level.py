@@ -18,25 +18,26 @@ class TwoLevelQueue:
     they come up, or outnumber the operators.
     """
 
-    __slots__ = ("_held", "_holds", "_pending", "_ranks", "_taken_at", "added", "quantum", "taken")
+    __slots__ = ("_held", "_pending", "_ranks", "_taken_at", "added", "holds", "quantum", "waiting")
 
     def __init__(self, operators: Iterable[int], workers: Iterable[int], quantum: int) -> None:
         self.quantum = quantum  #: ns
         self.added = 0
-        self.taken = 0
+        self.waiting = 0
         #: by operator: (PRI_local, arrival number, PRI_global, message)
         self._pending: dict[int, list[tuple[int, int, int, Message]]] = {each: [] for each in operators}
         #: (PRI_global, arrival number, operator). At any given time, the head of every operator that waits is in it.
         self._ranks: list[tuple[int, int, int]] = []
         self._held: set[int] = set()
-        self._holds: dict[int, int] = dict.fromkeys(workers, -1)  #: operator, by worker; -1: none
-        self._taken_at: dict[int, int] = dict.fromkeys(self._holds, 0)  #: when the worker took its operator, ns
+        self.holds: dict[int, int] = dict.fromkeys(workers, -1)  #: operator, by worker; -1: none
+        self._taken_at: dict[int, int] = dict.fromkeys(self.holds, 0)  #: when the worker took its operator, ns
 
     def add(self, message: Message, local: int, priority: int) -> None:
         """A message waits, ranked within its operator by `local`; by `priority`, once it is at the head."""
         operator = message.operator
         number = self.added
         self.added = number + 1
+        self.waiting += 1
         pending = self._pending[operator]
         entry = (local, number, priority, message)
         heappush(pending, entry)
@@ -45,14 +46,14 @@ class TwoLevelQueue:
 
     def choose(self, worker: int, now: int) -> Message | None:
         """The message that an idle worker is to run next; it holds the operator from then on. None: nothing waits."""
-        operator = self._holds[worker]
+        operator = self.holds[worker]
         if operator >= 0:
             pending = self._pending[operator]
             if pending:
                 head = pending[0]
                 best = None if now - self._taken_at[worker] < self.quantum else self._best()
                 if best is None or not best[0] < head[2]:
-                    self.taken += 1
+                    self.waiting -= 1
                     return heappop(pending)[3]
                 self._held.discard(operator)
                 self._rank(head[2], head[1], operator)
@@ -60,14 +61,14 @@ class TwoLevelQueue:
                 self._held.discard(operator)
         best = self._best()
         if best is None:
-            self._holds[worker] = -1
+            self.holds[worker] = -1
             return None
         heappop(self._ranks)
         operator = best[2]
-        self._holds[worker] = operator
+        self.holds[worker] = operator
         self._held.add(operator)
         self._taken_at[worker] = now
-        self.taken += 1
+        self.waiting -= 1
         return heappop(self._pending[operator])[3]
 
     def _rank(self, priority: int, number: int, operator: int) -> None:
@@ -93,15 +94,12 @@ class TwoLevelQueue:
             heappop(ranks)
         return None
 
-    def __len__(self) -> int:
-        return self.added - self.taken
-
     def check(self) -> None:
         """Raise AssertionError where an invariant does not hold."""
-        holding = [operator for operator in self._holds.values() if operator >= 0]
+        holding = [operator for operator in self.holds.values() if operator >= 0]
         assert len(holding) == len(set(holding)), "an operator is held by two workers"
         assert set(holding) == self._held, "an operator is held by nobody"
-        assert sum(map(len, self._pending.values())) == len(self), "messages were lost"
+        assert sum(map(len, self._pending.values())) == self.waiting, "messages were lost"
         ranks = set(self._ranks)
         for operator, pending in self._pending.items():
             assert all(pending[(i - 1) // 2] <= each for i, each in enumerate(pending) if i), "no heap"

@@ -103,5 +103,5 @@ def schedule(
                     ends[worker] = now + each["cost"]
                     rows.append([each["id"], worker, now, ends[worker]])
         queue.check()
-    assert len(queue) == 0
+    assert queue.waiting == 0
     return rows
