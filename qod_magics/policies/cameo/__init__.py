@@ -12,6 +12,8 @@ How the source is read where it says too little or contradicts itself, and the o
 - E1: a message that completes a window is not put off; `Parameters.transform = "printed"` puts it off by a slide
 - E4: a stream's map learns from observed pairs alone, at the source; it is shared by all that rank its messages
 - E7: a message without a token is least urgent
+- 2.9: within an operator, order by interval lets old messages without a token block later ones with one;
+  `TokenRates.overtake`
 - A3: an operator ranks by its head, even if a later message is more urgent
 - A4: an acknowledgement follows execution
 - A9: nothing prevents starvation: work without tokens may wait for ever

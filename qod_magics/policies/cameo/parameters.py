@@ -51,6 +51,9 @@ class TokenRates:
     interval: int = S  #: ns
     rates: Mapping[int, int] = field(default_factory=dict)  #: tokens per interval and source, by job
     default: int = TOKENS  #: of a job that `rates` does not name
+    #: messages with a token run before those without in their operator, too. Else an operator whose next message has no
+    #: token holds up all behind it, and shares are lost once a backlog is older than an interval (14)
+    overtake: bool = False
 
     def __post_init__(self) -> None:
         """Raises UsageProblem for a value out of range."""

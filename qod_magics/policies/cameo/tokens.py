@@ -54,6 +54,7 @@ class TokenContexts:
         if tag == LEAST_URGENT:
             self._without += 1
             tag += self._without
+            window = LEAST_URGENT if self.rates.overtake else window
         return PriorityContext(window, tag, message.source)
 
     def build_at_operator(self, message: Message, trigger: Message | None) -> PriorityContext:
