@@ -14,20 +14,17 @@ ALIKE = 0.1  #: relative difference up to which latencies count as alike
 Sweep = dict[str, dict[str, Finished]]  #: by load and dispatcher
 
 
-def sweep(found: dict[str, Any], loads: Iterable[Any], change: Callable[[Any], Any], quick: bool) -> Sweep:
+def sweep(found: dict[str, Any], loads: Iterable[Any], change: Callable[[Any], Any]) -> Sweep:
     """Run every load under every dispatcher. `change`: jobs, cluster and label at a load."""
     given = found["run"]
-    seconds, warm_up = (QUICK_S, 2.0) if quick else (given["seconds"], given["warm_up_s"])
     runs: Sweep = {}
     for load in loads:
         of, cluster, label = change(load)
         runs[label] = {
-            each: run(of, each, cluster, seconds, warm_up_s=warm_up, seed=given["seed"]) for each in COMPARED
+            each: run(of, each, cluster, given["seconds"], warm_up_s=given["warm_up_s"], seed=given["seed"])
+            for each in COMPARED
         }
     return runs
-
-
-QUICK_S = 12.0  #: of a quick run: one window of the long jobs
 
 
 def factors(runs: Sweep, name: str, kind: str, of: str) -> dict[str, float]:
@@ -47,7 +44,7 @@ def _run(found: dict[str, Any]) -> str:
 
 def single(quick: bool = False) -> list[Row]:
     """One query alone on a server (5.7)."""
-    found = calibration("single")
+    found = calibration("single", quick)
     kinds = ("IPQ1",) if quick else ("IPQ1", "IPQ2", "IPQ3", "IPQ4")
     loads = found["loads"][-1:] if quick else found["loads"]
     swept: dict[str, Sweep] = {}
@@ -61,7 +58,6 @@ def single(quick: bool = False) -> list[Row]:
                 found["cluster"],
                 f"{load:.0%} of the rate",
             ),
-            quick,
         )
     rows = []
     for source, of, word in ((2.7, "median", "median"), (3.2, "p99", "p99")):
@@ -137,7 +133,7 @@ def _alike(experiment: str, runs: Sweep, until: str, source: str) -> Row:
 
 def volume(quick: bool = False) -> list[Row]:
     """More tuples a second from each source (5.8a)."""
-    found = calibration("volume")
+    found = calibration("volume", quick)
     spec = found["jobs"]["BA"]
     runs = sweep(
         found,
@@ -147,7 +143,6 @@ def volume(quick: bool = False) -> list[Row]:
             found["cluster"],
             f"{rate // 1000}K tuples/s",
         ),
-        quick,
     )
     rows = _beyond("5.8a", runs, {"orleans": (1.6, 1.5), "fifo": (2.0, 1.8)}, "rising volume", _run(found))
     return rows if quick else [*rows, _alike("5.8a", runs, "30K tuples/s", "alike up to 30K tuples/s")]
@@ -155,12 +150,11 @@ def volume(quick: bool = False) -> list[Row]:
 
 def tenants(quick: bool = False) -> list[Row]:
     """More BA jobs beside 4 LS jobs (5.8b)."""
-    found = calibration("tenants")
+    found = calibration("tenants", quick)
     runs = sweep(
         found,
         found["ba_jobs"][-1:] if quick else found["ba_jobs"],
         lambda count: (jobs(found["jobs"], {"LS": 4, "BA": count}), found["cluster"], f"{count} BA jobs"),
-        quick,
     )
     rows = _beyond("5.8b", runs, {"orleans": (2.2, 2.8), "fifo": (4.6, 13.6)}, "rising tenants", _run(found))
     if quick:
@@ -208,7 +202,7 @@ def _first_stages(by: Finished, kind: str) -> int:
 
 def threads(quick: bool = False) -> list[Row]:
     """Fewer workers for the same jobs (5.8c)."""
-    found = calibration("threads")
+    found = calibration("threads", quick)
     runs = sweep(
         found,
         found["workers"][-1:] if quick else found["workers"],
@@ -217,7 +211,6 @@ def threads(quick: bool = False) -> list[Row]:
             {**found["cluster"], "workers": workers},
             f"{workers} thread{'s' * (workers > 1)}",
         ),
-        quick,
     )
     met = {label: {name: due_in_time(each, "LS") for name, each in by.items()} for label, by in runs.items()}
     one = met[next(reversed(met))]
@@ -278,8 +271,8 @@ def due_in_time(by: Finished, kind: str) -> float:
 
 def bursts(quick: bool = False) -> list[Row]:
     """4 LS and 8 BA jobs whose rates are Pareto, at less than half of the CPU (5.9)."""
-    found = calibration("bursts")
-    runs = sweep(found, [8], lambda count: (jobs(found["jobs"], {"LS": 4, "BA": count}), found["cluster"], "8"), quick)
+    found = calibration("bursts", quick)
+    runs = sweep(found, [8], lambda count: (jobs(found["jobs"], {"LS": 4, "BA": count}), found["cluster"], "8"))
     by = runs["8"]
     load = f"mean load {by['cameo'].load:.0%}"
     rows = []

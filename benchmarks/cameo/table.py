@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from benchmarks.cameo import load, tokens, variants
+from benchmarks.cameo import load, overhead, tokens, variants
 from benchmarks.cameo.rows import Row
 
 #: by the figure of the source
@@ -17,10 +17,12 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Row]]] = {
     "5.9": load.bursts,
     "5.10": variants.skew,
     "5.11": variants.orders,
+    "5.12": overhead.overhead,
     "5.13": variants.batches,
     "5.14": variants.quanta,
     "5.15": variants.semantics,
     "5.16": variants.costs,
+    "speed": overhead.speed,
 }
 
 

@@ -11,6 +11,7 @@ from qod_magics.core.dispatch import S
 from qod_magics.policies.cameo import TokenRates, with_tokens
 
 NAMES = ("first", "second", "third")
+QUICK_START_S = 0.5  #: between the starts of two dataflows
 CLOSE = 0.03  #: of a share, up to which it counts as the source's
 
 
@@ -40,7 +41,7 @@ def tokens(quick: bool = False) -> list[Row]:
 
 def _shares(found: dict[str, Any], overtake: bool, quick: bool) -> tuple[list[list[float]], float]:
     """Each dataflow's share of the results, by fifths of the run; and the load."""
-    step = found["start_s"] / (6 if quick else 1)
+    step = QUICK_START_S if quick else found["start_s"]
     spec = found["jobs"]["flow"]
     of = []
     for number, name in enumerate(NAMES):

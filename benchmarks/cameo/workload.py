@@ -14,15 +14,31 @@ from qod_magics.event_engine import Job, Source, Stage
 from qod_magics.event_engine.dataflow import Exchange
 from qod_magics.event_engine.sources import Arrivals, Sent
 
+QUICK_RUN = {"seconds": 5, "warm_up_s": 1}
 WIDTHS = (8, 4, 2, 1)
 FOLDER = Path(__file__).parent / "calibrations"
 
 
-def calibration(name: str) -> dict[str, Any]:
-    """The calibration of an experiment: `jobs`, `cluster`, `run`, and what was `chosen` by which `anchor`."""
+def calibration(name: str, quick: bool = False) -> dict[str, Any]:
+    """The calibration of an experiment: `jobs`, `cluster`, `run`, and what was `chosen` by which `anchor`.
+
+    `quick`: of few sources, messages and short windows, for a test: its figures mean nothing.
+    """
+    found = _read(name)
+    if quick:
+        found["run"] = {**found["run"], **QUICK_RUN}
+        for job in found["jobs"].values():
+            per_s = min(job["per_s"], 8)
+            job["rows"] = round(job["rows"] * job.get("sources", 64) / 8 * job["per_s"] / per_s)  # the same load
+            job["sources"], job["per_s"], job["batch"] = 8, per_s, 0
+            job["window_s"] = min(job["window_s"], 2) if "window_s" in job else 1.0
+    return found
+
+
+def _read(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
     if "like" in found:
-        base = calibration(found["like"])
+        base = _read(found["like"])
         for key in ("cluster", "run"):
             found[key] = {**base.get(key, {}), **found.get(key, {})}
         jobs = base.get("jobs", {})
