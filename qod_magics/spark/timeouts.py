@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 #: For how long a thread waits for its next call, seconds.
 IDLE_S = 10.0
+#: Interval at which a waiting thread looks at signals, seconds: one that arrives just before it begins to wait does not
+#: wake it.
+SIGNALS_S = 0.5
 
 
 class _Caller:
@@ -73,10 +76,23 @@ def begin(call: Callable[[], T], name: str) -> Future[T]:
 
 def call_within(call: Callable[[], T], timeout_s: float, what: str) -> T:
     """The result of `call`, or TaskManagerError after `timeout_s` seconds."""
+    future = begin(call, what)
     try:
-        return begin(call, what).result(timeout_s)
-    except TimeoutError:
-        raise TaskManagerError(f"{what} did not answer within {timeout_s:g} s.") from None
+        if _ends_by(future, time.monotonic() + timeout_s):
+            return future.result()
+    except TimeoutError:  # the call's own
+        pass
+    raise TaskManagerError(f"{what} did not answer within {timeout_s:g} s.")
+
+
+def _ends_by(future: Future[Any], deadline: float) -> bool:
+    """Whether a call ends by this time of the monotonic clock."""
+    while not future.done():
+        rest = deadline - time.monotonic()
+        if rest <= 0:
+            return False
+        wait((future,), min(rest, SIGNALS_S))
+    return True
 
 
 def gather(calls: Mapping[str, Callable[[], T]], timeout_s: float) -> dict[str, T | BaseException]:
@@ -85,7 +101,7 @@ def gather(calls: Mapping[str, Callable[[], T]], timeout_s: float) -> dict[str, 
     deadline = time.monotonic() + timeout_s
     results: dict[str, Any] = {}
     for name, future in futures.items():
-        if not wait((future,), max(deadline - time.monotonic(), 0.0)).done:
+        if not _ends_by(future, deadline):
             results[name] = TaskManagerError(f"{name} did not answer within {timeout_s:g} s.")
         else:
             results[name] = future.exception() or future.result()

@@ -104,7 +104,7 @@ def test_the_bound_is_for_all_calls_together(never: threading.Event) -> None:
 
 def test_who_is_interrupted_waits_no_longer(never: threading.Event) -> None:
     def interrupt() -> None:
-        time.sleep(0.2)  # the main thread waits by then: between letting go and waiting, a signal would not wake it
+        time.sleep(0.2)  # the main thread waits by then, or begins to
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         never.wait()
 
