@@ -35,7 +35,7 @@ def engine(made: Dispatcher, seed: int = 1) -> Engine:
     """Two machines that are busy for most of the time."""
     jobs = [
         job("tight", slide_ms=200, latency_ms=300, rows=20),
-        job("lax", slide_ms=1000, latency_ms=60_000, rows=3_400),
+        job("lax", slide_ms=1000, latency_ms=60_000, rows=5_000),
     ]
     return Engine(Dataflow(jobs, machines=2, workers=2, delay_us=300), made, seed=seed)
 
@@ -93,10 +93,10 @@ def test_replies_teach_all_operators_the_longest_path() -> None:
 
 def test_deadlines_protect_the_tight_job() -> None:
     """Where the workers are busy, Cameo's tight job is faster than under orders that know no deadlines."""
-    median = {}
+    slow: dict[str, Any] = {}
     for name in ("cameo", "fifo", "orleans"):
         run = engine(dispatcher(name))
         run.run(4 * S)
-        assert sum(run.busy) > 0.6 * 4 * 4 * S
-        median[name] = run.results.of("tight").percentile_ms(50)
-    assert median["cameo"] < min(median["fifo"], median["orleans"])
+        assert sum(run.busy) > 0.5 * 4 * 4 * S
+        slow[name] = run.results.of("tight").percentile_ms(90)
+    assert slow["cameo"] < min(slow["fifo"], slow["orleans"])
