@@ -21,6 +21,7 @@ class ArrivalQueue:
     __slots__ = (
         "_bags",
         "_holder",
+        "_own",
         "_pending",
         "_taken_at",
         "_turn",
@@ -32,6 +33,7 @@ class ArrivalQueue:
 
     def __init__(self, operators: Iterable[int], workers: Sequence[int], quantum: int, own: bool) -> None:
         self.quantum = quantum  #: ns
+        self._own = own
         self.waiting = 0
         self._pending: dict[int, deque[Message]] = {each: deque() for each in operators}
         self._workers = {each: number for number, each in enumerate(workers)}  #: number of a bag, by worker
@@ -50,7 +52,7 @@ class ArrivalQueue:
         if len(pending) > 1 or operator in self._holder:
             return
         bags = self._bags
-        if len(bags) == 1:
+        if not self._own:
             bags[0].append(operator)
             return
         maker = self._holder.get(message.sender)
@@ -63,7 +65,7 @@ class ArrivalQueue:
     def choose(self, worker: int, now: int) -> Message | None:
         """The message that an idle worker is to run next; it holds the operator from then on. None: nothing waits."""
         operator = self.holds[worker]
-        mine = self._workers[worker] if len(self._bags) > 1 else 0
+        mine = self._workers[worker] if self._own else 0
         if operator >= 0:
             pending = self._pending[operator]
             if pending:
@@ -86,7 +88,7 @@ class ArrivalQueue:
         bags = self._bags
         count = len(bags)
         if bags[mine]:
-            return bags[mine].popleft() if count == 1 else bags[mine].pop()
+            return bags[mine].pop() if self._own else bags[mine].popleft()
         for i in range(1, count):
             bag = bags[(mine + i) % count]
             if bag:
