@@ -64,6 +64,7 @@ class QosManager:
         self._tasks = {task: Window(span) for task in self._every_task()}
         self._cpu: dict[Task, float] = {}
         self._chained: set[Task] = set()
+        self._asked: set[tuple[Task, ...]] = set()  # chains that this manager has asked for
         self._reported: set[int] = set()  #: duties that were said to be impossible, until they are met again
 
     @property
@@ -114,7 +115,8 @@ class QosManager:
             state = self._channels.get(channel)
             if state is not None:
                 state.is_chained = True
-                state.changed = now if state.changed is None else state.changed
+                if chain not in self._asked:  # another manager's
+                    state.changed = now
 
     def check(self, now: int) -> list[Instruction]:
         """Resize the buffers on violated sequences; once they can give no more, chain tasks; then report (N17)."""
@@ -185,6 +187,7 @@ class QosManager:
         chain = longest_chain(tasks, self._facts, parameters.cap_cores)
         for channel in _inside(chain):
             self._channels[channel].changed = now
+        self._asked.add(chain)
         return [Chain(chain, parameters.queued)]
 
     def _facts(self, task: Task) -> TaskFacts:

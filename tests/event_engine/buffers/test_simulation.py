@@ -100,6 +100,15 @@ def test_what_lies_between_chained_tasks_is_dropped_or_processed_first(queued: s
     assert (dropped > 0) == (queued == "drop")
 
 
+def test_what_is_on_its_way_between_chained_tasks_is_dropped_when_it_arrives() -> None:
+    value = video()
+    value["network"]["handover_ms"] = 200
+    results = ran(value, queued="drop")
+    cut = [run for run in results.channels.values() if run.is_chained and run.channel.sender.vertex == "D"]
+    assert cut
+    assert all(run.dropped >= 10 for run in cut)  # 80 items/s, for 200 ms
+
+
 def test_an_interval_counts_the_buffers_as_part_of_a_channels_latency() -> None:
     last = ran(video(), "nephele-fixed-buffers").intervals[-1]
     for edge in ("P-D", "D-M", "M-E", "E-R"):

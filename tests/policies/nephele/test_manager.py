@@ -112,6 +112,31 @@ def test_a_constraint_waits_after_a_chain_and_then_counts_it_as_nothing() -> Non
     assert kinds(manager.check(45 * S)) == [CannotBeMet]  # nothing is chained twice
 
 
+def test_another_managers_chain_is_waited_for_too() -> None:
+    graph = even(LINE, 1, 1)
+    manager = manager_of(graph, chaining="never")
+    manager.receive(report(graph, 100, life=100), 0)
+    assert manager.check(0)
+    chain = tuple(Task(vertex, 0) for vertex in "DM")
+    manager.receive(report(graph, 100, epoch=1, chains=(chain,)), 20 * S)
+    assert dict(manager.estimates(20 * S)) == {CONSTRAINT: None}
+    assert manager.check(20 * S) == []
+    manager.receive(report(graph, 100, epoch=1, chains=(chain,)), 35 * S)
+    assert dict(manager.estimates(35 * S)) == {CONSTRAINT: 404.0}
+
+
+def test_a_chained_channel_is_not_resized_whatever_is_still_reported_of_it() -> None:
+    graph = even(LINE, 1, 1)
+    manager = manager_of(graph)
+    manager.receive(report(graph, 100), 0)
+    (chain,) = manager.check(0)
+    assert isinstance(chain, Chain)
+    manager.receive(report(graph, 200, chains=(chain.tasks,)), 20 * S)
+    inner = Channel(*chain.tasks[:2])
+    manager.receive(Report(life_times=[ChannelSample(inner, 100.0, 0)]), 20 * S)
+    assert kinds(manager.check(20 * S)) == [CannotBeMet]
+
+
 def test_tasks_whose_cpu_is_unknown_are_not_chained() -> None:
     graph = even(LINE, 1, 1)
     manager = manager_of(graph)
