@@ -5,6 +5,9 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/sh
 
+# Else each kernel and each worker of a Spark session compiles all that it imports, and each run of the tests all of these.
+export PYTHONDONTWRITEBYTECODE :=
+
 venv := .venv
 python := $(venv)/bin/python
 stamp := $(venv)/.set-up

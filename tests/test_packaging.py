@@ -206,10 +206,12 @@ def test_and_nothing_else(text: str) -> None:
 PURE = {
     *("__future__", "abc", "array", "bisect", "collections", "copy", "dataclasses", "decimal", "difflib", "enum"),
     *("fractions", "functools", "graphlib", "heapq", "itertools", "json", "math", "numbers", "numpy", "operator"),
-    *("re", "statistics", "string", "sys", "textwrap", "types", "typing"),
+    *("re", "statistics", "string", "sys", "textwrap", "types", "typing", "zlib"),
 }
 #: The registries of policies and dispatchers import the one that is asked for.
-REGISTRIES = {ROOT / "qod_magics" / "policies" / name for name in ("__init__.py", "dispatchers.py")}
+REGISTRIES = {
+    ROOT / "qod_magics" / "policies" / name for name in ("__init__.py", "channel_policies.py", "dispatchers.py")
+}
 HEAVY = ["IPython", "altair", "confluent_kafka", "grpc", "ipywidgets", "jgo", "numpy", "pandas", "py4j", "pyspark"]
 
 

@@ -1,4 +1,4 @@
-"""A soak under faults: `python -m benchmarks.soak [--minutes N] [--seed S] [--rate R]`.
+"""A soak under faults: `python -m benchmarks.soak [--minutes N] [--between B] [--seed S] [--rate R]`.
 
 Two queries run by the defaults on two local task managers of one core each: a windowed count, which keeps state, and a
 filter behind a stream of its own. The load goes up and down; at random times, by a seed that is printed, one fault
@@ -64,11 +64,18 @@ class Checks:
 
 
 def soak(
-    session: Session, seconds: float, rate: float, dice: random.Random, check: Checks, series: Path | None = None
+    session: Session,
+    seconds: float,
+    rate: float,
+    dice: random.Random,
+    check: Checks,
+    between_s: float = BETWEEN_S,
+    series: Path | None = None,
 ) -> None:
     """Run the application on this session for `seconds`, and check all but what is left afterwards.
 
-    `series`: a file for memory, open files and cycles over time.
+    `between_s`: seconds from one fault to the next at least. `series`: a file for memory, open files and cycles over
+    time.
     """
     application = Application(session, JumpingClock(), dice)
     session.controller.clock = application.clock
@@ -79,7 +86,7 @@ def soak(
     with watch:
         time.sleep(FIRST_S)
         left = []
-        for done in faults(application, seconds - FIRST_S - LAST_S, BETWEEN_S):
+        for done in faults(application, seconds - FIRST_S - LAST_S, between_s):
             print(f"{time.monotonic() - begun:6.0f} s: {done}", flush=True)
             left += [done] * (LEFT in done)
             truth.read()
@@ -165,6 +172,7 @@ def main() -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(description="A soak under faults.")
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--between", type=float, default=BETWEEN_S, help="seconds from a fault to the next, at least")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--rate", type=float, default=4_000.0, help="rows/s at most")
     parser.add_argument("--series", type=Path, help="a file for memory, open files and cycles over time, as JSON")
@@ -175,7 +183,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:
         tempfile.tempdir = os.environ["TMPDIR"] = directory
         with Session.up(task_managers=2, cores=1, period_s=PERIOD_S) as session:
-            soak(session, words.minutes * 60, words.rate, random.Random(words.seed), check, words.series)
+            dice = random.Random(words.seed)
+            soak(session, words.minutes * 60, words.rate, dice, check, words.between, words.series)
         processes = psutil.Process().children(recursive=True)
         check("no process is left", not processes, processes)
         left = [thread for thread in threading.enumerate() if thread not in threads and not thread.daemon]

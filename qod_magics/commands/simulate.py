@@ -7,25 +7,20 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import process_time
 from typing import Any
 
-from qod_magics.errors import ScenarioError, UsageProblem
-from qod_magics.event_engine.scenario import MessageScenario
-from qod_magics.event_engine.scenario import __doc__ as message_format
-from qod_magics.event_engine.summary import summary as message_summary
+from qod_magics.errors import UsageProblem
+from qod_magics.event_engine.engines import ENGINES, engine_of
 from qod_magics.notebook.arguments import Parser
 from qod_magics.policies import policy, policy_names
-from qod_magics.policies.dispatchers import dispatcher, dispatcher_names
 from qod_magics.simulator.run import Progress, Run, simulate
 from qod_magics.simulator.simulation import Simulation
 from qod_magics.simulator.simulation import __doc__ as scenario_format
 
-MESSAGES = "messages"
-
 _FORMAT = (scenario_format or "").partition("\n\n")[2]
-_MESSAGE_FORMAT = (message_format or "").partition("\n\n")[2]
-_POLICY_HELP = f"in place of the scenario's: {', '.join(policy_names())}; for messages: {', '.join(dispatcher_names())}"
+_POLICY_HELP = f"in place of the scenario's: {', '.join(policy_names())}; " + "; ".join(
+    f"engine {name}: {', '.join(engine.policies)}" for name, engine in ENGINES.items()
+)
 
 
 def _parser() -> Parser:
@@ -33,7 +28,7 @@ def _parser() -> Parser:
         prog="python -m qod_magics simulate",
         description="Run a cluster, its applications and the controller in virtual time.",
         epilog=f"SCENARIO.json, with seconds since the start and rates in rows/s:\n\n{_FORMAT}\n"
-        f"A scenario of messages, which a dispatcher ranks. {_MESSAGE_FORMAT}",
+        "Other engines, which the scenario names:\n\n" + "\n".join(engine.format for engine in ENGINES.values()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -47,10 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with the arguments after `simulate`. Exit status 0; invalid arguments or input raise QodError."""
     words = _parser().parse_args(argv)
     value = _value(words.scenario)
-    if "engine" in value:
-        if words.record is not None:
-            raise UsageProblem("--record is for cycles of a controller, which a run of messages has not: leave it out")
-        print(_run_messages(value, words.policy))
+    engine = engine_of(value)
+    if engine is not None:
+        print(engine.run(value, words.policy, words.record))
         return 0
     simulation = Simulation.read(words.scenario)
     chosen = None if words.policy is None else policy(words.policy)
@@ -70,15 +64,6 @@ def _value(path: str) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, Mapping) else {}
-
-
-def _run_messages(value: Mapping[str, Any], policy: str | None) -> str:
-    if value["engine"] != MESSAGES:
-        raise ScenarioError(f"the scenario's engine is {value['engine']!r}: it must be {MESSAGES!r}, or left out")
-    scenario = MessageScenario.of(value)
-    chosen = dispatcher(scenario.policy if policy is None else policy)
-    begun = process_time()
-    return message_summary(scenario.run(chosen), process_time() - begun)
 
 
 def summary(run: Run) -> str:

@@ -67,6 +67,7 @@ class Controller:
         worker: Callable[[str], Worker] = ThreadWorker,
     ) -> None:
         self.runtime = runtime
+        self._rates_runtime = runtime if isinstance(runtime, InputRateRuntime) else None
         self.clock: Clock = clock or SystemClock()
         self.log = log if log is not None else DecisionLog()
         self.warm_up_timeout_s = warm_up_timeout_s
@@ -254,7 +255,7 @@ class Controller:
         """Seconds between two calls of `stepped_rates` that the last plan asks for; None: it asks for none."""
         if self._last is None or self._last.plan is None or REACT.name not in self._last.plan.extra:
             return None
-        return self.period_s / CHECKS if isinstance(self.runtime, InputRateRuntime) else None
+        return None if self._rates_runtime is None else self.period_s / CHECKS
 
     @property
     def rises(self) -> bool:
@@ -265,14 +266,13 @@ class Controller:
         """The current input rates, rows/s by source, if they differ from the planned rates by enough to replan early:
         pass them to `step`. After a rise they are those of all sources, after a fall of those that fell. Else empty, as
         when the runtime has not answered by the next check. The runtime's errors are not raised."""
-        last, check_s = self._last, self.check_s
-        if check_s is None or last is None or last.plan is None or last.snapshot is None:
+        last, check_s, runtime = self._last, self.check_s, self._rates_runtime
+        if check_s is None or runtime is None or last is None or last.plan is None or last.snapshot is None:
             return {}
-        assert isinstance(self.runtime, InputRateRuntime)
         self._checking.late()  # too old to decide on
         if self._checking.under_way:
             return {}
-        outcome = self._checking.call(partial(self.runtime.input_rates, check_s), check_s)
+        outcome = self._checking.call(partial(runtime.input_rates, check_s), check_s)
         if outcome is None:
             return {}
         rates = outcome.value

@@ -26,7 +26,7 @@ class Kind(Enum):
 
     DATA = auto()  #: rows, or the result of a window: executed by its operator
     MARKER = auto()  #: an operator will send nothing more of a window
-    CONTROL = auto()  #: between dispatchers; costs no CPU
+    CONTROL = auto()  #: between dispatchers; costs no CPU unless it says so: then a worker is to run it
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +67,7 @@ class OperatorInfo:
     slide: int = 0  #: between the ends of two windows, ns of event time; 0: a regular operator
     origin: int = 0  #: of its grid of windows
     length: int = 0  #: of a window; the slide for tumbling ones
+    partial: bool = False  #: its windows may be spread over workers: partial results are merged by its target
 
 
 @dataclass(frozen=True, slots=True)

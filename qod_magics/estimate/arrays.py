@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -93,8 +93,13 @@ class Case(Values):
     """The first value whose condition holds."""
 
     def __init__(self, branches: tuple[tuple[Values, Any], ...]) -> None:
-        super().__init__(_choice(branches, None))
         self._branches = branches
+        self.name = ""
+
+    @cached_property
+    def of(self) -> Any:
+        """What holds, null if no branch does."""
+        return _choice(self._branches, None)
 
     def when(self, condition: Values, value: Any) -> Case:
         """With another branch."""
@@ -243,15 +248,21 @@ def _is_null(of: Any) -> Any:
 
 
 def _apply(function: Callable[..., Any], *given: Any) -> Values:
-    operands = [_of(each) for each in given]
-    return Values(None if any(each is None for each in operands) else function(*operands))
+    operands = [each.of if isinstance(each, Values) else each for each in given]
+    for each in operands:
+        if each is None:
+            return Values(None)
+    return Values(function(*operands))
 
 
 def _choice(branches: tuple[tuple[Values, Any], ...], otherwise: Any) -> Any:
     """Of the first condition that holds; by rows, where one of them is by rows, and then by the fields of structs."""
     conditions = [_of(condition) for condition, _ in branches]
-    if not any(np.ndim(each) for each in conditions):
-        return next((_of(value) for each, (_, value) in zip(conditions, branches, strict=True) if each), _of(otherwise))
+    if not any(isinstance(each, np.ndarray) and each.ndim for each in conditions):
+        for condition, (_, value) in zip(conditions, branches, strict=True):
+            if condition:
+                return _of(value)
+        return _of(otherwise)
     if isinstance(fields := _of(branches[0][1]), dict):
         return {name: _choice(tuple((each, value[name]) for each, value in branches), None) for name in fields}
     values = [math.nan if _of(value) is None else _of(value) for _, value in branches]

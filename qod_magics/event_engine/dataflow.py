@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from qod_magics.core.dispatch import MS, US, OperatorInfo, Topology
 from qod_magics.event_engine.operators import Regular, Windowed
+from qod_magics.event_engine.partials import Ends, MarkerSource, Merging, PartialWindows
 from qod_magics.event_engine.sources import Arrivals, Listed
 
 #: How the output of a sender reaches the operators of a stage: each gets a part of the rows (and the progress), or one
@@ -43,6 +44,9 @@ class Stage:
     exchange: Exchange = "all"
     bytes_per_row: int = 0  #: of its output
     stateful: bool = False  #: executing a message reads the state object of its key, or of the operator without a key
+    #: several workers may execute messages of a window: its reader, of width 1, merges their partial results
+    partial: bool = False
+    hand_on_us: float = 0.0  #: CPU of handing on a partial result
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,15 @@ class Job:
                     "stages, and each name stands for one"
                 )
             known.add(stage.name)
+        partial = {stage.name for stage in self.stages if stage.partial}
+        for stage in self.stages:
+            merges = [name in partial for name in stage.inputs]
+            if any(merges) and not (all(merges) and stage.width == 1 and not stage.slide_ms):
+                raise ValueError(
+                    f"stage {stage.name!r} merges parts of windows: give it width 1, no window, no other input"
+                )
+            if stage.partial and (not stage.slide_ms or {*stage.inputs} & {each.name for each in self.stages}):
+                raise ValueError(f"stage {stage.name!r} is partial: it needs a window, and inputs that are sources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +99,15 @@ class Operator:
     routes: tuple[Route, ...]
     fixed_ns: float  #: CPU a message
     row_ns: float  #: CPU a row
+    merges: int = 0  #: operators whose partial results it merges
 
-    def make(self) -> Regular | Windowed:
+    def make(self) -> Regular | Windowed | PartialWindows | Merging:
         """Its state before it has read anything."""
         stage = self.stage
+        if self.merges:
+            return Merging(self.merges, stage.selectivity)
+        if stage.partial:
+            return PartialWindows(*_window(stage), self.channels)
         if not stage.slide_ms:
             return Regular(self.channels, stage.selectivity)
         return Windowed(*_window(stage), self.channels, stage.selectivity)
@@ -162,20 +180,41 @@ class Dataflow:
                 place, latency = places.get(name, o % machines), round(job.max_latency_ms * MS)
                 # the grid of window ends that a dispatcher sees begins with the first end
                 grid = origin + length % slide if slide else 0
-                infos.append(OperatorInfo(name, number, place, _reached(found), latency, slide, grid, length))
+                infos.append(
+                    OperatorInfo(name, number, place, _reached(found), latency, slide, grid, length, stage.partial)
+                )
         for stage in job.stages:  # upstream stages come first, so all channels are known by now
+            merges = sum(len(operators[each.name]) for each in job.stages if each.partial and each.name in stage.inputs)
             for k, o in enumerate(operators[stage.name]):
                 found = routes(stage.name, k)
                 self.operators.append(
-                    Operator(stage, tuple(channels[o]), found, stage.fixed_us * US, stage.row_us * US)
+                    Operator(stage, tuple(channels[o]), found, stage.fixed_us * US, stage.row_us * US, merges)
                 )
         return infos
+
+    def marker_source(self) -> MarkerSource | None:
+        """A new one, from the first windows on; None if no stage is partial."""
+        infos = self.topology.operators
+        ends = {
+            client.number: [
+                Ends(o, infos[o].slide, _first_end(infos[o]), round(self.operators[o].stage.hand_on_us * US))
+                for o in _reached(client.routes)
+                if infos[o].partial
+            ]
+            for client in self.clients
+        }
+        return MarkerSource(ends) if any(ends.values()) else None
 
 
 def _window(stage: Stage) -> tuple[int, int, int]:
     """Slide, length and origin of its windows, ns."""
     slide, origin = round(stage.slide_ms * MS), round(stage.origin_ms * MS)
     return slide, round(stage.length_ms * MS) or slide, origin
+
+
+def _first_end(info: OperatorInfo) -> int:
+    """End of the first window."""
+    return info.origin if info.length % info.slide else info.origin + info.slide
 
 
 def _reached(routes: Sequence[Route]) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ from qod_magics.event_engine.books import Books
 from qod_magics.event_engine.dataflow import Client, Dataflow
 from qod_magics.event_engine.links import Links
 from qod_magics.event_engine.operators import Emitted
+from qod_magics.event_engine.partials import EmittedPart
 from qod_magics.event_engine.results import Results
 from qod_magics.event_engine.routing import Router
 from qod_magics.event_engine.sources import Sent
@@ -83,6 +84,7 @@ class Engine:
         self._last: list[int] = [-1] * len(self.topology.workers)  # operator that a worker ran last
         self._cost: list[int] = [0] * len(self.topology.workers)
         self._router = Router(dataflow)
+        self._markers = dataflow.marker_source()
         self._clock = simpy.Environment(initial_time=0)
         self._finished: list[int] = []
         self._arrived: list[tuple[int, Message | Reply]] = []
@@ -151,11 +153,13 @@ class Engine:
         self.books.running -= 1
         self.books.done += 1
         machine = self._machine[worker]
-        for emitted in self.operators[message.operator].execute(message):
-            self._emit(now, machine, message, emitted)
+        if message.kind is not Kind.CONTROL:  # else it was the work of a dispatcher
+            message.at = machine
+            for emitted in self.operators[message.operator].execute(message):
+                self._emit(now, machine, message, emitted)
         self._do(now, machine, self.dispatcher.finished(now, worker, message))
 
-    def _emit(self, now: int, machine: int, message: Message, emitted: Emitted) -> None:
+    def _emit(self, now: int, machine: int, message: Message, emitted: Emitted | EmittedPart) -> None:
         routes = self._declared[message.operator].routes
         if not routes:
             self.results.jobs[self._infos[message.operator].job].add(
@@ -178,6 +182,11 @@ class Engine:
             if sent.work >= 0:
                 made.cost = made.work = sent.work
             self._do(now, CLIENT, self.dispatcher.sent(now, CLIENT, made))
+        if self._markers is not None:
+            for marker in self._markers.markers(client.number, now, sent.progress, self._router.numbers()):
+                self.books.made += 1
+                self.books.held += 1
+                self._do(now, CLIENT, self.dispatcher.sent(now, CLIENT, marker))
 
     def _next(self, client: Client, arrivals: Iterator[Sent]) -> None:
         sent = next(arrivals, None)
@@ -193,7 +202,7 @@ class Engine:
         books = self.books
         books.on_the_way -= 1
         message.at = at
-        if message.kind is Kind.CONTROL:
+        if message.kind is Kind.CONTROL and not message.work:
             books.done += 1
         else:
             message.waits = True

@@ -1,8 +1,8 @@
 """Operators: what the execution of a message leaves behind, and what it emits.
 
 A message is a batch of rows, and the progress of its channel in event time. The result of a window has the end of the
-window as its progress. Rows of event time p belong to the windows that contain the moment just before p, as the result
-of a window does.
+window as its progress, and the moment just before it as the event time of its rows: it belongs to the windows that
+contain that moment.
 """
 
 from __future__ import annotations
@@ -128,10 +128,10 @@ class Windowed:
         return ()
 
     def _add(self, message: Message) -> None:
-        """Into the windows that contain its rows: with ends in [moment, moment + length)."""
-        moment = message.progress if message.moment < 0 else message.moment
-        end = moment + (self._next - moment) % self.slide  # the first end at or after it
-        beyond = moment + self.length
+        """Into the windows that contain its rows: with ends in (moment, moment + length]."""
+        after = 1 + (message.progress if message.moment < 0 else message.moment)
+        end = after + (self._next - after) % self.slide  # the first end after its rows
+        beyond = after + self.length
         if end < self._next:
             self.late += message.rows
             end = self._next
@@ -151,7 +151,7 @@ class Windowed:
         while self._next <= low:
             read, observed = self._open.pop(self._next, (0, 0))
             rows = int(read * self.selectivity + 1e-9)
-            done.append(Emitted(self._next, max(observed, message.observed), rows))
+            done.append(Emitted(self._next, max(observed, message.observed), rows, self._next - 1))
             self.emitted += rows
             self._next += self.slide
         self._behind = sum(progress < self._next for progress in self._progress.values())

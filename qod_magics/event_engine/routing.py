@@ -8,6 +8,7 @@ from typing import Any
 from qod_magics.core.dispatch import Kind, Message
 from qod_magics.event_engine.dataflow import Dataflow, Route
 from qod_magics.event_engine.operators import Emitted
+from qod_magics.event_engine.partials import EmittedPart
 
 
 class Router:
@@ -19,16 +20,21 @@ class Router:
         self._turns: dict[tuple[int, int, int], int] = {}  # the next, by sender, client and route
         self._last = 0
 
+    def numbers(self) -> Iterator[int]:
+        """The ids of the next messages."""
+        while True:
+            yield self.number()
+
     def number(self) -> int:
         """The id of the next message."""
         self._last += 1
         return self._last
 
     def messages(
-        self, sender: int, source: int, emitted: Emitted, routes: Iterable[Route], bytes_per_row: int
+        self, sender: int, source: int, emitted: Emitted | EmittedPart, routes: Iterable[Route], bytes_per_row: int
     ) -> Iterator[Message]:
         """The messages by which an operator, or CLIENT, sends an output along its routes."""
-        progress, observed, all_rows, moment, key = emitted
+        progress, observed, all_rows, moment, key, *part = emitted
         for r, (targets, exchange, number) in enumerate(routes):
             if exchange != "all":
                 targets = (targets[self._chosen(exchange, number, key, (sender, source, r)) % len(targets)],)
@@ -54,6 +60,7 @@ class Router:
                     objects,
                     Kind.DATA,
                     work,
+                    payload=part[0] if part else None,
                 )
 
     def _chosen(self, exchange: str, number: int, key: int, route: tuple[int, int, int]) -> int:

@@ -38,6 +38,8 @@ from qod_magics.event_engine.stores import Store
 
 T = TypeVar("T")
 
+ENGINE = "messages"  #: what such a file names as its engine
+
 _TOP = ("engine", "seed", "duration_s", "drain_s", "policy", "cluster", "store", "overheads", "jobs", "given", "chosen")
 
 

@@ -72,9 +72,14 @@ def policy(name: str = DEFAULT_POLICY) -> Policy:
     return made
 
 
+def is_policy(name: str) -> bool:
+    """Whether `policy` knows this name. What other packages registered is only looked up for names not of this one."""
+    return name in _POLICIES or name in entry_points(group=GROUP).names
+
+
 def policy_names() -> tuple[str, ...]:
     """The names that `policy` knows, sorted."""
     return tuple(sorted({*_POLICIES, *entry_points(group=GROUP).names}))
 
 
-__all__ = ["DEFAULT_POLICY", "GROUP", "PAPER_POLICY", "SHEDDING", "policy", "policy_names"]
+__all__ = ["DEFAULT_POLICY", "GROUP", "PAPER_POLICY", "SHEDDING", "is_policy", "policy", "policy_names"]

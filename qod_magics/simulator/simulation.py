@@ -43,7 +43,7 @@ from typing import Any
 from qod_magics.data.fields import Fields
 from qod_magics.errors import ScenarioError, nearest
 from qod_magics.kafka.scenario import Scenario
-from qod_magics.policies import DEFAULT_POLICY, policy_names
+from qod_magics.policies import DEFAULT_POLICY, is_policy, policy_names
 from qod_magics.simulator.machine import LOCAL, Machine, check_kinds, read_machine
 from qod_magics.simulator.task import MICRO_BATCH, REALTIME, SimulatedTask, ordered, read_task
 
@@ -244,7 +244,7 @@ def _once(names: list[str], where: str) -> None:
 def _check(simulation: Simulation, fields: Fields) -> None:
     if not simulation.machines or not simulation.tasks:
         raise ScenarioError("a simulation needs at least one task manager and one task: add them")
-    if simulation.policy not in policy_names():
+    if not is_policy(simulation.policy):
         fields.refuse("policy", f"be one of {', '.join(policy_names())}")
     if simulation.step_s > simulation.period_s:
         fields.refuse("step_s", "not be longer than period_s")

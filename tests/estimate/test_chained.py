@@ -42,7 +42,7 @@ def total_of(fares: np.ndarray, p: np.ndarray, dice: np.random.Generator) -> End
     ("rows", "accuracy", "later", "most"),
     [
         (40, 0.5, 1.0, 0.99),
-        (200, 0.3, 1.0, 0.985),
+        pytest.param(200, 0.3, 1.0, 0.985, marks=pytest.mark.slow),
         (40, 0.5, 0.6, 0.99),
         (10, 0.3, 1.0, 1.0),  # three rows kept on average, in one of 35 groups none: Student's wide tails
     ],

@@ -54,7 +54,14 @@ def kept_by_key(dice: np.random.Generator, user: np.ndarray, accuracies: Sequenc
 
 @pytest.mark.parametrize(
     ("users", "accuracies"),
-    [(200, (0.3,)), (200, (0.1,)), (200, (0.6, 0.2)), (200, (0.2, 0.6, 0.4)), (100, (1.0, 0.3)), (15, (1.0, 0.3))],
+    [
+        (200, (0.3,)),
+        (200, (0.1,)),
+        (200, (0.6, 0.2)),
+        pytest.param(200, (0.2, 0.6, 0.4), marks=pytest.mark.slow),
+        (100, (1.0, 0.3)),
+        (15, (1.0, 0.3)),
+    ],
     ids=str,
 )
 def test_intervals_cover_as_often_as_they_say_also_where_the_accuracy_changes(

@@ -21,14 +21,22 @@ def test_a_window_is_emitted_when_its_slowest_channel_has_passed_its_end() -> No
     assert window.execute(message(8, 3, source=0, observed=80)) == ()
     assert window.execute(message(12, 5, source=0, observed=120)) == ()
     assert window.execute(message(9, 4, source=1, observed=95)) == ()
-    assert window.execute(message(21, 7, source=1, observed=210)) == ((10, 210, 7, -1, -1),)
+    assert window.execute(message(21, 7, source=1, observed=210)) == ((10, 210, 7, 9, -1),)
     assert window.waiting == 5 + 7
 
 
 def test_the_result_of_a_window_belongs_to_the_window_that_ends_with_it() -> None:
     window = Windowed(20, 20, 0, (-2,))
-    assert window.execute(message(10, 1)) == ()
-    assert window.execute(message(20, 2, observed=7)) == ((20, 7, 3, -1, -1),)
+    assert window.execute(message(10, 1, moment=9)) == ()
+    assert window.execute(message(20, 2, moment=19, observed=7)) == ((20, 7, 3, 19, -1),)
+
+
+def test_rows_at_the_end_of_a_window_belong_to_the_next_one() -> None:
+    window = Windowed(10, 10, 0, (-2,))
+    assert [each.rows for each in window.execute(message(10, 2))] == [0]
+    assert window.execute(message(10, 3)) == ()
+    assert window.late == 0
+    assert [each.rows for each in window.execute(message(20, 1))] == [5]
 
 
 def test_empty_windows_are_emitted_so_that_progress_goes_on() -> None:
@@ -70,10 +78,10 @@ def test_windows_hold_the_rows_that_lie_in_them(
     true: dict[int, int] = defaultdict(int)
     for at, count in rows:
         for end in emitted:
-            if end - length < at <= end or (at == 0 and end == first):
+            if end - length <= at < end:
                 true[end] += count
-    if all(at > 0 for at, _ in rows):
-        assert emitted == {end: true[end] for end in emitted}
+    assert emitted == {end: true[end] for end in emitted}
+    assert window.late == 0
     assert window.rows == sum(count for _, count in rows)
     if length == slide:
         assert window.rows == window.emitted + window.waiting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -20,6 +21,7 @@ from qod_magics.errors import QodError
 from qod_magics.kafka.topics import grow_topics
 from qod_magics.session.handle import DECLARED
 from qod_magics.session.session import Session
+from qod_magics.spark import collector
 from qod_magics.spark.collector import Collector
 from qod_magics.spark.instance import State
 from qod_magics.spark.modes import STATE_IN_BATCHES
@@ -34,6 +36,9 @@ SCHEMA = (
     "legs ARRAY<STRUCT<zone: INT, label: STRING>>, `by` STRUCT<rider: STRING, tags: MAP<STRING, INT>>"
 )
 NAMES = ("Müller", "東京", "🚕 taxi", 'quote " and \\ slash', "line\nbreak", "", None, "\u0000null", "x" * 3000)
+
+
+REPORTS = "spark.sql.streaming.numRecentProgressUpdates"
 
 
 def drive(i: int) -> dict[str, Any]:
@@ -249,14 +254,32 @@ def test_a_source_of_its_own_that_was_idle_is_counted_from_its_first_row_on(brie
     assert missing.batches == 0
 
 
-def test_batches_are_counted_also_where_there_are_many_in_a_period(brief: Session) -> None:
+#: Reports of a query that Spark keeps here, so that there are soon more.
+FEW = 24
+
+
+@pytest.fixture
+def few_reports(brief: Session, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """The same, where Spark keeps fewer reports of the queries that start now, and the collector knows."""
+    managers = [manager.spark for manager in brief.runtime.task_managers.values()]
+    kept = {spark.conf.get(REPORTS) for spark in managers}
+    assert kept == {str(REPORTS_KEPT)}
+    monkeypatch.setattr(collector, "REPORTS_KEPT", FEW)
+    for spark in managers:
+        spark.conf.set(REPORTS, str(FEW))
+    yield brief
+    for spark in managers:
+        spark.conf.set(REPORTS, str(REPORTS_KEPT))
+
+
+def test_batches_are_counted_also_where_there_are_many_in_a_period(few_reports: Session) -> None:
     """Spark keeps a few dozen reports of a query, and nobody decides for longer than these are of."""
-    session, period_s = brief, brief.controller.period_s
+    session, period_s = few_reports, few_reports.controller.period_s
     session.set_period(600.0)
     try:
         quick = "spark.readStream.format('rate-micro-batch').option('rowsPerBatch', 10).load()"
         cell(session, "quick -p 1 --trigger 0.5", quick)
-        eventually(lambda: written(session, "quick") > 10 * (REPORTS_KEPT + 8), what="many batches")
+        eventually(lambda: written(session, "quick") > 10 * (FEW + 8), what="many batches")
         turn(session, {(None, "quick"): 0.0})
         eventually(lambda: count(session, "quick").dropped > 0, what="nothing is written any more")
         assert count(session, "quick").processed == written(session, "quick")
@@ -265,9 +288,11 @@ def test_batches_are_counted_also_where_there_are_many_in_a_period(brief: Sessio
 
 
 @pytest.mark.parametrize("asked_for", [True, False])
-def test_every_batch_is_counted_or_told_of(brief: Session, monkeypatch: pytest.MonkeyPatch, asked_for: bool) -> None:
+def test_every_batch_is_counted_or_told_of(
+    few_reports: Session, monkeypatch: pytest.MonkeyPatch, asked_for: bool
+) -> None:
     """Where batches are so many that reports may be gone before a busy machine asks for them, or nobody does at all."""
-    session, period_s = brief, brief.controller.period_s
+    session, period_s = few_reports, few_reports.controller.period_s
     session.set_period(600.0)
     if not asked_for:
         monkeypatch.setattr(Collector, "keep_up", lambda self: None)
@@ -275,12 +300,12 @@ def test_every_batch_is_counted_or_told_of(brief: Session, monkeypatch: pytest.M
         quick = "spark.readStream.format('rate-micro-batch').option('rowsPerBatch', 10).load()"
         cell(session, "quick -p 1 --trigger 0.05", quick)
         (instance,) = instances(session, "quick")
-        eventually(lambda: written(session, "quick") > 10 * 2 * REPORTS_KEPT, what="many batches")
+        eventually(lambda: written(session, "quick") > 10 * (2 * FEW + 8), what="many batches")
         missing = Missing(session)
         found = missing.after_a_look("quick")
         assert found.arrived + 10 * missing.batches == 10 * (instance.ended() + 1)
         if not asked_for:
-            assert missing.batches >= REPORTS_KEPT
+            assert missing.batches >= FEW
     finally:
         session.set_period(period_s)
 

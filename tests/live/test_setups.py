@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyspark
@@ -117,9 +118,10 @@ def test_all_of_it_runs_on_the_java_of_a_wheel(monkeypatch: pytest.MonkeyPatch, 
 # -- policies ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_of_another_package_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_policy_of_another_package_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cluster: Session) -> None:
     install(tmp_path, monkeypatch)
-    with Session.up(policy_name="alike", period_s=1.0) as session:
+    there: dict[str, Any] = {"task_managers": 0, "connect": [server_of(cluster).url], **kafka_of(cluster)}
+    with Session.up(policy_name="alike", period_s=1.0, **there) as session:
         topic = new_topic(session)
         session.stream("kept", topic=topic, schema="key LONG", priority=1, min_accuracy=0.5, starting="earliest")
         produce(session, topic, ({"key": i} for i in range(100)))
@@ -273,7 +275,7 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
     assert not [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
 
 
-def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(broker: EmbeddedBroker) -> None:
+def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(cluster: Session, broker: EmbeddedBroker) -> None:
     alive, dead, late = Presence(broker, "0a0a0a"), Presence(broker, "0b0b0b"), Presence(broker, "0d0d0d")
     others = {"qod.0c0c0c.trips.1": 1, "qod.0a0a0a.trips.1": 1, "mine": 1, "qod.0d0d0d.trips.1": 1}
     create_topics(broker, {**others, "qod.0b0b0b.trips.1": 1, "qod.0b0b0b.out.2": 1})
@@ -286,9 +288,8 @@ def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(broker: Emb
     try:
         eventually(lambda: end_offsets(broker, [alive.topic])[alive.topic][0], what="its first record")
         said: list[str] = []
-        with Session.up(
-            task_managers=1, kafka=broker.bootstrap, kafka_options=broker.credentials, say=said.append
-        ) as session:
+        there: dict[str, Any] = {"task_managers": 0, "connect": [server_of(cluster).url], **kafka_of(cluster)}
+        with Session.up(**there, say=said.append) as session:
             assert any(line == "deleted 3 topics of sessions that were killed: 0b0b0b" for line in said), said
             there = set(topic_partitions(broker))
             assert others.keys() | {alive.topic, late.topic, f"qod.{session.id}.alive"} <= there

@@ -54,7 +54,7 @@ def test_the_page_is_well_formed_and_has_its_charts_in_it() -> None:
 
 
 def test_latencies_are_told_where_they_are_known() -> None:
-    lines = taxi_drives()
+    lines = taxi_drives()[:20]
     for line in lines:
         for task in line["snapshot"]["tasks"]:
             if task["id"] == "TDSnk1":

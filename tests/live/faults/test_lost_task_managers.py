@@ -64,7 +64,7 @@ def test_a_server_of_the_users_that_is_silent_keeps_its_queries(
         assert (home(session, "rows.1"), session.runtime.instances["rows.1"].run_id) == (remote, run)
 
 
-@pytest.mark.parametrize("mode", ["microbatch", "realtime"])
+@pytest.mark.parametrize("mode", [pytest.param("microbatch", marks=pytest.mark.slow), "realtime"])
 def test_a_run_on_a_host_that_vanished_ends_once_another_writes_to_its_checkpoint(
     cluster: Session, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:

@@ -1,0 +1,1 @@
+"""Cameo's experiments (Xu, chapter 5) in the event engine."""

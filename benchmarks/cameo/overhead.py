@@ -1,0 +1,133 @@
+"""What dispatching costs: figure 5.12, and how an hour of virtual time grows with its messages."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from random import Random
+
+from benchmarks.cameo.rows import Row, held
+from benchmarks.cameo.runs import run
+from benchmarks.cameo.workload import calibration, jobs
+from qod_magics.core.dispatch import CLIENT, MS, Message, OperatorInfo, Topology
+from qod_magics.policies.dispatchers import dispatcher
+
+US = 1e6  #: in a second
+QUICK_S = 3.0
+
+
+def dispatch_us(name: str, tenants: int, messages: int) -> float:
+    """CPU of a dispatcher a message, us: all its calls for one message of a tenant after another, on one worker."""
+    infos = tuple(OperatorInfo(f"job{i}", i, 0, (), 800 * MS, 1000 * MS, 0, 1000 * MS) for i in range(tenants))
+    made = dispatcher(name)
+    made.begin(Topology(infos, (0,), tuple((i,) for i in range(tenants))))
+    rounds = [
+        [Message(i, i, CLIENT, number * 1000 * MS, observed=number * 1000 * MS + i, source=i) for i in range(tenants)]
+        for number in range(1, messages // tenants + 1)
+    ]
+    began = time.process_time()
+    for batch in rounds:
+        now = batch[-1].observed
+        for message in batch:
+            made.sent(now, CLIENT, message)
+            made.arrived(now, 0, message)
+        running = [*made.settle(now)]
+        while running:
+            now += MS
+            made.finished(now, 0, running[0].message)
+            running = [*made.settle(now)]
+    return (time.process_time() - began) / (len(rounds) * tenants) * US
+
+
+def aggregation_us(rows: int, repeat: int) -> float:
+    """CPU of a sum by key over a batch of rows, us, in plain Python."""
+    random = Random(1)
+    batch = [(random.randrange(64), random.random()) for _ in range(rows)]
+    began = time.process_time()
+    for _ in range(repeat):
+        sums: dict[int, float] = defaultdict(float)
+        for key, value in batch:
+            sums[key] += value
+    return (time.process_time() - began) / repeat * US
+
+
+def overhead(quick: bool = False) -> list[Row]:
+    """Dispatching beside the work (5.12), measured: CPU of this machine, not virtual time."""
+    found = calibration("overhead")
+    tenants = found["tenants"]
+    messages = tenants * (2 if quick else 60)
+    ours, plain = (min(dispatch_us(name, tenants, messages) for _ in range(3)) for name in ("cameo", "fifo"))
+    message_us = US / tenants  # a saturated thread with a message a second of each tenant
+    share = ours / message_us
+    sizes = found["batch_rows"]
+    shares = {rows: ours / (ours + aggregation_us(rows, 20 if quick else 400)) for rows in sizes}
+    words = ", ".join(f"{rows} rows {each:.0%}" for rows, each in shares.items())
+    falls = all(shares[one] > shares[two] for one, two in itertools.pairwise(sizes))
+    return [
+        held(
+            "5.12",
+            "dispatching by the time of a no-op message at saturation",
+            "below 15 %",
+            f"{share:.2%}",
+            share < 0.15,
+            f"{ours:.1f} us of CPU a message, FIFO {plain:.1f}, of the source's {message_us / 1000:.1f} ms a message "
+            f"({tenants} tenants saturate a thread)",
+        ),
+        Row(
+            "5.12",
+            "of that: scheduling, and making priorities",
+            "4 % and 11 %",
+            f"{plain:.1f} and {ours - plain:.1f} us",
+            "not decidable",
+            "shares of another engine's messages, in another language",
+        ),
+        held(
+            "5.12",
+            "share of dispatching beside a local aggregation as its batch grows",
+            "falling",
+            words,
+            falls,
+            "the work is a sum by key in plain Python",
+        ),
+        Row(
+            "5.12",
+            "the same at 1 row",
+            "6.4 %",
+            f"{shares[sizes[0]]:.0%}",
+            "not decidable",
+            "the source's execution of a row includes its engine, ours does not",
+        ),
+    ]
+
+
+def speed(quick: bool = False) -> list[Row]:
+    """An hour of virtual time of 4 LS and 20 BA jobs, and shorter and longer runs."""
+    found = calibration("speed", quick)
+    of = jobs(found["jobs"], found["counts"])
+    taken: dict[float, tuple[int, float]] = {}
+    for seconds in [QUICK_S] if quick else found["seconds"]:
+        by = run(of, "cameo", found["cluster"], seconds)
+        taken[seconds] = by.engine.books.made, by.cpu_s
+    longest = max(taken)
+    made, cpu = taken[longest]
+    each = {seconds: cpu / made * US for seconds, (made, cpu) in taken.items()}
+    words = ", ".join(f"{seconds / 60:g} min {count:,} messages {cpu:.1f} s" for seconds, (count, cpu) in taken.items())
+    return [
+        held(
+            "speed",
+            f"CPU of {longest / 60:g} minutes of 4 LS and 20 BA jobs",
+            "under 60 s an hour (our goal)",
+            f"{cpu:.1f} s, {made:,} messages",
+            cpu * 3600 / longest < 60,
+            f"{cpu / made * US:.1f} us a message, engine included",
+        ),
+        held(
+            "speed",
+            "CPU a message of the longest run by that of the shortest",
+            "about 1 (our goal)",
+            f"{each[longest] / each[min(each)]:.2f}x",
+            each[longest] / each[min(each)] < 1.25,
+            words,
+        ),
+    ]

@@ -1,0 +1,31 @@
+"""All rows of Cameo's table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from benchmarks.cameo import load, overhead, tokens, variants
+from benchmarks.cameo.rows import Row
+
+#: by the figure of the source
+EXPERIMENTS: dict[str, Callable[[bool], list[Row]]] = {
+    "5.6": tokens.tokens,
+    "5.7": load.single,
+    "5.8a": load.volume,
+    "5.8b": load.tenants,
+    "5.8c": load.threads,
+    "5.9": load.bursts,
+    "5.10": variants.skew,
+    "5.11": variants.orders,
+    "5.12": overhead.overhead,
+    "5.13": variants.batches,
+    "5.14": variants.quanta,
+    "5.15": variants.semantics,
+    "5.16": variants.costs,
+    "speed": overhead.speed,
+}
+
+
+def all_rows(names: Sequence[str] | None = None, *, quick: bool = False) -> list[Row]:
+    """The rows of these experiments, or of all. `quick`: short runs, whose figures mean nothing."""
+    return [row for name in names or EXPERIMENTS for row in EXPERIMENTS[name](quick)]

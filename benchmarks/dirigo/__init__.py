@@ -1,0 +1,1 @@
+"""Dirigo beside its source: `python -m benchmarks.dirigo EXPERIMENT`."""

@@ -1,0 +1,1 @@
+"""The evaluation of Getafix: `python -m benchmarks.getafix EXPERIMENT`."""

@@ -1,0 +1,236 @@
+"""GX2 to GX5: an interactive analytics cluster of 20 nodes under 5 to 20 clients, Getafix beside Scarlett."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from benchmarks.getafix.row import Row, of_all, of_equal, of_gain
+from qod_magics.event_engine.segments import Results, SegmentScenario, run
+from qod_magics.event_engine.segments.scenario import S
+
+CALIBRATIONS = Path(__file__).parent / "calibrations"
+CLIENTS = (5, 10, 15, 20)
+SEEDS = (1, 2)
+FEW_AND_MANY = (5, 20)  #: clients, where the ends are enough
+
+#: label -> policy and options
+SETUPS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "scarlett": ("scarlett", {}),
+    "getafix": ("getafix", {}),
+    "balanced": ("getafix", {"balance": True}),
+    "in order": ("getafix", {"match": False}),
+}
+
+#: of the source: least and greatest over the numbers of clients
+TOTAL, LARGEST = (1.45, 2.15), (1.72, 1.92)
+FACTORS = {"getafix": 1.9, "scarlett": 4.2}
+MAKESPAN = 0.05
+COMPARABLE = 2.0  #: latencies that differ by less than this factor are called comparable here; the source has no bound
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Runs by label and number of clients, one for each seed."""
+
+    runs: Mapping[tuple[str, int], Sequence[Results]]
+    clients: Sequence[int]
+
+    def mean(self, label: str, clients: int, name: str) -> float:
+        """The mean of a figure over the seeds."""
+        return mean(getattr(each, name) for each in self.runs[label, clients])
+
+    def ratios(self, name: str, label: str = "getafix") -> dict[int, float]:
+        """Scarlett's figure over Getafix', by number of clients."""
+        return {each: self.mean("scarlett", each, name) / self.mean(label, each, name) for each in self.clients}
+
+
+def calibration(name: str) -> SegmentScenario:
+    """The scenario of this name, such as "cluster"."""
+    return SegmentScenario.read(CALIBRATIONS / f"{name}.json")
+
+
+def measured(
+    name: str = "cluster",
+    clients: Sequence[int] = CLIENTS,
+    seeds: Sequence[int] = SEEDS,
+    seconds: float | None = None,
+    labels: Sequence[str] = tuple(SETUPS),
+) -> Measured:
+    """Run a calibration under each policy; `seconds`: shorter runs than it says, without a third as warm-up."""
+    scenario = calibration(name)
+    if seconds is not None:
+        scenario = replace(scenario, duration=round(seconds * S), warm_up=round(seconds * S / 3))
+    return Measured(
+        {
+            (label, each): [run(replace(scenario, clients=each, seed=seed), *SETUPS[label]) for seed in seeds]
+            for label in labels
+            for each in clients
+        },
+        clients,
+    )
+
+
+def bursts(
+    clients: Sequence[int] = FEW_AND_MANY, seeds: Sequence[int] = SEEDS, seconds: float = 120.0, queries: int = 4000
+) -> Measured:
+    """Shorter runs that end with so many queries at once: the source's problem, a set of queries to be ended early."""
+    scenario = replace(
+        calibration("cluster"), duration=round(seconds * S), warm_up=round(seconds * S / 3), burst=queries
+    )
+    return Measured(
+        {
+            (label, each): [run(replace(scenario, clients=each, seed=seed), *SETUPS[label]) for seed in seeds]
+            for label in ("scarlett", "getafix", "balanced")
+            for each in clients
+        },
+        clients,
+    )
+
+
+def spread(ratios: Mapping[int, float]) -> str:
+    """First and last of several ratios."""
+    values = list(ratios.values())
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def memory(found: Measured) -> list[Row]:
+    """GX2, GX3 and GX5."""
+    total = found.ratios("memory")
+    values = list(total.values())
+    grows = values == sorted(values)
+    most = found.clients[-1]
+    rows = [
+        Row(
+            "total memory, Scarlett / Getafix, 5 to 20 clients",
+            f"{TOTAL[0]} to {TOTAL[1]}, growing with the clients",
+            f"{spread(total)}, {'growing' if grows else 'not always growing'}",
+            of_all(of_gain(TOTAL[0], values[0]), of_gain(TOTAL[1], values[-1]), of_equal(True, grows)),
+            "one number, the rate of a client, was chosen by Scarlett's replication factor with 20 clients",
+        )
+    ]
+    sides = {label: found.ratios("largest_node", label) for label in ("getafix", "balanced")}
+    inside = {label: [of_gain(LARGEST[0], r) for r in ratios.values()] for label, ratios in sides.items()}
+    low, high = (list(sides[label].values()) for label in sides)
+    brackets = all(one <= LARGEST[1] and other >= LARGEST[0] for one, other in zip(low, high, strict=True))
+    reproduced = any(of_all(*parts) == "reproduced" for parts in inside.values())
+    rows.append(
+        Row(
+            "memory of the node with most, Scarlett / Getafix",
+            f"{LARGEST[0]} to {LARGEST[1]} (one section says 1.82)",
+            f"{spread(sides['getafix'])}; {spread(sides['balanced'])} with even numbers of copies",
+            "reproduced" if reproduced else "not decidable" if brackets else "refuted",
+            "the source does not say whether numbers of copies were balanced, as its prototype can; "
+            + ("the figure lies between the two" if brackets else "the figure does not lie between the two everywhere"),
+        )
+    )
+    for label, figure in FACTORS.items():
+        ours = found.mean(label, most, "replication_factor")
+        chosen = label == "scarlett"
+        rows.append(
+            Row(
+                f"effective replication factor of {label.capitalize()}, 20 nodes and {most} clients",
+                f"{figure}",
+                f"{ours:.2f}",
+                "not decidable" if chosen else of_gain(figure, ours),
+                "the rate of a client was chosen by it" if chosen else "at most 1 + 19/21 = 1.90 by counting",
+            )
+        )
+    return rows
+
+
+def speed(found: Measured, shifting: Measured, ending: Measured) -> list[Row]:
+    """GX4: makespan and latency; `shifting`: most queries ask for the slice before the newest, `ending`: with a burst
+    at the end."""
+    makespan = found.ratios("makespan_s")
+    worst = max(abs(ratio - 1) for ratio in makespan.values())
+    rows = [
+        Row(
+            "makespan, Scarlett / Getafix",
+            "within 5 %",
+            f"within {worst:.2%}",
+            "reproduced" if worst <= MAKESPAN else "refuted",
+            "queries arrive at their own times here, so both end soon after the last one: a weak test",
+        )
+    ]
+    burst = {label: ending.ratios("after_s", label) for label in ("getafix", "balanced")}
+    worst = max(abs(ratio - 1) for ratio in burst["getafix"].values())
+    slower = min(burst["getafix"].values()) < 1 - MAKESPAN
+    rows.append(
+        Row(
+            "makespan of many queries at once, Scarlett / Getafix",
+            "within 5 %",
+            f"{spread(burst['getafix'])}; {spread(burst['balanced'])} with even numbers of copies",
+            "reproduced" if worst <= MAKESPAN else "refuted",
+            "Getafix ends later" if slower else "" if worst <= MAKESPAN else "Getafix ends earlier",
+        )
+    )
+    for name, what in (("mean_ms", "mean latency"), ("p99_ms", "99th percentile of latency")):
+        ours, other = found.ratios(name), shifting.ratios(name)
+        near = all(1 / COMPARABLE <= ratio <= COMPARABLE for ratio in [*ours.values(), *other.values()])
+        near_here = all(1 / COMPARABLE <= ratio <= COMPARABLE for ratio in ours.values())
+        rows.append(
+            Row(
+                f"{what}, Scarlett / Getafix",
+                "comparable",
+                f"{spread(ours)}; {spread(other)} where the slice before the newest is asked for most",
+                "reproduced" if near_here else "refuted",
+                f"comparable: within a factor of {COMPARABLE:g}, a bound of ours"
+                + (
+                    ""
+                    if near
+                    else "; where popularity shifts each minute, Getafix follows a round later and without "
+                    "Scarlett's spare copy, so it is slower there at a high load"
+                    if near_here
+                    else ""
+                ),
+            )
+        )
+    return rows
+
+
+def traffic(found: Measured) -> list[Row]:
+    """What the matching saves in the running cluster; the source gives a figure for one example only."""
+    ratios = {
+        each: found.mean("in order", each, "loads") / found.mean("getafix", each, "loads") for each in found.clients
+    }
+    scarlett = {
+        each: found.mean("getafix", each, "loads") / found.mean("scarlett", each, "loads") for each in found.clients
+    }
+    return [
+        Row(
+            "segments loaded without the matching / with it, in the cluster",
+            "fewer with it",
+            f"{spread(ratios)}; Getafix loads {spread(scarlett)} times what Scarlett does",
+            "reproduced" if min(ratios.values()) > 1 else "refuted",
+            "plans change each round with the measured times, and each change is loaded",
+        )
+    ]
+
+
+def details(found: Measured) -> str:
+    """All figures, as a table."""
+    names = ("replication_factor", "memory", "largest_node", "mean_ms", "p99_ms", "makespan_s", "utilization", "loads")
+    heads = ("copies/segment", "GB", "GB, largest", "mean, ms", "p99, ms", "makespan, s", "utilization", "loads")
+    lines = [f"| clients | policy | {' | '.join(heads)} |", f"|---:|---|{'---:|' * len(heads)}"]
+    for each in found.clients:
+        for label in (label for label in SETUPS if (label, each) in found.runs):
+            values = [
+                found.mean(label, each, name) / (1e9 if name in ("memory", "largest_node") else 1) for name in names
+            ]
+            lines.append(f"| {each} | {label} | {' | '.join(f'{value:,.2f}' for value in values)} |")
+    return "\n".join(lines)
+
+
+def scan(rates: Sequence[float], seeds: Sequence[int] = SEEDS) -> list[tuple[float, float]]:
+    """Scarlett's replication factor with 20 clients by the rate of each, nearest to the source's first: the choice
+    behind `queries_per_s` in cluster.json."""
+    scenario = replace(calibration("cluster"), clients=CLIENTS[-1])
+    found = []
+    for rate in rates:
+        runs = [run(replace(scenario, queries_per_s=rate, seed=seed), "scarlett") for seed in seeds]
+        found.append((rate, mean(each.replication_factor for each in runs)))
+    return sorted(found, key=lambda pair: abs(pair[1] - FACTORS["scarlett"]))

@@ -1,0 +1,88 @@
+"""GX1: with how many copies of every segment latency stops improving, for two sizes and two rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.getafix.cluster import calibration
+from benchmarks.getafix.row import HALF, Row, of_equal
+from qod_magics.event_engine.segments import SegmentScenario, run
+from qod_magics.event_engine.segments.scenario import NodeInfo, QueryKind, S
+
+#: nodes, queries/s -> copies at the knee. The source has three of the four: 9 for the first, 6 for "the other two".
+CONFIGURATIONS = ((15, 2500), (15, 1500), (30, 2500), (30, 1500))
+SOURCE = {(15, 2500): 9}
+OTHERS = 6
+#: The knee: the fewest copies with a mean latency of at most this multiple of that with a copy on every node.
+NEAR = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """A curve of mean latency by copies, and its knee."""
+
+    copies: int
+    curve: tuple[tuple[int, float], ...]  #: (copies, ms), up to the knee, and of a copy on every node
+
+    def __str__(self) -> str:
+        return f"{self.copies} copies ({', '.join(f'{r}: {ms:.1f} ms' for r, ms in self.curve)})"
+
+
+def configured(nodes: int, rate: int, seconds: float | None = None, service_us: float | None = None) -> SegmentScenario:
+    """The scenario of knee.json with so many nodes, and queries/s in all."""
+    scenario = calibration("knee")
+    if seconds is not None:
+        scenario = replace(scenario, duration=round(seconds * S), warm_up=round(seconds * S / 4))
+    if service_us is not None:
+        scenario = replace(scenario, kinds=(QueryKind("query", 1.0, round(service_us * 1000)),))
+    infos = tuple(NodeInfo(f"node{h + 1}", scenario.nodes[0].cores) for h in range(nodes))
+    return replace(scenario, nodes=infos, queries_per_s=rate / scenario.clients)
+
+
+def knee(scenario: SegmentScenario) -> Knee:
+    """Add copies until the mean latency is near that of full replication."""
+    nodes = len(scenario.nodes)
+    full = run(scenario, "uniform", {"copies": nodes}).mean_ms
+    curve: list[tuple[int, float]] = []
+    for copies in range(1, nodes):
+        curve.append((copies, run(scenario, "uniform", {"copies": copies}).mean_ms))
+        if curve[-1][1] <= NEAR * full:
+            return Knee(copies, (*curve, (nodes, full)))
+    return Knee(nodes, (*curve, (nodes, full)))
+
+
+def knees(seconds: float | None = None) -> dict[tuple[int, int], Knee]:
+    """All four configurations."""
+    return {(nodes, rate): knee(configured(nodes, rate, seconds)) for nodes, rate in CONFIGURATIONS}
+
+
+def rows(found: dict[tuple[int, int], Knee]) -> list[Row]:
+    """The figures."""
+    made = []
+    for (nodes, rate), each in found.items():
+        source = SOURCE.get((nodes, rate))
+        chosen = source is not None
+        made.append(
+            Row(
+                f"copies at the knee of latency, {nodes} nodes and {rate:,} queries/s",
+                f"{source if chosen else OTHERS}"
+                if chosen or (nodes, rate) != (30, 1500)
+                else f"{OTHERS}, if it is shown",
+                f"{each.copies}",
+                "not decidable"
+                if chosen or (nodes, rate) == (30, 1500)
+                else of_equal(True, abs(each.copies / OTHERS - 1) <= HALF),
+                "the CPU time of a pair was chosen by it"
+                if chosen
+                else f"within half of it; knee: within {NEAR - 1:.0%} of a copy on every node, a bound of ours; the "
+                "source shows three of the four configurations and does not name the other two",
+            )
+        )
+    return made
+
+
+def scan(services_us: Sequence[float], seconds: float | None = None) -> list[tuple[float, Knee]]:
+    """The knee of 15 nodes and 2,500 queries/s by CPU time of a pair: the choice behind `ms` in knee.json."""
+    nodes, rate = CONFIGURATIONS[0]
+    return [(us, knee(configured(nodes, rate, seconds, us))) for us in services_us]

@@ -1,0 +1,1 @@
+"""Nephele Streaming beside its source."""

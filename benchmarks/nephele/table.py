@@ -1,0 +1,39 @@
+"""All figures of the source beside ours, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.nephele import fig2, video
+from benchmarks.nephele.calibrations import calibration
+from benchmarks.nephele.rows import ClaimRow, decided
+from qod_magics.event_engine.buffers import BufferScenario
+from qod_magics.policies.nephele.placement import anchor, paths, setup
+
+
+def all_rows(quick: bool = False) -> list[dict[str, Any]]:
+    """System, figure, the source's value, ours, verdict and why, of every figure. Quick: in under three seconds, on a
+    small job, to see that it works: its figures and verdicts are not those of the source's job."""
+    found = [*fig2.rows(quick), *video.rows(video.runs(quick)), *placement_rows(80 if quick else 800)]
+    return [row.to_json() for row in found]
+
+
+def placement_rows(parallelism: int = 800) -> Iterator[ClaimRow]:
+    """Managers and constraints of the source's job (Algorithms 1 to 3)."""
+    value = calibration("video")
+    for vertex in value["vertices"]:
+        vertex["parallelism"] = parallelism
+    value["workers"] = parallelism // 4
+    scenario = BufferScenario.from_json(value)
+    constrained = paths(scenario.graph, scenario.constraints)
+    managers = setup(scenario.graph, constrained)
+    total = sum(each.constraints for each in managers.values())
+    yield ClaimRow(
+        "Nephele",
+        f"video job with {parallelism} tasks of each type: runtime constraints",
+        "512 million",
+        f"{total / 1e6:.4g} million, of {len(managers)} managers anchored at {anchor(scenario.graph, constrained[0])}",
+        decided(total == 512_000_000),
+        "counted by the placement of managers, each constraint at one of them",
+    )

@@ -1,0 +1,31 @@
+"""The policies of channels with output buffers, by name. Each implements `core.channel_qos.ChannelPolicy`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from qod_magics.core.channel_qos import ChannelPolicy
+from qod_magics.errors import UsageProblem, nearest
+
+#: name -> "module:factory", imported on demand
+_POLICIES = {
+    "nephele": "qod_magics.policies.nephele.policy:nephele",
+    "nephele-fixed-buffers": "qod_magics.policies.nephele.policy:fixed_buffers",
+    "nephele-flush": "qod_magics.policies.nephele.policy:flush",
+}
+
+
+def channel_policy(name: str, parameters: Mapping[str, Any] | None = None) -> ChannelPolicy:
+    """A new policy called `name`. Raises UsageProblem if there is none, or for a parameter that it has not."""
+    if name not in _POLICIES:
+        raise UsageProblem(f"there is no policy of channels {name!r}.{nearest(name, _POLICIES)}")
+    module, _, attribute = _POLICIES[name].partition(":")
+    made: ChannelPolicy = getattr(import_module(module), attribute)(parameters)
+    return made
+
+
+def channel_policy_names() -> tuple[str, ...]:
+    """The names that `channel_policy` knows, sorted."""
+    return tuple(sorted(_POLICIES))

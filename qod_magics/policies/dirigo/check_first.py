@@ -1,0 +1,150 @@
+"""Optimistic offloading, check-first: after an execution the lessor asks before it sends, two round trips (2.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from qod_magics.core.dispatch import Forward, Instruction, Message, Topology
+from qod_magics.policies.dirigo.asking import Asking
+from qod_magics.policies.dirigo.messages import Answer, Request, Ticket
+from qod_magics.policies.dirigo.violators import chunks
+from qod_magics.policies.dirigo.worker import Worker
+
+
+@dataclass(slots=True)
+class Action:
+    """Violators that were taken out of a queue until lessees have answered; they aren't run meanwhile (A9)."""
+
+    machine: int
+    batch: list[Message]
+    lessees: int  #: asked
+    answers: list[Answer] = field(default_factory=list)
+    decided: bool = False
+
+
+class CheckFirst(Asking):
+    """Violators are set aside, and their (deadline, cost) pairs sent to lessees."""
+
+    one_at_a_time = True
+
+    def begin(self, topology: Topology) -> None:
+        """Once."""
+        super().begin(topology)
+        self._actions: dict[int, Action] = {}  #: by number of the question
+        self._open = dict.fromkeys(self.workers, 0)  #: actions that keep a lessor from the next
+        self._closing: list[Message] = []  #: markers that wait until all messages of their windows are sent
+
+    def may_go(self, now: int, worker: Worker, message: Message) -> bool:
+        """Whether this worker may offer a message to another."""
+        ticket: Ticket = message.context
+        if ticket.offered or ticket.lessor != worker.machine or not self.lessees(message.operator):
+            return False
+        if not self.options.skip_doomed:
+            return True
+        lessees = self.lessees(message.operator)
+        delay = min(self.topology.delay_between(worker.machine, machine) for machine in lessees)
+        return now + 3 * delay + message.cost <= ticket.deadline
+
+    def after(self, now: int, worker: Worker) -> Iterator[Instruction]:
+        """Set violators aside, and ask."""
+        if self.one_at_a_time and self._open[worker.machine]:
+            return
+        found = worker.queue.violators(worker.free_at(now), lambda each: self.may_go(now, worker, each))
+        if not found:
+            return
+        for message in found:
+            worker.queue.remove(message)
+            message.context.offered = True
+        # lessees of one function differ from those of another only by their lessor, which is this worker
+        lessees = self.draws.some(self.lessees(found[0].operator), self.options.search_range)
+        yield from self.search(worker, found, lessees)
+
+    def search(self, worker: Worker, found: list[Message], lessees: Sequence[int]) -> Iterator[Instruction]:
+        """Ask all lessees for the whole batch."""
+        yield from self.open(worker, found, lessees)
+
+    def open(self, worker: Worker, batch: list[Message], lessees: Sequence[int]) -> Iterator[Instruction]:
+        """Ask lessees for a batch."""
+        number = self.next_number()
+        self._actions[number] = Action(worker.machine, batch, len(lessees))
+        self._open[worker.machine] += 1
+        request = Request(worker.machine, number, tuple((each.context.deadline, each.cost) for each in batch))
+        for machine in lessees:
+            yield self.ask(machine, batch[0].operator, request)
+
+    def required(self, action: Action) -> int:
+        """Answers after which the lessor may go on."""
+        return min(self.options.reply_required, action.lessees)
+
+    def patient(self) -> bool:
+        """Whether an action goes on while no answer is positive."""
+        return False
+
+    def answered(self, now: int, at: int, answer: Answer) -> Iterator[Instruction]:
+        """Send the batch to the first that takes it; insert it here if none does."""
+        action = self._actions[answer.number]
+        action.answers.append(answer)
+        count = len(action.answers)
+        if count == action.lessees:
+            del self._actions[answer.number]
+        if count == self.required(action):
+            self._open[at] -= 1
+        if action.decided or count < self.required(action):
+            return
+        taker = next((each.machine for each in action.answers if each.fits), None)
+        if taker is None and self.patient() and count < action.lessees:
+            return
+        action.decided = True
+        worker = self.workers[at]
+        for message in action.batch:
+            if taker is None:
+                yield from self.insert(now, worker, message)
+            else:
+                self.traffic.forwards += 1
+                yield Forward(message, taker)
+        waiting, self._closing = self._closing, []
+        for marker in waiting:
+            if self.may_close(now, marker):
+                yield from self.pass_on(marker)
+
+    def may_close(self, now: int, marker: Message) -> bool:
+        """Whether no message of the window is set aside; else its end waits for that."""
+        open_ = (each for action in self._actions.values() if not action.decided for each in action.batch)
+        if any(each.operator == marker.operator and each.progress <= marker.progress for each in open_):
+            self._closing.append(marker)
+            return False
+        return True
+
+
+class Sequential(CheckFirst):
+    """One action at a time; the first answers decide."""
+
+    name = "dirigo-2rtt-sequential"
+
+
+class Pipelined(CheckFirst):
+    """As Sequential, but an action goes on while no answer is positive, and the next may begin meanwhile."""
+
+    name = "dirigo-2rtt-pipelined"
+
+    def patient(self) -> bool:
+        """Up to all answers."""
+        return True
+
+
+class Parallel(CheckFirst):
+    """Violators are dealt out over the lessees, each of which answers for its part alone."""
+
+    name = "dirigo-2rtt-parallel"
+    one_at_a_time = False
+
+    def search(self, worker: Worker, found: list[Message], lessees: Sequence[int]) -> Iterator[Instruction]:
+        """Ask each lessee for its chunk."""
+        for lessee, chunk in zip(lessees, chunks(found, len(lessees)), strict=True):
+            if chunk:
+                yield from self.open(worker, chunk, (lessee,))
+
+    def required(self, action: Action) -> int:
+        """Its one answer."""
+        return 1

@@ -1,0 +1,223 @@
+"""The minimum-laxity queue (2.3): would a new message be on time, and would it make one behind it late?
+
+The check needs two sums over the queue in order of deadlines: the costs ahead of the message, and the least stored
+laxity behind it. Both combine over neighbouring runs of messages: (c1, l1) and (c2, l2) give (c1 + c2,
+min(l1, l2 - c1)). So the queue is a list of short blocks that keep their pair, as a sorted container does, and nothing
+behind an insertion has to be rewritten, as in Algorithm 6.1 (`staircase.StaircaseQueue`). Every operation costs
+O(block + number of blocks). Which of the two is faster at which length: `python -m benchmarks.dirigo 6.21b`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from operator import sub
+from typing import Generic, TypeVar
+
+from qod_magics.policies.dirigo.violators import violators
+
+Item = TypeVar("Item")
+Key = tuple[int, int]  #: deadline, number of the arrival
+
+FAR = 1 << 62  #: beyond all times, ns
+SPLIT = 64  #: messages at which a block is halved
+
+
+class _Block(Generic[Item]):
+    """A run of the queue. `keys` and `deadlines`, `costs`, `items` are parallel."""
+
+    __slots__ = ("cost", "costs", "deadlines", "items", "keys", "lowest")
+
+    def __init__(self, keys: list[Key], costs: list[int], items: list[Item]) -> None:
+        self.keys, self.costs, self.items = keys, costs, items
+        self.deadlines = [deadline for deadline, _ in keys]
+        self.cost = sum(costs)
+        self.lowest: int | None = None  #: least stored laxity if the block were first; None: not computed
+
+    def low(self) -> int:
+        if self.lowest is None:
+            self.lowest = min(map(sub, self.deadlines, accumulate(self.costs)), default=FAR)
+        return self.lowest
+
+    def low_behind(self, at: int) -> int:
+        """Least stored laxity of the messages from position `at` on, if they were first."""
+        if not at:
+            return self.low()
+        return min(map(sub, self.deadlines[at:], accumulate(self.costs[at:])), default=FAR)
+
+    def insert(self, at: int, key: Key, cost: int, item: Item) -> None:
+        self.keys.insert(at, key)
+        self.deadlines.insert(at, key[0])
+        self.costs.insert(at, cost)
+        self.items.insert(at, item)
+        self.cost += cost
+        self.lowest = None
+
+    def take(self, at: int) -> tuple[Key, int, Item]:
+        del self.deadlines[at]
+        key, cost, item = self.keys.pop(at), self.costs.pop(at), self.items.pop(at)
+        self.cost -= cost
+        self.lowest = None
+        return key, cost, item
+
+    def halve(self) -> _Block[Item]:
+        """Keep the first half; the second. Its least laxity isn't computed: it has just got a message."""
+        middle = len(self.keys) // 2
+        other = _Block(self.keys[middle:], self.costs[middle:], self.items[middle:])
+        for column in (self.keys, self.deadlines, self.costs, self.items):
+            del column[middle:]
+        self.cost -= other.cost
+        return other
+
+
+class LaxityQueue(Generic[Item]):
+    """Messages by (deadline, arrival): times and costs in ns, on one clock. Items are hashable, each is in once."""
+
+    __slots__ = ("_blocks", "_key_of", "_lasts", "_number", "cost")
+
+    def __init__(self) -> None:
+        self._blocks: list[_Block[Item]] = []  #: none is empty
+        self._lasts: list[Key] = []  #: last key of each block
+        self._key_of: dict[Item, Key] = {}
+        self._number = 0
+        self.cost = 0  #: of all messages
+
+    def __len__(self) -> int:
+        return len(self._key_of)
+
+    def __iter__(self) -> Iterator[Item]:
+        """First to run first."""
+        for block in self._blocks:
+            yield from block.items
+
+    def __contains__(self, item: Item) -> bool:
+        return item in self._key_of
+
+    def check(self, deadline: int, cost: int, free_at: int) -> bool:
+        """Whether a message would be on time, and all behind it stay more than on time (Eq. 6).
+
+        `free_at`: E, when the first message can start.
+        """
+        ahead = 0
+        key = (deadline, FAR)
+        number = bisect_right(self._lasts, key)
+        blocks = self._blocks
+        for each in range(number):
+            ahead += blocks[each].cost
+        if number == len(blocks):
+            return free_at + ahead + cost <= deadline
+        block = blocks[number]
+        at = bisect_right(block.keys, key)
+        inside = sum(block.costs[:at])
+        ahead += inside
+        if free_at + ahead + cost > deadline:
+            return False
+        least = free_at + cost
+        if block.low_behind(at) - ahead <= least:
+            return False
+        ahead += block.cost - inside
+        for each in range(number + 1, len(blocks)):
+            block = blocks[each]
+            if block.low() - ahead <= least:
+                return False
+            ahead += block.cost
+        return True
+
+    def add(self, deadline: int, cost: int, item: Item) -> None:
+        """Insert, behind all of the same deadline. ValueError for one that is in."""
+        if item in self._key_of:
+            raise ValueError("the message is in the queue already; remove it first")
+        self._number += 1
+        key = (deadline, self._number)
+        self._key_of[item] = key
+        self.cost += cost
+        blocks, lasts = self._blocks, self._lasts
+        if not blocks:
+            blocks.append(_Block([key], [cost], [item]))
+            lasts.append(key)
+            return
+        number = min(bisect_right(lasts, key), len(blocks) - 1)
+        block = blocks[number]
+        block.insert(bisect_left(block.keys, key), key, cost, item)
+        if key > lasts[number]:
+            lasts[number] = key
+        if len(block.keys) > SPLIT:
+            blocks.insert(number + 1, block.halve())
+            lasts.insert(number, block.keys[-1])
+
+    def poll(self) -> Item:
+        """Take the first. IndexError if there is none."""
+        if not self._blocks:
+            raise IndexError("the queue is empty; ask for its length first")
+        return self._take(0, 0)
+
+    def remove(self, item: Item) -> None:
+        """Take a message from anywhere. KeyError for one that is not in."""
+        key = self._key_of[item]
+        number = bisect_left(self._lasts, key)
+        self._take(number, bisect_left(self._blocks[number].keys, key))
+
+    def _take(self, number: int, at: int) -> Item:
+        block = self._blocks[number]
+        _, cost, item = block.take(at)
+        self.cost -= cost
+        if not block.keys:
+            del self._blocks[number], self._lasts[number]
+        elif at == len(block.keys):
+            self._lasts[number] = block.keys[-1]
+        del self._key_of[item]
+        return item
+
+    def lowest(self) -> int:
+        """Least stored laxity: the latest E with which all are on time, ns; FAR if there is none."""
+        ahead, found = 0, FAR
+        for block in self._blocks:
+            found = min(found, block.low() - ahead)
+            ahead += block.cost
+        return found
+
+    def stored(self) -> dict[Item, int]:
+        """Stored laxity by message, first to run first (Eq. 3)."""
+        keys = [key for block in self._blocks for key in block.keys]
+        costs = accumulate(cost for block in self._blocks for cost in block.costs)
+        return {item: deadline - sum_ for item, (deadline, _), sum_ in zip(self, keys, costs, strict=True)}
+
+    def marks(self) -> dict[Item, int]:
+        """Messages whose stored laxity is smaller than that of all behind them (Eq. 7)."""
+        found, low = [], FAR
+        for item, laxity in reversed(self.stored().items()):
+            if laxity < low:
+                low = laxity
+                found.append((item, laxity))
+        return dict(reversed(found))
+
+    def entries(self) -> Iterator[tuple[int, int, Item]]:
+        """(deadline, cost, message), first to run first."""
+        for block in self._blocks:
+            yield from zip(block.deadlines, block.costs, block.items, strict=True)
+
+    def violators(self, free_at: int, may_go: Callable[[Item], bool] = lambda _: True) -> list[Item]:
+        """What the function of this name finds, without a walk where no message is late."""
+        return violators(self.entries(), free_at, may_go) if self.lowest() < free_at else []
+
+    def copy(self) -> LaxityQueue[Item]:
+        """Another queue with the same messages."""
+        other: LaxityQueue[Item] = LaxityQueue()
+        other._blocks = [_Block(block.keys[:], block.costs[:], block.items[:]) for block in self._blocks]
+        other._lasts, other._key_of = self._lasts[:], self._key_of.copy()
+        other._number, other.cost = self._number, self.cost
+        return other
+
+    def verify(self) -> None:
+        """AssertionError where an invariant does not hold: for tests."""
+        keys = [key for block in self._blocks for key in block.keys]
+        assert keys == sorted(keys), "keys are out of order"
+        assert self._lasts == [block.keys[-1] for block in self._blocks], "last keys of blocks are wrong"
+        assert self.cost == sum(block.cost for block in self._blocks), "the sum of the costs is wrong"
+        assert dict(zip(self, keys, strict=True)) == self._key_of, "positions of messages are wrong"
+        for block in self._blocks:
+            assert 0 < len(block.keys) <= SPLIT, "a block is empty or too long"
+            assert block.cost == sum(block.costs), "the cost of a block is wrong"
+            fresh = _Block(block.keys, block.costs, block.items)
+            assert block.lowest in (None, fresh.low()), "the least laxity of a block is wrong"
