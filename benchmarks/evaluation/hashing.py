@@ -11,12 +11,14 @@ from qod_magics.session.session import Session
 SCHEMA = "id LONG"
 DATA = {"generator": "points", "rows": 20_000, "seed": 7}
 #: Of the hash that a row is given: what one core takes is then about a thousand rows/s.
-STEPS = 4000
+STEPS = 25_000
+INNER = 250  #: steps at once: Spark makes an array of their numbers once, when it plans the query
 
 
 def hashed(steps: int, source: str = "source", seed: str = "id") -> str:
-    """SQL: the rows of `source` with a `hash` of `seed`, in this many steps."""
-    hash = f"aggregate(sequence(1, {steps}), {seed}, (hash, step) -> xxhash64(hash, step))" if steps else seed
+    """SQL: the rows of `source` with a `hash` of `seed`, in this many steps, rounded down to whole `INNER`s."""
+    few = f"aggregate(sequence(1, {INNER}), outer, (inner, step) -> xxhash64(inner, step))"
+    hash = f"aggregate(sequence(1, {steps // INNER}), {seed}, (outer, part) -> {few})"
     return f"SELECT id, {hash} AS hash FROM {source}"
 
 

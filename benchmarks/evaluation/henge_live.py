@@ -2,8 +2,8 @@
 utility over time under static placement, under Stream Economics, and under Henge.
 
 Utilities are computed alike for all three, by the policy's own code from the recording: of the latency alone, as Henge
-judges a query with a target (equation 2 of its card); and of latency and juice (equations 3 to 5), with rows that were
-shed counted as missed, since Stream Economics keeps its latencies by shedding.
+judges a query with a target (equation 2); and of latency and juice (equations 3 to 5), with rows that were shed counted
+as missed, since Stream Economics keeps its latencies by shedding.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from benchmarks.evaluation.hashing import start_queries
 from benchmarks.evaluation.loads import Stage, booked, play
 from benchmarks.evaluation.readings import homes
 from qod_magics.controller.record import Records
+from qod_magics.core.optional import MAX_LATENCY
 from qod_magics.core.runtime import Measured
+from qod_magics.core.snapshot import Snapshot, Task
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.policies.henge import Henge, Parameters
-from qod_magics.policies.henge.utility import satisfaction
+from qod_magics.policies.henge.utility import Utility, hybrid_utility, satisfaction
 from qod_magics.recordings.reading import load as load_recording
 
 STATIC, ECONOMICS, HENGE = "static placement", DEFAULT_POLICY, "henge"
@@ -39,11 +41,14 @@ VARIANTS: Mapping[str, Variant] = {
     HENGE: Variant(lambda: Henge(SHORT)),
 }
 TOPICS = {"first": "jobs1", "second": "jobs2", "third": "jobs3"}  #: by query
+#: Where they start, under every policy.
+HOMES = {"first.1": "tm1", "second.1": "tm2", "third.1": "tm1"}
 PARTITIONS = 2  #: of each: the most instances of a query
 TARGET_S, UTILITY, LEAST = 3.0, 35.0, 0.1
 CALM, STEP = 0.15, 1.0  #: of what a core takes, for each query; and for the first one after the step
 WARM_S, CALM_S, STEP_S = 25.0, 25.0, 110.0
 SLICE_S = 10.0
+SMOOTH = 4  #: cycles whose mean juice counts: a real-time batch, which reports its rows at its end, is as long as one
 MET = 99.0  #: satisfaction, %, from which on all targets count as met
 
 
@@ -77,6 +82,9 @@ def _run(record: Path, variant: Variant, stages: Sequence[Stage]) -> dict[str, A
         run.decide_by(variant.make())
         restrictions = {"priority": 1, "min_accuracy": LEAST, "max_latency_s": TARGET_S, "utility": UTILITY}
         start_queries(run.session, TOPICS, **restrictions)
+        for instance, home in HOMES.items():
+            if run.session.runtime.instances[instance].task_manager is not run.session.runtime.task_managers[home]:
+                run.session.move(instance, home)
         _, injector = play(run, stages, PARTITIONS)
         sent = booked(run, injector, {topic: query for query, topic in TOPICS.items()})
         left = books.ended(run, before)
@@ -99,32 +107,44 @@ class Reading:
 
 
 def readings(records: Records) -> list[Reading]:
-    """Utilities of each cycle of the stages, each from that cycle's measurements alone."""
-    alone = Parameters(readings=1, observe_s=0.01)
-    by_latency, with_juice = _Judge(alone), _Judge(replace(alone, hybrid=True))
+    """Utilities in each cycle of the stages: by that cycle's latencies alone, and with the mean juice of the last
+    `SMOOTH` cycles."""
+    by_latency, by_juice = _Judge(1), _Judge(SMOOTH)
     found = []
     for record in records:
         if record.repeated:
             continue
-        both = by_latency.of(record.snapshot, record.measured), with_juice.of(record.snapshot, _missed(record.measured))
+        latency = by_latency.of(record.snapshot, record.measured)
+        juice = by_juice.of(_untargeted(record.snapshot), _missed(record.measured))
+        both = {job: Utility(hybrid_utility(one.current, juice[job].current), one.most) for job, one in latency.items()}
         known = [each for each in record.measured.accuracy.values() if each is not None]
         if record.phase and known:
             at_s = (record.at - records[0].at).total_seconds()
-            found.append(Reading(at_s, record.phase, *both, fmean(known)))
+            satisfied = satisfaction(latency.values()), satisfaction(both.values())
+            found.append(Reading(at_s, record.phase, *satisfied, fmean(known)))
     return found
 
 
 class _Judge:
     """Henge's view of a course of snapshots, without its actions."""
 
-    def __init__(self, parameters: Parameters) -> None:
-        self._policy = Henge(parameters)
+    def __init__(self, readings: int) -> None:
+        self._policy = Henge(Parameters(readings=readings, observe_s=0.01))
         self._memory: Any = None
 
-    def of(self, snapshot: Any, measured: Measured) -> float:
-        """Satisfaction, %."""
+    def of(self, snapshot: Snapshot, measured: Measured) -> Mapping[str, Utility]:
+        """Utilities by job, from the means of the last readings."""
         learned, self._memory = self._policy.learn(snapshot, measured, self._memory)
-        return satisfaction(self._policy.turn(learned).utilities.values())
+        return self._policy.turn(learned).utilities
+
+
+def _untargeted(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without targets of latency: its queries are judged by their juice."""
+
+    def without(task: Task) -> Task:
+        return replace(task, extra={key: value for key, value in task.extra.items() if key != MAX_LATENCY.name})
+
+    return replace(snapshot, tasks=tuple(map(without, snapshot.tasks)))
 
 
 def _missed(measured: Measured) -> Measured:

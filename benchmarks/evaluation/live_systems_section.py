@@ -57,9 +57,10 @@ def henge_section(runs: Runs) -> tuple[str, list[Row]]:
         f"Three queries with a target latency of {last['target_s']:g} s and a utility of {henge_live.UTILITY:g} each, "
         f"on two task managers of a core each; every one gets {henge_live.CALM:g} of what a core takes, and then the "
         f"first one {henge_live.STEP:g}. *Satisfaction* is the sum of utilities over its maximum, after the step, "
-        "from each cycle's measurements: *by latency*, as Henge judges such queries; and *by latency and juice*, where "
-        "rows that were shed count as missed. Static placement deals the instances out and never acts again. Two of "
-        "the three jobs can meet their targets under any policy, so that Henge can gain a third at most, not the "
+        "%: *by latency*, as Henge judges such queries, in each cycle; and *by latency and juice*, means of "
+        f"{henge_live.SMOOTH} cycles, where rows that were shed count as missed. Under every policy the first and the "
+        "third query start on one task manager; static placement leaves them there. Two of the three jobs can meet "
+        "their targets under any policy, so that Henge can have 1.5 times the satisfaction of that at most, not the "
         f"source's 19 times. Henge's times are shortened to fit the run: {options}.",
         "",
         "| policy | calm | by latency: mean | 15th | 50th | 90th percentile | by latency and juice: mean | 15th | 50th "

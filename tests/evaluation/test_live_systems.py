@@ -131,8 +131,9 @@ def test_utilities_are_those_of_henge_in_each_cycle() -> None:
     found = henge_live.readings(COURSE)
     assert [reading.phase for reading in found] == ["calm", *["step"] * 4]
     assert [reading.by_latency for reading in found] == pytest.approx([100.0, 62.5, 75.0, 100.0, 100.0])
-    # of the first query: (0.25 + juice 0.5) / 2, (0.5 + 0.5) / 2; then a backlog drains: a juice of 2 counts as 1
-    assert [reading.with_juice for reading in found] == pytest.approx([100.0, 68.75, 75.0, 100.0, 100.0])
+    # of the first query: latency 0.25, 0.5, 1, 1; mean juice of (1, 0.5), (1, 0.5, 0.5), and 1 when the backlog drains
+    first = [1.0, (0.25 + 0.75) / 2, (0.5 + 2 / 3) / 2, 1.0, 1.0]
+    assert [reading.with_juice for reading in found] == pytest.approx([50 * (1 + each) for each in first])
 
 
 def test_rows_that_were_shed_are_missed_by_juice_and_not_by_latency() -> None:
@@ -142,7 +143,7 @@ def test_rows_that_were_shed_are_missed_by_juice_and_not_by_latency() -> None:
     ]
     last = henge_live.readings(shed)[-1]
     assert last.by_latency == 100.0
-    assert last.with_juice == pytest.approx(100 * (1 - 0.25 / 2))
+    assert last.with_juice == pytest.approx(100 * (1 - 0.25 / 2))  # the first cycle has no counts before it
     assert last.kept == 0.75
 
 
