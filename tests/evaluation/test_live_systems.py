@@ -38,7 +38,8 @@ def test_a_load_has_the_rates_of_its_stages_one_after_the_other(stages: list[tup
     for seconds, *rates in stages:
         for feed, rate in zip(read.topics, rates, strict=True):
             assert feed.partitions == 2
-            assert feed.rate.rate(begin + seconds / 2) == pytest.approx(rate)
+            for share in (0.1, 0.9):
+                assert feed.rate.rate(begin + share * seconds) == pytest.approx(rate)
         begin += seconds
 
 
