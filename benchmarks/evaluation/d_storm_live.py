@@ -34,7 +34,7 @@ VARIANTS: Mapping[str, Variant] = {
     ROUND_ROBIN: named(ROUND_ROBIN),
 }
 TOPIC, PARTITIONS = "rows", 1
-CHAIN = dict.fromkeys(("parse", "filter", "enrich", "write"), STEPS // 4)
+CHAIN = dict.fromkeys(("parse", "enrich", "score", "store"), STEPS // 4)
 FIRST, *_, LAST = CHAIN
 FULL, QUARTER = 1.2, 0.3  #: of what one core takes
 TARGET_S = 10.0  #: of the latency of the last task

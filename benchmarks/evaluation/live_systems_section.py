@@ -61,7 +61,8 @@ def henge_section(runs: Runs) -> tuple[str, list[Row]]:
         f"{henge_live.SMOOTH} cycles, where rows that were shed count as missed. Under every policy the first and the "
         "third query start on one task manager; static placement leaves them there. Two of the three jobs can meet "
         "their targets under any policy, so that Henge can have 1.5 times the satisfaction of that at most, not the "
-        f"source's 19 times. Henge's times are shortened to fit the run: {options}.",
+        f"source's 19 times. Henge's times are shortened to fit the run: {options}. If a step were judged much sooner, "
+        "its backlog would not have drained, and it would be taken back.",
         "",
         "| policy | calm | by latency: mean | 15th | 50th | 90th percentile | by latency and juice: mean | 15th | 50th "
         "| 90th percentile | rows kept | all met after, s | time in actions | actions |",
