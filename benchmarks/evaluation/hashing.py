@@ -18,7 +18,7 @@ INNER = 250  #: steps at once: Spark makes an array of their numbers once, when 
 def hashed(steps: int, source: str = "source", seed: str = "id") -> str:
     """SQL: the rows of `source` with a `hash` of `seed`, in this many steps, rounded down to whole `INNER`s."""
     few = f"aggregate(sequence(1, {INNER}), outer, (inner, step) -> xxhash64(inner, step))"
-    hash = f"aggregate(sequence(1, {steps // INNER}), {seed}, (outer, part) -> {few})"
+    hash = f"aggregate(sequence(1, {steps // INNER}), {seed}, (outer, part) -> {few})" if steps else seed
     return f"SELECT id, {hash} AS hash FROM {source}"
 
 

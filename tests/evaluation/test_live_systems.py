@@ -17,8 +17,10 @@ from benchmarks.evaluation import books, d_storm_live, henge_live, kept, stela_l
 from benchmarks.evaluation.ages import Ends
 from benchmarks.evaluation.by_policy import by_policy, named
 from benchmarks.evaluation.flow import pauses, windows
+from benchmarks.evaluation.hashing import INNER, hashed
 from benchmarks.evaluation.live_systems_section import d_storm_section, henge_section, live_cells, stela_section
 from benchmarks.evaluation.loads import Stage, scenario
+from qod_magics.application.names import check_stream_name
 from qod_magics.controller.record import Record
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, OLDEST, UTILITY
 from qod_magics.core.plan import Plan
@@ -27,6 +29,18 @@ from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManag
 from qod_magics.kafka.scenario import Scenario
 
 # -- loads and samples -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [henge_live.TOPICS, stela_live.CHAIN, d_storm_live.CHAIN])
+def test_streams_have_names_that_streams_may_have(names: dict[str, Any]) -> None:
+    for name in names:
+        check_stream_name(name)
+
+
+def test_a_row_is_hashed_in_whole_parts_of_its_steps() -> None:
+    assert "sequence(1, 4), id" in hashed(4 * INNER + 1)
+    assert hashed(0, "before", "hash") == "SELECT id, hash AS hash FROM before"
+    assert all(steps >= INNER for chain in (stela_live.CHAIN, d_storm_live.CHAIN) for steps in chain.values())
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 900), st.integers(0, 900)), min_size=1, max_size=5))
