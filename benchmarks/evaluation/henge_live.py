@@ -48,6 +48,7 @@ PARTITIONS = 2  #: of each: the most instances of a query
 TARGET_S, UTILITY, LEAST = 3.0, 35.0, 0.1
 CALM, STEP = 0.08, 1.0  #: of what a core takes, for each query; and for the first one after the step
 WARM_S, CALM_S, STEP_S = 30.0, 40.0, 120.0
+COURSE = ("calm", "step")  #: the stages that count
 SLICE_S = 10.0
 SMOOTH = 4  #: cycles whose mean juice counts: a real-time batch, which reports its rows at its end, is as long as one
 MET = 99.0  #: satisfaction, %, from which on all targets count as met
@@ -160,7 +161,7 @@ def _missed(measured: Measured) -> Measured:
 def figures(records: Records) -> dict[str, Any]:
     """The figures of one policy's run."""
     each = readings(records)
-    course = [reading for reading in each if reading.phase in ("calm", "step")]
+    course = [reading for reading in each if reading.phase in COURSE]
     step = [reading for reading in each if reading.phase == "step"]
     if not step:
         raise ValueError("the recording has no cycle after the step: make the run longer (--scale)")
@@ -169,7 +170,7 @@ def figures(records: Records) -> dict[str, Any]:
         {"at_s": (record.at - records[0].at).total_seconds() - began_s, **event.to_json()}
         for record in records
         for event in record.events
-        if event.kind in ("scale", "move") and record.phase
+        if event.kind in ("scale", "move") and record.phase in COURSE
     ]
     return {
         "calm": fmean(r.by_latency for r in course if r.phase == "calm") if course[0].phase == "calm" else None,

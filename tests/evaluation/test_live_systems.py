@@ -163,13 +163,14 @@ def test_rows_that_were_shed_are_missed_by_juice_and_not_by_latency() -> None:
 
 
 def test_the_figures_of_a_run_are_of_its_step() -> None:
-    found = henge_live.figures(COURSE)
+    by_hand = Event("move", {"instance": "third.1", "took_s": 9.0})
+    found = henge_live.figures([COURSE[0], cycle(2, "warm", 0.5, Count(50, 50), (by_hand,)), *COURSE[1:]])
     assert found["calm"] == 100.0
     assert found["by_latency"]["mean"] == pytest.approx((62.5 + 75 + 100 + 100) / 4)
     assert found["met_after_s"] == 10.0
     assert [each["from_s"] for each in found["slices"]] == [0.0, 10.0]
     assert found["in_actions"] == pytest.approx(1.0 / 20.0)
-    assert found["actions"][0]["at_s"] == 5.0
+    assert [each["at_s"] for each in found["actions"]] == [5.0]
     late = henge_live.figures([*COURSE, cycle(30, "step", 3.0, Count(600, 600))])
     assert late["met_after_s"] is None
     with pytest.raises(ValueError, match="--scale"):
