@@ -68,6 +68,13 @@ class Run:
         controller = self.session.controller
         self.session.thread.ask(lambda: setattr(controller, "policy", policy), "the policy is not set")
 
+    def place(self, homes: Mapping[str, str]) -> None:
+        """Move these instances to these task managers, where they are not yet."""
+        runtime = self.session.runtime
+        for instance, home in homes.items():
+            if runtime.instances[instance].task_manager is not runtime.task_managers[home]:
+                self.session.move(instance, home)
+
     def inject(self, scenario: Mapping[str, Any]) -> Injector:
         """Send a scenario in addition to those running."""
         path = self.record.with_suffix(f".load{len(self.injected) + 1}.jsonl")

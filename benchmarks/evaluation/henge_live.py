@@ -84,9 +84,7 @@ def _run(record: Path, variant: Variant, stages: Sequence[Stage]) -> dict[str, A
         run.decide_by(variant.make())
         restrictions = {"priority": 1, "min_accuracy": LEAST, "max_latency_s": TARGET_S, "utility": UTILITY}
         start_queries(run.session, TOPICS, **restrictions)
-        for instance, home in HOMES.items():
-            if run.session.runtime.instances[instance].task_manager is not run.session.runtime.task_managers[home]:
-                run.session.move(instance, home)
+        run.place(HOMES)
         _, injector = play(run, stages, PARTITIONS)
         sent = booked(run, injector, {topic: query for query, topic in TOPICS.items()})
         left = books.ended(run, before)

@@ -219,6 +219,14 @@ def test_rows_between_task_managers_are_those_of_streams_that_leave_one(homes: s
     assert d_storm_live.between_rows_s(chain(homes)) == pytest.approx(between)
 
 
+def test_the_chain_is_placed_as_a_whole() -> None:
+    clean, enrich, score, store = d_storm_live.CHAIN
+    packed = d_storm_live.submitted(d_storm_live.VARIANTS["d-storm"].make(), ["tm2", "tm1"])
+    assert packed == {f"{clean}.1": "tm1", f"{enrich}.1": "tm1", f"{score}.1": "tm2", f"{store}.1": "tm2"}
+    dealt = d_storm_live.submitted(d_storm_live.VARIANTS["storm-round-robin"].make(), ["tm2", "tm1"])
+    assert dealt == {f"{clean}.1": "tm1", f"{enrich}.1": "tm2", f"{score}.1": "tm1", f"{store}.1": "tm2"}
+
+
 def test_task_managers_and_traffic_are_told_by_stage() -> None:
     def at(second: float, phase: str, homes: str, up: int) -> Record:
         snapshot = chain(homes)
