@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from benchmarks.evaluation import __main__ as command
 from benchmarks.evaluation import books, d_storm_live, henge_live, kept, stela_live
 from benchmarks.evaluation.ages import Ends
+from benchmarks.evaluation.auto import AUTO
 from benchmarks.evaluation.by_policy import by_policy, named
 from benchmarks.evaluation.flow import pauses, windows
 from benchmarks.evaluation.hashing import INNER, hashed
 from benchmarks.evaluation.live_systems_section import d_storm_section, henge_section, live_cells, stela_section
 from benchmarks.evaluation.loads import Stage, scenario
+from benchmarks.evaluation.row import REACTIVE
+from benchmarks.evaluation.systems_section import systems_section
 from qod_magics.application.names import check_stream_name
 from qod_magics.controller.record import Record
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, OLDEST, UTILITY
@@ -321,6 +324,19 @@ def test_stela_is_told_against_perfect_scaling_and_what_cpu_allowed() -> None:
             "convergence time against Storm's, linear": "stela 20 s, storm-re-deal 20 s",
         }
     }
+
+
+def test_the_tables_of_claims_have_a_live_figure_where_one_was_measured() -> None:
+    what = "throughput after / before a scale-out, linear", "throughput after / before a scale-out, star"
+    claims = [{"what": each, "source": "", "ours": "1.5", "reproduced": True, "why": ""} for each in what]
+    runs = {"stela-live": [stela_run(CHECKS, **{"stela": 1.62, "storm-re-deal": 1.0})]}
+    day = {"accuracy": {"all": 1.0}, "processed": {"all": 1.0}, "up": {"first": 1, "most": 1, "last": 1}, "actions": {}}
+    day |= {"met": 1.0, "node_hours": 1.0, "moves": 0, "policy_ms": 1.0, "tasks": 3, "task_managers": 2}
+    days = {name: dict.fromkeys((AUTO, REACTIVE), day) for name in ("large", "small")}
+    text, _ = systems_section([{"claims": {"Stela": claims}, "days": days, "auto": {}}], runs)
+    assert "linear |  | 1.5 | stela 1.62, storm-re-deal 1 | reproduced |" in text
+    assert "star |  | 1.5 | not yet shown | reproduced |" in text
+    assert "Nothing of this was measured" not in text
 
 
 def test_d_storm_is_told_by_stage_with_room_for_other_variants() -> None:
