@@ -43,6 +43,7 @@ TARGET_S = 10.0  #: of the latency of the last task
 WARM_S, FULL_S, QUARTER_S = 30.0, 40.0, 90.0
 MEASURED_S = 25.0  #: the last part of each stage
 STAGES = ("full", "quarter")
+BY_HAND = "moved by hand"  #: why `Run.place` moves
 
 
 def d_storm_live(out: Path, scale: float) -> dict[str, Any]:
@@ -112,11 +113,10 @@ def told(records: Records) -> dict[str, Any]:
         from_s = (own[-1].at - own[0].at).total_seconds()
         last = [r for r in own if (own[-1].at - r.at).total_seconds() <= min(MEASURED_S, from_s / 2)]
         stages[name] = _of(last)
-    events = [event for record in records for event in record.events]
-    kinds = ("move", "task-manager-up", "task-manager-removed")
+    events = [event for record in records for event in record.events if event.detail.get("why") != BY_HAND]
     return {
         "stages": stages,
-        "actions": [event.to_json() for event in events if event.kind in kinds],
+        "actions": [event.to_json() for event in events if event.kind in ("move", "task-manager-removed")],
         "policy_ms": max(record.policy_ms for record in records),
     }
 

@@ -238,15 +238,19 @@ def test_task_managers_and_traffic_are_told_by_stage() -> None:
             snapshot=replace(snapshot, task_managers=snapshot.task_managers[:up]),
         )
 
+    moves = [
+        Event("move", {"instance": f"{task}.1", "why": why}) for task, why in (("a", "moved by hand"), ("b", "packed"))
+    ]
     found = d_storm_live.told(
         [
-            at(0, "full", "1 2 2 1", 2),
+            replace(at(0, "full", "1 2 2 1", 2), events=tuple(moves)),
             at(5, "full", "1 1 1 2", 2),
             at(10, "full", "1 1 1 2", 2),
             at(15, "quarter", "1 1 1 2", 2),
             at(100, "quarter", "1 1 1 1", 1),
         ]
     )
+    assert [each["instance"] for each in found["actions"]] == ["b.1"]
     full, quarter = found["stages"]["full"], found["stages"]["quarter"]
     assert (full["up"], full["used"], full["between_rows_s"]) == (2, 2, pytest.approx(80.0))
     assert (quarter["up"], quarter["used"], quarter["between_rows_s"]) == (1, 1, 0.0)
