@@ -4,6 +4,7 @@ from the figures alone. Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from benchmarks.evaluation import d_storm_live, henge_live, stela_live
@@ -32,6 +33,15 @@ def of(runs: Runs, policy: str, *path: str | int) -> Values:
 def shown(values: Sequence[float | None], unit: str = "") -> str:
     """The median of the runs with its range."""
     return Row("", "", values, unit).shown()
+
+
+def whole(values: Sequence[float | None]) -> str:
+    """The same, in whole numbers."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "never"
+    ends = dict.fromkeys(f"{end:,.0f}" for end in (min(known), max(known)))
+    return f"{median(known):,.0f}" + (f" ({' to '.join(ends)})" if len(ends) > 1 else "")
 
 
 def _each(function: Callable[..., float], *columns: Values) -> Values:
@@ -131,7 +141,8 @@ def stela_section(runs: Runs) -> tuple[str, list[Row]]:
     lines = [
         "Stela (live)",
         f"A chain of three tasks without state gets {last['offered']:g} times what one core takes; a second task "
-        "manager joins, and the policy uses it. *Of 2x*: the gain over what perfect scaling on two whole cores gives. "
+        "manager joins, and the policy uses it; several rescalings of one plan take turns. *Of 2x*: the "
+        "gain over what perfect scaling on two whole cores gives. "
         "The second task manager has a core of this machine that broker and injector need, too: *by CPU* is the gain "
         "if throughput followed the CPU that the task managers had. *Down*: seconds after the join without a row at "
         "the end of the chain, in pauses of one second or more; *convergence*: by the source's rule, on windows of "
@@ -147,8 +158,8 @@ def stela_section(runs: Runs) -> tuple[str, list[Row]]:
             shown(of(runs, name, "cpu", each)) for each in ("first", "second", stela_live.BROKER, stela_live.INJECTOR)
         )
         cells = [
-            shown(of(runs, name, "before")),
-            shown(of(runs, name, "after")),
+            whole(of(runs, name, "before")),
+            whole(of(runs, name, "after")),
             shown(_gain(runs, name)),
             shown(_percent(_gain(runs, name), 50.0), " %"),
             shown(_possible(runs, name)),
@@ -221,9 +232,10 @@ def d_storm_section(runs: Runs) -> tuple[str, list[Row]]:
             share = _each(_ratio, *(of(runs, name, *at, key) for key in ("between_rows_s", "streams_rows_s")))
             keys = ("rows_s", "up", "used", "between_rows_s")
             cells = [
-                *(shown(of(runs, name, *at, key)) for key in keys),
+                *(whole(of(runs, name, *at, key)) for key in keys),
                 shown(_percent(share), " %"),
-                *(shown(of(runs, name, *at, key)) for key in ("cpu_us", "broker_us", "down_s")),
+                *(whole(of(runs, name, *at, key)) for key in ("cpu_us", "broker_us")),
+                shown(of(runs, name, *at, "down_s")),
             ]
             done = _actions(last, name) if stage == d_storm_live.STAGES[-1] else ""
             lines.append(f"| {name} | {stage} | {' | '.join(cells)} | {done} |")
@@ -287,8 +299,10 @@ _CELLS: Mapping[str, tuple[str, Callable[[Runs], dict[str, str]]]] = {
 
 
 def live_cells(parts: Mapping[str, Runs]) -> dict[str, dict[str, str]]:
-    """By system, the live figures for its table of claims, by the beginning of the claim. `parts`: runs by part."""
-    return {name: cells(parts[part]) for part, (name, cells) in _CELLS.items() if part in parts}
+    """By system, the live figures for its table of claims, by the beginning of the claim; none of policies that were
+    left out. `parts`: runs by part."""
+    found = {name: cells(parts[part]) for part, (name, cells) in _CELLS.items() if part in parts}
+    return {name: {k: v for k, v in each.items() if not v.startswith("never")} for name, each in found.items()}
 
 
 def _policies(runs: Runs) -> list[str]:
