@@ -114,9 +114,9 @@ class Deployer:
                 gone, new = self._adopt(deployment.prepare(specs, checked), change, afresh)
                 self._start(new)
             except BaseException:
-                self._roll_back(before, ran, stopping)
+                self.roll_back(before, ran, stopping)
                 raise
-            self._delete(gone)
+            self.delete(gone)
 
     def adopt_partitions(self) -> None:
         """Have partitions added to a topic read, from their first row, by the tasks that read the topic. Their
@@ -159,8 +159,16 @@ class Deployer:
 
     def new_jobs(self, spec: TaskSpec) -> dict[str, tuple[Job, str]]:
         """By instance: a task's jobs, and new checkpoints for them."""
+        return self.jobs_of(self.cluster.deployment, spec, self.new_generation(spec))
+
+    def new_generation(self, spec: TaskSpec) -> int:
+        """The number of a task's next checkpoints."""
         generation = self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
-        jobs = self.cluster.deployment.jobs(spec, generation)
+        return generation
+
+    def jobs_of(self, deployment: Deployment, spec: TaskSpec, generation: int) -> dict[str, tuple[Job, str]]:
+        """By instance: a task's jobs in a deployment, and their checkpoints."""
+        jobs = deployment.jobs(spec, generation)
         return {job.instance: (job, self._checkpoint(job, generation)) for job in jobs}
 
     def _checkpoint(self, job: Job, generation: int) -> str:
@@ -269,7 +277,7 @@ class Deployer:
         _all({i.id: partial(start, i) for i in instances})
         _all({i.id: partial(self.lifecycle.settle, i) for i in instances})
 
-    def _roll_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
+    def roll_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
         """After a failed deployment: run exactly the instances that ran before it."""
         with self.cluster.lock:
             begun = [i for i in self.cluster.all_instances if ran.get(i.id) is not i]
@@ -278,11 +286,11 @@ class Deployer:
             self.cluster.instances.clear()
             self.cluster.instances.update(ran)
             gone = self.cluster.deployment.restore(before)
-        self._delete(gone)
+        self.delete(gone)
         for instance in stopped:
             instance.reinstate()
 
-    def _delete(self, topics: Collection[str]) -> None:
+    def delete(self, topics: Collection[str]) -> None:
         """Delete topics that nothing uses any more; if the broker fails now, when the session ends."""
         try:
             delete_topics(self.cluster.deployment.kafka, topics)

@@ -26,6 +26,7 @@ from tests.results.rows import PER_ZONE, per_zone, result
 
 COMMANDS = (
     *("up", "attach", "down", "status", "watch", "show", "stop", "set", "why", "add-tm", "remove-tm", "move", "scale"),
+    *("fuse", "unfuse"),
     *("report", "policy", "pause", "period", "override", "resume"),
 )
 
