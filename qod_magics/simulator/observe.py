@@ -386,7 +386,7 @@ def _given(fields: Mapping[Field, float | None]) -> Mapping[str, Any]:
 
 def _task_extra(wiring: Wiring, number: int) -> Mapping[str, Any]:
     task, within = wiring.tasks[number], wiring.within.get(number)
-    sole = len(task.upstream) == 1 and sum(task.upstream[0] in each.upstream for each in wiring.tasks) == 1
+    sole = len(task.upstream) == 1 and sum(task.upstream[0] == source for source, _ in wiring.edges) == 1
     most, told = task.max_parallelism, task.stateful or task.max_parallelism is not None
     found = _given(
         {
