@@ -49,13 +49,19 @@ def transplant(source: str, target: str, at: Offsets, to: Offsets | None = None)
     if ended is None:
         return
     try:
-        offsets = _rewritten((before / "offsets" / str(ended)).read_text("utf-8"), at, to)
+        logs = {ended: _rewritten((before / "offsets" / str(ended)).read_text("utf-8"), at, to)}
+        previous = before / "offsets" / str(ended - 1)
+        if previous.exists():  # Spark asks for it; of the offsets there, none is read again
+            last, lines = logs[ended].splitlines(), previous.read_text("utf-8").splitlines()
+            logs[ended - 1] = "\n".join((*lines[:2], *(lines if to is None else last)[2:]))
         for name in ("offsets", "commits"):
             (after / name).mkdir(parents=True)
         shutil.copytree(before / "state", after / "state", copy_function=_linked)
         shutil.copy2(before / "metadata", after / "metadata")
-        shutil.copy2(before / "commits" / str(ended), after / "commits" / str(ended))
-        (after / "offsets" / str(ended)).write_text(offsets, "utf-8")
+        for batch, log in logs.items():
+            (after / "offsets" / str(batch)).write_text(log, "utf-8")
+            if (before / "commits" / str(batch)).exists():
+                shutil.copy2(before / "commits" / str(batch), after / "commits" / str(batch))
     except (OSError, ValueError, shutil.Error) as error:
         raise TaskManagerError(f"The state of {source} can't be copied to {target}: {error}.") from error
 
