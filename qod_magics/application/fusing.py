@@ -46,12 +46,14 @@ def fused(first: TaskSpec, second: TaskSpec) -> TaskSpec:
 
 
 def fused_edges(spec: TaskSpec) -> tuple[Edge, ...]:
-    """The streams within a task at which it can be parted, inputs first: those that carry all rows."""
+    """The streams within a task at which it can be parted, inputs first: those behind which nothing else is read."""
     found = []
     for at, stream in enumerate(spec.streams):
         if len(stream.upstream) == 1 and stream.upstream[0] in spec.members:
             tail = spec.streams[at - 1]
-            if tail.name == stream.upstream[0] and _ancestry(tail, spec.streams[: at - 1]) == at:
+            before = spec.members[:at]
+            reads_all = all(head.name in before for head in spec.heads)
+            if tail.name == stream.upstream[0] and reads_all and _ancestry(tail, spec.streams[: at - 1]) == at:
                 found.append((tail.name, stream.name))
     return tuple(found)
 

@@ -49,6 +49,13 @@ def test_a_stream_that_joins_others_parts_only_behind_the_join() -> None:
     assert (first.members, first.is_query, second.members, second.is_query) == (("a", "b", "c"), False, ("d",), True)
 
 
+def test_a_branch_of_a_join_is_not_parted_from_it() -> None:
+    branches = [stream("a", topic="t"), stream("m", "a"), stream("b", topic="u"), stream("n", "b")]
+    (spec,) = tasks(application(*branches, stream("c", "m", "n", priority=1)), inlinable={"m": 1, "n": 1})
+    assert spec.members == ("a", "m", "b", "n", "c")
+    assert fused_edges(spec) == ()
+
+
 @pytest.mark.parametrize(
     ("pair", "settings", "why"),
     [
