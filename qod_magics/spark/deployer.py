@@ -13,7 +13,7 @@ from typing import Any
 from qod_magics.application.application import Application
 from qod_magics.application.difference import Difference, difference
 from qod_magics.application.shed_keys import Ask
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.tasks import Edges, TaskSpec
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.cluster import Cluster
@@ -68,9 +68,15 @@ class Deployer:
         return any(manager.alive() for manager in list(self.cluster.task_managers.values()))
 
     def restrict(self, specs: Sequence[TaskSpec]) -> None:
-        """Adopt the restrictions of these tasks, which otherwise equal the running ones."""
-        with self.cluster.lock:
-            self.cluster.deployment.specs = {spec.id: spec for spec in specs}
+        """Adopt the restrictions of these tasks, whose streams otherwise equal the running ones. They may have been
+        fused or parted meanwhile."""
+        streams = {stream.name: stream for spec in specs for stream in spec.streams}
+        with self.deploying, self.cluster.lock:
+            deployment = self.cluster.deployment
+            deployment.specs = {
+                id: replace(spec, streams=tuple(streams.get(each.name, each) for each in spec.streams))
+                for id, spec in deployment.specs.items()
+            }
 
     def held_modes(self, tasks: Collection[str]) -> str:
         """What these tasks, whose maximum latencies now ask for other modes, do instead; "" if nothing is to be said.
@@ -91,10 +97,15 @@ class Deployer:
                 )
         return "; ".join(notes)
 
-    def deploy(self, specs: Sequence[TaskSpec]) -> None:
+    def deploy(self, specs: Sequence[TaskSpec], edges: Edges | None = None) -> bool:
         """Run exactly these tasks: start, stop and restart those that differ from the running ones.
 
         Recipes are checked first: if one fails, nothing changes.
+
+        Args:
+            specs: the tasks.
+            edges: the streams between tasks for which they were made; where tasks have been fused or parted since,
+                nothing changes, and the result is False.
 
         Raises:
             ApplicationError, KafkaError, TaskManagerError.
@@ -102,6 +113,8 @@ class Deployer:
         """
         with self.deploying:
             deployment = self.cluster.deployment
+            if edges is not None and edges != deployment.edges:
+                return False
             change = difference(deployment.specs.values(), specs)
             checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked()
             change = change.restarting(set(checked.chained) ^ set(deployment.checked.chained))
@@ -117,6 +130,7 @@ class Deployer:
                 self.roll_back(before, ran, stopping)
                 raise
             self.delete(gone)
+        return True
 
     def adopt_partitions(self) -> None:
         """Have partitions added to a topic read, from their first row, by the tasks that read the topic. Their

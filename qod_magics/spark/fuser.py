@@ -134,13 +134,9 @@ class Fuser:
 
         """
         with self.cluster.lock:
-            specs = self.cluster.deployment.specs
-            if any(
-                edge in ((pipe.source, pipe.target), each)
-                for pipe in self.cluster.deployment.pipes.values()
-                for each in self.cluster.deployment.edges
-                if each[0] == pipe.source
-            ):
+            deployment = self.cluster.deployment
+            specs = deployment.specs
+            if edge in deployment.edges or ">".join(edge) in deployment.pipes:
                 return _done()
             found = [
                 (spec, inner) for spec in specs.values() for inner in fused_edges(spec) if self._same(edge, inner, spec)

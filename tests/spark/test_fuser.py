@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -303,6 +303,19 @@ def test_state_goes_with_the_task_that_keeps_it(made: Made, tmp_path: Path, keep
     assert log.splitlines()[2] == ('{"s.src.mid":{"0":70}}' if keeps == "mid" else f'{{"{between}":{{"0":0}}}}')
     other = made["q.1" if keeps == "mid" else "mid.1"]
     assert not Path(other.checkpoint).exists()  # it starts afresh
+
+
+def test_restrictions_that_are_set_meanwhile_are_kept(made: Made) -> None:
+    declared = [
+        replace(spec, streams=tuple(replace(s, priority=7) if s.name == "q" else s for s in spec.streams))
+        for spec in made.deployment.specs.values()
+    ]
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    made.fuser.deployer.restrict(declared)  # made for three tasks
+    assert {id: spec.priority for id, spec in made.deployment.specs.items()} == {"src": None, "q": 7}
+    assert made.deployment.specs["q"].members == ("mid", "q")
+    assert made.fuser.deployer.deploy(declared, {("src", "mid"), ("mid", "q")}) is False
+    assert len(made.deployment.specs) == 2
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(("fuse", "unfuse")), st.sampled_from(EDGES), st.booleans()), max_size=6)
