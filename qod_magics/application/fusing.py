@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from qod_magics.application.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
-from qod_magics.core.wording import listed
 
 #: A stream between two streams, (from, to): its name is "from>to".
 Edge = tuple[str, str]
@@ -24,15 +23,15 @@ def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec]) 
     if first.id not in second.upstream:
         return f"{second.id} does not read {first.id}"
     if len(readers) > 1:
-        return f"{listed(readers)} read {first.id}: each would need its rows"
+        return f"{', '.join(readers)} read {first.id}: each would need its rows"
     if len(second.upstream) + len(second.topics) > 1:
         return f"{second.id} has other inputs beside {first.id}"
     if alone:
-        return f"{listed(alone)} {'was' if len(alone) == 1 else 'were'} declared with --no-fuse"
+        return f"{', '.join(alone)} {'was' if len(alone) == 1 else 'were'} declared with --no-fuse"
     if len(modes) > 1:
-        return f"their modes differ: {listed(modes)}"
+        return f"their modes differ: {', '.join(modes)}"
     if len(triggers) > 1:
-        return f"their triggers differ: {listed([f'{seconds:g} s' for seconds in triggers])}"
+        return f"their triggers differ: {', '.join(f'{seconds:g} s' for seconds in triggers)}"
     if first.parallelism != second.parallelism:
         return f"{first.id} has parallelism {first.parallelism}, {second.id} {second.parallelism}"
     if second.key is not None and second.parallelism > 1:
