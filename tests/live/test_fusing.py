@@ -146,4 +146,4 @@ def test_what_can_t_be_fused_is_refused_in_one_line(brief: Session, topic: str) 
     there = "tm2" if home(session, "alone.1") == "tm1" else "tm1"
     session.move("sums.1", there)
     eventually(lambda: running(session), what=session.status)
-    assert f"sums.1 is on {there}: move one to the other" in refusal(session.fuse, "alone", "sums")
+    assert f"sums.1 on {there}: move one to the other" in refusal(session.fuse, "alone", "sums")
