@@ -22,12 +22,12 @@ from qod_magics.errors import QodError, TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S, Deployer
-from qod_magics.spark.hold import LONGEST_S, held
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.meter import shared
 from qod_magics.spark.pipeline import feeds_of
 from qod_magics.spark.reason import reason
+from qod_magics.spark.stopping import stop_all
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin, gather
 
@@ -198,30 +198,7 @@ class Scaler:
         ]
 
     def _stop(self, instances: Sequence[Instance]) -> None:
-        """Stop these at the ends of their batches. If one can't be stopped, or was lost with its task manager, whose
-        last reports are not in the books, all go on as before, from their checkpoints."""
-        claimed = [instance for instance in instances if instance.become(State.STOPPED, of={State.RUNNING})]
-        if len(claimed) == len(instances):
-            ended = gather({i.id: partial(self._end, i) for i in instances}, STEP_S + LONGEST_S)
-            failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
-        else:
-            failed = {i.id: f"it is {i.state.value}" for i in instances if i not in claimed}
-        if failed:
-            why = "; ".join(f"{id} could not be stopped: {error}" for id, error in failed.items())
-            for instance in claimed:
-                instance.failure = f"its task was not scaled, for {why}"
-                instance.reinstate()
-            raise TaskManagerError(f"{why}. All instances go on as before.")
-
-    def _end(self, instance: Instance) -> None:
-        """Stop one at the end of its batch. Raises whatever stopping raises, and TaskManagerError if its task manager
-        is gone."""
-        home = instance.task_manager
-        if home is None:
-            raise TaskManagerError("its task manager was lost")
-        with held(self.cluster, instance) as wait_s:
-            if not self.lifecycle.end(instance, home, wait_s, "scale-waits"):
-                raise TaskManagerError(f"{home.id} was lost")
+        stop_all(self.cluster, self.lifecycle, instances, "its task was not scaled", "scale-waits")
 
     def _adopt(
         self, spec: TaskSpec, parallelism: int, before: Sequence[Instance], concerned: Sequence[Instance]
