@@ -1,6 +1,7 @@
 """`python -m benchmarks.evaluation`: run the evaluation, keep its figures as JSON, and write EVALUATION.md from them.
 
-Parts that are not given keep their earlier figures.
+Parts that are not given keep their earlier figures, and so does one that fails: the others run nevertheless.
+`live-systems` stands for the live parts of Henge, Stela and D-Storm.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,13 +19,16 @@ from benchmarks.evaluation import document, kept, scenarios
 from benchmarks.evaluation.against_plain import against_plain
 from benchmarks.evaluation.costs import costs
 from benchmarks.evaluation.coverage_live import coverage_live
+from benchmarks.evaluation.d_storm_live import d_storm_live
 from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput, draw_goodput_live, draw_growth
 from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput import goodput
 from benchmarks.evaluation.goodput_live import goodput_live
 from benchmarks.evaluation.growth import growth
+from benchmarks.evaluation.henge_live import henge_live
 from benchmarks.evaluation.kept import Figures
 from benchmarks.evaluation.recipes import RECIPES
+from benchmarks.evaluation.stela_live import stela_live
 from benchmarks.evaluation.systems import systems
 
 RESULTS = Path("benchmarks/results")
@@ -54,14 +59,19 @@ PARTS: Mapping[str, Part] = {
     "scenario5": _by_itself(growth),
     "costs": _by_itself(costs),
     "coverage-live": _by_itself(coverage_live),
-    "systems": _by_itself(systems),
+    document.SYSTEMS: _by_itself(systems),
+    "henge-live": _by_itself(henge_live),
+    "stela-live": _by_itself(stela_live),
+    "d-storm-live": _by_itself(d_storm_live),
 }
+#: Names for several parts.
+GROUPS: Mapping[str, Sequence[str]] = {"live-systems": document.LIVE_SYSTEMS}
 
 
 def main() -> int:
-    """Run the parts; 0 if all ran."""
+    """Run the parts; 0 if all ran, 1 if one failed, 2 if nothing was begun."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluation", description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; default: all")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join([*PARTS, *GROUPS])}; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full length of loads")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each part, interleaved")
     parser.add_argument(
@@ -72,11 +82,13 @@ def main() -> int:
     parser.add_argument("--document", type=Path, default=Path("EVALUATION.md"), help="the document to write")
     parser.add_argument("--only-write", action="store_true", help="run nothing, only write the document")
     given = parser.parse_args()
-    unknown = [part for part in given.parts if part not in PARTS]
+    named = [*dict.fromkeys(part for name in given.parts for part in GROUPS.get(name, (name,)))]
+    unknown = [part for part in named if part not in PARTS]
     if unknown:
-        parser.error(f"there is no part {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
+        parser.error(f"there is no part {', '.join(unknown)}; the parts are {', '.join([*PARTS, *GROUPS])}")
+    failed: list[str] = []
     if not given.only_write:
-        parts = given.parts or list(PARTS)
+        parts = named or list(PARTS)
         try:
             runs = {part: _kept(given, part) if given.more else [] for part in parts}
         except ValueError as error:
@@ -90,10 +102,16 @@ def main() -> int:
                 run = PARTS[part]
                 if part == "against-plain":
                     run = _by_itself(partial(against_plain, which=given.recipes))
-                _run(part, run, BUILD / f"run{repeat + 1}", given, runs[part], commit)
+                try:
+                    _run(part, run, BUILD / f"run{repeat + 1}", given, runs[part], commit)
+                except Exception as error:
+                    traceback.print_exc()
+                    failed.append(f"{part}, run {repeat + 1}: {type(error).__name__}: {error}".splitlines()[0])
     document.write(given.results, given.document)
     print(f"written: {given.document}")
-    return 0
+    for each in failed:
+        print(f"failed: {each}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _kept(given: argparse.Namespace, part: str) -> list[Figures]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from qod_magics.core.policy import Policy
 from qod_magics.core.snapshot import Instance, Snapshot
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.topics import create_topics
@@ -61,6 +62,18 @@ class Run:
     def phase(self, name: str | None) -> None:
         """Name the phase of the recording's lines from now on."""
         self.session.annotate(phase=name)
+
+    def decide_by(self, policy: Policy) -> None:
+        """Have this policy decide, and place what is started from now on."""
+        controller = self.session.controller
+        self.session.thread.ask(lambda: setattr(controller, "policy", policy), "the policy is not set")
+
+    def place(self, homes: Mapping[str, str]) -> None:
+        """Move these instances to these task managers, where they are not yet."""
+        runtime = self.session.runtime
+        for instance, home in homes.items():
+            if runtime.instances[instance].task_manager is not runtime.task_managers[home]:
+                self.session.move(instance, home)
 
     def inject(self, scenario: Mapping[str, Any]) -> Injector:
         """Send a scenario in addition to those running."""
@@ -188,13 +201,13 @@ def until(done: Callable[[], bool], what: str, patience_s: float = 60.0) -> None
 
 @contextmanager
 def running(record: Path, topics: Mapping[str, int], **options: Any) -> Iterator[Run]:
-    """A broker and one task manager of one core; `topics`: number of partitions by name. The policy is the paper's
-    unless `policy_name` is another."""
+    """A broker and task managers of one core each, one unless `task_managers` says otherwise; `topics`: number of
+    partitions by name. The policy is the paper's unless `policy_name` is another."""
     record.parent.mkdir(parents=True, exist_ok=True)
     for old in record.parent.glob(f"{record.stem}*.jsonl"):
         old.unlink()
     last_core = max(os.sched_getaffinity(0))
-    options = {"policy_name": PAPER_POLICY, **options}
-    with Session.up(task_managers=1, cores=1, kafka_cpus={last_core}, record=record, **options) as session:
+    options = {"policy_name": PAPER_POLICY, "task_managers": 1, **options}
+    with Session.up(cores=1, kafka_cpus={last_core}, record=record, **options) as session:
         create_topics(session.kafka, topics)
         yield Run(session, record)

@@ -17,12 +17,16 @@ from benchmarks.evaluation.goodput import NOBODY, QUERIES
 from benchmarks.evaluation.goodput_live import goodput_live_section
 from benchmarks.evaluation.growth_section import growth_section
 from benchmarks.evaluation.kept import Figures, told
+from benchmarks.evaluation.live_systems_section import d_storm_section, henge_section, stela_section
 from benchmarks.evaluation.row import PAPERS, Row
 from benchmarks.evaluation.shortfalls import shortfalls
 from benchmarks.evaluation.summary import summary
 from benchmarks.evaluation.systems_section import systems_section
 
 COMMAND = "python -m benchmarks.evaluation"
+SYSTEMS = "systems"
+#: The parts with live figures of Henge, Stela and D-Storm, which stand in the tables of `SYSTEMS`, too.
+LIVE_SYSTEMS = ("henge-live", "stela-live", "d-storm-live")
 
 
 def write(results: Path, path: Path) -> None:
@@ -30,9 +34,11 @@ def write(results: Path, path: Path) -> None:
     found = {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(results.glob("*.json"))}
     parts = [_HEAD]
     sections: list[tuple[str, list[Row]]] = []
+    live = {part: found[part]["runs"] for part in LIVE_SYSTEMS if part in found}
     for part, section in _SECTIONS.items():
         if part in found:
-            text, rows = section(found[part]["runs"])
+            runs = found[part]["runs"]
+            text, rows = systems_section(runs, live) if part == SYSTEMS else section(runs)
             title, _, rest = text.partition("\n")
             sections.append((title.partition(":")[0], rows))
             longer = tuple(f"{other}-" for other in _SECTIONS if other.startswith(f"{part}-"))
@@ -248,5 +254,8 @@ _SECTIONS: Mapping[str, Callable[[Sequence[Figures]], tuple[str, list[Row]]]] = 
     "goodput-live": goodput_live_section,
     "costs": costs_section,
     "coverage-live": coverage_section,
-    "systems": systems_section,
+    SYSTEMS: systems_section,
+    "henge-live": henge_section,
+    "stela-live": stela_section,
+    "d-storm-live": d_storm_section,
 }

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.evaluation.auto import AUTO, GOOD, SAME, SAME_S, difference, is_worse
 from benchmarks.evaluation.kept import Figures
+from benchmarks.evaluation.live_systems_section import live_cells
 from benchmarks.evaluation.row import REACTIVE, Row
 
-#: None of these figures was measured on a live cluster.
-LIVE = "not yet shown"
+#: In place of a figure that was not measured on a live cluster.
+NO_LIVE = "not yet shown"
 #: At 2,000 tasks, ms per cycle: a tenth of the period.
 POLICY_MS = 500.0
 DAYS: Mapping[str, str] = {
@@ -27,25 +29,35 @@ SAID: Mapping[str, str] = {
 }
 
 
-def systems_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
-    """Text and tables of the last run; rows of all."""
-    last = runs[-1]
+def systems_section(
+    runs: Sequence[Figures], live: Mapping[str, Sequence[Figures]] = MappingProxyType({})
+) -> tuple[str, list[Row]]:
+    """Text and tables of the last run; rows of all. `live`: the runs of the parts that have live figures of these
+    systems, by part."""
+    last, cells = runs[-1], live_cells(live)
+    measured = (
+        "Live figures are of shorter runs on other applications: see the live sections of these systems; the verdicts "
+        "are on the models' figures."
+        if cells
+        else "Nothing of this was measured on a live cluster."
+    )
     lines = [
         "Henge, Stela, D-Storm and auto (simulated)",
         "The sources' figures are of real clusters; ours are of models: a packing without queues for D-Storm, fluid "
         "models with cores and queues, fitted to some of the source's figures, for Stela and Henge "
-        "([benchmarks](benchmarks/README.md)). Nothing of this was measured on a live cluster.",
+        f"([benchmarks](benchmarks/README.md)). {measured}",
         "",
     ]
     for name, claims in last["claims"].items():
-        lines += _claims(name, claims)
+        lines += _claims(name, claims, cells.get(name, {}))
     for name, by_policy in last["days"].items():
         lines += _day(name, by_policy)
     lines += _auto(last["auto"])
     return "\n".join(lines), [*_rows(runs)]
 
 
-def _claims(name: str, claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _claims(name: str, claims: Sequence[Mapping[str, Any]], cells: Mapping[str, str]) -> Iterator[str]:
+    """The table of a system's claims. `cells`: live figures by the beginning of a claim."""
     held = sum(claim["reproduced"] for claim in claims)
     yield f"### {name}"
     yield ""
@@ -57,7 +69,8 @@ def _claims(name: str, claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         verdict = "reproduced" if claim["reproduced"] else "not reproduced"
         words = claim["why"].removeprefix(verdict).lstrip(":; ")
         verdict += f": {words}" if words else ""
-        yield f"| {claim['what']} | {claim['source']} | {claim['ours']} | {LIVE} | {verdict} |"
+        live = next((text for begin, text in cells.items() if claim["what"].startswith(begin)), NO_LIVE)
+        yield f"| {claim['what']} | {claim['source']} | {claim['ours']} | {live} | {verdict} |"
     yield ""
 
 

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.entry import Entry
-from qod_magics.core.actions import Action, Move, ReleaseNode, Scale, Stop
+from qod_magics.core.actions import Action, Fuse, Move, ReleaseNode, Scale, Stop, Unfuse
 from qod_magics.core.dag import queries_of
+from qod_magics.core.fusion import fused_streams
 from qod_magics.core.snapshot import Instance, Task
 from qod_magics.core.topology import restrictions
 from qod_magics.core.wording import counted, listed
 
 #: kinds of entries that explain the state of an instance or task manager
 TOLD = (
-    *("move", "moved", "scale", "scaled", "release-node", "starved", "task-manager-lost", "action-refused"),
+    *("move", "moved", "scale", "scaled", "fuse", "fused", "unfuse", "parted", "release-node", "starved"),
+    *("task-manager-lost", "action-refused"),
     *("query-failed", "query-restarted", "query-stalled", "move-waits"),
 )
 
@@ -62,8 +64,17 @@ def _task(task: Task, cycle: Cycle, decision: Decision, newest: Mapping[str, Ent
         causes = decision.reasons.task(task.id)
         parts += causes or [f"policy {decision.policy} decided so, with no task manager short of CPU"]
     parts += _drain(task, decision)
-    parts += [_action(each, decision) for each in plan.actions if isinstance(each, Scale) and each.task == task.id]
+    parts += [_action(each, decision) for each in plan.actions if _concerns(each, task)]
     return parts
+
+
+def _concerns(action: Action, task: Task) -> bool:
+    """Whether an action is about a whole task."""
+    if isinstance(action, Unfuse):
+        return action.edge in fused_streams(task)
+    return (isinstance(action, Scale) and action.task == task.id) or (
+        isinstance(action, Fuse) and task.id in action.edge
+    )
 
 
 def _drain(task: Task, decision: Decision) -> list[str]:
@@ -109,6 +120,10 @@ def _what(action: Action) -> str:
             return f"it moves to {action.to}"
         case Scale():
             return f"it is to run as {counted(action.parallelism, 'instance')}"
+        case Fuse((source, target)):
+            return f"{source} and {target} are to run as one query"
+        case Unfuse((source, target)):
+            return f"{source} and {target} are to run as two queries"
         case ReleaseNode():
             return "it is to be released"
         case _:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.entry import Entry
-from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode, Scale
+from qod_magics.core.actions import Action, AddNode, Fuse, Move, ReleaseNode, Scale, Unfuse
 from qod_magics.core.dag import Dag
 from qod_magics.core.keyed import Keyed, Keys, differing, in_order
 from qod_magics.core.reasons import Reasons
@@ -16,14 +16,20 @@ from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance
 from qod_magics.core.wording import counted
 
+#: what is told of once, when it is asked for
+Resizing: TypeAlias = Scale | Fuse | Unfuse | AddNode | ReleaseNode
+
 #: a desired accuracy that differs by no more from the last one logged is not worth an entry
 WORTH_SAYING = 0.01
 
 #: kinds of entries for events whose own kind is that of the decision
-DONE = {"move": "moved", "scale": "scaled"}
+DONE = {"move": "moved", "scale": "scaled", "fuse": "fused", "unfuse": "parted"}
 
 #: keys of an event's detail that name what it is about
 SUBJECTS = ("instance", "task", "task_manager", "from", "to", "source", "stream", "query")
+
+#: as what the ends of a stream run, by kind of event
+FUSIONS = {"fuse": "one query", "unfuse": "two queries"}
 
 #: what became of a task manager of a budget, by kind of event
 NODES = {
@@ -40,7 +46,7 @@ class Said:
     desired: Mapping[str, float] = field(default_factory=dict)  #: by task
     moving: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager
     starved: frozenset[str] = frozenset()
-    resizing: frozenset[Action] = frozenset()  #: asked for: parallelism of tasks, task managers
+    resizing: frozenset[Action] = frozenset()  #: asked for: parallelism of tasks, fusion, task managers
 
 
 def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, ...], Said]:
@@ -66,7 +72,7 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     for move in going:
         if said.moving.get(move.instance) != move.to:
             entries.append(_move(cycle, rows[move.instance], move, decision.reasons))
-    resizing = [action for action in decision.accepted.actions if isinstance(action, Scale | AddNode | ReleaseNode)]
+    resizing = [action for action in decision.accepted.actions if isinstance(action, Resizing)]
     entries += [_resize(cycle, action) for action in resizing if action not in said.resizing]
     entries += _starving(cycle, starved, said.starved, decision)
     moving = {move.instance: move.to for move in going}
@@ -98,6 +104,8 @@ def _words(event: Event) -> str:
     if event.kind == "scale" and "task" in detail:
         after, before = counted(detail.get("to"), "instance"), detail.get("from")
         return f"{detail['task']} runs as {after} in place of {before}{_took(detail)}{reason}"
+    if event.kind in FUSIONS and "from" in detail:
+        return f"{detail['from']} and {detail.get('to')} run as {FUSIONS[event.kind]}{_took(detail)}{reason}"
     if event.kind == "task-manager-up" and reason:
         return f"{detail.get('task_manager')} is up{_took(detail)}{reason}"
     if event.kind == "task-manager-removed":
@@ -151,13 +159,18 @@ def _move(cycle: Cycle, row: Instance, move: Move, reasons: Reasons) -> Entry:
     return Entry(cycle.number, cycle.at, "move", names, words, reasons.numbers(source))
 
 
-def _resize(cycle: Cycle, action: Scale | AddNode | ReleaseNode) -> Entry:
+def _resize(cycle: Cycle, action: Resizing) -> Entry:
     because = f": {action.why}" if action.why else ""
     if isinstance(action, Scale):
         verb = "is rescaled" if cycle.applied else "should be rescaled"
         words = f"{action.task} {verb} to {counted(action.parallelism, 'instance')}{because}"
         return Entry(cycle.number, cycle.at, "scale", (action.task, *action.to), words, {})
     verb = "is" if cycle.applied else "should be"
+    if isinstance(action, Fuse | Unfuse):
+        kind = "fuse" if isinstance(action, Fuse) else "unfuse"
+        should = "are to run" if cycle.applied else "should run"
+        words = f"{' and '.join(action.edge)} {should} as {FUSIONS[kind]}{because}"
+        return Entry(cycle.number, cycle.at, kind, action.edge, words, {})
     if isinstance(action, AddNode):
         words = f"a task manager of kind {action.kind} {verb} started{because}"
         return Entry(cycle.number, cycle.at, "add-node", (), words, {})

@@ -18,6 +18,7 @@ from qod_magics.core.actions import (
     Unfuse,
 )
 from qod_magics.core.dag import Dag
+from qod_magics.core.fusion import fused_into
 from qod_magics.core.keyed import in_order
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
@@ -77,6 +78,7 @@ def refusals(plan: Plan, snapshot: Snapshot, supports: Collection[type[Action]])
         "task": {task.id for task in snapshot.tasks},
         "task manager": {manager.id for manager in snapshot.task_managers},
         "stream": {f"{stream.source}>{stream.target}" for stream in snapshot.streams},
+        "stream within a task": {f"{source}>{target}" for source, target in fused_into(snapshot)},
     }
     found = []
     for action in plan.actions:
@@ -106,8 +108,10 @@ def _named(action: Action) -> Iterator[tuple[str, str]]:
             yield "task", task
         case ReleaseNode(name):
             yield "task manager", name
-        case Fuse((source, target)) | Unfuse((source, target)):
+        case Fuse((source, target)):
             yield "stream", f"{source}>{target}"
+        case Unfuse((source, target)):
+            yield "stream within a task", f"{source}>{target}"
         case AddNode():
             pass
         case _:

@@ -26,8 +26,8 @@ REFUSED = "action-refused"
 #: events that name an instance whose pending move, if any, has failed
 FAILURES = frozenset({"query-failed", "query-restarted", REFUSED})
 
-#: the event of a task that was rescaled: its instances restart
-SCALED = "scale"
+#: events of a task that was rescaled, fused with another or parted from one: its instances restart
+SCALED = frozenset({"scale", "fuse", "unfuse"})
 
 #: share of the minimum accuracy that counts as reached: measurements of a task held at its minimum scatter around it
 REACHED = 0.98
@@ -111,7 +111,7 @@ def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, 
     instances = observation.snapshot.instances
     restarted = {e.detail.get("instance") for e in observation.events if e.kind in RESTARTS}
     failed = {e.detail.get("instance") for e in observation.events if e.kind in FAILURES}
-    scaled = {e.detail.get("task") for e in observation.events if e.kind == SCALED}
+    scaled = {e.detail.get("task") for e in observation.events if e.kind in SCALED}
     unscaled = {e.detail.get("task") for e in observation.events if e.kind == REFUSED and "task" in e.detail}
     if scaled or unscaled:
         restarted |= {i.id for i in instances if i.task in scaled and _was_running(i.id, state)}

@@ -82,6 +82,7 @@ MAX_LATENCY = Field("tasks", "max_latency_s", "s", _HENGE, "queries: target of t
 UTILITY = Field("tasks", "utility", "utility", _HENGE, "queries: utility of meeting the target; absent: the priority")
 MAX_PARALLELISM = Field("tasks", "max_parallelism", "instances", _STELA, "maximum number of instances: its partitions")
 STATEFUL = Field("tasks", "stateful", "0 or 1", _STELA, "1: it keeps state between batches")
+FUSABLE = Field("tasks", "fusable", "0 or 1", _AUTO, "1: by its declaration, it and its only input can be one query")
 WAITING = Field("instances", "waiting", "rows", _STELA, "rows of its partitions that it has not read")
 BUSY = Field("instances", "busy", "a ratio", _HENGE, "share of the time at work: batch time / time; CPU in real time")
 INSTANCE_MEMORY = Field("instances", "memory_mb", "MB", _D_STORM, "memory that it takes")
@@ -93,7 +94,7 @@ STANDBY = Field("task_managers", "standby", "0 or 1", _AUTO, "1: up and warm, bu
 FIELDS = (
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
     *(BATCH_RATE, EVICTION, TRIGGER, ELASTIC_CPU, BATCH_TIME, INTERVAL, TRUST, OPEN, PACED, RESTS),
-    *(LATENCY_P50, LATENCY_P95, OLDEST, MAX_LATENCY, UTILITY, MAX_PARALLELISM, STATEFUL, WAITING, BUSY),
+    *(LATENCY_P50, LATENCY_P95, OLDEST, MAX_LATENCY, UTILITY, MAX_PARALLELISM, STATEFUL, FUSABLE, WAITING, BUSY),
     *(INSTANCE_MEMORY, BYTES, MEMORY, PRICE, STANDBY),
 )
 

@@ -135,5 +135,8 @@ class PlacingRuntime(Runtime, Protocol):
 
 def refused(refusal: Refusal) -> Event:
     """The event of an action that is not carried out."""
-    named = {key: value for key, value in asdict(refusal.action).items() if key in ("instance", "task", "to", "id")}
+    fields = asdict(refusal.action)
+    named = {key: value for key, value in fields.items() if key in ("instance", "task", "to", "id")}
+    if "edge" in fields:
+        named["stream"] = ">".join(fields["edge"])
     return Event("action-refused", {"action": type(refusal.action).__name__, **named, "why": refusal.why})

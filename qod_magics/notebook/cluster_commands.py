@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ClusterCommands(Commands):
-    """`up`, `attach`, `down`, `add-tm`, `remove-tm`, `move`, `scale`."""
+    """`up`, `attach`, `down`, `add-tm`, `remove-tm`, `move`, `scale`, `fuse`, `unfuse`."""
 
     period: Any
     headroom: Any
@@ -160,6 +160,22 @@ class ClusterCommands(Commands):
         given = parser.read(words)
         self._session().scale(given.task, given.parallelism)
         self._say(f"{given.task} runs as {counted(given.parallelism, 'instance')}")
+
+    def _fuse(self, words: list[str]) -> None:
+        parser = MagicWords("fuse", "Run two neighbouring tasks as one query, without Kafka between them.")
+        parser.add_argument("first", help="a task")
+        parser.add_argument("second", help="the task that reads it")
+        given = parser.read(words)
+        self._session().fuse(given.first, given.second)
+        self._say(f"{given.first} and {given.second} run as one query")
+
+    def _unfuse(self, words: list[str]) -> None:
+        parser = MagicWords("unfuse", "Run a task as two queries, with a Kafka topic between two of its streams.")
+        parser.add_argument("first", help="a stream within the task")
+        parser.add_argument("second", help="the stream that reads it")
+        given = parser.read(words)
+        self._session().unfuse(given.first, given.second)
+        self._say(f"{given.first} and {given.second} run as two queries")
 
     def _refuse_second(self) -> None:
         if self.session is not None and self.session.alive:

@@ -21,6 +21,8 @@ _NAMES = {
     "why": ("streams", "instances", "task_managers"),
     "move": ("instances", "task_managers"),
     "scale": ("streams",),
+    "fuse": ("streams", "streams"),
+    "unfuse": ("streams", "streams"),
     "remove-tm": ("task_managers",),
     "override": ("shedders",),
     "policy": ("policies",),
@@ -105,7 +107,7 @@ def _of_command(before: Sequence[str], there: There, flags: Mapping[str, Sequenc
     command = before[0]
     kinds = _NAMES.get(command, ())
     given = len([word for word in before[1:] if not word.startswith("-")])
-    if command in ("move",):  # first the instance, then its target
+    if command in ("move", "fuse", "unfuse"):  # a kind for each argument
         kinds = kinds[given : given + 1]
     elif given:
         kinds = ()

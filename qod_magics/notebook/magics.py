@@ -106,6 +106,8 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
             "remove-tm": self._remove_tm,
             "move": self._move,
             "scale": self._scale,
+            "fuse": self._fuse,
+            "unfuse": self._unfuse,
             "report": self._report,
             "policy": self._policy,
             "pause": self._pause,

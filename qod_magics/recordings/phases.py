@@ -14,7 +14,7 @@ from qod_magics.controller.record import Record, Records
 DEFAULT_SETTLE_S = 20.0
 
 #: after one of these the cluster needs time to settle again
-DISTURBANCES = frozenset({"move", "scale", "task-manager-up", "task-manager-lost", "query-restarted"})
+DISTURBANCES = frozenset({"move", "scale", "fuse", "unfuse", "task-manager-up", "task-manager-lost", "query-restarted"})
 
 
 @dataclass(frozen=True, slots=True)

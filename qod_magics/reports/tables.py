@@ -28,6 +28,8 @@ LAG_PERIODS = 2
 SHOWN = (
     "move",
     "scale",
+    "fuse",
+    "unfuse",
     "task-manager-up",
     "task-manager-removed",
     "task-manager-lost",
@@ -223,6 +225,8 @@ def event_label(event: Event) -> str:
             return f"{what} → {detail.get('to')}"
         case "scale":
             return f"{what} → {detail.get('to')} instances"
+        case "fuse" | "unfuse" as kind:
+            return f"{detail.get('from')}>{detail.get('to')} {'fused' if kind == 'fuse' else 'parted'}"
         case "task-manager-up":
             return f"{what} joins"
         case "task-manager-removed":

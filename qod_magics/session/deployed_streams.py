@@ -156,8 +156,11 @@ class Streams:
 
     def _run(self, application: Application, decision: Decision | None = None) -> None:
         decision = decision or self._as_now(application)
-        specs = self._tasks(application, decision)
-        self._runtime.deployer.deploy(specs)
+        deployed = False
+        while not deployed:  # until no task was fused or parted meanwhile
+            edges = self._runtime.deployment.edges
+            specs = self._tasks(application, decision)
+            deployed = self._runtime.deployer.deploy(specs, edges)
         self.application, self._keys = application, decision.keys
         self._learn(specs, self._runtime.deployment.checked.weights)
         self._labels = self._runtime.deployment.checked.labels

@@ -57,6 +57,14 @@ class SessionInterface(Protocol):
         """Run a task without state as this many instances, and wait until they run."""
         ...
 
+    def fuse(self, first: str, second: str) -> None:
+        """Run two neighbouring tasks as one query, and wait until it runs."""
+        ...
+
+    def unfuse(self, first: str, second: str) -> None:
+        """Run a task as two queries, with a Kafka topic between these two of its streams, and wait until they run."""
+        ...
+
     def set(
         self,
         name: str,

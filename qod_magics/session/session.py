@@ -226,6 +226,14 @@ class Session(Decisions):
         """Run a task without state as this many instances, and wait until they run. The policy may scale it again."""
         self.runtime.scaler.scale(task, parallelism, why="scaled by hand").result()
 
+    def fuse(self, first: str, second: str) -> None:
+        """Run two neighbouring tasks as one query, without Kafka between them, and wait until it runs."""
+        self.runtime.fuser.fuse((first, second), "fused by hand").result()
+
+    def unfuse(self, first: str, second: str) -> None:
+        """Run a task as two queries, with a Kafka topic between these two of its streams, and wait until they run."""
+        self.runtime.fuser.unfuse((first, second), "parted by hand").result()
+
     # -- streams ---------------------------------------------------------------------------------------------------
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from qod_magics.controller.clock import ManualClock
-from qod_magics.core.actions import Action, AddNode, Move, Refusal, ReleaseNode, Scale
+from qod_magics.core.actions import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, Unfuse
 from qod_magics.core.placement import Placer, fewest_first
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Observation, refused
@@ -18,6 +18,7 @@ from qod_magics.simulator.agenda import Agenda
 from qod_magics.simulator.column import Column
 from qod_magics.simulator.engine import Engine
 from qod_magics.simulator.events import Events
+from qod_magics.simulator.fusing import Fusing
 from qod_magics.simulator.instances import FAULT, Instances
 from qod_magics.simulator.nodes import Nodes
 from qod_magics.simulator.observe import Observer
@@ -36,7 +37,7 @@ class SimulatedCluster:
     Task managers, and applications, without an event of their own start at second 0. `place` places instances.
     """
 
-    supports: frozenset[type[Action]] = frozenset({Move, Scale, AddNode, ReleaseNode})
+    supports: frozenset[type[Action]] = frozenset({Move, Scale, AddNode, ReleaseNode, Fuse, Unfuse})
 
     def __init__(self, simulation: Simulation, clock: ManualClock | None = None, place: Placer = fewest_first) -> None:
         self.simulation = simulation
@@ -47,9 +48,10 @@ class SimulatedCluster:
         self._instances = Instances(simulation, self.engine, self.reports, self._agenda, self._events, place)
         self.nodes = Nodes(simulation, self.engine, self._agenda, self._events, self._instances)
         self._rescaling = Rescaling(self.engine, self._agenda, self._events, self._instances, self.nodes)
+        self._fusing = Fusing(self.engine, self._agenda, self._events, self._instances)
         self._observer = Observer(simulation, self.engine, self.reports, self.clock.wall().timestamp())
         self._task = {task.id: t for t, task in enumerate(simulation.tasks)}
-        self._keep = Column[Edge](self.wiring.edges)
+        self._edges, self._keep = self.wiring.edges, Column[Edge](self.wiring.edges)
         self._accept, self._desired = Column(self._task), Column(self._task)
         self._seen = deque([(0.0, self.engine.came[: self.wiring.sources].copy())], maxlen=SEEN)  #: (second, rows)
         self._pauses = 0  #: broker pauses under way
@@ -128,6 +130,7 @@ class SimulatedCluster:
     def stop_tasks(self, names: Iterable[str]) -> None:
         """Stop these tasks. Their backlog stays; rows that arrive from now on are not kept for them."""
         tasks = [self._task[name] for name in names]
+        self._fusing.part(tasks)
         self._instances.stop_tasks(tasks)
         for task in tasks:
             self._rescaling.forget(task)
@@ -178,7 +181,11 @@ class SimulatedCluster:
             case Move():
                 self._begin_move(action)
             case Scale():
+                if self._fusing.concerns(action.task):
+                    raise TaskManagerError(f"{action.task} is being fused or parted: scale it once that is done.")
                 self._rescaling.begin(action)
+            case Fuse() | Unfuse():
+                self._fusing.begin(action, self._rescaling.under_way)
             case AddNode(kind, why):
                 self.nodes.start(kind, why)
             case ReleaseNode(id, why):
@@ -215,6 +222,8 @@ class SimulatedCluster:
 
     def _turn(self, plan: Plan, dials: Dials) -> None:
         engine = self.engine
+        if engine.wiring.edges is not self._edges:
+            self._edges, self._keep = engine.wiring.edges, Column[Edge](engine.wiring.edges)
         engine.turn(
             self._keep.of(dials.keep, engine.keep),
             self._accept.of(dials.accept, engine.accept),

@@ -138,6 +138,12 @@ class Engine:
         self.wiring = self.wiring.dealt(task, parallelism)
         self.in_batch[self.wiring.instance_task == task] = False
 
+    def rewire(self, wiring: Wiring, accept: Array | None = None) -> None:
+        """Have tasks fused or parted. Call it while none of them runs. `accept`: new values of these dials."""
+        self.wiring = wiring
+        self.any_loses = bool(wiring.loses_weight.any())
+        self.turn(self.keep, self.accept if accept is None else accept, self.desired)
+
     def stop(self, instance: int) -> None:
         """Stop an instance; what it did so far counts."""
         self.running[instance] = False

@@ -52,15 +52,16 @@ class Instances:
         self._given_up: set[int] = set()  #: instances that failed too often
         self._moves: dict[int, _Move] = {}  #: by instance
         self.run = np.zeros(len(wiring.instances), int)  #: run number; calls for earlier runs are void
-        self.started: Callable[[int], object] = lambda instance: None  #: called with each instance that starts again
-        self._list()
+        self.started: list[Callable[[int], object]] = []  #: called with each instance that starts again
+        self.relist()
 
     def __repr__(self) -> str:
         return f"{int(self.there.sum())} instances"
 
     # -- which there are -----------------------------------------------------------------------------------------------
 
-    def _list(self) -> None:
+    def relist(self) -> None:
+        """Find which there are, after a change of the tasks."""
         wiring = self._engine.wiring
         task = wiring.instance_task
         #: by instance: its task is started, and it is one of those that the task runs with
@@ -107,7 +108,7 @@ class Instances:
         """Start these tasks, placed by the policy."""
         chosen = set(tasks)
         self.active[sorted(chosen)] = True
-        self._list()
+        self.relist()
         task = self._engine.wiring.instance_task.tolist()
         self._begin(self.targets({i: () for i, t in enumerate(task) if t in chosen and self.there[i]}))
 
@@ -118,7 +119,7 @@ class Instances:
             for i in self.of(task):
                 self.halt(i)
                 self._forget(i)
-        self._list()
+        self.relist()
 
     def deal(self, task: int, parallelism: int) -> None:
         """Have a task, whose instances are stopped, run with this many: its partitions are dealt to them."""
@@ -128,7 +129,17 @@ class Instances:
         for i in self.of(task)[parallelism:]:
             self._forget(i)
         self._given_up.difference_update(self.of(task))
-        self._list()
+        self.relist()
+
+    def replace(self, gone: Collection[int], made: Collection[int]) -> None:
+        """Have tasks stand for others, with the same rows; the instances of all of them are stopped."""
+        for task in (*gone, *made):
+            self._reports.renew(self.of(task), retired=self.of(task))
+            self._given_up.difference_update(self.of(task))
+            self.active[task] = task in made
+        for task in gone:
+            for i in self.of(task):
+                self._forget(i)
 
     def _forget(self, instance: int) -> None:
         self._engine.where[instance] = NOWHERE
@@ -212,7 +223,8 @@ class Instances:
         elif self._failures[instance]:
             failures = int(self._failures[instance])
             self._events.tell("query-restarted", instance=name, task_manager=where, after=FAULT, failures=failures)
-        self.started(instance)
+        for call in self.started:
+            call(instance)
 
     def fail(self, instance: int) -> None:
         """An instance's query fails. Does nothing when it does not run."""
@@ -251,11 +263,11 @@ class Instances:
 
         def again() -> None:
             if self.run[instance] == run:
-                self._restart(instance)
+                self.restart(instance)
 
         self._agenda.at(self._engine.now + seconds, again)
 
-    def _restart(self, instance: int) -> None:
+    def restart(self, instance: int) -> None:
         """Restart an instance from its checkpoint: on its task manager, or on another if that is down."""
         machine = int(self._engine.where[instance])
         if machine == NOWHERE or not self._engine.up[machine]:
@@ -271,4 +283,4 @@ class Instances:
         unplaced = self.there & ((where == NOWHERE) | ~self._engine.up[where])
         for instance in np.flatnonzero(unplaced).tolist():
             if instance not in self._given_up:
-                self._restart(instance)
+                self.restart(instance)

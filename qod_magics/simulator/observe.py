@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from qod_magics.core.fusion import FUSED
 from qod_magics.core.keyed import Keyed, Keys
-from qod_magics.core.optional import MAX_LATENCY, MAX_PARALLELISM, MEMORY, PRICE, STATEFUL, UTILITY, Field
+from qod_magics.core.optional import FUSABLE, MAX_LATENCY, MAX_PARALLELISM, MEMORY, PRICE, STATEFUL, UTILITY, Field
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.table import Table
@@ -151,7 +152,8 @@ class Observer:
         self._rates = np.zeros(len(engine.wiring.edges))
         self._number = {task.id: t for t, task in enumerate(simulation.tasks)}
         self._machine_extra = [_given({MEMORY: m.memory_mb, PRICE: m.price}) for m in simulation.machines]
-        self._task_extra = [_task_extra(task) for task in simulation.tasks]
+        self._tasks: tuple[SimulatedTask, ...] = ()
+        self._task_extra: list[Mapping[str, Any]] = []
         self._timing = Timing(engine) if engine.cohorts is not None else None
 
     def observe(
@@ -168,6 +170,9 @@ class Observer:
         timed = None if self._timing is None else self._timing.look(elapsed)
         in_rate, out_rate, cpu, quality, fresh = self._readings(listed)
         manager_cpu = self._manager_cpu(cpu, elapsed > 0)
+        if wiring.tasks is not self._tasks:  # some were fused or parted
+            self._tasks, self._layout = wiring.tasks, None
+            self._task_extra = [_task_extra(wiring, t) for t in range(len(wiring.tasks))]
         layout = self._layout
         if layout is None or not (np.array_equal(layout.active, active) and np.array_equal(layout.there, listed)):
             layout = self._layout = _Layout.of(wiring, active, listed)
@@ -379,13 +384,17 @@ def _given(fields: Mapping[Field, float | None]) -> Mapping[str, Any]:
     return found or NOTHING
 
 
-def _task_extra(task: SimulatedTask) -> Mapping[str, Any]:
+def _task_extra(wiring: Wiring, number: int) -> Mapping[str, Any]:
+    task, within = wiring.tasks[number], wiring.within.get(number)
+    sole = len(task.upstream) == 1 and sum(task.upstream[0] == source for source, _ in wiring.edges) == 1
     most, told = task.max_parallelism, task.stateful or task.max_parallelism is not None
-    return _given(
+    found = _given(
         {
             MAX_PARALLELISM: most,
             STATEFUL: int(task.stateful) if told else None,
             MAX_LATENCY: task.max_latency_s,
             UTILITY: task.utility,
+            FUSABLE: int(sole) if task.fusable else None,
         }
     )
+    return {**found, FUSED: list(within)} if within else found

@@ -34,7 +34,7 @@ class Rescaling:
         self._instances, self._nodes = instances, nodes
         self._number = {task.id: t for t, task in enumerate(engine.wiring.tasks)}
         self._under_way: dict[int, _Rescale] = {}  #: by task
-        instances.started = self._started
+        instances.started.append(self._started)
 
     def __repr__(self) -> str:
         return f"{len(self._under_way)} tasks are being rescaled"
@@ -66,6 +66,11 @@ class Rescaling:
             if left_s < last_s:
                 self._agenda.at(now + max(left_s, 0.0), self._stopping(task, rescale, instance))
         self._agenda.at(now + last_s, lambda: self._deal(task, rescale))
+
+    @property
+    def under_way(self) -> frozenset[int]:
+        """The tasks that are being rescaled."""
+        return frozenset(self._under_way)
 
     def forget(self, task: int) -> None:
         """A task is stopped: what is under way for it ends without an event."""

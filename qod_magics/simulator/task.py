@@ -14,10 +14,10 @@ REALTIME, MICRO_BATCH = "real-time", "micro-batch"
 _TASK = (
     *("id", "upstream", "topic", "priority", "min_accuracy", "parallelism", "shares", "application"),
     *("fixed", "overhead", "read_us", "work_us", "selectivity", "mode", "trigger_s", "latency_s", "keeps_weight"),
-    *("max_parallelism", "stateful", "max_latency_s", "utility"),
+    *("max_parallelism", "stateful", "max_latency_s", "utility", "fusable", "hop_us"),
 )
 #: Fields for policies that scale or meet latency targets: in the JSON form only where they are given.
-_INTENTS = frozenset({"max_parallelism", "stateful", "max_latency_s", "utility"})
+_INTENTS = frozenset({"max_parallelism", "stateful", "max_latency_s", "utility", "fusable", "hop_us"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,10 @@ class SimulatedTask:
     stateful: bool = False  #: whether it keeps state between batches
     max_latency_s: float | None = None  #: queries only: target of the 95th percentile
     utility: float | None = None  #: queries only: of meeting that target; None: the priority
+    fusable: bool = False  #: whether it and the only task that it reads may run as one query
+    #: part of the CPU for a row that it reads from a stream: encoding and writing, in its sender's `work_us`, and
+    #: decoding, in its own, microseconds; with `read_us`, what is saved where both are one query
+    hop_us: float = 0.0
 
     @property
     def partitions(self) -> int:
@@ -73,11 +77,12 @@ def read_task(value: Any, where: str) -> SimulatedTask:
         mode=fields.text("mode") if "mode" in fields else REALTIME,
         keeps_weight=fields.flag("keeps_weight", True),
         stateful=fields.flag("stateful", False),
+        fusable=fields.flag("fusable", False),
         utility=_optional(fields, "utility"),
     )
     given: dict[str, Any] = {
         name: fields.number(name)
-        for name in ("fixed", "overhead", "read_us", "work_us", "selectivity", "trigger_s", "latency_s")
+        for name in ("fixed", "overhead", "read_us", "work_us", "selectivity", "trigger_s", "latency_s", "hop_us")
         if name in fields
     }
     if value.get("max_parallelism") is not None:
@@ -110,6 +115,28 @@ def _check(task: SimulatedTask, fields: Fields) -> None:
         or abs(sum(task.shares) - 1) > 1e-9
     ):
         fields.refuse("shares", f"be {task.partitions} numbers of 0 or more whose sum is 1")
+
+
+def joined(first: SimulatedTask, second: SimulatedTask) -> SimulatedTask:
+    """Two neighbours as one task, without the hop between them: a row is read once, and neither encoded nor decoded on
+    its way. One query has the fixed costs of one, the larger ones of both."""
+    inner_us = first.selectivity * (second.work_us - second.hop_us)
+    return replace(
+        second,
+        upstream=first.upstream,
+        topic=first.topic,
+        shares=first.shares,
+        fixed=max(first.fixed, second.fixed),
+        overhead=max(first.overhead, second.overhead),
+        read_us=first.read_us,
+        work_us=max(first.work_us + inner_us, 0.0),
+        hop_us=first.hop_us,
+        selectivity=first.selectivity * second.selectivity,
+        latency_s=first.latency_s,
+        keeps_weight=first.keeps_weight and second.keeps_weight,
+        stateful=first.stateful or second.stateful,
+        fusable=first.fusable,
+    )
 
 
 def ordered(tasks: tuple[SimulatedTask, ...], topics: list[str]) -> tuple[SimulatedTask, ...]:

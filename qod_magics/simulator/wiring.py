@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from qod_magics.core.plan import Edge
 from qod_magics.simulator.simulation import MICRO_BATCH, SimulatedTask
+from qod_magics.simulator.task import joined
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,6 +54,7 @@ class Wiring:
     trigger_s: Array  #: by instance
     latency_s: Array  #: by edge
     loses_weight: Array  #: instances whose output rows take their probability from the task's accuracy
+    within: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  #: by task: the streams that it was fused of
 
     @classmethod
     def of(cls, tasks: Sequence[SimulatedTask]) -> Wiring:
@@ -122,6 +124,50 @@ class Wiring:
         mine = self.channel_task == task
         owner[mine] = self.first_instance[task] + self.channel_partition[mine] % parallelism
         return replace(self, channel_instance=owner, scales=True)
+
+    def refitted(self, fused: Iterable[int], parallelism: Mapping[int, int]) -> Wiring:
+        """The same with these streams (edges, in their order) within tasks, and tasks dealt to as many instances."""
+        found = self
+        for task, count in parallelism.items():
+            if count != self.tasks[task].parallelism:
+                found = found.dealt(task, count)
+        for edge in fused:
+            found = found.joined(edge)
+        return found
+
+    def joined(self, edge: int) -> Wiring:
+        """The same with the ends of a stream as one task, which has the place of the second: it reads the channels of
+        the first, at the costs of both without those of the hop. The first has the channels of the stream, which no
+        row reaches."""
+        first, second = int(self.edge_source[edge]), int(self.edge_target[edge])
+        one = joined(self.tasks[first], self.tasks[second])
+        ins, outs = self.channel_task == first, self.channel_edge == edge
+        task, owner, target = self.channel_task.copy(), self.channel_instance.copy(), self.edge_target.copy()
+        task[ins], task[outs] = second, first
+        further = int(self.first_instance[second] - self.first_instance[first])
+        owner[ins] += further
+        owner[outs] -= further
+        target[self.edge_target == first], target[edge] = second, first
+        ends = zip(self.edges, self.edge_target.tolist(), strict=True)
+        edges = tuple((source, one.id if reader == first else name) for (source, name), reader in ends)
+        mine = self.instance_task == second
+        changed = {"work_s": (ins, one.work_us * 1e-6), "selectivity": (mine, one.selectivity)}
+        changed |= {"fixed": (mine, one.fixed), "overhead": (mine, one.overhead)}
+        changed |= {"loses_weight": (mine, not one.keeps_weight)}
+        columns: dict[str, Any] = {name: np.where(at, to, getattr(self, name)) for name, (at, to) in changed.items()}
+        inner = (*self.within.get(first, ()), self.edge_names[edge], *self.within.get(second, ()))
+        return replace(
+            self,
+            tasks=(*self.tasks[:second], one, *self.tasks[second + 1 :]),
+            edges=edges,
+            edge_names=tuple(name if source is None else f"{source}>{name}" for source, name in edges),
+            edge_target=target,
+            channel_task=task,
+            channel_instance=owner,
+            scales=True,
+            within={**self.within, second: inner},
+            **columns,
+        )
 
     def channels_of(self, instance: int) -> Array:
         """The channels of an instance."""

@@ -8,7 +8,7 @@ offsets, and kept rows from its observed metrics. Topics written without transac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qod_magics.core.runtime import Count
 from qod_magics.spark.progress import FeedCount
@@ -30,6 +30,13 @@ class Account:
 
     def __post_init__(self) -> None:
         self.position = {**self.first, **self.position}
+
+    def reopened(self, topic: str, partitions: int) -> Account:
+        """The same stream on a new, empty topic: its counts go on where they were when the last row of the old topic
+        had been read."""
+        arrived = self.processed + self.dropped + self.unreported
+        begins = dict.fromkeys(range(partitions), 0)
+        return replace(self, topic=topic, first={**begins, 0: -arrived}, position=begins)
 
     def take(self, feed: FeedCount) -> float:
         """Enter one finished batch. Rows between the last known position and the batch's start are unreported: read in

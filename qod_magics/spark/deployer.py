@@ -13,7 +13,7 @@ from typing import Any
 from qod_magics.application.application import Application
 from qod_magics.application.difference import Difference, difference
 from qod_magics.application.shed_keys import Ask
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.tasks import Edges, TaskSpec
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.cluster import Cluster
@@ -68,9 +68,15 @@ class Deployer:
         return any(manager.alive() for manager in list(self.cluster.task_managers.values()))
 
     def restrict(self, specs: Sequence[TaskSpec]) -> None:
-        """Adopt the restrictions of these tasks, which otherwise equal the running ones."""
-        with self.cluster.lock:
-            self.cluster.deployment.specs = {spec.id: spec for spec in specs}
+        """Adopt the restrictions of these tasks, whose streams otherwise equal the running ones. They may have been
+        fused or parted meanwhile."""
+        streams = {stream.name: stream for spec in specs for stream in spec.streams}
+        with self.deploying, self.cluster.lock:
+            deployment = self.cluster.deployment
+            deployment.specs = {
+                id: replace(spec, streams=tuple(streams.get(each.name, each) for each in spec.streams))
+                for id, spec in deployment.specs.items()
+            }
 
     def held_modes(self, tasks: Collection[str]) -> str:
         """What these tasks, whose maximum latencies now ask for other modes, do instead; "" if nothing is to be said.
@@ -91,10 +97,15 @@ class Deployer:
                 )
         return "; ".join(notes)
 
-    def deploy(self, specs: Sequence[TaskSpec]) -> None:
+    def deploy(self, specs: Sequence[TaskSpec], edges: Edges | None = None) -> bool:
         """Run exactly these tasks: start, stop and restart those that differ from the running ones.
 
         Recipes are checked first: if one fails, nothing changes.
+
+        Args:
+            specs: the tasks.
+            edges: the streams between tasks for which they were made; where tasks have been fused or parted since,
+                nothing changes, and the result is False.
 
         Raises:
             ApplicationError, KafkaError, TaskManagerError.
@@ -102,6 +113,8 @@ class Deployer:
         """
         with self.deploying:
             deployment = self.cluster.deployment
+            if edges is not None and edges != deployment.edges:
+                return False
             change = difference(deployment.specs.values(), specs)
             checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked()
             change = change.restarting(set(checked.chained) ^ set(deployment.checked.chained))
@@ -114,9 +127,10 @@ class Deployer:
                 gone, new = self._adopt(deployment.prepare(specs, checked), change, afresh)
                 self._start(new)
             except BaseException:
-                self._roll_back(before, ran, stopping)
+                self.roll_back(before, ran, stopping)
                 raise
-            self._delete(gone)
+            self.delete(gone)
+        return True
 
     def adopt_partitions(self) -> None:
         """Have partitions added to a topic read, from their first row, by the tasks that read the topic. Their
@@ -159,8 +173,16 @@ class Deployer:
 
     def new_jobs(self, spec: TaskSpec) -> dict[str, tuple[Job, str]]:
         """By instance: a task's jobs, and new checkpoints for them."""
+        return self.jobs_of(self.cluster.deployment, spec, self.new_generation(spec))
+
+    def new_generation(self, spec: TaskSpec) -> int:
+        """The number of a task's next checkpoints."""
         generation = self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
-        jobs = self.cluster.deployment.jobs(spec, generation)
+        return generation
+
+    def jobs_of(self, deployment: Deployment, spec: TaskSpec, generation: int) -> dict[str, tuple[Job, str]]:
+        """By instance: a task's jobs in a deployment, and their checkpoints."""
+        jobs = deployment.jobs(spec, generation)
         return {job.instance: (job, self._checkpoint(job, generation)) for job in jobs}
 
     def _checkpoint(self, job: Job, generation: int) -> str:
@@ -269,7 +291,7 @@ class Deployer:
         _all({i.id: partial(start, i) for i in instances})
         _all({i.id: partial(self.lifecycle.settle, i) for i in instances})
 
-    def _roll_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
+    def roll_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
         """After a failed deployment: run exactly the instances that ran before it."""
         with self.cluster.lock:
             begun = [i for i in self.cluster.all_instances if ran.get(i.id) is not i]
@@ -278,11 +300,11 @@ class Deployer:
             self.cluster.instances.clear()
             self.cluster.instances.update(ran)
             gone = self.cluster.deployment.restore(before)
-        self._delete(gone)
+        self.delete(gone)
         for instance in stopped:
             instance.reinstate()
 
-    def _delete(self, topics: Collection[str]) -> None:
+    def delete(self, topics: Collection[str]) -> None:
         """Delete topics that nothing uses any more; if the broker fails now, when the session ends."""
         try:
             delete_topics(self.cluster.deployment.kafka, topics)

@@ -19,7 +19,7 @@ from qod_magics.spark.inspection import Checked, Inspection, built
 from qod_magics.spark.pipeline import Feed, Job, Workshop, feed_of, feeds_of, reader, same_columns, schema_of_stream
 
 #: The fields that a change of the application replaces.
-_BOOKS = ("specs", "pipes", "accounts", "results", "source_partitions", "deals")
+_BOOKS = ("specs", "pipes", "accounts", "results", "source_partitions", "deals", "retired")
 
 
 @dataclass(slots=True)
@@ -58,6 +58,7 @@ class Deployment:
     results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
     deals: dict[str, Deal] = field(default_factory=dict)  #: by name of the feed, where its reader was scaled
+    retired: dict[str, Account] = field(default_factory=dict)  #: of streams within fused tasks, by `_stream`
     topics_made: int = 0  #: numbers them: rows for a deleted topic must not reach a new one
     inspection: Inspection = field(init=False)
 
@@ -83,6 +84,49 @@ class Deployment:
         """A copy for a rollback; the accounts are shared and stay live."""
         shallow: dict[str, Any] = {name: dict(getattr(self, name)) for name in _BOOKS}
         return replace(self, **shallow)
+
+    def refitted(
+        self, gone: Sequence[TaskSpec], made: Sequence[TaskSpec], specs: Sequence[TaskSpec], checked: Checked
+    ) -> Deployment:
+        """A copy in which neighbouring tasks have been fused, or one has been parted: to be adopted by `restore`, once
+        none of them runs. Creates the topic of a stream that was within a task.
+
+        Args:
+            gone: the tasks that end, inputs first.
+            made: those that take their place, with the same streams.
+            specs: all tasks as they will be.
+            checked: facts about them.
+
+        Raises:
+            KafkaError: the broker refuses or does not answer.
+
+        """
+        found = self.copy()
+        for before, after in zip(feeds_of(gone[0]), feeds_of(made[0]), strict=True):
+            found._rename(before, after)
+        inner = [name for spec in gone[1:] for name in feeds_of(spec)]
+        retired = {_stream(self.pipes[name], self.specs): self.accounts[name] for name in inner}
+        prepared = found.prepare(specs, checked)
+        self.topics_made = found.topics_made
+        found.adopt(prepared)
+        found.retired |= retired
+        for name in found.pipes.keys() - self.pipes.keys():
+            pipe = found.pipes[name]
+            known = found.retired.pop(_stream(pipe, found.specs), None)
+            if known is not None:
+                found.accounts[name] = known.reopened(pipe.topic, pipe.partitions)
+        return found
+
+    def _rename(self, before: str, after: str) -> None:
+        """Let another task read this feed, at the same offsets."""
+        books: Sequence[dict[str, Any]] = (self.pipes, self.accounts, self.source_partitions, self.deals)
+        for book in books:
+            if before in book:
+                moved = {after if name == before else name: each for name, each in book.items()}
+                book.clear()
+                book.update(moved)
+        if after in self.pipes:
+            self.pipes[after] = replace(self.pipes[after], name=after, target=reader(after))
 
     def restore(self, before: Deployment) -> set[str]:
         """Return to `before`, whose topics must still exist; returns the topics created since, to be deleted."""
@@ -152,6 +196,10 @@ class Deployment:
         self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
         self.specs = {spec.id: spec for spec in specs}
         self.pipes, self.results = wanted, prepared.results
+        within = {
+            f"{upstream}>{stream.name}" for spec in specs for stream in spec.streams for upstream in stream.upstream
+        }
+        self.retired = {name: account for name, account in self.retired.items() if name in within}
         self.checked = prepared.checked
         return before - self.own_topics()
 
@@ -310,3 +358,9 @@ class Deployment:
             aggregates=spec.aggregates,
             chained=spec.id in self.checked.chained,
         )
+
+
+def _stream(pipe: Pipe, specs: Mapping[str, TaskSpec]) -> str:
+    """The stream that a topic carries, by the stream that reads it: "from>to", also once its reader is fused."""
+    heads = [head.name for head in specs[pipe.target].heads if pipe.source in head.upstream]
+    return f"{pipe.source}>{heads[0]}"

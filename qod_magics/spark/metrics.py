@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from qod_magics.application.fusing import fused_edges, why_not_fused
 from qod_magics.application.tasks import TaskSpec
-from qod_magics.core.optional import MAX_PARALLELISM, STATEFUL
+from qod_magics.core.fusion import FUSED
+from qod_magics.core.optional import FUSABLE, MAX_PARALLELISM, STATEFUL
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import known_end_offsets
@@ -156,10 +158,19 @@ class Metrics:
         )
 
     def _scalability(self, spec: TaskSpec) -> dict[str, Any]:
-        """How many instances a task may have, and whether it keeps state, once its plan tells."""
+        """How many instances a task may have, with what it can be fused, and whether it keeps state, once its plan
+        tells."""
         told = [i.facts for i in self.cluster.all_instances if i.job.task == spec.id and i.facts is not None]
         most = {MAX_PARALLELISM.name: self.cluster.deployment.max_parallelism(spec)}
-        return most | ({STATEFUL.name: int(told[0].keeps_state)} if told else {})
+        return most | self._fusion(spec) | ({STATEFUL.name: int(told[0].keeps_state)} if told else {})
+
+    def _fusion(self, spec: TaskSpec) -> dict[str, Any]:
+        """The streams within a task, and whether it and the task that it reads can be one."""
+        specs, within = self.cluster.deployment.specs, fused_edges(spec)
+        found: dict[str, Any] = {FUSED: [f"{source}>{target}" for source, target in within]} if within else {}
+        if len(spec.upstream) == 1:
+            found[FUSABLE.name] = int(not why_not_fused(specs[spec.upstream[0]], spec, specs.values()))
+        return found
 
     def rows_waiting(self, instance: Instance) -> int:
         """Rows in the topics of an instance that no ended batch of it has read, by the last sample."""

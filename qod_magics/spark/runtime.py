@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-from qod_magics.core.actions import Action, AddNode, Move, Refusal, ReleaseNode, Scale
+from qod_magics.core.actions import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, Unfuse
 from qod_magics.core.optional import PACE
 from qod_magics.core.placement import Placer, fewest_first
 from qod_magics.core.plan import Plan
@@ -22,6 +22,7 @@ from qod_magics.spark.collector import Collector
 from qod_magics.spark.deployer import Deployer
 from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.dial import DialBoard, DialReading
+from qod_magics.spark.fuser import Fuser
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.metrics import Metrics
@@ -54,7 +55,7 @@ class SparkRuntime:
 
     """
 
-    supports: frozenset[type[Action]] = frozenset({Move, Scale})
+    supports: frozenset[type[Action]] = frozenset({Move, Scale, Fuse, Unfuse})
 
     def __init__(self, kafka: Kafka, session: str, checkpoints: str, period_s: float = 5.0) -> None:
         self.kafka = kafka
@@ -69,6 +70,7 @@ class SparkRuntime:
         self.metrics = Metrics(self.cluster)
         self.deployer = Deployer(self.cluster, self.lifecycle, self.metrics, self.checkpoints)
         self.scaler = Scaler(self.cluster, self.lifecycle, self.deployer)
+        self.fuser = Fuser(self.cluster, self.lifecycle, self.deployer)
         self.nodes: Nodes | None = None  #: adds and releases task managers as plans ask; see `use_nodes`
         self._node_actions = NodeActions(self.cluster)
         self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance: its target
@@ -290,6 +292,8 @@ class SparkRuntime:
             self._begin(action)
         for scaling in (action for action in plan.actions if isinstance(action, Scale)):
             self.scaler.begin(scaling)
+        for fusing in (action for action in plan.actions if isinstance(action, Fuse | Unfuse)):
+            self.fuser.begin(fusing)
         if self.nodes is not None:
             self._node_actions.begin(self.nodes, plan.actions)
         if failed:

@@ -22,33 +22,43 @@ from qod_magics.errors import QodError, TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S, Deployer
-from qod_magics.spark.hold import LONGEST_S, held
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.meter import shared
 from qod_magics.spark.pipeline import feeds_of
 from qod_magics.spark.reason import reason
+from qod_magics.spark.stopping import stop_all
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import begin, gather
 
+#: Interval of looking whether a task runs, seconds.
+LOOK_S = 0.1
+
 
 class Scaler:
-    """Rescales one task at a time. Any thread may call it."""
+    """Rescales one task at a time; those that a plan asks for take turns. Any thread may call it."""
 
     def __init__(self, cluster: Cluster, lifecycle: Lifecycle, deployer: Deployer) -> None:
         self.cluster = cluster
         self.lifecycle = lifecycle
         self.deployer = deployer
         self._under_way: tuple[str, int] | None = None  #: task, and its new number of instances
+        self._waiting: dict[str, Scale] = {}  #: what plans ask for while another task is rescaled, by task
 
     def __repr__(self) -> str:
         now = self._under_way
         return "scaler" if now is None else f"scaler of {now[0]} to {now[1]} instances"
 
     def begin(self, action: Scale) -> None:
-        """Begin a rescaling that a plan asks for, unless it is under way or done; a refused one is an event."""
-        if self._under_way == (action.task, action.parallelism):
-            return
+        """Begin a rescaling that a plan asks for, unless it is under way or done; a refused one is an event. While
+        another task is rescaled, it waits for that, and replaces what waits for the same task."""
+        with self.cluster.lock:
+            now = self._under_way
+            if now == (action.task, action.parallelism):
+                return
+            if now is not None and now[0] != action.task:
+                self._waiting[action.task] = action
+                return
         try:
             scaled = self.scale(action.task, action.parallelism, action.to, action.why)
         except QodError as error:
@@ -61,6 +71,18 @@ class Scaler:
                 self.cluster.add(refused(Refusal(action, reason(error))))
 
         scaled.add_done_callback(tell)
+
+    def _next(self) -> None:
+        """Begin the first of those that wait, once the instances of its task run: the rescaling of a task restarts
+        those that send to it."""
+        with self.cluster.lock:
+            action = self._waiting.pop(next(iter(self._waiting), ""), None)
+        if action is None:
+            return
+        end = time.monotonic() + STEP_S
+        while time.monotonic() < end and any(i.state is not State.RUNNING for i in self._of(action.task)):
+            time.sleep(LOOK_S)
+        self.begin(action)
 
     def scale(self, task: str, parallelism: int, to: Sequence[str] = (), why: str = "") -> Future[None]:
         """Begin to rescale a task. The future raises TaskManagerError or KafkaError if it runs as before.
@@ -138,6 +160,9 @@ class Scaler:
             with self.cluster.lock:
                 self._under_way = None
                 self.deployer.deploying.release()
+                waits = bool(self._waiting)
+            if waits:
+                begin(self._next, "scale-next")
 
     def _check_order(self, spec: TaskSpec) -> None:
         """Raise TaskManagerError if rows of the task replace earlier ones, as the counts of an aggregation before it
@@ -173,30 +198,7 @@ class Scaler:
         ]
 
     def _stop(self, instances: Sequence[Instance]) -> None:
-        """Stop these at the ends of their batches. If one can't be stopped, or was lost with its task manager, whose
-        last reports are not in the books, all go on as before, from their checkpoints."""
-        claimed = [instance for instance in instances if instance.become(State.STOPPED, of={State.RUNNING})]
-        if len(claimed) == len(instances):
-            ended = gather({i.id: partial(self._end, i) for i in instances}, STEP_S + LONGEST_S)
-            failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
-        else:
-            failed = {i.id: f"it is {i.state.value}" for i in instances if i not in claimed}
-        if failed:
-            why = "; ".join(f"{id} could not be stopped: {error}" for id, error in failed.items())
-            for instance in claimed:
-                instance.failure = f"its task was not scaled, for {why}"
-                instance.reinstate()
-            raise TaskManagerError(f"{why}. All instances go on as before.")
-
-    def _end(self, instance: Instance) -> None:
-        """Stop one at the end of its batch. Raises whatever stopping raises, and TaskManagerError if its task manager
-        is gone."""
-        home = instance.task_manager
-        if home is None:
-            raise TaskManagerError("its task manager was lost")
-        with held(self.cluster, instance) as wait_s:
-            if not self.lifecycle.end(instance, home, wait_s, "scale-waits"):
-                raise TaskManagerError(f"{home.id} was lost")
+        stop_all(self.cluster, self.lifecycle, instances, "its task was not scaled", "scale-waits")
 
     def _adopt(
         self, spec: TaskSpec, parallelism: int, before: Sequence[Instance], concerned: Sequence[Instance]

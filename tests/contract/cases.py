@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from qod_magics.core.actions import AddNode, Move, ReleaseNode, Scale
+from qod_magics.core.actions import AddNode, Fuse, Move, ReleaseNode, Scale, Unfuse
 from qod_magics.core.optional import MAX_PARALLELISM
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials, Observation
@@ -292,6 +292,27 @@ class RuntimeContract:
         assert counts == {SOURCE: rows, TO_LEFT: rows, TO_RIGHT: rows}
         assert len(watch.of("scale")) == 2
         assert watch.of("query-failed") == watch.of("move") == []
+
+    def test_tasks_that_can_t_be_one_query_go_on_as_two(self, watch: Watch) -> None:
+        harness = watch.harness
+        if not {Fuse, Unfuse} <= harness.runtime.supports:
+            pytest.skip("this cluster does not fuse tasks")
+        watch.start()
+        harness.feed(harness.rate)
+        before = watch.fresh()
+        for action in (Fuse((SOURCE, LEFT)), Unfuse((SOURCE, LEFT)), Unfuse((LEFT, RIGHT))):
+            watch.act(action)
+        watch.wait(2 * harness.period_s)
+        refused = {(each["action"], each["stream"]): each["why"] for each in watch.of("action-refused")}
+        assert set(refused) == {("Fuse", f"{SOURCE}>{LEFT}"), ("Unfuse", f"{LEFT}>{RIGHT}")}  # one is so already
+        assert "read src" in refused["Fuse", f"{SOURCE}>{LEFT}"]
+        assert all("\n" not in why for why in refused.values())
+        seen = watch.fresh()
+        assert [task.id for task in seen.snapshot.tasks] == [task.id for task in before.snapshot.tasks]
+        counts = watch.drained()
+        rows = Count(harness.sent, harness.sent, 0, 0)
+        assert counts == {SOURCE: rows, TO_LEFT: rows, TO_RIGHT: rows}
+        assert watch.of("fuse") == watch.of("unfuse") == watch.of("query-failed") == []
 
     def test_a_plan_starts_a_task_manager_and_releases_it(self, watch: Watch) -> None:
         harness = watch.harness

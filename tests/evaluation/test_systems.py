@@ -70,6 +70,7 @@ def test_the_section_says_what_is_reproduced_and_where_auto_is_worse():
     )
     assert "| gain | 2 | 1.5 | not yet shown | not reproduced: too little |" in text
     assert "1 of 2 reproduced" in text
+    assert "Nothing of this was measured on a live cluster." in text
     assert "**-9.000: 1**" in text
     assert text.count("| taxi |") == 1
     assert set(GOOD) <= set(each)

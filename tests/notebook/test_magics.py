@@ -26,6 +26,7 @@ from tests.results.rows import PER_ZONE, per_zone, result
 
 COMMANDS = (
     *("up", "attach", "down", "status", "watch", "show", "stop", "set", "why", "add-tm", "remove-tm", "move", "scale"),
+    *("fuse", "unfuse"),
     *("report", "policy", "pause", "period", "override", "resume"),
 )
 
@@ -146,7 +147,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 BAD_LINES = {
     "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
-    "%qod frobnicate": "There are: add-tm, attach, down, move, override, pause, period, policy ... (19 in all).",
+    "%qod frobnicate": "There are: add-tm, attach, down, fuse, move, override, pause, period ... (21 in all).",
     "%qod 'up": "No closing quotation",
     "%qod up --cores two": "--cores: invalid int value: 'two'",
     "%qod up --cores 0": "a task manager needs 1 core or more, not 0",

@@ -38,6 +38,8 @@ class Deployed:
         self.asked: dict[str, tuple[Ask, ...]] = {}  # by query
         self.failing: tuple[str, ...] = ()  # the key with which recipes fail
         self.stateful: set[str] = set()  # tasks whose maximum latency decides on their modes
+        self.edges: tuple[tuple[str, str], ...] = ()  #: streams between tasks
+        self.parted: tuple[tuple[str, str], ...] = ()  #: the same, from when the next deployment begins
         self.restricted = 0  #: how often, without a deployment
         self.deploying, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
@@ -45,7 +47,7 @@ class Deployed:
     @property
     def deployment(self) -> Any:
         specs = {spec.id: spec for spec in self.specs}
-        return SimpleNamespace(edges=(), checked=Checked(weights=self.weights), check=self._check, specs=specs)
+        return SimpleNamespace(edges=self.edges, checked=Checked(weights=self.weights), check=self._check, specs=specs)
 
     def _check(self, specs: Sequence[TaskSpec], _: None) -> Checked:
         self.checked.append(specs)
@@ -65,12 +67,16 @@ class Deployed:
     def workshop(self) -> None:
         return None
 
-    def deploy(self, specs: tuple[TaskSpec, ...]) -> None:
+    def deploy(self, specs: tuple[TaskSpec, ...], edges: tuple[tuple[str, str], ...]) -> bool:
         self.deploying.set()
         assert self.go_on.wait(WAIT_S)
+        self.edges, self.parted = self.parted or self.edges, ()
+        if edges != self.edges:
+            return False
         if self.broken:
             raise TaskManagerError("gone")
         self.specs = specs
+        return True
 
     def restrict(self, specs: tuple[TaskSpec, ...]) -> None:
         self.restricted += 1
@@ -95,6 +101,15 @@ def streams(runtime: Deployed) -> Streams:
     made = Streams(runtime)  # type: ignore[arg-type]
     made.declare(stream("query", topic="rows", priority=1))
     return made
+
+
+def test_what_is_parted_while_a_stream_is_declared_stays_apart(streams: Streams, runtime: Deployed) -> None:
+    streams.declare(stream("first", topic="rows"))
+    streams.declare(stream("last", "first", priority=1))
+    assert [spec.id for spec in runtime.specs] == ["query", "last"]
+    runtime.parted = (("first", "last"),)
+    streams.declare(stream("other", topic="rows", priority=2))
+    assert [spec.id for spec in runtime.specs] == ["query", "first", "last", "other"]
 
 
 def test_what_is_declared_runs(streams: Streams, runtime: Deployed) -> None:

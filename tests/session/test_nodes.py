@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.actions import AddNode, Move, ReleaseNode, Scale
+from qod_magics.core.actions import AddNode, Fuse, Move, ReleaseNode, Scale, Unfuse
 from qod_magics.core.node_states import NodeState, node_states
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
@@ -332,5 +332,5 @@ def test_the_standby_closes_with_the_session(make: Callable[..., Lab]) -> None:
 
 
 def test_without_a_budget_a_runtime_starts_and_releases_nothing(make: Callable[..., Lab]) -> None:
-    assert make(2).runtime.supports == {Move, Scale, AddNode, ReleaseNode}
-    assert SparkRuntime.supports == {Move, Scale}
+    assert make(2).runtime.supports == {Move, Scale, Fuse, Unfuse, AddNode, ReleaseNode}
+    assert SparkRuntime.supports == {Move, Scale, Fuse, Unfuse}

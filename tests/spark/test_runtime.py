@@ -410,6 +410,6 @@ def test_topics_that_can_not_be_deleted_are_deleted_with_the_session(
     deleted: list[str] = []
     monkeypatch.setattr("qod_magics.spark.deployer.delete_topics", no_answer)
     monkeypatch.setattr("qod_magics.spark.runtime.delete_topics", lambda _, topics, **__: deleted.extend(topics))
-    runtime.deployer._delete({"qod.s.trips.fares.1"})
+    runtime.deployer.delete({"qod.s.trips.fares.1"})
     runtime.close()
     assert deleted == ["qod.s.trips.fares.1"]

@@ -131,6 +131,23 @@ def test_the_last_ones_stop_and_those_that_keep_their_partitions_run_on(made: Ma
     assert kinds(made.cluster) == ["scale", "scale", "scale"]
 
 
+def test_several_that_a_plan_asks_for_take_turns(made: Made) -> None:
+    one = made["q.1"]
+    with one.lock:  # it can't be stopped: its rescaling is under way
+        made.scaler.begin(Scale("q", 3, why="first"))
+        made.scaler.begin(Scale("src", 1))
+        made.scaler.begin(Scale("src", 2, why="then"))  # in place of the one before
+        assert made.cluster.events == []
+        made["src.1"].state = State.STARTING  # as when its streams have more partitions
+    soon(lambda: kinds(made.cluster) == ["scale"])
+    assert made.partitions.keys() == {"q.1", "q.2", "q.3"}
+    runs(made["src.1"])
+    soon(lambda: kinds(made.cluster) == ["scale", "scale"])
+    assert [event.detail["why"] for event in made.cluster.events] == ["first", "then"]
+    assert "src.2" in made.cluster.instances
+    soon(lambda: not made.scaler.deployer.deploying.locked())
+
+
 def test_as_many_as_there_are_is_no_change(made: Made) -> None:
     made.scaler.scale("q", 1).result(10.0)
     assert made.started == made.cluster.events == []

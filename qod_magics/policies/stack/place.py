@@ -1,4 +1,5 @@
-"""The placement stage: instances leave task managers that shed, and those that the others can replace. Pure."""
+"""The placement stage: instances leave task managers that shed, and those that the others can replace; neighbours are
+fused and parted. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.emptying import emptying_moves, starts_at_once
+from qod_magics.policies.stack.fusion import fusing, parting
 from qod_magics.policies.stack.levers import Lever
 from qod_magics.policies.stack.stage import Proposal, View
 
@@ -18,13 +20,15 @@ from qod_magics.policies.stack.stage import Proposal, View
 @dataclass(frozen=True, slots=True)
 class Place:
     """Moves an instance from each task manager that is short of CPU to one where it fits, if that takes load off; and
-    empties a task manager, to be released, once all have had CPU to spare for a while."""
+    empties a task manager, to be released, once all have had CPU to spare for a while. Neighbours that have long been
+    on one task manager become one query while all is calm, and part where one of them must leave it."""
 
     after_s: float = 10.0  #: how long a query must be under pressure
     least: float = 5.0  #: CPU that a move must take off a task manager, % of one core
     margin: float = 1.1  #: room that the target must have, as a multiple of the instance's need
     empty_after_s: float = 60.0  #: how long all must have had CPU to spare before a task manager is emptied
     headroom: float = 0.2  #: fraction of the CPU of the others that stays free then
+    fuse_after_s: float = 60.0  #: how long neighbours must have been side by side, and no query under pressure
     most: int = 8  #: instances that move for it where more than one task manager is packed anew
 
     name = "place"
@@ -33,12 +37,19 @@ class Place:
     def propose(self, view: View) -> Proposal:
         """See `Stage`. Under pressure, instances leave task managers until these have the CPU."""
         if view.roomy_s() >= self.empty_after_s:
-            return Proposal(emptying_moves(view.snapshot, view.demand, self.headroom, self.most))
+            emptied = emptying_moves(view.snapshot, view.demand, self.headroom, self.most)
+            if emptied:
+                return Proposal(emptied)
+        if view.eased_s() >= self.fuse_after_s:
+            return Proposal(fusing(view.together, view.now_s, self.fuse_after_s))
         if view.pressed_s() < self.after_s:
             return Proposal()
         moves = helpful_moves(view.snapshot, view.demand, self.least, self.margin)
         if moves:
             return Proposal(moves)
+        parted = parting(view.snapshot, view.demand, self.least)
+        if parted:
+            return Proposal(parted)
         if view.demand.short > self.least:
             return Proposal(note=f"no move takes load off: {view.demand.short:.0f} % of a core is short everywhere")
         return Proposal()

@@ -18,6 +18,7 @@ from qod_magics.core.wording import listed
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
 from qod_magics.policies.stack.demand import Demand
+from qod_magics.policies.stack.fusion import Pair, neighbours
 from qod_magics.policies.stack.judge import Judge, Trial
 from qod_magics.policies.stack.levers import LEVER_OF, Lever
 from qod_magics.policies.stack.pressure import Pressure, pressures
@@ -45,6 +46,7 @@ class StackState:
     pressures: Mapping[str, Pressure] = field(default_factory=dict)
     eased_since_s: float | None = None  #: None: a query is under pressure, or nothing is known yet
     roomy_since_s: float | None = None  #: None: one task manager fewer would not have the CPU
+    together: Mapping[Pair, float] = field(default_factory=dict)  #: neighbours that could be one query, since when
     under_way: UnderWay | None = None
     settled_at_s: float = 0.0  #: when the next disruptive action may begin
     refused: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: failed actions, and until when
@@ -168,13 +170,15 @@ class Stack:
         demand = Demand.of(snapshot)
         roomy = now_s if known.roomy_since_s is None else known.roomy_since_s
         roomy_since_s = roomy if is_elastic(snapshot) and demand.is_roomy(HEADROOM) else None
-        view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s)
+        together = {pair: known.together.get(pair, now_s) for pair in neighbours(snapshot)}
+        view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s, together)
         known = replace(
             known,
             shedding=shedding,
             pressures=found,
             eased_since_s=eased,
             roomy_since_s=roomy_since_s,
+            together=together,
         )
         for_minimums = bool(plan.actions)
         if for_minimums:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from qod_magics.core.actions import Action
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stack.demand import Demand
+from qod_magics.policies.stack.fusion import Pair
 from qod_magics.policies.stack.levers import Lever
 from qod_magics.policies.stack.pressure import Pressure
 
@@ -25,6 +26,7 @@ class View:
     pressures: Mapping[str, Pressure]  #: queries that are shed or late, by name
     eased_since_s: float | None  #: since when no query is under pressure; None while one is
     roomy_since_s: float | None = None  #: since when one task manager fewer would have the CPU; None while it would not
+    together: Mapping[Pair, float] = field(default_factory=dict)  #: since when neighbours could be one query
     proposed: tuple[Action, ...] = ()  #: by the stages before it, for this snapshot
 
     def pressed_s(self) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode, Scale, Stop
+from qod_magics.core.actions import Action, AddNode, Fuse, Move, ReleaseNode, Scale, Stop, Unfuse
 from qod_magics.core.freshness import is_moving
+from qod_magics.core.fusion import fused_into
 from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 
@@ -54,6 +55,10 @@ class UnderWay:
                     done = joined >= 0
                 case ReleaseNode(id):
                     done = id not in there
+                case Fuse(edge):
+                    done = not any((each.source, each.target) == edge for each in snapshot.streams)
+                case Unfuse(edge):
+                    done = edge not in fused_into(snapshot)
                 case _:
                     done = True
             if not done:
@@ -71,7 +76,8 @@ def in_use(snapshot: Snapshot) -> frozenset[str]:
 
 
 def subject(action: Action) -> tuple[str, str]:
-    """What an action is about, for its back-off: its kind, and the instance, task, task manager or kind of one."""
+    """What an action is about, for its back-off: its kind, and the instance, task, stream, task manager or
+    kind of one."""
     match action:
         case Move(instance, to):
             return "move", f"{instance} to {to}"
@@ -81,6 +87,10 @@ def subject(action: Action) -> tuple[str, str]:
             return "add-node", kind
         case ReleaseNode(id):
             return "release-node", id
+        case Fuse((source, target)):
+            return "fuse", f"{source}>{target}"
+        case Unfuse((source, target)):
+            return "unfuse", f"{source}>{target}"
         case Stop(instance):
             return "stop", instance
         case _:

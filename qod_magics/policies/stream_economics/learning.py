@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from qod_magics.core.freshness import Freshness, Window, window_of
+from qod_magics.core.fusion import FUSED
 from qod_magics.core.optional import (
     BATCH_RATE,
     BATCH_TIME,
@@ -81,6 +82,7 @@ class Lesson:
     eviction: Ratio = Ratio()  #: CPU seconds of a batch for each 1000 rows/s kept, weighted by the square of these
     trigger_s: float | None = None  #: trigger interval that the user asked for, or 0; None: real-time mode
     books: Books = (0, 0)
+    within: tuple[str, ...] = ()  #: streams within the task: fused or parted, it has other costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     updated: set[str] = set()  # task managers with a new reading
     for task in snapshot.tasks:
         instances = hosted[task.id]
-        lesson = _with_passing(before.tasks.get(task.id, Lesson()), task, counts)
+        lesson, within = before.tasks.get(task.id, Lesson()), tuple(task.extra.get(FUSED, ()))
+        lesson = _with_passing(lesson if lesson.within == within else Lesson(within=within), task, counts)
         new = []
         for each in instances:
             window = before.windows.get(each.id)

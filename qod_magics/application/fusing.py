@@ -1,0 +1,72 @@
+"""Which neighbouring tasks can be one Spark query, and which tasks can be parted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from qod_magics.application.stream import StreamDeclaration
+from qod_magics.application.tasks import TaskSpec
+
+#: A stream between two streams, (from, to): its name is "from>to".
+Edge = tuple[str, str]
+
+
+def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec]) -> str:
+    """Why a task and one that reads it can't be one query, as one clause; "" if their declarations allow it. `specs`
+    are all tasks."""
+    readers = [spec.id for spec in specs if first.id in spec.upstream]
+    streams = (*first.streams, *second.streams)
+    alone = [stream.name for stream in streams if not stream.fuse]
+    modes = sorted({stream.mode for stream in streams})
+    triggers = sorted({stream.trigger_s for stream in streams if stream.trigger_s is not None})
+    if first.id not in second.upstream:
+        return f"{second.id} does not read {first.id}"
+    if len(readers) > 1:
+        return f"{', '.join(readers)} read {first.id}: each would need its rows"
+    if len(second.upstream) + len(second.topics) > 1:
+        return f"{second.id} has other inputs beside {first.id}"
+    if alone:
+        return f"{', '.join(alone)} {'was' if len(alone) == 1 else 'were'} declared with --no-fuse"
+    if len(modes) > 1:
+        return f"their modes differ: {', '.join(modes)}"
+    if len(triggers) > 1:
+        return f"their triggers differ: {', '.join(f'{seconds:g} s' for seconds in triggers)}"
+    if first.parallelism != second.parallelism:
+        return f"{first.id} has parallelism {first.parallelism}, {second.id} {second.parallelism}"
+    if second.key is not None and second.parallelism > 1:
+        return f"--key {second.key} spreads the rows of {first.id} over the instances of {second.id}"
+    return ""
+
+
+def fused(first: TaskSpec, second: TaskSpec) -> TaskSpec:
+    """Both as one task, which has the id of the second."""
+    return replace(second, streams=(*first.streams, *second.streams))
+
+
+def fused_edges(spec: TaskSpec) -> tuple[Edge, ...]:
+    """The streams within a task at which it can be parted, inputs first: those behind which nothing else is read."""
+    found = []
+    for at, stream in enumerate(spec.streams):
+        if len(stream.upstream) == 1 and stream.upstream[0] in spec.members:
+            tail = spec.streams[at - 1]
+            before = spec.members[:at]
+            reads_all = all(head.name in before for head in spec.heads)
+            if tail.name == stream.upstream[0] and reads_all and _ancestry(tail, spec.streams[: at - 1]) == at:
+                found.append((tail.name, stream.name))
+    return tuple(found)
+
+
+def parted(spec: TaskSpec, edge: Edge) -> tuple[TaskSpec, TaskSpec]:
+    """A task as two, the first of which writes this stream, one of its `fused_edges`. The second keeps its id."""
+    at = spec.members.index(edge[1])
+    return TaskSpec(spec.streams[:at], is_query=False), replace(spec, streams=spec.streams[at:])
+
+
+def _ancestry(tail: StreamDeclaration, before: tuple[StreamDeclaration, ...]) -> int:
+    """How many of the streams are `tail`, or upstream of it."""
+    needed = {tail.name, *tail.upstream}
+    for stream in reversed(before):
+        if stream.name in needed:
+            needed.update(stream.upstream)
+    return 1 + sum(stream.name in needed for stream in before)

@@ -1,0 +1,82 @@
+"""Which neighbours can be one query, and where tasks can be parted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.application.fusing import fused, fused_edges, parted, why_not_fused
+from qod_magics.application.tasks import TaskSpec, tasks
+from tests.application.frames import application, stream
+
+ALL = (("a", "b"), ("b", "c"), ("c", "d"))
+
+
+def chain(apart: Any = ALL, **settings: dict[str, Any]) -> dict[str, TaskSpec]:
+    """a, which reads a topic, to d; `apart`: the streams that are topics. `settings`: of each."""
+    streams = [stream("a", topic="t", **settings.get("a", {}))]
+    streams += [stream(name, before, **settings.get(name, {})) for before, name in ALL[:2]]
+    streams.append(stream("d", "c", **{"priority": 1, **settings.get("d", {})}))
+    return {spec.id: spec for spec in tasks(application(*streams), apart)}
+
+
+@given(apart=st.sets(st.sampled_from(ALL)), edge=st.sampled_from(ALL))
+def test_what_is_parted_is_what_was_fused(apart: set[tuple[str, str]], edge: tuple[str, str]) -> None:
+    specs = chain(apart)
+    within = [inner for spec in specs.values() for inner in fused_edges(spec)]
+    assert within == [each for each in ALL if each not in apart]
+    if edge in apart:
+        first, second = (next(spec for spec in specs.values() if name in spec.members) for name in edge)
+        assert why_not_fused(first, second, specs.values()) == ""
+        one = fused(first, second)
+        assert one == chain(apart - {edge})[one.id]  # as if it were declared anew
+        assert parted(one, edge) == (first, second)
+
+
+def test_a_stream_that_joins_others_parts_only_behind_the_join() -> None:
+    (spec,) = tasks(
+        application(
+            stream("a", topic="t"), stream("b", topic="u"), stream("c", "a", "b"), stream("d", "c", priority=1)
+        ),
+        inlinable={"a": 1, "b": 1},
+    )
+    assert spec.members == ("a", "b", "c", "d")
+    assert fused_edges(spec) == (("c", "d"),)
+    first, second = parted(spec, ("c", "d"))
+    assert (first.members, first.is_query, second.members, second.is_query) == (("a", "b", "c"), False, ("d",), True)
+
+
+def test_a_branch_of_a_join_is_not_parted_from_it() -> None:
+    branches = [stream("a", topic="t"), stream("m", "a"), stream("b", topic="u"), stream("n", "b")]
+    (spec,) = tasks(application(*branches, stream("c", "m", "n", priority=1)), inlinable={"m": 1, "n": 1})
+    assert spec.members == ("a", "m", "b", "n", "c")
+    assert fused_edges(spec) == ()
+
+
+@pytest.mark.parametrize(
+    ("pair", "settings", "why"),
+    [
+        (("a", "c"), {}, "c does not read a"),
+        (("a", "b"), {"b": {"fuse": False}}, "b was declared with --no-fuse"),
+        (("a", "b"), {"a": {"fuse": False}, "b": {"fuse": False}}, "a, b were declared with --no-fuse"),
+        (("a", "b"), {"b": {"mode": "microbatch"}}, "their modes differ: auto, microbatch"),
+        (("a", "b"), {"a": {"trigger_s": 1.0}, "b": {"trigger_s": 2.0}}, "their triggers differ: 1 s, 2 s"),
+        (("a", "b"), {"b": {"parallelism": 2}}, "a has parallelism 1, b 2"),
+        (("b", "c"), {"b": {"parallelism": 2}, "c": {"parallelism": 2, "key": "k"}}, "--key k spreads the rows of b"),
+    ],
+)
+def test_why_not(pair: tuple[str, str], settings: dict[str, Any], why: str) -> None:
+    specs = chain(**settings)
+    assert why in why_not_fused(specs[pair[0]], specs[pair[1]], specs.values())
+
+
+def test_a_stream_with_several_readers_and_a_reader_with_several_inputs_stay_apart() -> None:
+    read = [stream("a", topic="t"), stream("b", "a", priority=1), stream("c", "a", priority=1)]
+    specs = {spec.id: spec for spec in tasks(application(*read))}
+    assert why_not_fused(specs["a"], specs["b"], specs.values()) == "b, c read a: each would need its rows"
+    joined = [stream("a", topic="t"), stream("b", topic="u"), stream("c", "a", "b", priority=1)]
+    specs = {spec.id: spec for spec in tasks(application(*joined))}
+    assert why_not_fused(specs["a"], specs["c"], specs.values()) == "c has other inputs beside a"
