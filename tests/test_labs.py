@@ -71,6 +71,16 @@ ANSWERS: dict[str, dict[str, str]] = {
         "pairs_by_row, pairs_by_key": "0.8 * 0.5, 0.5",
         "users_seen": "1 - 0.7**3",
     },
+    "lab9_deadlines": {
+        "after_parse, latest_start": "7 + 12, 1000 + 100 - 4 - 19",
+        "deadline_of_4, deadline_of_5": "3000 + 200 + 300 - 20 - 10, 3350 + 300 - 20 - 10",
+        "first_without_windows, first_with_windows": '"totals", "alerts"',
+        "carried, held_by_fifo": "8, 5",
+        "cpu_ms, share_needed": "0.15 + 2 + 0.8 * 5, (40 * 6.15 + 6 * 120.2) / 1000",
+        "fitting, by_length, with_laxity": '{"v", "y"}, 4, 7',
+        "saturates_at": "1 / (16 * 0.296)",
+        "with_dynamic_binding, with_offloading": "128 * 4, 128 + 4",
+    },
     "lab10_buffers_and_chains": {
         "mean_wait": "(4096 / 128 - 1) / 2 / 10",
         "worst_channel, worst_task": '"Encoder-Sink", "Merger"',
