@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from benchmarks.cameo import load, overhead, tokens, variants
-from benchmarks.cameo.rows import Row
+from benchmarks.findings import Row
 
 #: by the figure of the source
 EXPERIMENTS: dict[str, Callable[[bool], list[Row]]] = {
