@@ -40,7 +40,7 @@ QUICKLY: Mapping[str, Callable[[], list[Row]]] = {
     "6.14b": partial(social.object_size, 0.03),
     "6.15a": partial(social.popularity, 0.03),
     "6.18": partial(nexmark.queries, 0.2),
-    "6.19": partial(nexmark.windows, 0.2),
+    "6.19": partial(nexmark.windows, 0.4),
     "6.20": partial(nexmark.ranges, 0.2),
     "6.21b": partial(queue.operations, 0.1),
 }

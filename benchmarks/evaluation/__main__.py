@@ -23,6 +23,7 @@ from benchmarks.evaluation.goodput import goodput
 from benchmarks.evaluation.goodput_live import goodput_live
 from benchmarks.evaluation.growth import growth
 from benchmarks.evaluation.kept import Figures
+from benchmarks.evaluation.messages import messages
 from benchmarks.evaluation.recipes import RECIPES
 from benchmarks.evaluation.systems import systems
 
@@ -55,6 +56,7 @@ PARTS: Mapping[str, Part] = {
     "costs": _by_itself(costs),
     "coverage-live": _by_itself(coverage_live),
     "systems": _by_itself(systems),
+    "messages": _by_itself(messages),
 }
 
 

@@ -17,6 +17,7 @@ from benchmarks.evaluation.goodput import NOBODY, QUERIES
 from benchmarks.evaluation.goodput_live import goodput_live_section
 from benchmarks.evaluation.growth_section import growth_section
 from benchmarks.evaluation.kept import Figures, told
+from benchmarks.evaluation.messages_section import messages_section
 from benchmarks.evaluation.row import PAPERS, Row
 from benchmarks.evaluation.shortfalls import shortfalls
 from benchmarks.evaluation.summary import summary
@@ -249,4 +250,5 @@ _SECTIONS: Mapping[str, Callable[[Sequence[Figures]], tuple[str, list[Row]]]] = 
     "costs": costs_section,
     "coverage-live": coverage_section,
     "systems": systems_section,
+    "messages": messages_section,
 }
