@@ -6,6 +6,8 @@ One rule decides what counts as reproduced:
   as 1.5; one of exactly 1, if ours is within 10 % of it),
 - any other number, if ours is between half and one and a half times as much,
 - a statement or an exact figure, if it holds here.
+
+Rows with a rule of their own say it: `benchmarks.cameo.rows.up_to` is of a largest factor whose load is not given.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from benchmarks.cameo import overhead
 from benchmarks.cameo.table import EXPERIMENTS as CAMEO
 from benchmarks.dirigo.table import EXPERIMENTS as DIRIGO
 from benchmarks.evaluation.systems import WORKERS
-from benchmarks.findings import Experiment, Row, cpu_s
+from benchmarks.findings import Experiment, cpu_s
 from benchmarks.getafix.rows import EXPERIMENTS as GETAFIX
 from benchmarks.nephele.table import EXPERIMENTS as NEPHELE
 
@@ -23,10 +23,8 @@ TABLES: Mapping[str, Mapping[str, Experiment]] = {
     "Nephele Streaming": NEPHELE,
     "Getafix": GETAFIX,
 }
-#: It takes the runs of Cameo's jobs that the time of the engine is read off, too.
-SPEED = "speed"
 #: The longest begin first, so that the two processes end together.
-FIRST = (("Cameo", SPEED), ("Nephele Streaming", "video"), ("Getafix", "memory"))
+FIRST = (("Nephele Streaming", "video"), ("Getafix", "memory"))
 GROWTH_S = (60, 240, 960)  #: virtual seconds of the engine alone (`benchmarks/event_engine.py`)
 QUICK_GROWTH_S = (1, 2, 4)
 
@@ -38,6 +36,7 @@ def messages(_out: Path, scale: float) -> dict[str, Any]:
     quick = scale < 1
     every = [(system, name) for system, table in TABLES.items() for name in table]
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        speed = pool.submit(_speed, quick)
         running = {
             key: pool.submit(experiment, *key, quick) for key in [*FIRST, *(key for key in every if key not in FIRST)]
         }
@@ -48,7 +47,7 @@ def messages(_out: Path, scale: float) -> dict[str, Any]:
                 system: [row for name in table for row in done[system, name]["rows"]]
                 for system, table in TABLES.items()
             },
-            "speed": done["Cameo", SPEED]["speed"],
+            "speed": speed.result(),
             "growth": growth.result(),
             "cpu_s": {system: sum(done[system, name]["cpu_s"] for name in table) for system, table in TABLES.items()},
         }
@@ -57,20 +56,17 @@ def messages(_out: Path, scale: float) -> dict[str, Any]:
 def experiment(system: str, name: str, quick: bool) -> dict[str, Any]:
     """The rows of an experiment, and what it took."""
     begun = cpu_s()
-    speed: list[dict[str, float]] = []
-    rows: list[Row]
-    if (system, name) == ("Cameo", SPEED):
-        taken = overhead.speeds(quick)
-        rows = overhead.speed(quick, taken)
-        speed = [{"seconds": s, "messages": made, "cpu_s": cpu} for s, (made, cpu) in taken.items()]
-    else:
-        rows = list(TABLES[system][name](quick))
-    return {"rows": [row.to_json() for row in rows], "speed": speed, "cpu_s": cpu_s() - begun}
+    rows = [row.to_json() for row in TABLES[system][name](quick)]
+    return {"rows": rows, "cpu_s": cpu_s() - begun}
+
+
+def _speed(quick: bool) -> list[dict[str, float]]:
+    return [_taken(seconds, *found) for seconds, found in overhead.speeds(quick).items()]
 
 
 def _growth(lengths: tuple[int, ...]) -> list[dict[str, float]]:
-    found = []
-    for seconds in lengths:
-        made, cpu = event_engine.run(seconds)
-        found.append({"seconds": seconds, "messages": made, "cpu_s": cpu})
-    return found
+    return [_taken(seconds, *event_engine.run(seconds)) for seconds in lengths]
+
+
+def _taken(seconds: float, messages: int, cpu_s: float) -> dict[str, float]:
+    return {"seconds": seconds, "messages": messages, "cpu_s": cpu_s}

@@ -47,13 +47,14 @@ def messages_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
         "So an event engine executes every message, buffer and query one by one, in virtual time and on no cluster, "
         "under the policies as implemented here and under those that the sources compare them with. Its books are "
         "checked in every run: each message, item and query is accounted for. CPU is measured only in the "
-        "rows *5.12*, *speed* and *6.21b* and in the last table; all other figures are of virtual time, and the same "
+        "rows *5.12* and *6.21b* and in the last table; all other figures are of virtual time, and the same "
         "on any machine.",
         "",
         "A factor counts as reproduced if ours has between half and one and a half of its excess over 1, another "
-        "number if it is between half and one and a half times as large, and a statement if it holds. *Not decidable*: "
-        "the source does not say enough, or a number here was chosen by the figure. *Calibrated*: likewise, but where "
-        "it need not have come out.",
+        "number if it is between half and one and a half times as large, and a statement if it holds. Where a source "
+        "gives a largest factor without its load (*up to*), it is enough that a sweep of loads passes it. *Not "
+        "decidable*: the source does not say enough for a model. *Calibrated*: a number of the model was chosen by "
+        "this very figure, which then shows only that there is such a number.",
         "",
         *_short(last),
         f"In all {counted([row for rows in tables.values() for row in rows])}.",
