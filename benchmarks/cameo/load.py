@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from math import isnan
 from typing import Any
 
-from benchmarks.cameo.rows import Row, at_load, held, ratio, up_to
+from benchmarks.cameo.rows import CAMEO, ratio, up_to
 from benchmarks.cameo.runs import BASELINES, COMPARED, Finished, run
 from benchmarks.cameo.workload import calibration, jobs
+from benchmarks.findings import Row
 
 ALIKE = 0.1  #: relative difference up to which latencies count as alike
 Sweep = dict[str, dict[str, Finished]]  #: by load and dispatcher
@@ -72,10 +73,10 @@ def single(quick: bool = False) -> list[Row]:
     last = next(reversed(swept["IPQ1"]))
     by = swept["IPQ1"][last]
     orleans = factors(swept["IPQ1"], "orleans", "IPQ1", "median")[last]
-    rows.append(at_load("5.7", "IPQ1, median: Orleans by Cameo (5.7b)", 3.0, orleans, f"at {last}"))
+    rows.append(CAMEO.factor("5.7", "IPQ1, median: Orleans by Cameo (5.7b)", 3.0, orleans, f"at {last}"))
     tails = by["fifo"].group("IPQ1").p99 / by["orleans"].group("IPQ1").p99
     rows.append(
-        held(
+        CAMEO.held(
             "5.7",
             "IPQ1: tail of FIFO by that of Orleans (5.7b)",
             "as high",
@@ -88,7 +89,7 @@ def single(quick: bool = False) -> list[Row]:
         by = swept["IPQ4"][last]
         factor = by["orleans"].group("IPQ4").median / by["cameo"].group("IPQ4").median
         rows.append(
-            held(
+            CAMEO.held(
                 "5.7",
                 "IPQ4 (join), median: Orleans by Cameo",
                 "about equal",
@@ -121,13 +122,14 @@ def _alike(experiment: str, runs: Sweep, until: str, source: str) -> Row:
         low[label] = max(abs(factors({label: runs[label]}, name, "LS", "median")[label] - 1) for name in BASELINES)
         if label == until:
             break
-    return held(
+    return CAMEO.held(
         experiment,
         "LS median below that: largest difference from Cameo",
         source,
         f"{max(low.values()):.0%}",
         max(low.values()) <= ALIKE,
         "alike: within 10 %; " + ", ".join(f"{label} {each:.0%}" for label, each in low.items()),
+        calibrated=True,  # the load at which the workers are busy is the anchor of these runs
     )
 
 
@@ -166,7 +168,7 @@ def tenants(quick: bool = False) -> list[Row]:
     }
     worst = min(medians.values())
     rows.append(
-        held(
+        CAMEO.held(
             "5.8b",
             "BA latency: the better baseline by Cameo, least over the loads",
             "at least 1",
@@ -179,7 +181,7 @@ def tenants(quick: bool = False) -> list[Row]:
     executed = {name: _first_stages(by, "BA") for name, by in last.items()}
     lost = 1 - executed["cameo"] / max(executed[name] for name in BASELINES)
     rows.append(
-        held(
+        CAMEO.held(
             "5.8b",
             "BA throughput of Cameo below the baselines'",
             "2.5 %",
@@ -215,7 +217,7 @@ def threads(quick: bool = False) -> list[Row]:
     met = {label: {name: due_in_time(each, "LS") for name, each in by.items()} for label, by in runs.items()}
     one = met[next(reversed(met))]
     rows = [
-        held(
+        CAMEO.held(
             "5.8c",
             "LS results in time at 1 thread, Cameo",
             "90 %",
@@ -223,7 +225,7 @@ def threads(quick: bool = False) -> list[Row]:
             one["cameo"] >= 0.9,
             "at least that share counts",
         ),
-        held(
+        CAMEO.held(
             "5.8c",
             "LS results in time at 1 thread: Orleans, FIFO",
             "heavy losses, Orleans more",
@@ -235,7 +237,7 @@ def threads(quick: bool = False) -> list[Row]:
     more = {label: each["cameo"] for label, each in met.items() if label != "1 thread"}
     if more:
         rows.append(
-            held(
+            CAMEO.held(
                 "5.8c",
                 "LS results in time at more threads, Cameo",
                 "holds",
@@ -248,7 +250,7 @@ def threads(quick: bool = False) -> list[Row]:
         counts = {name: _first_stages(each, "BA") for name, each in by.items()}
         lost = 1 - counts["cameo"] / max(counts[name] for name in BASELINES)
         rows.append(
-            held("5.8c", "BA throughput of Cameo at 1 thread", "lower", f"{-lost:+.1%}", lost > 0, "messages run")
+            CAMEO.held("5.8c", "BA throughput of Cameo at 1 thread", "lower", f"{-lost:+.1%}", lost > 0, "messages run")
         )
     return rows
 
@@ -279,11 +281,11 @@ def bursts(quick: bool = False) -> list[Row]:
     for name, wanted in {"orleans": (3.9, 29.7, 23.2), "fifo": (1.3, 21.1, 12.7)}.items():
         for of, source in zip(("median", "p99", "deviation"), wanted, strict=True):
             factor = ratio(getattr(by[name].group("LS"), of), getattr(by["cameo"].group("LS"), of))
-            rows.append(at_load("5.9", f"bursts, LS {of}: {name} by Cameo", source, factor, load))
+            rows.append(CAMEO.factor("5.9", f"bursts, LS {of}: {name} by Cameo", source, factor, load))
     means = {name: by[name].group("BA").mean for name in COMPARED}
     least = min(means[name] for name in BASELINES)
     rows.append(
-        held(
+        CAMEO.held(
             "5.9",
             "BA mean latency: Cameo, Orleans, FIFO",
             "lower with Cameo",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.cameo.rows import Row, held
+from benchmarks.cameo.rows import CAMEO
 from benchmarks.cameo.runs import run
 from benchmarks.cameo.workload import calibration, jobs
+from benchmarks.findings import Row
 from qod_magics.core.dispatch import S
 from qod_magics.policies.cameo import TokenRates, with_tokens
 
@@ -26,8 +27,10 @@ def tokens(quick: bool = False) -> list[Row]:
         shares, load = _shares(found, overtake, quick)
         words = [", ".join(f"{each:.0%}" for each in phase) for phase in shares]
         rows += [
-            held("5.6", f"throughput of the first dataflow alone; {how}", "all", words[0], shares[0][0] == 1.0, ""),
-            held(
+            CAMEO.held(
+                "5.6", f"throughput of the first dataflow alone; {how}", "all", words[0], shares[0][0] == 1.0, ""
+            ),
+            CAMEO.held(
                 "5.6",
                 f"throughput of the three together; {how}",
                 ", ".join(f"{each:.0%}" for each in wanted),

@@ -7,9 +7,10 @@ from random import Random
 from typing import Any
 
 from benchmarks.cameo.load import ALIKE, due_in_time
-from benchmarks.cameo.rows import Row, at_load, held
+from benchmarks.cameo.rows import CAMEO
 from benchmarks.cameo.runs import BASELINES, COMPARED, Finished, run
 from benchmarks.cameo.workload import calibration, jobs
+from benchmarks.findings import Row, decided, is_near
 from qod_magics.core.dispatch import MS, Dispatcher
 from qod_magics.event_engine import Job, Overheads
 from qod_magics.policies.cameo import Parameters, with_deadlines
@@ -34,18 +35,19 @@ def skew(quick: bool = False) -> list[Row]:
         shares[name] = [100 * due_in_time(by[name], kind) for kind in ("type1_", "type2_")]
         for number, (source, ours) in enumerate(zip(sources, shares[name], strict=True), 1):
             rows.append(
-                Row(
+                CAMEO.row(
                     "5.10",
                     f"type {number}, results in time: {name}",
                     f"{source:g} %",
                     f"{ours:.1f} %",
-                    "reproduced" if abs(ours - source) <= source / 2 else "refuted",
-                    "the load is chosen by Cameo's share of type 1" if (name, number) == ("cameo", 1) else "",
+                    decided(is_near(source, ours)),
+                    "the load is chosen by it" if (name, number) == ("cameo", 1) else "",
+                    calibrated=(name, number) == ("cameo", 1),
                 )
             )
     order = all(shares["cameo"][i] > max(shares[name][i] for name in BASELINES) for i in range(2))
     rows.append(
-        held(
+        CAMEO.held(
             "5.10",
             "order of the shares, both types",
             "Cameo above FIFO above Orleans",
@@ -75,7 +77,7 @@ def orders(quick: bool = False) -> list[Row]:
         sjf[name] = _run(found, of, "cameo-sjf").group(kind).median / llf
     others = [factor for name, factor in sjf.items() if name != "IPQ4"]
     rows = [
-        held(
+        CAMEO.held(
             "5.11",
             "median: EDF by LLF",
             "about 1",
@@ -83,7 +85,7 @@ def orders(quick: bool = False) -> list[Row]:
             all(abs(factor - 1) <= ALIKE for factor in edf.values()),
             "within 10 %",
         ),
-        held(
+        CAMEO.held(
             "5.11",
             "median: SJF by LLF, all but IPQ4",
             "above 1",
@@ -94,7 +96,9 @@ def orders(quick: bool = False) -> list[Row]:
     ]
     if "IPQ4" in sjf:
         rows.append(
-            held("5.11", "median: SJF by LLF, IPQ4", "not above 1", f"{sjf['IPQ4']:.2f}x", sjf["IPQ4"] <= 1 + ALIKE, "")
+            CAMEO.held(
+                "5.11", "median: SJF by LLF, IPQ4", "not above 1", f"{sjf['IPQ4']:.2f}x", sjf["IPQ4"] <= 1 + ALIKE, ""
+            )
         )
     return rows
 
@@ -117,7 +121,7 @@ def batches(quick: bool = False) -> list[Row]:
     alike = {size: each / first for size, each in p99.items() if size <= 20_000}
     words = ", ".join(f"{size // 1000}K {each:.1f} ms" for size, each in p99.items())
     return [
-        held(
+        CAMEO.held(
             "5.13",
             "LS p99 with batches of up to 20K tuples, by that with the smallest",
             "unaffected",
@@ -125,7 +129,7 @@ def batches(quick: bool = False) -> list[Row]:
             max(alike.values()) <= 1 + 2 * ALIKE,
             f"unaffected: within 20 %; {words}",
         ),
-        held(
+        CAMEO.held(
             "5.13",
             "the same with 40K",
             "degraded",
@@ -164,7 +168,7 @@ def quanta(quick: bool = False) -> list[Row]:
     }
     middle = min((each for quantum, each in same.items() if finest < quantum < coarsest), default=same[coarsest])
     rows = [
-        held(
+        CAMEO.held(
             "5.14",
             "p99, all jobs at the same progress: the finest quantum by the best coarser one",
             "above 1",
@@ -175,7 +179,7 @@ def quanta(quick: bool = False) -> list[Row]:
     ]
     for layout, by_quantum in p99.items():
         rows.append(
-            held(
+            CAMEO.held(
                 "5.14",
                 f"p99, {layout}: 100 ms by the best finer one",
                 "above 1",
@@ -203,19 +207,19 @@ def semantics(quick: bool = False) -> list[Row]:
     plain = by["cameo-topology-only"]
     more = plain.group("BA").median / by["cameo"].group("BA").median - 1
     rows = [
-        held(
+        CAMEO.held(
             "5.15",
             "BA median without knowledge of windows, by that with it",
             "+19 %",
             f"{more:+.0%}",
-            abs(more - 0.19) <= 0.095,
+            is_near(0.19, more),
             where,
         )
     ]
     for kind, source in (("LS", 0.38), ("BA", 0.22)):
         best = max(1 - plain.group(kind).median / by[name].group(kind).median for name in BASELINES)
         rows.append(
-            held(
+            CAMEO.held(
                 "5.15",
                 f"{kind} median without knowledge of windows, below a baseline's",
                 f"up to {source:.0%}",
@@ -244,7 +248,7 @@ def costs(quick: bool = False) -> list[Row]:
         f"{sigma:g} ms: {median[sigma]:.1f}, {p90[sigma]:.1f} ms" for sigma in sigmas
     )
     return [
-        held(
+        CAMEO.held(
             "5.16",
             "LS median with errors of 1 s, by that without",
             "stable",
@@ -252,8 +256,8 @@ def costs(quick: bool = False) -> list[Row]:
             abs(median[last] / median[first] - 1) <= ALIKE,
             "within 10 %",
         ),
-        at_load("5.16", "LS p90 with errors of 1 s, by that without", 1.555, p90[last] / p90[first], words),
-        held(
+        CAMEO.factor("5.16", "LS p90 with errors of 1 s, by that without", 1.555, p90[last] / p90[first], words),
+        CAMEO.held(
             "5.16",
             "LS p90 with errors of up to 100 ms, by that without",
             "no effect",

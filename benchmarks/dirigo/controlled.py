@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.dirigo.row import Row, factor, said
-from benchmarks.dirigo.setup import ACCEPT, FIVE, LAXITY, QUEUE, REJECT, Measured, calibration, measured
+from benchmarks.dirigo.setup import ACCEPT, DIRIGO, FIVE, LAXITY, QUEUE, REJECT, Measured, calibration, measured
+from benchmarks.findings import Row
 from qod_magics.core.dispatch import MS
 from qod_magics.event_engine import Job, Source, Stage, Store
 from qod_magics.event_engine.sources import Arrivals
@@ -63,13 +63,14 @@ def skew(scale: float = 1.0, workers: int | None = None) -> list[Row]:
     rises = {policy: [found[policy, e].tail_ms for e in exponents] for policy in FIVE[1:]}
     ours = "; ".join(f"{policy} {', '.join(f'{tail:.0f}' for tail in tails)} ms" for policy, tails in rises.items())
     held = all(tails[0] < tails[1] < tails[2] for tails in rises.values())
-    rows = [said("6.9: tails rise with skew (0.1, 1, infinite), all policies", "rise", ours, held, why)]
+    rows = [DIRIGO.held("6.9", "tails rise with skew (0.1, 1, infinite), all policies", "rise", ours, held, why)]
     hot = exponents[1]
     dynamic = max(found[policy, hot].tail_ms for policy in DYNAMIC)
     offloading = min(found[policy, hot].tail_ms for policy in OFFLOADING)
     rows.append(
-        said(
-            "6.9: at skew 1, dynamic binding's tail is below offloading's",
+        DIRIGO.held(
+            "6.9",
+            "at skew 1, dynamic binding's tail is below offloading's",
             "lower",
             f"{dynamic:.0f} against {offloading:.0f} ms",
             dynamic < offloading,
@@ -79,7 +80,7 @@ def skew(scale: float = 1.0, workers: int | None = None) -> list[Row]:
         (min(found[p, e].fetches for p in DYNAMIC), max(found[p, e].fetches for p in OFFLOADING)) for e in exponents[:2]
     ]
     words = ", ".join(f"{a:,} against {b:,}" for a, b in by_skew)
-    rows.append(said("6.9: dynamic binding fetches more", "more", words, all(a > b for a, b in by_skew)))
+    rows.append(DIRIGO.held("6.9", "dynamic binding fetches more", "more", words, all(a > b for a, b in by_skew)))
     return rows
 
 
@@ -93,14 +94,16 @@ def granularity(scale: float = 1.0, workers: int | None = None) -> list[Row]:
     )
     added = {policy: fine[policy].median_ms - without[policy].median_ms for policy in FIVE[1:]}
     return [
-        said(
-            "6.10: with tasks of 1 ms, offloading's median is below dynamic binding's",
+        DIRIGO.held(
+            "6.10",
+            "with tasks of 1 ms, offloading's median is below dynamic binding's",
             "lower",
             f"{offloading:.2f} against {dynamic:.2f} ms",
             offloading < dynamic,
         ),
-        said(
-            "6.10: state adds to every policy's median, a little",
+        DIRIGO.held(
+            "6.10",
+            "state adds to every policy's median, a little",
             "a little",
             ", ".join(f"{policy} {more:+.2f} ms" for policy, more in added.items()),
             all(more >= 0 for more in added.values()),
@@ -142,6 +145,8 @@ def central(scale: float = 1.0) -> list[Row]:
         gaps.append(max(latencies[0].engine.results.jobs[0].latency) / MS - latencies[1].tail_ms)
     why = "clients send at a set rate here, with which no CPU per decision gives less than x2.50"
     return [
-        factor("6.21a: the largest latency gap at 32 dataflows over 2124 ms", 1.0, gaps[0] / 2124, calibrated=True),
-        factor("6.21a: the largest latency gap, 80 dataflows over 32", 3632 / 2124, gaps[1] / gaps[0], why),
+        DIRIGO.factor(
+            "6.21a", "the largest latency gap at 32 dataflows over 2124 ms", 1.0, gaps[0] / 2124, calibrated=True
+        ),
+        DIRIGO.factor("6.21a", "the largest latency gap, 80 dataflows over 32", 3632 / 2124, gaps[1] / gaps[0], why),
     ]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.dirigo.row import Row, factor, said
-from benchmarks.dirigo.setup import LAXITY, MADE, REJECT, STATIC, Measured, calibration, measured
+from benchmarks.dirigo.setup import DIRIGO, LAXITY, MADE, REJECT, STATIC, Measured, calibration, measured
+from benchmarks.findings import Row, is_near
 from qod_magics.core.dispatch import MS, Dispatcher, Instruction, Kind, Message
 from qod_magics.event_engine import Job, Source, Stage
 from qod_magics.event_engine.sources import Arrivals
@@ -127,16 +127,17 @@ def queries(scale: float = 1.0) -> list[Row]:
     rows = []
     for query, middle, tail in ((HIGHEST, 0.70, 0.66), (BUCKETS, 0.91, 0.91)):
         found = gain(query, None, scale)
-        rows.append(factor(f"6.18: median, RejectSend over LaxityBasedDirect, {query}", middle, 1 - found[0]))
-        rows.append(factor(f"6.18: tail, RejectSend over LaxityBasedDirect, {query}", tail, 1 - found[1]))
+        rows.append(DIRIGO.factor("6.18", f"median, RejectSend over LaxityBasedDirect, {query}", middle, 1 - found[0]))
+        rows.append(DIRIGO.factor("6.18", f"tail, RejectSend over LaxityBasedDirect, {query}", tail, 1 - found[1]))
     more = run(HIGHEST, LAXITY, scale=scale)[1] - run(HIGHEST, REJECT, scale=scale)[1]
     why = "a marker costs its receiver CPU here, its sender none"
     rows.append(
-        said(
-            "6.18: LaxityBasedDirect's pre-aggregation, highest bid",
+        DIRIGO.held(
+            "6.18",
+            "LaxityBasedDirect's pre-aggregation, highest bid",
             "+130 ms",
             f"{more:+.0f} ms",
-            65 <= more <= 195,
+            is_near(130, more),
             why,
         )
     )
@@ -151,8 +152,9 @@ def windows(scale: float = 1.0) -> list[Row]:
         for size, percent in zip(sizes, source, strict=True):
             found = gain(query, size, scale)[0]
             rows.append(
-                factor(
-                    f"6.19: median, RejectSend over LaxityBasedDirect, {query}, windows of {size:g} s",
+                DIRIGO.factor(
+                    "6.19",
+                    f"median, RejectSend over LaxityBasedDirect, {query}, windows of {size:g} s",
                     1 - percent / 100,
                     1 - found,
                     "only the largest window's length is given",
@@ -179,16 +181,18 @@ def ranges(scale: float = 1.0) -> list[Row]:
 
     words = ", ".join(f"N={n}: {r:.0f} and {x:.0f}" for n, (r, x) in at.items())
     return [
-        said(
-            "6.20: medians, RejectSend and LaxityBasedDirect: with a small N, worse than static",
+        DIRIGO.held(
+            "6.20",
+            "medians, RejectSend and LaxityBasedDirect: with a small N, worse than static",
             "worse",
             f"{words}; static {static:.0f} ms",
             at[2][0] > static or at[2][1] > static,
         ),
-        said("6.20: RejectSend is stable from N on", "4", str(stable(0)), 2 <= stable(0) <= 6),
-        said("6.20: LaxityBasedDirect is stable from N on", "12", str(stable(1)), 6 <= stable(1) <= 18),
-        said(
-            "6.20: RejectSend at 4 is better than LaxityBasedDirect at 8",
+        DIRIGO.held("6.20", "RejectSend is stable from N on", "4", str(stable(0)), is_near(4, stable(0))),
+        DIRIGO.held("6.20", "LaxityBasedDirect is stable from N on", "12", str(stable(1)), is_near(12, stable(1))),
+        DIRIGO.held(
+            "6.20",
+            "RejectSend at 4 is better than LaxityBasedDirect at 8",
             "better",
             f"{at[4][0]:.1f} against {at[8][1]:.1f} ms",
             at[4][0] < at[8][1],

@@ -10,7 +10,8 @@ from statistics import median
 from time import process_time_ns
 from typing import Any
 
-from benchmarks.dirigo.row import Row, open_question
+from benchmarks.dirigo.setup import DIRIGO
+from benchmarks.findings import NOT_DECIDABLE, Row
 from qod_magics.policies.dirigo.laxity_queue import LaxityQueue
 from qod_magics.policies.dirigo.staircase import StaircaseQueue
 
@@ -124,10 +125,12 @@ def operations(scale: float = 1.0) -> list[Row]:
     for action, words in source.items():
         ours = "; ".join(f"{name} {_words(found['plain'][action], found[name][action])}" for name in list(QUEUES)[1:])
         rows.append(
-            open_question(
-                f"6.21b: {action}, 1,500 queued, with over without laxities",
+            DIRIGO.row(
+                "6.21b",
+                f"{action}, 1,500 queued, with over without laxities",
                 words,
                 ours,
+                NOT_DECIDABLE,
                 "of another language and another plain queue; ours are measured CPU times",
             )
         )

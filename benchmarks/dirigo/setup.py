@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.findings import Source
 from qod_magics.core.dispatch import MS, Dispatcher, S
 from qod_magics.event_engine import Dataflow, Engine, Job, Store
 from qod_magics.policies.dirigo import (
@@ -23,6 +24,7 @@ from qod_magics.policies.dirigo import (
     RejectSend,
 )
 
+DIRIGO = Source("Dirigo")
 STATIC, QUEUE, LAXITY, REJECT, ACCEPT = "static", "queue", "laxity", "reject", "accept"
 PARALLEL = "2RTT-parallel"
 MADE = {

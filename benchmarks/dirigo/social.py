@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from statistics import pstdev
 
-from benchmarks.dirigo.row import Row, factor, said
-from benchmarks.dirigo.setup import ACCEPT, FIVE, LAXITY, QUEUE, REJECT, STATIC, Measured, calibration, measured
+from benchmarks.dirigo.setup import ACCEPT, DIRIGO, FIVE, LAXITY, QUEUE, REJECT, STATIC, Measured, calibration, measured
+from benchmarks.findings import Row
 from qod_magics.core.dispatch import MS, S
 from qod_magics.event_engine import Job, Source, Stage, Store
 from qod_magics.event_engine.sources import Arrivals, Sent
@@ -144,19 +144,23 @@ def no_cache(scale: float = 1.0) -> list[Row]:
     middle = {p: m.median_ms for p, m in found.items()}
     worse_tail, worse_middle = max(tail[REJECT], tail[ACCEPT]), max(middle[REJECT], middle[ACCEPT])
     rows = [
-        factor(
-            "6.12a: tail without a cache, QueueBasedDirect over static",
+        DIRIGO.factor(
+            "6.12a",
+            "tail without a cache, QueueBasedDirect over static",
             0.64,
             tail[QUEUE] / tail[STATIC],
             calibrated=True,
         ),
-        factor("6.12a: tail, QueueBasedDirect over the worse offloading", 0.74, tail[QUEUE] / worse_tail),
-        factor("6.12a: tail, LaxityBasedDirect over static", 0.67, tail[LAXITY] / tail[STATIC]),
-        factor("6.12a: tail, LaxityBasedDirect over the worse offloading", 0.74, tail[LAXITY] / worse_tail),
-        factor("6.12a: median, LaxityBasedDirect over static", 0.72, middle[LAXITY] / middle[STATIC]),
-        factor("6.12a: median, LaxityBasedDirect over the worse offloading", 0.77, middle[LAXITY] / worse_middle),
-        factor(
-            "6.12a: median, LaxityBasedDirect over QueueBasedDirect",
+        DIRIGO.factor("6.12a", "tail, QueueBasedDirect over the worse offloading", 0.74, tail[QUEUE] / worse_tail),
+        DIRIGO.factor("6.12a", "tail, LaxityBasedDirect over static", 0.67, tail[LAXITY] / tail[STATIC]),
+        DIRIGO.factor("6.12a", "tail, LaxityBasedDirect over the worse offloading", 0.74, tail[LAXITY] / worse_tail),
+        DIRIGO.factor("6.12a", "median, LaxityBasedDirect over static", 0.72, middle[LAXITY] / middle[STATIC]),
+        DIRIGO.factor(
+            "6.12a", "median, LaxityBasedDirect over the worse offloading", 0.77, middle[LAXITY] / worse_middle
+        ),
+        DIRIGO.factor(
+            "6.12a",
+            "median, LaxityBasedDirect over QueueBasedDirect",
             0.73,
             middle[LAXITY] / middle[QUEUE],
             "laxity decides only where one of two workers fits, and the shorter queue else",
@@ -169,8 +173,9 @@ def no_cache(scale: float = 1.0) -> list[Row]:
         and max(spread[REJECT], spread[ACCEPT]) < spread[STATIC]
     )
     rows.append(
-        said(
-            "6.13: balance of the workers: dynamic binding, then offloading, then static",
+        DIRIGO.held(
+            "6.13",
+            "balance of the workers: dynamic binding, then offloading, then static",
             "this order",
             words,
             held,
@@ -187,17 +192,18 @@ def with_cache(scale: float = 1.0) -> list[Row]:
     middle = {p: m.median_ms for p, m in found.items()}
     slow_tail, slow_middle = max(tail[QUEUE], tail[LAXITY]), max(middle[QUEUE], middle[LAXITY])
     return [
-        factor(
-            "6.12b: median with a cache, AcceptAndCheck over dynamic binding",
+        DIRIGO.factor(
+            "6.12b",
+            "median with a cache, AcceptAndCheck over dynamic binding",
             0.67,
             middle[ACCEPT] / slow_middle,
             calibrated=True,
         ),
-        factor("6.12b: tail, AcceptAndCheck over dynamic binding", 0.79, tail[ACCEPT] / slow_tail),
-        factor("6.12b: tail, AcceptAndCheck over static", 0.83, tail[ACCEPT] / tail[STATIC]),
-        factor("6.12b: median, RejectSend over dynamic binding", 0.69, middle[REJECT] / slow_middle),
-        factor("6.12b: tail, RejectSend over dynamic binding", 0.92, tail[REJECT] / slow_tail),
-        factor("6.12b: median, RejectSend over static", 1.0, middle[REJECT] / middle[STATIC]),
+        DIRIGO.factor("6.12b", "tail, AcceptAndCheck over dynamic binding", 0.79, tail[ACCEPT] / slow_tail),
+        DIRIGO.factor("6.12b", "tail, AcceptAndCheck over static", 0.83, tail[ACCEPT] / tail[STATIC]),
+        DIRIGO.factor("6.12b", "median, RejectSend over dynamic binding", 0.69, middle[REJECT] / slow_middle),
+        DIRIGO.factor("6.12b", "tail, RejectSend over dynamic binding", 0.92, tail[REJECT] / slow_tail),
+        DIRIGO.factor("6.12b", "median, RejectSend over static", 1.0, middle[REJECT] / middle[STATIC]),
     ]
 
 
@@ -217,8 +223,9 @@ def capacity(scale: float = 1.0) -> list[Row]:
     wanted = {first: (STATIC, ACCEPT), second: (STATIC, ACCEPT, LAXITY), third: (STATIC,)}
     found = {c: _all(policies, capacity=c, seconds=seconds, warm=0.0, **options) for c, policies in wanted.items()}
     rows = [
-        factor(
-            f"6.14a: fetches from {first} to {second} objects, {name}",
+        DIRIGO.factor(
+            "6.14a",
+            f"fetches from {first} to {second} objects, {name}",
             source,
             found[first][policy].fetches / found[second][policy].fetches,
             "a run's first reads miss whatever fits, and are counted here",
@@ -227,13 +234,18 @@ def capacity(scale: float = 1.0) -> list[Row]:
         for name, policy, source in (("AcceptAndCheck", ACCEPT, 3.7), ("static", STATIC, 3.8))
     ]
     flat = found[second][STATIC].fetches / found[third][STATIC].fetches
-    rows.append(factor(f"6.14a: fetches from {second} to {third} objects, static", 1.0, flat))
+    rows.append(DIRIGO.factor("6.14a", f"fetches from {second} to {third} objects, static", 1.0, flat))
     best = found[second]
     rows += [
-        factor("6.14a: tail, LaxityBasedDirect over AcceptAndCheck", 0.83, best[LAXITY].tail_ms / best[ACCEPT].tail_ms),
-        factor("6.14a: tail, LaxityBasedDirect over static", 0.84, best[LAXITY].tail_ms / best[STATIC].tail_ms),
-        factor(
-            "6.14a: median, LaxityBasedDirect over AcceptAndCheck",
+        DIRIGO.factor(
+            "6.14a", "tail, LaxityBasedDirect over AcceptAndCheck", 0.83, best[LAXITY].tail_ms / best[ACCEPT].tail_ms
+        ),
+        DIRIGO.factor(
+            "6.14a", "tail, LaxityBasedDirect over static", 0.84, best[LAXITY].tail_ms / best[STATIC].tail_ms
+        ),
+        DIRIGO.factor(
+            "6.14a",
+            "median, LaxityBasedDirect over AcceptAndCheck",
             1.31,
             best[LAXITY].median_ms / best[ACCEPT].median_ms,
         ),
@@ -249,11 +261,17 @@ def object_size(scale: float = 1.0) -> list[Row]:
     others = max(large[STATIC].fetches, large[ACCEPT].fetches)
     label = f"{sizes[0]} to {sizes[-1]} bytes"
     return [
-        factor(f"6.14b: fetches, {label}, static", 1.0, large[STATIC].fetches / small[STATIC].fetches),
-        factor("6.14b: fetches, LaxityBasedDirect over the others", 5.0, large[LAXITY].fetches / others),
-        factor(f"6.14b: tail, {label}, LaxityBasedDirect", 1.21, large[LAXITY].tail_ms / small[LAXITY].tail_ms),
-        factor(f"6.14b: median, {label}, LaxityBasedDirect", 1.26, large[LAXITY].median_ms / small[LAXITY].median_ms),
-        factor("6.14b: fetches, AcceptAndCheck over static", 1.045, large[ACCEPT].fetches / large[STATIC].fetches),
+        DIRIGO.factor("6.14b", f"fetches, {label}, static", 1.0, large[STATIC].fetches / small[STATIC].fetches),
+        DIRIGO.factor("6.14b", "fetches, LaxityBasedDirect over the others", 5.0, large[LAXITY].fetches / others),
+        DIRIGO.factor(
+            "6.14b", f"tail, {label}, LaxityBasedDirect", 1.21, large[LAXITY].tail_ms / small[LAXITY].tail_ms
+        ),
+        DIRIGO.factor(
+            "6.14b", f"median, {label}, LaxityBasedDirect", 1.26, large[LAXITY].median_ms / small[LAXITY].median_ms
+        ),
+        DIRIGO.factor(
+            "6.14b", "fetches, AcceptAndCheck over static", 1.045, large[ACCEPT].fetches / large[STATIC].fetches
+        ),
     ]
 
 
@@ -264,17 +282,18 @@ def popularity(scale: float = 1.0) -> list[Row]:
     wide, narrow = found[shares[0]], found[shares[-1]]
     gain = narrow[LAXITY].success / max(narrow[ACCEPT].success, narrow[STATIC].success)
     return [
-        factor("6.15a: success at 0.01, LaxityBasedDirect over the others", 1.1, gain),
-        factor(
-            "6.15a: tail at 0.01, AcceptAndCheck over LaxityBasedDirect",
+        DIRIGO.factor("6.15a", "success at 0.01, LaxityBasedDirect over the others", 1.1, gain),
+        DIRIGO.factor(
+            "6.15a",
+            "tail at 0.01, AcceptAndCheck over LaxityBasedDirect",
             3.5,
             narrow[ACCEPT].tail_ms / narrow[LAXITY].tail_ms,
         ),
-        factor(
-            "6.15a: tail at 0.01, static over LaxityBasedDirect", 7.2, narrow[STATIC].tail_ms / narrow[LAXITY].tail_ms
+        DIRIGO.factor(
+            "6.15a", "tail at 0.01, static over LaxityBasedDirect", 7.2, narrow[STATIC].tail_ms / narrow[LAXITY].tail_ms
         ),
-        factor(
-            "6.15a: fetches from 0.1 to 0.01, LaxityBasedDirect", 0.55, narrow[LAXITY].fetches / wide[LAXITY].fetches
+        DIRIGO.factor(
+            "6.15a", "fetches from 0.1 to 0.01, LaxityBasedDirect", 0.55, narrow[LAXITY].fetches / wide[LAXITY].fetches
         ),
     ]
 
@@ -283,12 +302,16 @@ def moving(scale: float = 1.0) -> list[Row]:
     """Figure 6.15b, and the two factors of the abstract."""
     found = _all((STATIC, ACCEPT, LAXITY), capacity=_fits(), moving=True, scale=3 * scale)
     return [
-        factor("6.15b: tail, AcceptAndCheck over static", 0.4, found[ACCEPT].tail_ms / found[STATIC].tail_ms),
-        factor(
-            "6.15b: fetches, LaxityBasedDirect over AcceptAndCheck", 19.0, found[LAXITY].fetches / found[ACCEPT].fetches
+        DIRIGO.factor("6.15b", "tail, AcceptAndCheck over static", 0.4, found[ACCEPT].tail_ms / found[STATIC].tail_ms),
+        DIRIGO.factor(
+            "6.15b",
+            "fetches, LaxityBasedDirect over AcceptAndCheck",
+            19.0,
+            found[LAXITY].fetches / found[ACCEPT].fetches,
         ),
-        factor(
-            "6.15b: median, LaxityBasedDirect over AcceptAndCheck",
+        DIRIGO.factor(
+            "6.15b",
+            "median, LaxityBasedDirect over AcceptAndCheck",
             2.0,
             found[LAXITY].median_ms / found[ACCEPT].median_ms,
         ),

@@ -1,14 +1,19 @@
-"""All experiments, and all rows of Dirigo's table."""
+"""The experiments of Dirigo's table, by the figure of its source, and what is told beside their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from benchmarks.dirigo import controlled, forwarding, nexmark, queue, social
-from benchmarks.dirigo.row import Row
+from benchmarks.dirigo.setup import calibration
+from benchmarks.findings import Details, Experiment, Row
 
-#: By figure of the source. The argument is a scale of the runs' lengths.
-EXPERIMENTS: Mapping[str, Callable[[float], list[Row]]] = {
+QUICK = 0.02  #: of the runs' lengths
+QUICK_WORKERS = 8
+
+#: scale of the runs' lengths -> rows. Figure 6.13 is measured with 6.12a.
+SCALED: Mapping[str, Callable[[float], list[Row]]] = {
     "6.4": forwarding.parameters,
     "6.5": forwarding.targets,
     "6.6": forwarding.search,
@@ -26,21 +31,44 @@ EXPERIMENTS: Mapping[str, Callable[[float], list[Row]]] = {
     "6.21a": controlled.central,
     "6.21b": queue.operations,
 }
-#: Figure 6.13 is measured with 6.12a.
-ALIASES: Mapping[str, str] = {"6.13": "6.12a"}
+#: Where a short run needs another scale to have results, or fewer workers.
+QUICKLY: Mapping[str, Callable[[], list[Row]]] = {
+    "6.9": partial(controlled.skew, 0.1, workers=QUICK_WORKERS),
+    "6.10": partial(controlled.granularity, 0.2, workers=QUICK_WORKERS),
+    "6.12a": partial(social.no_cache, 0.03),
+    "6.12b": partial(social.with_cache, 0.03),
+    "6.14b": partial(social.object_size, 0.03),
+    "6.15a": partial(social.popularity, 0.03),
+    "6.18": partial(nexmark.queries, 0.2),
+    "6.19": partial(nexmark.windows, 0.4),
+    "6.20": partial(nexmark.ranges, 0.2),
+    "6.21b": partial(queue.operations, 0.1),
+}
+CALIBRATIONS: Mapping[str, tuple[str, ...]] = {
+    "forwarding": ("6.4", "6.5", "6.6"),
+    "controlled": ("6.9", "6.10", "6.21a"),
+    "social": ("6.12a", "6.12b", "6.14a", "6.14b", "6.15a", "6.15b"),
+    "nexmark": ("6.18", "6.19", "6.20"),
+}
 
 
-def rows(scale: float = 1.0) -> list[Row]:
-    """All rows: system, figure, the source's value, ours, verdict, why. `Row.to_json` is the JSON form."""
-    return [row for experiment in EXPERIMENTS.values() for row in experiment(scale)]
+def rows(name: str, quick: bool = False) -> list[Row]:
+    """Of one experiment. Quick: they show that all parts work, not what comes out."""
+    if not quick:
+        return SCALED[name](1.0)
+    return QUICKLY[name]() if name in QUICKLY else SCALED[name](QUICK)
 
 
-def quick() -> list[Row]:
-    """Short runs of a few experiments, in less than 3 s: they show that all parts work, not what comes out."""
-    return [
-        *forwarding.search(0.02),
-        *controlled.granularity(0.2, workers=8),
-        *social.no_cache(0.03),
-        *nexmark.queries(0.2),
-        *queue.operations(0.1),
-    ]
+def _anchor(file: str, _quick: bool) -> Iterator[str]:
+    yield f"calibrations/{file}.json: {calibration(file)['anchor']}"
+
+
+def _queues(quick: bool) -> Iterator[str]:
+    yield queue.table(2 if quick else 20)
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {name: partial(rows, name) for name in SCALED}
+DETAILS: Mapping[str, Details] = {
+    **{name: partial(_anchor, file) for file, names in CALIBRATIONS.items() for name in names},
+    "6.21b": _queues,
+}

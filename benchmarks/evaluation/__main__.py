@@ -27,6 +27,7 @@ from benchmarks.evaluation.goodput_live import goodput_live
 from benchmarks.evaluation.growth import growth
 from benchmarks.evaluation.henge_live import henge_live
 from benchmarks.evaluation.kept import Figures
+from benchmarks.evaluation.messages import messages
 from benchmarks.evaluation.recipes import RECIPES
 from benchmarks.evaluation.stela_live import stela_live
 from benchmarks.evaluation.systems import systems
@@ -63,6 +64,7 @@ PARTS: Mapping[str, Part] = {
     "henge-live": _by_itself(henge_live),
     "stela-live": _by_itself(stela_live),
     "d-storm-live": _by_itself(d_storm_live),
+    "messages": _by_itself(messages),
 }
 #: Names for several parts.
 GROUPS: Mapping[str, Sequence[str]] = {"live-systems": document.LIVE_SYSTEMS}

@@ -18,6 +18,7 @@ from benchmarks.evaluation.goodput_live import goodput_live_section
 from benchmarks.evaluation.growth_section import growth_section
 from benchmarks.evaluation.kept import Figures, told
 from benchmarks.evaluation.live_systems_section import d_storm_section, henge_section, stela_section
+from benchmarks.evaluation.messages_section import messages_section
 from benchmarks.evaluation.row import PAPERS, Row
 from benchmarks.evaluation.shortfalls import shortfalls
 from benchmarks.evaluation.summary import summary
@@ -258,4 +259,5 @@ _SECTIONS: Mapping[str, Callable[[Sequence[Figures]], tuple[str, list[Row]]]] = 
     "henge-live": henge_section,
     "stela-live": stela_section,
     "d-storm-live": d_storm_section,
+    "messages": messages_section,
 }

@@ -8,10 +8,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.getafix.row import Row, of_all, of_equal, of_gain
+from benchmarks.findings import NOT_DECIDABLE, REPRODUCED, Row, Source, decided, is_factor
 from qod_magics.event_engine.segments import Results, SegmentScenario, run
 from qod_magics.event_engine.segments.scenario import S
 
+GETAFIX = Source("Getafix")
 CALIBRATIONS = Path(__file__).parent / "calibrations"
 CLIENTS = (5, 10, 15, 20)
 SEEDS = (1, 2)
@@ -104,25 +105,27 @@ def memory(found: Measured) -> list[Row]:
     grows = values == sorted(values)
     most = found.clients[-1]
     rows = [
-        Row(
+        GETAFIX.row(
+            "memory",
             "total memory, Scarlett / Getafix, 5 to 20 clients",
             f"{TOTAL[0]} to {TOTAL[1]}, growing with the clients",
             f"{spread(total)}, {'growing' if grows else 'not always growing'}",
-            of_all(of_gain(TOTAL[0], values[0]), of_gain(TOTAL[1], values[-1]), of_equal(True, grows)),
+            decided(is_factor(TOTAL[0], values[0]) and is_factor(TOTAL[1], values[-1]) and grows),
             "one number, the rate of a client, was chosen by Scarlett's replication factor with 20 clients",
         )
     ]
     sides = {label: found.ratios("largest_node", label) for label in ("getafix", "balanced")}
-    inside = {label: [of_gain(LARGEST[0], r) for r in ratios.values()] for label, ratios in sides.items()}
+    inside = {label: all(is_factor(LARGEST[0], r) for r in ratios.values()) for label, ratios in sides.items()}
     low, high = (list(sides[label].values()) for label in sides)
     brackets = all(one <= LARGEST[1] and other >= LARGEST[0] for one, other in zip(low, high, strict=True))
-    reproduced = any(of_all(*parts) == "reproduced" for parts in inside.values())
+    reproduced = any(inside.values())
     rows.append(
-        Row(
+        GETAFIX.row(
+            "memory",
             "memory of the node with most, Scarlett / Getafix",
             f"{LARGEST[0]} to {LARGEST[1]} (one section says 1.82)",
             f"{spread(sides['getafix'])}; {spread(sides['balanced'])} with even numbers of copies",
-            "reproduced" if reproduced else "not decidable" if brackets else "refuted",
+            REPRODUCED if reproduced else NOT_DECIDABLE if brackets else decided(False),
             "the source does not say whether numbers of copies were balanced, as its prototype can; "
             + ("the figure lies between the two" if brackets else "the figure does not lie between the two everywhere"),
         )
@@ -131,12 +134,14 @@ def memory(found: Measured) -> list[Row]:
         ours = found.mean(label, most, "replication_factor")
         chosen = label == "scarlett"
         rows.append(
-            Row(
+            GETAFIX.row(
+                "memory",
                 f"effective replication factor of {label.capitalize()}, 20 nodes and {most} clients",
                 f"{figure}",
                 f"{ours:.2f}",
-                "not decidable" if chosen else of_gain(figure, ours),
+                NOT_DECIDABLE if chosen else decided(is_factor(figure, ours)),
                 "the rate of a client was chosen by it" if chosen else "at most 1 + 19/21 = 1.90 by counting",
+                calibrated=chosen,
             )
         )
     return rows
@@ -148,11 +153,12 @@ def speed(found: Measured, shifting: Measured, ending: Measured) -> list[Row]:
     makespan = found.ratios("makespan_s")
     worst = max(abs(ratio - 1) for ratio in makespan.values())
     rows = [
-        Row(
+        GETAFIX.row(
+            "memory",
             "makespan, Scarlett / Getafix",
             "within 5 %",
             f"within {worst:.2%}",
-            "reproduced" if worst <= MAKESPAN else "refuted",
+            decided(worst <= MAKESPAN),
             "queries arrive at their own times here, so both end soon after the last one: a weak test",
         )
     ]
@@ -160,11 +166,12 @@ def speed(found: Measured, shifting: Measured, ending: Measured) -> list[Row]:
     worst = max(abs(ratio - 1) for ratio in burst["getafix"].values())
     slower = min(burst["getafix"].values()) < 1 - MAKESPAN
     rows.append(
-        Row(
+        GETAFIX.row(
+            "memory",
             "makespan of many queries at once, Scarlett / Getafix",
             "within 5 %",
             f"{spread(burst['getafix'])}; {spread(burst['balanced'])} with even numbers of copies",
-            "reproduced" if worst <= MAKESPAN else "refuted",
+            decided(worst <= MAKESPAN),
             "Getafix ends later" if slower else "" if worst <= MAKESPAN else "Getafix ends earlier",
         )
     )
@@ -173,11 +180,12 @@ def speed(found: Measured, shifting: Measured, ending: Measured) -> list[Row]:
         near = all(1 / COMPARABLE <= ratio <= COMPARABLE for ratio in [*ours.values(), *other.values()])
         near_here = all(1 / COMPARABLE <= ratio <= COMPARABLE for ratio in ours.values())
         rows.append(
-            Row(
+            GETAFIX.row(
+                "memory",
                 f"{what}, Scarlett / Getafix",
                 "comparable",
                 f"{spread(ours)}; {spread(other)} where the slice before the newest is asked for most",
-                "reproduced" if near_here else "refuted",
+                decided(near_here),
                 f"comparable: within a factor of {COMPARABLE:g}, a bound of ours"
                 + (
                     ""
@@ -201,11 +209,12 @@ def traffic(found: Measured) -> list[Row]:
         each: found.mean("getafix", each, "loads") / found.mean("scarlett", each, "loads") for each in found.clients
     }
     return [
-        Row(
+        GETAFIX.row(
+            "memory",
             "segments loaded without the matching / with it, in the cluster",
             "fewer with it",
             f"{spread(ratios)}; Getafix loads {spread(scarlett)} times what Scarlett does",
-            "reproduced" if min(ratios.values()) > 1 else "refuted",
+            decided(min(ratios.values()) > 1),
             "plans change each round with the measured times, and each change is loaded",
         )
     ]

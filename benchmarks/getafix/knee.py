@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.getafix.cluster import calibration
-from benchmarks.getafix.row import HALF, Row, of_equal
+from benchmarks.findings import NOT_DECIDABLE, Row, decided, is_near
+from benchmarks.getafix.cluster import GETAFIX, calibration
 from qod_magics.event_engine.segments import SegmentScenario, run
 from qod_magics.event_engine.segments.scenario import NodeInfo, QueryKind, S
 
@@ -64,19 +64,19 @@ def rows(found: dict[tuple[int, int], Knee]) -> list[Row]:
         source = SOURCE.get((nodes, rate))
         chosen = source is not None
         made.append(
-            Row(
+            GETAFIX.row(
+                "knee",
                 f"copies at the knee of latency, {nodes} nodes and {rate:,} queries/s",
                 f"{source if chosen else OTHERS}"
                 if chosen or (nodes, rate) != (30, 1500)
                 else f"{OTHERS}, if it is shown",
                 f"{each.copies}",
-                "not decidable"
-                if chosen or (nodes, rate) == (30, 1500)
-                else of_equal(True, abs(each.copies / OTHERS - 1) <= HALF),
+                NOT_DECIDABLE if chosen or (nodes, rate) == (30, 1500) else decided(is_near(OTHERS, each.copies)),
                 "the CPU time of a pair was chosen by it"
                 if chosen
                 else f"within half of it; knee: within {NEAR - 1:.0%} of a copy on every node, a bound of ours; the "
                 "source shows three of the four configurations and does not name the other two",
+                calibrated=chosen,
             )
         )
     return made

@@ -6,9 +6,12 @@ capacity, y_jh <= c_j x_jh, y whole and >= 0, x 0 or 1. scipy comes with the ext
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,20 +37,37 @@ def optimum(counts: Mapping[str, int], weights: Sequence[int]) -> Allocation:
     nothing = np.zeros
     room = np.array(capacities(int(c.sum()), weights), dtype=float)
     linked = np.hstack([np.eye(m * n), -np.diag(np.repeat(c, n))])
-    solved = milp(
-        c=np.concatenate([nothing(m * n), np.ones(m * n)]),
-        constraints=[
-            LinearConstraint(np.hstack([per_segment, nothing((m, m * n))]), c, c),
-            LinearConstraint(np.hstack([per_node, nothing((n, m * n))]), -np.inf, room),
-            LinearConstraint(linked, -np.inf, 0),
-        ],
-        integrality=np.ones(2 * m * n),
-        bounds=Bounds(0, np.concatenate([np.repeat(c, n), np.ones(m * n)])),
-    )
+    with _silent():
+        solved = milp(
+            c=np.concatenate([nothing(m * n), np.ones(m * n)]),
+            constraints=[
+                LinearConstraint(np.hstack([per_segment, nothing((m, m * n))]), c, c),
+                LinearConstraint(np.hstack([per_node, nothing((n, m * n))]), -np.inf, room),
+                LinearConstraint(linked, -np.inf, 0),
+            ],
+            integrality=np.ones(2 * m * n),
+            bounds=Bounds(0, np.concatenate([np.repeat(c, n), np.ones(m * n)])),
+        )
     if not solved.success:
         raise RuntimeError(f"the solver gave up on {dict(counts)} and weights {list(weights)}: {solved.message}")
     y = np.rint(solved.x[: m * n]).astype(int).reshape(m, n)
     return Allocation(tuple({s: int(y[j, h]) for j, s in enumerate(segments) if y[j, h] > 0} for h in range(n)))
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without what the solver's C++ prints, whatever its options say: a line of debugging on some cases."""
+    libc = ctypes.CDLL(None)
+    libc.fflush(None)
+    kept = os.dup(1)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+    finally:
+        libc.fflush(None)  # into nowhere, as it is buffered
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @dataclass(frozen=True, slots=True)

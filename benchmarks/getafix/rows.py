@@ -1,30 +1,69 @@
-"""All rows of the table on Getafix, as data."""
+"""The experiments of Getafix' table, by name, and the tables beside their rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from benchmarks.findings import Details, Experiment, Row
 from benchmarks.getafix import cluster, knee, static
-from benchmarks.getafix.row import Row
+from benchmarks.getafix.cluster import Measured
+
+
+@cache
+def _runs(quick: bool) -> tuple[Measured, Measured, Measured]:
+    """Of the cluster, with a popularity that shifts, and with a burst at the end."""
+    if quick:
+        return (
+            cluster.measured(clients=(5, 20), seeds=(1,), seconds=30.0),
+            cluster.measured("shifting", (20,), (1,), 30.0, ("scarlett", "getafix")),
+            cluster.bursts((20,), (1,), 20.0, 500),
+        )
+    shifting = cluster.measured("shifting", cluster.FEW_AND_MANY, labels=("scarlett", "getafix"))
+    return cluster.measured(), shifting, cluster.bursts()
+
+
+@cache
+def _knees(quick: bool) -> dict[tuple[int, int], knee.Knee]:
+    return knee.knees(0.15 if quick else None)
+
+
+def _memory(quick: bool) -> list[Row]:
+    measured, shifting, ending = _runs(quick)
+    return [*cluster.memory(measured), *cluster.speed(measured, shifting, ending), *cluster.traffic(measured)]
+
+
+def _clusters(quick: bool) -> Iterator[str]:
+    measured, shifting, _ = _runs(quick)
+    yield f"{cluster.details(measured)}\n\nMost queries ask for the slice before the newest:\n"
+    yield cluster.details(shifting)
+
+
+def _curves(quick: bool) -> Iterator[str]:
+    for (nodes, rate), each in _knees(quick).items():
+        yield f"{nodes} nodes, {rate:,} queries/s: {each}"
+
+
+def _calibrate(quick: bool) -> Iterator[str]:
+    yield "Scarlett's replication factor with 20 clients by queries/s of each; the source's is 4.2"
+    for rate, factor in cluster.scan([4.5] if quick else [3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0]):
+        yield f"  {rate:g} queries/s: {factor:.3f}"
+    yield "Knee of 15 nodes and 2,500 queries/s by CPU time of a pair; the source's is 9"
+    for us, each in knee.scan([900] if quick else [700, 800, 850, 890, 898, 900, 950], 0.15 if quick else None):
+        yield f"  {us:g} us: {each}"
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "examples": lambda _: static.examples(),
+    "optimum": lambda quick: static.optimality(*((60, 2) if quick else (2000, 200))),
+    "memory": _memory,
+    "knee": lambda quick: knee.rows(_knees(quick)),
+    "money": lambda _: static.money(),
+    "skew": lambda quick: static.skew(cluster.calibration("cluster"), 200 if quick else 5000),
+}
+DETAILS: Mapping[str, Details] = {"memory": _clusters, "knee": _curves, "calibrate": _calibrate}
 
 
 def rows(quick: bool = False) -> list[Row]:
     """The source's figures beside ours. `quick`: in three seconds, with runs too short to judge by."""
-    if quick:
-        measured = cluster.measured(clients=(5, 20), seeds=(1,), seconds=30.0)
-        shifting = cluster.measured("shifting", (20,), (1,), 30.0, ("scarlett", "getafix"))
-        ending = cluster.bursts((20,), (1,), 20.0, 500)
-        found = knee.knees(0.15)
-    else:
-        measured = cluster.measured()
-        shifting = cluster.measured("shifting", cluster.FEW_AND_MANY, labels=("scarlett", "getafix"))
-        ending = cluster.bursts()
-        found = knee.knees()
-    return [
-        *static.examples(),
-        *static.optimality(*((60, 2) if quick else (2000, 200))),
-        *cluster.memory(measured),
-        *cluster.speed(measured, shifting, ending),
-        *cluster.traffic(measured),
-        *knee.rows(found),
-        *static.money(),
-        *static.skew(cluster.calibration("cluster"), 200 if quick else 5000),
-    ]
+    return [row for experiment in EXPERIMENTS.values() for row in experiment(quick)]

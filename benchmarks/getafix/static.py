@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
+from benchmarks.findings import NOT_DECIDABLE, Row, decided
+from benchmarks.getafix.cluster import GETAFIX
 from benchmarks.getafix.optimum import gap, optimum
-from benchmarks.getafix.row import Row, of_equal
 from qod_magics.event_engine.segments.scenario import SegmentScenario
 from qod_magics.event_engine.segments.workload import queries
 from qod_magics.policies.getafix.matching import match
@@ -32,18 +33,20 @@ def examples() -> list[Row]:
     copies, wasteful = pack(EXAMPLE, [1, 1, 1]).replicas, sum(len(each) for each in WASTEFUL)
     matched = match(HAVE, EXPECTED)
     return [
-        Row(
+        GETAFIX.row(
+            "examples",
             "copies of the example of section 4.2, against an even plan",
             "5 against 7",
             f"{copies} against {wasteful}",
-            of_equal((5, 7), (copies, wasteful)),
+            decided((copies, wasteful) == (5, 7)),
             f"the integer program says that {optimum(EXAMPLE, [1, 1, 1]).replicas} is the least",
         ),
-        Row(
+        GETAFIX.row(
+            "examples",
             "segments loaded in figure 4.3, against nodes that keep their numbers",
             "2 against 3",
             f"{matched.total} against {matched.in_order}",
-            of_equal((2, 3), (matched.total, matched.in_order)),
+            decided((matched.total, matched.in_order) == (2, 3)),
         ),
     ]
 
@@ -54,19 +57,21 @@ def optimality(cases: int, checked: int) -> list[Row]:
     made, least = pack(NOT_OPTIMAL, [1, 1]).replicas, optimum(NOT_OPTIMAL, [1, 1]).replicas
     most = max(found.beyond)
     return [
-        Row(
+        GETAFIX.row(
+            "optimum",
             "ModifiedBestFit makes the fewest copies",
             "provably",
             f"{found.missed} of {found.cases:,} random cases have more, by {most} at most",
-            "refuted" if found.missed or made > least else "reproduced",
+            decided(not found.missed and made <= least),
             f"counterexample: 3, 3, 2, 2, 2, 2 accesses on 2 nodes get {made} copies, {least} are enough; minima by "
             f"partitions, {found.checked} of them proved again by an integer program",
         ),
-        Row(
+        GETAFIX.row(
+            "optimum",
             "ModifiedBestFit ends as early as any plan",
             "provably",
             f"late in {found.makespan} of {found.cases:,} random cases",
-            "reproduced" if not found.makespan else "refuted",
+            decided(not found.makespan),
             "no plan is below ceil(pairs / nodes)",
         ),
     ]
@@ -78,11 +83,12 @@ def money() -> list[Row]:
     ours = (float(found.terabytes), float(found.usd_per_hour))
     year = float(found.usd_per_year)
     return [
-        Row(
+        GETAFIX.row(
+            "money",
             "saved in a public cloud, from the source's replication factors",
             "230 TB, $1,150/h, about $10 M a year",
             f"{ours[0]:g} TB, ${ours[1]:,.0f}/h, ${year / 1e6:.2f} M a year",
-            "reproduced" if ours == (230.0, 1150.0) and round(year / 1e6) == 10 else "refuted",
+            decided(ours == (230.0, 1150.0) and round(year / 1e6) == 10),
             "arithmetic; the factors themselves are another row",
         )
     ]
@@ -99,11 +105,12 @@ def skew(scenario: SegmentScenario, asked: int, slices: int = 1000) -> list[Row]
     top, least = slices // 100, slices * 2 // 5
     ratio = (sum(ranked[:top]) / top) / max(sum(ranked[-least:]) / least, 1e-9)
     return [
-        Row(
+        GETAFIX.row(
+            "skew",
             "accesses of the top 1 % of the data over those of the least popular 40 %",
             "an order of magnitude more",
             f"{ratio:.0f} times, in the queries generated here over {slices:,} slices",
-            "not decidable",
+            NOT_DECIDABLE,
             "measured in Yahoo!'s cluster; our queries are drawn to have such a skew, which proves nothing about it",
         )
     ]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from math import ceil
 from typing import Any
 
+from benchmarks.findings import Row, Source, decided, is_near
 from benchmarks.nephele.calibrations import calibration
-from benchmarks.nephele.rows import ClaimRow, decided, within_half
 from qod_magics.core.dispatch import S
 from qod_magics.event_engine.buffers import BufferScenario, BufferSimulation
 from qod_magics.policies.channel_policies import channel_policy
 
+NEPHELE = Source("Nephele Streaming")
 SIZES = (4096, 8192, 16384, 32768, 65536)  #: bytes
 RATES = tuple(10.0**power for power in range(9))  #: items/s
 HIGH = RATES[-1]
@@ -49,6 +51,7 @@ def point(size: int, rate: float, items: int) -> Point:
     return Point(results.mean_latency_ms / 1000, bits / sent_s)
 
 
+@cache
 def points(quick: bool = False) -> Mapping[tuple[int, float], Point]:
     """By size and rate. Quick: the ends only."""
     items = 3000 if quick else 15000
@@ -57,31 +60,30 @@ def points(quick: bool = False) -> Mapping[tuple[int, float], Point]:
     return {(size, rate): point(size, rate, items) for size in sizes for rate in rates}
 
 
-def rows(quick: bool = False) -> Iterator[ClaimRow]:
+def rows(quick: bool = False) -> Iterator[Row]:
     """The source's figures and ours."""
     found = points(quick)
     sizes = sorted({size for size, _ in found} - {FLUSH})
     value = calibration("buffers")
     payload = value["streams"]["item_bytes"] / (value["streams"]["item_bytes"] + value["network"]["item_overhead"])
 
-    def row(figure: str, source: str, ours: str, verdict: str, why: str) -> ClaimRow:
-        return ClaimRow("Nephele", f"Fig. 2: {figure}", source, ours, verdict, why)
-
+    row = partial(NEPHELE.row, "buffers")
     slow = found[65536, 1.0].latency_s
     overhead = value["network"]["item_overhead"]
     yield row(
         "mean latency at 1 item/s, 64 KB",
         "> 222 s",
         f"{slow:.1f} s",
-        within_half(222.0, slow),
+        decided(is_near(222.0, slow)),
         f"anchor: {overhead} bytes that serialization adds to an item were chosen by it; without them it is 255.5 s",
+        calibrated=True,
     )
     high = {size: found[size, HIGH].latency_s for size in sizes}
     yield row(
         "mean latency at the highest rate, any buffer size",
         "about 50 ms",
         f"{1000 * min(high.values()):.0f} to {1000 * max(high.values()):.0f} ms",
-        decided(all(within_half(0.05, each) == "reproduced" for each in high.values())),
+        decided(all(is_near(0.05, each) for each in high.values())),
         "38 ms of transport (anchor of the next row), and what is under way when a sender is held back (chosen: 1 MiB)",
     )
     flushed = [found[size, rate].latency_s for size, rate in found if size == FLUSH]
@@ -89,8 +91,9 @@ def rows(quick: bool = False) -> Iterator[ClaimRow]:
         "mean latency, flush after each item, any rate",
         "38 ms",
         f"{1000 * min(flushed):.1f} to {1000 * max(flushed):.1f} ms",
-        decided(all(within_half(0.038, each) == "reproduced" for each in flushed)),
+        decided(all(is_near(0.038, each) for each in flushed)),
         "anchor of the transport time; that it does not depend on the rate follows, as a sender that flushes waits",
+        calibrated=True,
     )
     for size in (32768, 65536):
         bits = found[size, HIGH].bits_per_s / payload
@@ -108,6 +111,7 @@ def rows(quick: bool = False) -> Iterator[ClaimRow]:
         f"{flush / 1e6:.1f} Mbit/s",
         decided(flush <= 10.05e6),
         "anchor of the cost of a buffer, 102.4 us",
+        calibrated=True,
     )
     small = found[4096, HIGH].bits_per_s / payload
     yield row(

@@ -131,3 +131,34 @@ def test_many_queries_are_not_all_listed() -> None:
     assert len(lines) == 22
     assert lines[-1] == "... and 6 more queries"
     assert any(line.startswith("idle: priority 1, no input") for line in lines)
+
+
+SCENARIOS = ROOT / "notebooks" / "scenarios"
+#: of each system: its policy, another, and what is printed of both
+TWO_POLICIES = {
+    "cameo": ("cameo", "fifo", "LS2: 29 results"),
+    "dirigo": ("dirigo-laxity", "dirigo-static", "timeline: 7952 results"),
+    "nephele": ("nephele", "nephele-fixed-buffers", "24 tasks on 4 workers"),
+    "getafix": ("getafix", "scarlett", "8,104 queries"),
+}
+
+
+def test_every_system_with_an_engine_of_its_own_has_a_scenario() -> None:
+    assert {path.stem for path in SCENARIOS.glob("*.json")} == TWO_POLICIES.keys()
+
+
+@pytest.mark.parametrize("name", TWO_POLICIES)
+def test_the_scenarios_of_other_engines_run_under_two_policies(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = SCENARIOS / f"{name}.json"
+    *policies, words = TWO_POLICIES[name]
+    printed = []
+    for policy in policies:
+        assert run(["simulate", str(file), "--policy", policy]) == 0
+        printed.append(capsys.readouterr().out)
+        assert f"under {policy}" in printed[-1]
+        assert words in printed[-1]
+    value = json.loads(file.read_text("utf-8"))
+    assert value["policy"] == policies[0]
+    assert value["chosen"]
+    first, second = (text.splitlines()[1:] for text in printed)
+    assert first != second

@@ -8,19 +8,10 @@ import pytest
 
 from benchmarks.getafix.cluster import CALIBRATIONS, FACTORS, calibration
 from benchmarks.getafix.knee import CONFIGURATIONS, configured
-from benchmarks.getafix.row import of_all, of_equal, of_gain, table
-from benchmarks.getafix.rows import rows
+from benchmarks.getafix.rows import EXPERIMENTS, rows
 from benchmarks.getafix.static import EXAMPLE, EXPECTED, HAVE, HOT_TB, NOT_OPTIMAL, USD_PER_GB_HOUR, WASTEFUL
 from benchmarks.getafix.static import FACTORS as OF_MONEY
 from tests.policies.getafix.oracles import exact, oracle
-
-
-def test_a_gain_is_reproduced_within_half_of_it() -> None:
-    for ours, verdict in ((1.49, "refuted"), (1.5, "reproduced"), (2.0, "reproduced"), (2.5, "reproduced")):
-        assert of_gain(2.0, ours) == verdict
-    assert of_gain(2.0, 2.51) == of_gain(2.0, 0.5) == "refuted"
-    assert of_all("reproduced", "refuted") == of_equal(1, 2) == "refuted"
-    assert of_all("reproduced", "reproduced") == of_equal((5, 7), (5, 7)) == "reproduced"
 
 
 def test_the_figures_are_those_of_the_source() -> None:
@@ -56,7 +47,9 @@ def test_the_knee_is_looked_for_at_the_sizes_and_rates_of_the_source() -> None:
 
 def test_a_quick_run_has_all_rows() -> None:
     found = [row.to_json() for row in rows(quick=True)]
-    assert all(row.keys() == {"system", "figure", "source", "ours", "verdict", "why"} for row in found)
+    assert {row["system"] for row in found} == {"Getafix"}
+    assert {row["experiment"] for row in found} == EXPERIMENTS.keys()
+    assert sum(row["calibrated"] for row in found) == 2
     assert len({row["figure"] for row in found}) == len(found) == 19
     verdicts = {row["figure"]: row["verdict"] for row in found}
     assert set(verdicts.values()) == {"reproduced", "refuted", "not decidable"}
@@ -66,4 +59,3 @@ def test_a_quick_run_has_all_rows() -> None:
     assert verdicts["ModifiedBestFit ends as early as any plan"] == "reproduced"
     assert verdicts["total memory, Scarlett / Getafix, 5 to 20 clients"] == "reproduced"
     assert verdicts["effective replication factor of Getafix, 20 nodes and 20 clients"] == "reproduced"
-    assert len(table(rows=[])) > 20

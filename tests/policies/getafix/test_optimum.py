@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from itertools import permutations
 
 import numpy as np
@@ -29,6 +30,13 @@ def test_the_counterexample_has_a_plan_with_fewer_copies() -> None:
     case = oracle("G10")
     found = optimum(case["counts"], [1] * case["nodes"])
     assert found.replicas == case["expect"]["minimum"] < pack(case["counts"], [1] * case["nodes"]).replicas
+
+
+def test_the_solver_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    counts, nodes = drawn(88)[-1]  # on which HiGHS leaves a line of debugging in C's buffer
+    optimum(counts, [1] * nodes)
+    ctypes.CDLL(None).fflush(None)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_packing_may_miss_the_optimum_by_a_copy_and_never_the_makespan() -> None:
