@@ -143,8 +143,9 @@ def test_a_query_says_what_shedding_does_to_its_columns(labelled):
 
 def test_task_managers_that_join_or_stand_by_are_told(labelled):
     labelled.look_at(".qod-chips")
-    chips = labelled.page.locator(".qod-chips .qod-chip").all_inner_texts()
-    assert chips[-2:] == ["tm3 starting", "tm4 standby"]
+    chips = labelled.page.locator(".qod-chips .qod-chip")
+    chips.first.wait_for()
+    assert chips.all_inner_texts()[-2:] == ["tm3 starting", "tm4 standby"]
 
 
 def test_latencies_are_drawn_with_their_targets_once_they_are_known(opened):

@@ -64,7 +64,9 @@ def test_a_task_is_scaled_while_rows_flow(brief: Session, topic: str, mode: str)
         assert parts(session) == {"q.1": (0, 3, 6), "q.2": (1, 4, 7), "q.3": (2, 5)}
         assert [home(session, f"q.{n}") for n in (1, 2, 3)] == [here, there, here]
         for instance in ("q.2", "q.3"):
-            assert events.first("warm-up", instance=instance)["why"].startswith("it is new on")
+            why = events.first("warm-up", instance=instance)["why"]
+            # "restarted" where the last cycle still saw one of the same name, of the test before
+            assert why.startswith(("it is new on", "it was restarted on"))
         eventually(lambda: min(results(session).values()) > 0, what=lambda: f"rows from all: {results(session)}")
         eventually(lambda: running(session), what=session.status)
         cut_off += steady.sent - reported

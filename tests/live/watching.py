@@ -62,9 +62,12 @@ def counted(session: Session) -> int:
 
 
 def running(session: Session, *instances: str) -> bool:
-    """Whether these (default: all) instances run."""
+    """Whether these (default: all) instances run, and none of them is to be restarted for another job."""
     every = session.runtime.instances
-    return bool(every) and all(every[id].state is State.RUNNING for id in instances or every)
+    found = [every[id] for id in instances or every]
+    return bool(found) and all(
+        each.state is State.RUNNING and (each.running is None or each.running is each.job) for each in found
+    )
 
 
 def home(session: Session, instance: str) -> str:
