@@ -82,7 +82,6 @@ class Engine:
         self._infos = self.topology.operators
         self._running: list[Message | None] = [None] * len(self.topology.workers)
         self._last: list[int] = [-1] * len(self.topology.workers)  # operator that a worker ran last
-        self._cost: list[int] = [0] * len(self.topology.workers)
         self._router = Router(dataflow)
         self._markers = dataflow.marker_source()
         self._clock = simpy.Environment(initial_time=0)

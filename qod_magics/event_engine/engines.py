@@ -29,10 +29,9 @@ class EngineKind:
     format: str  #: documentation of the scenario
 
 
-def run_messages(value: Mapping[str, Any], policy: str | None, record: Path | None) -> str:
-    """Run a scenario of messages. Raises ScenarioError or UsageProblem, one line."""
+def _run_messages(value: Mapping[str, Any], policy: str | None, record: Path | None) -> str:
     _refuse(record, messages.ENGINE)
-    scenario = messages.MessageScenario.of(value)
+    scenario = messages.MessageScenario.from_json(value)
     chosen = dispatcher(scenario.policy if policy is None else policy)
     begun = process_time()
     engine = scenario.run(chosen)
@@ -50,7 +49,7 @@ def _refuse(record: Path | None, engine: str) -> None:
 
 
 ENGINES: Mapping[str, EngineKind] = {
-    messages.ENGINE: EngineKind(run_messages, dispatcher_names(), messages.__doc__ or ""),
+    messages.ENGINE: EngineKind(_run_messages, dispatcher_names(), messages.__doc__ or ""),
     buffers.ENGINE: EngineKind(run_buffers, channel_policy_names(), buffers.__doc__ or ""),
     segments.ENGINE: EngineKind(_run_segments, replication_policy_names(), segments.__doc__ or ""),
 }

@@ -74,7 +74,7 @@ class OverheadSettings:
 
 @dataclass(frozen=True, slots=True)
 class MessageScenario:
-    """Jobs, a cluster, and how long they run. `read` and `of` raise ScenarioError, one line."""
+    """Jobs, a cluster, and how long they run. `read` and `from_json` raise ScenarioError, one line."""
 
     jobs: tuple[Job, ...]
     duration_s: float
@@ -92,12 +92,14 @@ class MessageScenario:
             value = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ScenarioError(f"{path} can't be read: {error}") from None
-        return cls.of(value)
+        return cls.from_json(value)
 
     @classmethod
-    def of(cls, value: Any) -> MessageScenario:
+    def from_json(cls, value: Any) -> MessageScenario:
         """The scenario of a JSON value."""
         top = Fields(value, "the scenario", _TOP)
+        if "engine" in top and top.text("engine") != ENGINE:
+            top.refuse("engine", f"be {ENGINE!r}")
         jobs: list[Job] = []
         for n, each in enumerate(top.items("jobs", "jobs")):
             jobs += _jobs(each, f"jobs[{n}]")
@@ -141,10 +143,14 @@ class MessageScenario:
         )
 
     def run(self, dispatcher: Dispatcher) -> Engine:
-        """Run it to its end; the engine holds the results."""
+        """Run it to its end; the engine holds the results.
+
+        Raises AssertionError if messages were lost or run twice, or the dispatcher's state is inconsistent.
+        """
         engine = self.engine(dispatcher)
         until = round(self.duration_s * S)
         engine.run(until, drain=until + round(self.drain_s * S) if self.drain_s else None)
+        engine.check()
         return engine
 
 

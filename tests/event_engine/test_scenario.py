@@ -37,7 +37,6 @@ def test_the_documented_scenario_runs(tmp_path: Path) -> None:
     scenario = MessageScenario.read(path)
     assert [job.name for job in scenario.jobs] == ["LS1", "LS2", "LS3", "LS4"]
     engine = scenario.run(InOrder())
-    engine.check()
     assert engine.books.left == 0
     shown = summary(engine, 0.5).splitlines()
     assert len(shown) == 1 + 4
@@ -45,12 +44,26 @@ def test_the_documented_scenario_runs(tmp_path: Path) -> None:
     assert "2 results, latency " in shown[1]
 
 
+class Inconsistent(InOrder):
+    """A dispatcher that lost track of its messages."""
+
+    def check(self) -> None:
+        raise AssertionError("messages were lost")
+
+
+def test_a_run_ends_with_the_checks_of_the_engine_and_of_its_dispatcher() -> None:
+    value = example()
+    value["duration_s"] = 2
+    with pytest.raises(AssertionError, match="messages were lost"):
+        MessageScenario.from_json(value).run(Inconsistent())
+
+
 def test_the_state_of_keys_is_read_from_the_store() -> None:
     value = example()
     value["duration_s"] = 5
     value["jobs"][0]["stages"][0].update(stateful=True, exchange="key")
     value["jobs"][0]["sources"][0]["arrivals"].update(keys=8, zipf="inf")
-    engine = MessageScenario.of(value).run(InOrder())
+    engine = MessageScenario.from_json(value).run(InOrder())
     assert engine.store is not None
     assert sum(engine.store.fetches) <= 4 * 4 < engine.store.reads  # one key a job, fetched once by each worker
     assert "of them from the store" in summary(engine, 1.0)
@@ -68,6 +81,7 @@ def test_the_state_of_keys_is_read_from_the_store() -> None:
         (("jobs", 0, "sources", 0, "arrivals", "pareto"), 1, "shape above 1"),
         (("cluster", "workers"), "four", "cluster.workers is 'four'"),
         (("duration_s",), 0, "above 0"),
+        (("engine",), "segments", "it must be 'messages'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(path: tuple[Any, ...], wrong: Any, says: str) -> None:
@@ -76,7 +90,7 @@ def test_what_is_wrong_is_said_in_one_line(path: tuple[Any, ...], wrong: Any, sa
         place = place[step]
     place[path[-1]] = wrong
     with pytest.raises(ScenarioError) as caught:
-        MessageScenario.of(value)
+        MessageScenario.from_json(value)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
