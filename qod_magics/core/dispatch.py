@@ -4,8 +4,9 @@ Sans I/O: the engine reports events (a message was sent, arrived, finished; a re
 with instructions (run, forward, fetch, reply). It knows neither clock nor engine: each event carries its time, in whole
 nanoseconds, so that books and orders are exact.
 
-Within one instant an engine reports all finished messages (by worker), then all arrivals (in the order of sending),
-then what those sent without delay, and at last that the instant is over (`settle`).
+Within one instant an engine reports all finished messages (by worker), then all arrivals from other machines (in the
+order of sending), then what clients send, then all arrivals within a machine, and at last that the instant is over
+(`settle`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,16 @@ class Message:
     waits: bool = False  #: whether it has arrived and not run: kept by the engine
     context: Any = None  #: the dispatcher's own: priorities, offers
     payload: Any = None  #: the operator's own: partial results
+
+
+def channel_of(message: Message) -> int:
+    """The channel by which a message reaches its operator: the sending operator, or that of a client's stream."""
+    return message.sender if message.sender != CLIENT else stream_channel(message.source)
+
+
+def stream_channel(source: int) -> int:
+    """The channel of a client's stream: a number below CLIENT, so that it is no operator's."""
+    return CLIENT - 1 - source
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from qod_magics.core.dispatch import MS, US, OperatorInfo, Topology
+from qod_magics.core.dispatch import MS, US, OperatorInfo, Topology, stream_channel
 from qod_magics.event_engine.operators import Regular, Windowed
 from qod_magics.event_engine.partials import Ends, MarkerSource, Merging, PartialWindows
 from qod_magics.event_engine.sources import Arrivals, Listed
@@ -168,7 +168,7 @@ class Dataflow:
                 client = Client(number, source, len(self.clients), seed, routes(source.name, c))
                 self.clients.append(client)
                 for o in _reached(client.routes):
-                    channels[o].append(-2 - client.number)
+                    channels[o].append(stream_channel(client.number))
         infos = []
         for stage in job.stages:
             slide, length, origin = _window(stage)

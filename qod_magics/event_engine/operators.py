@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from qod_magics.core.dispatch import CLIENT, Message
+from qod_magics.core.dispatch import Message, channel_of
 
 
 class Emitted(NamedTuple):
@@ -22,11 +22,6 @@ class Emitted(NamedTuple):
     rows: int
     moment: int = -1  #: event time of the rows; -1: the progress
     key: int = -1
-
-
-def channel_of(message: Message) -> int:
-    """The channel through which a message reaches its operator: the sender, or the stream of a client."""
-    return message.sender if message.sender != CLIENT else -2 - message.source
 
 
 class _Slowest:
@@ -53,7 +48,7 @@ class Regular:
     """Emits the rows that each message leaves, at once. Unions its channels: its progress is that of the slowest.
 
     Args:
-        channels: of `channel_of`.
+        channels: that it reads, as `core.dispatch.channel_of` numbers them.
         selectivity: rows emitted a row read.
 
     """
@@ -84,7 +79,7 @@ class Windowed:
 
     Args:
         slide, length, origin: of the windows, ns of event time; ends lie at origin + length + k slide.
-        channels: of `channel_of`.
+        channels: that it reads, as `core.dispatch.channel_of` numbers them.
         selectivity: rows emitted a row of a window.
 
     """
