@@ -9,8 +9,8 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.findings import NOT_DECIDABLE, REPRODUCED, Row, Source, decided, is_factor
+from qod_magics.core.dispatch import S
 from qod_magics.event_engine.segments import Results, SegmentScenario, run
-from qod_magics.event_engine.segments.scenario import S
 
 GETAFIX = Source("Getafix")
 CALIBRATIONS = Path(__file__).parent / "calibrations"

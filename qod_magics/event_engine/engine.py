@@ -12,6 +12,7 @@ import simpy
 
 from qod_magics.core.dispatch import (
     CLIENT,
+    MS,
     ON_THE_WAY,
     Dispatcher,
     Fetch,
@@ -70,7 +71,7 @@ class Engine:
         self.links = links or Links(self.topology)
         self.store = store
         self.books = Books()
-        self.results = Results([(job.name, round(job.max_latency_ms * 1e6)) for job in dataflow.jobs])
+        self.results = Results([(job.name, round(job.max_latency_ms * MS)) for job in dataflow.jobs])
         self.operators = [operator.make() for operator in dataflow.operators]
         self.busy = [0] * len(self.topology.workers)  #: ns at work, by worker
         self.executed = [0] * len(dataflow.operators)  #: messages, by operator

@@ -27,10 +27,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qod_magics.core.dispatch import MS, S
 from qod_magics.data.fields import Fields, is_number
 from qod_magics.errors import ScenarioError
 
-MS, S = 1_000_000, 1_000_000_000  #: nanoseconds
 ENGINE = "segments"  #: of a scenario's field `engine`
 
 _TOP = (
