@@ -179,8 +179,10 @@ def test_a_summary_and_a_record(tmp_path: Path) -> None:
     ("path", "wrong", "says"),
     [
         (("engine",), "messages", "'output-buffers'"),
-        (("colour",), 1, '"colour"'),
+        (("colour",), 1, "'colour'"),
         (("vertices",), [], "vertices"),
+        (("vertices", 1, "name"), "P", 'two vertices are called "P"'),
+        (("vertices", 1, "first_worker"), 0, "first_worker"),
         (("vertices", 1, "kind"), "filter", "source, map, merge, sink"),
         (("vertices", 1, "parallelism"), 0, "parallelism"),
         (("vertices", 1, "work_us"), "much", "work_us"),
@@ -194,9 +196,11 @@ def test_a_summary_and_a_record(tmp_path: Path) -> None:
         (("streams", "items_per_s"), 0, "items_per_s"),
         (("streams", "slow_kbit_per_s"), 3, "slow_kbit_per_s"),
         (("network", "bits_per_s"), 0, "bits_per_s"),
-        (("network", "speed"), 1, '"speed"'),
+        (("network", "speed"), 1, "'speed'"),
         (("duration_s",), None, "duration_s"),
         (("workers",), 0, "workers"),
+        (("workers",), 2.5, "workers"),
+        (("streams", "slow_kbit_per_s"), [0, 17], "above 0"),
         (("parameters",), 5, "parameters"),
     ],
 )
@@ -214,7 +218,7 @@ def test_what_is_wrong_is_said_in_one_line(path: tuple[Any, ...], wrong: Any, sa
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
-    with pytest.raises(ScenarioError, match="cannot be read"):
+    with pytest.raises(ScenarioError, match="can't be read"):
         BufferScenario.read(path)
     path.write_text(json.dumps(video()), "utf-8")
     assert BufferScenario.read(path) == BufferScenario.from_json(video())
