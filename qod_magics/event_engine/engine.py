@@ -12,8 +12,8 @@ import simpy
 
 from qod_magics.core.dispatch import (
     CLIENT,
+    IN_FLIGHT,
     MS,
-    ON_THE_WAY,
     Dispatcher,
     Fetch,
     Forward,
@@ -200,7 +200,7 @@ class Engine:
             return
         assert isinstance(message, Message)
         books = self.books
-        books.on_the_way -= 1
+        books.in_flight -= 1
         message.at = at
         if message.kind is Kind.CONTROL and not message.work:
             books.done += 1
@@ -238,7 +238,7 @@ class Engine:
         self._running[worker] = message
         self.books.waiting -= 1
         self.books.running += 1
-        message.at = ON_THE_WAY
+        message.at = IN_FLIGHT
         took = message.work + self._overheads.run
         if self._overheads.switch and self._last[worker] != message.operator:
             took += self._overheads.switch
@@ -260,13 +260,13 @@ class Engine:
         elif message.waits:
             message.waits = False
             books.waiting -= 1
-        elif message.at != ON_THE_WAY:
+        elif message.at != IN_FLIGHT:
             books.held -= 1
         else:
-            raise RuntimeError(f"message {message.id} is to be sent to machine {forward.to}, but is on its way")
-        books.on_the_way += 1
+            raise RuntimeError(f"message {message.id} is to be sent to machine {forward.to}, but is in flight or running")
+        books.in_flight += 1
         self._send(now, message.at, forward.to, message, message.bytes)
-        message.at = ON_THE_WAY
+        message.at = IN_FLIGHT
 
     def _reply(self, now: int, at: int, reply: Reply) -> None:
         self._send(now, at, reply.to, reply, 0)
