@@ -53,14 +53,10 @@ class Measured:
     median_ms: float
     mean_ms: float
     tail_ms: float  #: 99th percentile
-    success: float
-    messages: int
-    fetches: int
-    reads: int
-    control: int  #: requests, replies, forwards and markers
+    success: float  #: share of the results within their targets
+    fetches: int  #: state objects that were read from the store
     busy: tuple[float, ...]  #: share of the time, by worker
     engine: Engine
-    dispatcher: Dispatcher
 
 
 def measured(
@@ -87,10 +83,10 @@ def measured(
     engine = Engine(dataflow, chosen, seed=seed, store=store)
     until = round(seconds * S)
     begin = round(until * warm)
-    before = (0, 0)
+    before = 0
     if begin:
         engine.run(until, drain=begin)
-        before = (sum(store.fetches), store.reads) if store else before
+        before = sum(store.fetches) if store else 0
     engine.run(until, drain=round(until * (1 + drain)))
     engine.check()
     jobs_of = engine.results.jobs
@@ -98,17 +94,12 @@ def measured(
     target = np.concatenate([np.full(len(job.latency), job.max_latency) for job in jobs_of])
     arrived = np.concatenate([np.asarray(job.produced) for job in jobs_of]) - latency
     latency, target = latency[arrived >= begin], target[arrived >= begin]
-    traffic = getattr(chosen, "traffic")  # noqa: B009
     return Measured(
         float(np.percentile(latency, 50)) / MS,
         float(np.mean(latency)) / MS,
         float(np.percentile(latency, 99)) / MS,
         float(np.mean(latency <= target)),
-        len(latency),
-        sum(store.fetches) - before[0] if store else 0,
-        store.reads - before[1] if store else 0,
-        traffic.requests + traffic.replies + traffic.forwards + traffic.markers,
+        sum(store.fetches) - before if store else 0,
         tuple(busy / max(engine.now, 1) for busy in engine.busy),
         engine,
-        chosen,
     )

@@ -78,7 +78,7 @@ def measured(
 def bursts(
     clients: Sequence[int] = FEW_AND_MANY, seeds: Sequence[int] = SEEDS, seconds: float = 120.0, queries: int = 4000
 ) -> Measured:
-    """Shorter runs that end with so many queries at once: the source's problem, a set of queries to be ended early."""
+    """Shorter runs that end with a burst of queries: the source's problem, a set of queries to be answered early."""
     scenario = replace(
         calibration("cluster"), duration=round(seconds * S), warm_up=round(seconds * S / 3), burst=queries
     )

@@ -31,7 +31,7 @@ class Knee:
 
 
 def configured(nodes: int, rate: int, seconds: float | None = None, service_us: float | None = None) -> SegmentScenario:
-    """The scenario of knee.json with so many nodes, and queries/s in all."""
+    """The scenario of knee.json with other nodes; `rate`: queries/s in all, `service_us`: mean CPU time of a pair."""
     scenario = calibration("knee")
     if seconds is not None:
         scenario = replace(scenario, duration=round(seconds * S), warm_up=round(seconds * S / 4))

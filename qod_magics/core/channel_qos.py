@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from qod_magics.core.job_graph import Channel, JobConstraint, RuntimeGraph, Task
 
-#: What becomes of the items that are queued between tasks when these are chained.
+#: Items that are queued between tasks when these are chained are lost, or processed before the chain begins.
 Queued = Literal["drop", "drain"]
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 #: Where messages enter that no operator sent; no machine.
 CLIENT = -1
-IN_FLIGHT = -2
+IN_FLIGHT = -2  #: in place of a machine: between two, or at work
 US, MS, S = 1_000, 1_000_000, 1_000_000_000  #: nanoseconds
 
 
@@ -50,7 +50,7 @@ class Message:
     objects: tuple[Any, ...] = ()  #: names of the state objects that its execution reads
     kind: Kind = Kind.DATA
     work: int = 0  #: the true execution time, ns: for the engine alone
-    at: int = CLIENT  #: the machine where it is (CLIENT before it enters), or IN_FLIGHT: kept by the engine
+    at: int = CLIENT  #: its machine, kept by the engine; CLIENT before it enters, IN_FLIGHT between machines or at work
     waits: bool = False  #: whether it has arrived and not run: kept by the engine
     context: Any = None  #: the dispatcher's own: priorities, offers
     payload: Any = None  #: the operator's own: partial results

@@ -1,7 +1,9 @@
-"""An engine of messages in virtual time, beside the fluid simulator: it ranks single messages, which rates cannot.
+"""Discrete-event engines in virtual time, beside the fluid simulator, which knows rates of rows and no single message.
 
-`simpy` keeps the queue of events; a dispatcher (`core.dispatch`) decides which message runs next, and where. Times are
-whole nanoseconds; the same seed gives the same run.
+This package schedules messages: a dispatcher (`core.dispatch`) decides which message runs next, and where. `buffers`
+has channels with output buffers under QoS managers (`core.channel_qos`), `segments` a cluster that replicates segments
+under queries (`core.segments`); `engines` lists the three. `simpy` keeps the queue of events; times are whole
+nanoseconds, and the same seed gives the same run.
 """
 
 from qod_magics.event_engine.dataflow import Dataflow, Job, Source, Stage

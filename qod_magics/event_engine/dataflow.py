@@ -14,7 +14,7 @@ from qod_magics.event_engine.sources import Arrivals, Listed
 #: How the output of a sender reaches the operators of a stage: each gets a part of the rows (and the progress), or one
 #: of them gets all: always the same one ("one": by the sender's number), in turns, or by the key of the rows.
 Exchange: TypeAlias = Literal["all", "one", "turns", "key"]
-#: (operators of a stage, how they are reached, number of the sender among its like)
+#: (operators of a stage, how they are reached, number of the sender within its stage, or of the client in its source)
 Route: TypeAlias = tuple[tuple[int, ...], Exchange, int]
 
 

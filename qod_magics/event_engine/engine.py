@@ -99,7 +99,14 @@ class Engine:
         return int(self._clock.now)
 
     def run(self, until: int, *, drain: int | None = None) -> Results:
-        """Run to this time, ns; then, if `drain` is given, on without clients until nothing is left or that time."""
+        """Run, and on from where it stopped if called again.
+
+        Args:
+            until: when clients stop sending, ns: the first call decides; and the end, without `drain`.
+            drain: the end, ns: before `until` it is a pause, after it the time by which messages that are left are
+                executed.
+
+        """
         clock = self._clock
         if not self._until:
             self._until = until

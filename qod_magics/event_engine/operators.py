@@ -1,4 +1,4 @@
-"""Operators: what the execution of a message leaves behind, and what it emits.
+"""Operators: the state that messages build up, and the rows that executing one emits.
 
 A message is a batch of rows, and the progress of its channel in event time. The result of a window has the end of the
 window as its progress, and the moment just before it as the event time of its rows: it belongs to the windows that
@@ -45,7 +45,7 @@ class _Slowest:
 
 
 class Regular:
-    """Emits the rows that each message leaves, at once. Unions its channels: its progress is that of the slowest.
+    """Emits rows for each message at once. A union of its channels: its progress is that of the slowest.
 
     Args:
         channels: that it reads, as `core.dispatch.channel_of` numbers them.
@@ -61,7 +61,7 @@ class Regular:
         self._slowest = _Slowest(channels, 0) if len(channels) > 1 else None
 
     def execute(self, message: Message) -> tuple[Emitted, ...]:
-        """The output of a message: rows that a share leaves over are carried to the next."""
+        """The output of a message; fractions of a row are carried to the next."""
         self.rows += message.rows
         rows = int(self.rows * self.selectivity + 1e-9) - self.emitted
         self.emitted += rows

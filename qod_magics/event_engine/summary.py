@@ -1,4 +1,4 @@
-"""What a run of messages comes to, as text."""
+"""The summary of a run of messages, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run comes to: latencies, copies, memory, and the text that `simulate` prints."""
+"""The results of a run: latencies, copies, memory, and the text that `simulate` prints."""
 
 from __future__ import annotations
 

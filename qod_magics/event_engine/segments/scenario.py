@@ -44,7 +44,7 @@ class NodeInfo:
 
     name: str
     cores: int = 1  #: pairs that it answers at a time
-    memory: int | None = None  #: bytes; None: unlimited
+    memory: int | None = None  #: bytes that policies are told; None: unlimited. The cluster loads beyond it, too
 
 
 @dataclass(frozen=True, slots=True)

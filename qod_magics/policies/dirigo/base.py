@@ -18,8 +18,8 @@ from qod_magics.policies.dirigo.worker import Worker
 
 
 class Dirigo:
-    """Senders send to the lessor, which decides in `received` and `after`. No worker knows more than its own queue, and
-    what it was told.
+    """Senders send to the lessor, which decides in `received` and `after`. A worker knows its own queue, and of others
+    only what their replies said.
 
     Args:
         options: parameters.

@@ -29,7 +29,7 @@ class Parameters:
     cap_cores: float = 0.9  #: the tasks of a chain use less CPU than this in all
     #: whether a chain is tried once buffers can give no more (N17), in each pass, or never
     chaining: Chaining = "after_buffers"
-    queued: Queued = "drop"  #: what becomes of items between tasks that are chained
+    queued: Queued = "drop"  #: items queued between tasks that are chained: lost, or processed first
     never_chain: frozenset[str] = frozenset()  #: job vertices that are annotated, for recovery from logged buffers
 
     @classmethod
