@@ -12,7 +12,7 @@ from benchmarks.cameo.runs import BASELINES, COMPARED, Finished, run
 from benchmarks.cameo.workload import calibration, jobs
 from benchmarks.findings import Row, decided, is_near
 from qod_magics.core.dispatch import MS, Dispatcher
-from qod_magics.event_engine import Job, Overheads
+from qod_magics.event_engine.messages import Job, Overheads
 from qod_magics.policies.cameo import Parameters, with_deadlines
 
 

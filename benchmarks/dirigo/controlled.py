@@ -5,8 +5,8 @@ from __future__ import annotations
 from benchmarks.dirigo.setup import ACCEPT, DIRIGO, FIVE, LAXITY, QUEUE, REJECT, Measured, calibration, measured
 from benchmarks.findings import Row
 from qod_magics.core.dispatch import MS
-from qod_magics.event_engine import Job, Source, Stage, Store
-from qod_magics.event_engine.sources import Arrivals
+from qod_magics.event_engine.messages import Job, Source, Stage, Store
+from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.dirigo import CentralRandom, Options, QueueBasedDirect
 
 DYNAMIC, OFFLOADING = (QUEUE, LAXITY), (REJECT, ACCEPT)

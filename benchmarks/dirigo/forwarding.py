@@ -6,8 +6,8 @@ from functools import cache
 
 from benchmarks.dirigo.setup import ACCEPT, DIRIGO, PARALLEL, REJECT, Measured, calibration, measured
 from benchmarks.findings import Row, is_near
-from qod_magics.event_engine import Job, Source, Stage
-from qod_magics.event_engine.sources import Arrivals
+from qod_magics.event_engine.messages import Job, Source, Stage
+from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.dirigo import Options
 
 NAMES = {REJECT: "RejectSend", ACCEPT: "AcceptAndCheck"}

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.findings import Source
 from qod_magics.core.dispatch import MS, Dispatcher, S
-from qod_magics.event_engine import Dataflow, Engine, Job, Store
+from qod_magics.event_engine.messages import Dataflow, Engine, Job, Store
 from qod_magics.policies.dirigo import (
     AcceptAndCheck,
     LaxityBasedDirect,

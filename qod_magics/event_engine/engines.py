@@ -9,12 +9,12 @@ from time import process_time
 from typing import Any
 
 from qod_magics.errors import ScenarioError, UsageProblem, nearest
-from qod_magics.event_engine import scenario as messages
 from qod_magics.event_engine.buffers import scenario as buffers
 from qod_magics.event_engine.buffers.run import run_buffers
+from qod_magics.event_engine.messages import scenario as messages
+from qod_magics.event_engine.messages.summary import summary
 from qod_magics.event_engine.segments import scenario as segments
 from qod_magics.event_engine.segments import simulated as run_segments
-from qod_magics.event_engine.summary import summary
 from qod_magics.policies.channel_policies import channel_policy_names
 from qod_magics.policies.dispatchers import dispatcher, dispatcher_names
 from qod_magics.policies.replication import replication_policy_names

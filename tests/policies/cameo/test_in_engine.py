@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from qod_magics.core.dispatch import Dispatcher, S, stream_channel
-from qod_magics.event_engine import Dataflow, Engine, Job, Source, Stage
-from qod_magics.event_engine.sources import Arrivals
+from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
+from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.cameo import Parameters, with_deadlines
 from qod_magics.policies.cameo.deadlines import DeadlineContexts
 from qod_magics.policies.cameo.priority import critical_paths

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core.dispatch import MS, US, Forward, Instruction, Kind, Message, Reply, Run, S, Topology
-from qod_magics.event_engine import Dataflow, Engine, Job, Links, Overheads, Source, Stage, Store
-from qod_magics.event_engine.sources import Arrivals, Listed, Sent
-from tests.event_engine.in_order import InOrder
+from qod_magics.event_engine.messages import Dataflow, Engine, Job, Links, Overheads, Source, Stage, Store
+from qod_magics.event_engine.messages.sources import Arrivals, Listed, Sent
+from tests.event_engine.messages.in_order import InOrder
 
 
 def chain(clients: int = 2, *, width: int = 2, rows: int = 100, selectivity: float = 1.0) -> Job:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from qod_magics.core.dispatch import CLIENT, Kind, Message
-from qod_magics.event_engine.operators import Emitted
+from qod_magics.event_engine.messages.operators import Emitted
 
 
 @dataclass(frozen=True, slots=True)

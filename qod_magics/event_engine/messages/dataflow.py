@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from qod_magics.core.dispatch import MS, US, OperatorInfo, Topology, stream_channel
-from qod_magics.event_engine.operators import Regular, Windowed
-from qod_magics.event_engine.partials import Ends, MarkerSource, Merging, PartialWindows
-from qod_magics.event_engine.sources import Arrivals, Listed
+from qod_magics.event_engine.messages.operators import Regular, Windowed
+from qod_magics.event_engine.messages.partials import Ends, MarkerSource, Merging, PartialWindows
+from qod_magics.event_engine.messages.sources import Arrivals, Listed
 
 #: How the output of a sender reaches the operators of a stage: each gets a part of the rows (and the progress), or one
 #: of them gets all: always the same one ("one": by the sender's number), in turns, or by the key of the rows.

@@ -13,13 +13,13 @@ from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.stream import StreamDeclaration, TopicInput
 from qod_magics.core.dispatch import MS, S
 from qod_magics.errors import ScenarioError
-from qod_magics.event_engine import Dataflow, Engine
-from qod_magics.event_engine.declared import Costs, jobs_of
-from qod_magics.event_engine.scenario import MessageScenario
-from qod_magics.event_engine.scenario import __doc__ as text
-from qod_magics.event_engine.sources import Arrivals
-from qod_magics.event_engine.summary import summary
-from tests.event_engine.in_order import InOrder
+from qod_magics.event_engine.messages import Dataflow, Engine
+from qod_magics.event_engine.messages.declared import Costs, jobs_of
+from qod_magics.event_engine.messages.scenario import MessageScenario
+from qod_magics.event_engine.messages.scenario import __doc__ as text
+from qod_magics.event_engine.messages.sources import Arrivals
+from qod_magics.event_engine.messages.summary import summary
+from tests.event_engine.messages.in_order import InOrder
 
 
 def example() -> dict[str, Any]:

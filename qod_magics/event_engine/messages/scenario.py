@@ -30,11 +30,11 @@ from qod_magics.core.dispatch import US, Dispatcher, S
 from qod_magics.data.fields import Fields
 from qod_magics.data.objects import read_json, read_object
 from qod_magics.errors import ScenarioError
-from qod_magics.event_engine.dataflow import Dataflow, Exchange, Job, Source, Stage
-from qod_magics.event_engine.engine import Engine, Overheads
-from qod_magics.event_engine.links import Links
-from qod_magics.event_engine.sources import Arrivals
-from qod_magics.event_engine.stores import Store
+from qod_magics.event_engine.messages.dataflow import Dataflow, Exchange, Job, Source, Stage
+from qod_magics.event_engine.messages.engine import Engine, Overheads
+from qod_magics.event_engine.messages.links import Links
+from qod_magics.event_engine.messages.sources import Arrivals
+from qod_magics.event_engine.messages.stores import Store
 
 ENGINE = "messages"  #: what such a file names as its engine
 

@@ -23,15 +23,15 @@ from qod_magics.core.dispatch import (
     Reply,
     Run,
 )
-from qod_magics.event_engine.books import Books
-from qod_magics.event_engine.dataflow import Client, Dataflow
-from qod_magics.event_engine.links import Links
-from qod_magics.event_engine.operators import Emitted
-from qod_magics.event_engine.partials import EmittedPart
-from qod_magics.event_engine.results import Results
-from qod_magics.event_engine.routing import Router
-from qod_magics.event_engine.sources import Sent
-from qod_magics.event_engine.stores import Store
+from qod_magics.event_engine.messages.books import Books
+from qod_magics.event_engine.messages.dataflow import Client, Dataflow
+from qod_magics.event_engine.messages.links import Links
+from qod_magics.event_engine.messages.operators import Emitted
+from qod_magics.event_engine.messages.partials import EmittedPart
+from qod_magics.event_engine.messages.results import Results
+from qod_magics.event_engine.messages.routing import Router
+from qod_magics.event_engine.messages.sources import Sent
+from qod_magics.event_engine.messages.stores import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,9 @@ class Engine:
         elif message.at != IN_FLIGHT:
             books.held -= 1
         else:
-            raise RuntimeError(f"message {message.id} is to be sent to machine {forward.to}, but is in flight or running")
+            raise RuntimeError(
+                f"message {message.id} is to be sent to machine {forward.to}, but it is in flight, or runs"
+            )
         books.in_flight += 1
         self._send(now, message.at, forward.to, message, message.bytes)
         message.at = IN_FLIGHT
