@@ -1,7 +1,7 @@
 """Which message runs next, and where: the protocol between a dispatcher, which decides, and an engine of messages.
 
 Sans I/O: the engine reports events (a message was sent, arrived, finished; a reply came back), the dispatcher answers
-with instructions (run, forward, fetch, reply). It knows neither clock nor engine: each event carries its time, in whole
+with instructions (run, forward, reply). It knows neither clock nor engine: each event carries its time, in whole
 nanoseconds, so that books and orders are exact.
 
 Within one instant an engine reports all finished messages (by worker), then all arrivals from other machines (in the
@@ -12,7 +12,7 @@ order of sending), then what clients send, then all arrivals within a machine, a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol, TypeAlias
 
@@ -88,12 +88,11 @@ class Topology:
     operators: tuple[OperatorInfo, ...]
     workers: tuple[int, ...]  #: machine, by worker
     entries: tuple[tuple[int, ...], ...] = ()  #: operators that read it, by source stream
-    links: dict[tuple[int, int], int] = field(default_factory=dict)  #: delay between two machines, ns; absent: `delay`
     delay: int = 0  #: between two different machines, and from clients, ns
 
     def delay_between(self, one: int, other: int) -> int:
         """One-way delay, ns; 0 within a machine."""
-        return 0 if one == other else self.links.get((one, other), self.delay)
+        return 0 if one == other else self.delay
 
 
 @dataclass(slots=True, eq=False)
@@ -121,15 +120,7 @@ class Reply:
     content: Any
 
 
-@dataclass(slots=True, eq=False)
-class Fetch:
-    """Load a state object into the cache of a worker, before a message asks for it."""
-
-    worker: int
-    object: Any
-
-
-Instruction: TypeAlias = Run | Forward | Reply | Fetch
+Instruction: TypeAlias = Run | Forward | Reply
 
 
 class Dispatcher(Protocol):

@@ -15,7 +15,6 @@ from qod_magics.core.dispatch import (
     IN_FLIGHT,
     MS,
     Dispatcher,
-    Fetch,
     Forward,
     Instruction,
     Kind,
@@ -225,12 +224,9 @@ class Engine:
                 self._run(each)  # type: ignore[arg-type]
             elif kind is Forward:
                 self._forward(now, at, each)  # type: ignore[arg-type]
-            elif kind is Reply:
-                self._reply(now, at, each)  # type: ignore[arg-type]
             else:
-                assert isinstance(each, Fetch), f"{each!r} is no instruction"
-                if self.store is not None:
-                    self.store.fetch(each.worker, each.object)
+                assert kind is Reply, f"{each!r} is no instruction"
+                self._reply(now, at, each)  # type: ignore[arg-type]
 
     def _run(self, run: Run) -> None:
         worker, message = run.worker, run.message
