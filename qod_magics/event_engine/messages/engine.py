@@ -72,7 +72,6 @@ class Engine:
         self.books = Books()
         self.results = Results([(job.name, round(job.max_latency_ms * MS)) for job in dataflow.jobs])
         self.operators = [operator.make() for operator in dataflow.operators]
-        self.busy = [0] * len(self.topology.workers)  #: ns at work, by worker
         self.executed = [0] * len(dataflow.operators)  #: messages, by operator
         self.rows_sent = 0  #: by clients
         self._seed = seed
@@ -81,6 +80,8 @@ class Engine:
         self._declared = dataflow.operators
         self._infos = self.topology.operators
         self._running: list[Message | None] = [None] * len(self.topology.workers)
+        self._busy = [0] * len(self.topology.workers)  # ns, with all of the running messages
+        self._ends = [0] * len(self.topology.workers)  # when a worker's last message ends or has ended
         self._last: list[int] = [-1] * len(self.topology.workers)  # operator that a worker ran last
         self._router = Router(dataflow)
         self._markers = dataflow.marker_source()
@@ -96,6 +97,11 @@ class Engine:
     def now(self) -> int:
         """Virtual time, ns."""
         return int(self._clock.now)
+
+    @property
+    def busy(self) -> list[int]:
+        """Time at work so far by worker, ns."""
+        return [busy - max(end - self.now, 0) for busy, end in zip(self._busy, self._ends, strict=True)]
 
     def run(self, until: int, *, drain: int | None = None) -> Results:
         """Run, and on from where it stopped if called again.
@@ -221,14 +227,14 @@ class Engine:
         for each in instructions:
             kind = each.__class__
             if kind is Run:
-                self._run(each)  # type: ignore[arg-type]
+                self._run(now, each)  # type: ignore[arg-type]
             elif kind is Forward:
                 self._forward(now, at, each)  # type: ignore[arg-type]
             else:
                 assert kind is Reply, f"{each!r} is no instruction"
                 self._reply(now, at, each)  # type: ignore[arg-type]
 
-    def _run(self, run: Run) -> None:
+    def _run(self, now: int, run: Run) -> None:
         worker, message = run.worker, run.message
         if self._running[worker] is not None:
             raise RuntimeError(f"worker {worker} is to run message {message.id}, but is busy")
@@ -250,7 +256,8 @@ class Engine:
         self._last[worker] = message.operator
         if self.store is not None:
             took += self.store.read(worker, message.objects)
-        self.busy[worker] += took
+        self._busy[worker] += took
+        self._ends[worker] = now + took
         self.executed[message.operator] += 1
         event = self._clock.timeout(took, worker)
         event.callbacks.append(self._on_finish)

@@ -104,6 +104,15 @@ def test_overheads_of_the_dispatcher_take_time() -> None:
     assert engine.busy == [2 * MS + 4 * 10 * US + 2 * US + 4 * 100 * US]
 
 
+def test_a_worker_has_been_busy_for_as_long_as_it_ran() -> None:
+    job = Job("j", (Stage("a", ("s",)),), (listed((0, 3), (1, 3)),))
+    engine = Engine(Dataflow([job]), InOrder())
+    engine.run(S, drain=1 * MS)
+    assert (engine.now, engine.busy) == (1 * MS, [1 * MS])
+    engine.run(S)
+    assert (engine.now, engine.busy) == (6 * MS, [6 * MS])
+
+
 class Careless(InOrder):
     """Gives an instruction that can't be carried out."""
 
