@@ -123,6 +123,12 @@ class BufferScenario:
         for name in job.vertices:
             if sum(edge.sender == name for edge in job.edges) > 1:
                 raise ScenarioError(f"vertex {show(name)} has two edges out of it: an item leaves by one; remove one")
+            kind = vertices[name].kind
+            if job.is_source(name) != (kind == "source") or job.is_sink(name) != (kind == "sink"):
+                raise ScenarioError(
+                    f"vertex {show(name)} of kind {kind}: a source has no edge into it, a sink none out of it, and all "
+                    "others have both; change its kind or its edges"
+                )
         listed = enumerate(top.items("constraints", "constraints"))
         constraints = tuple(_constraint(each, f"constraints[{i}]") for i, each in listed)
         for constraint in constraints:

@@ -30,7 +30,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One function, run by `width` parallel operators."""
+    """One function, run by `width` parallel operators. Raises ValueError without any."""
 
     name: str
     inputs: tuple[str, ...]  #: sources or stages
@@ -47,6 +47,10 @@ class Stage:
     #: several workers may execute messages of a window: its reader, of width 1, merges their partial results
     partial: bool = False
     hand_on_us: float = 0.0  #: CPU of handing on a partial result
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"width must be 1 or more, is {self.width}")
 
 
 @dataclass(frozen=True, slots=True)

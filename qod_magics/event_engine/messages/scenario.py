@@ -43,22 +43,30 @@ _TOP = ("engine", "seed", "duration_s", "drain_s", "policy", "cluster", "store",
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Machines and links."""
+    """Machines and links. Raises ValueError without a machine, worker or bandwidth."""
 
     machines: int = 1
     workers: int = 1  #: of each machine
     delay_us: float = 0.0  #: one way, between two machines and from clients
     bytes_per_s: float | None = None  #: of each link; None: no limit
 
+    def __post_init__(self) -> None:
+        if self.machines < 1 or self.workers < 1:
+            raise ValueError(f"machines and workers must be 1 or more, are {self.machines} and {self.workers}")
+        _check_bandwidth(self.bytes_per_s)
+
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Of the remote store and its caches."""
+    """Of the remote store and its caches. Raises ValueError without bandwidth."""
 
     read_us: float = 0.0
     bytes_per_s: float | None = None
     object_bytes: int = 0
     capacity: int | None = None  #: objects a worker; None: no limit
+
+    def __post_init__(self) -> None:
+        _check_bandwidth(self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +154,11 @@ class MessageScenario:
         engine.run(until, drain=until + round(self.drain_s * S) if self.drain_s else None)
         engine.check()
         return engine
+
+
+def _check_bandwidth(bytes_per_s: float | None) -> None:
+    if bytes_per_s is not None and bytes_per_s <= 0:
+        raise ValueError(f"bytes_per_s must be above 0, or null for no limit; it is {bytes_per_s:g}")
 
 
 def _jobs(value: Any, where: str) -> list[Job]:
