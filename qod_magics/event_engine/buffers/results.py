@@ -37,8 +37,9 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Means over one interval, ms. Of sequences: sums of their elements' means, over those whose elements all have one
-    (the estimate of N21, from all items); `exact`: mean over items by Eq. 1."""
+    """Means over one interval, ms. Of the sequences of the first constraint: `mean`, `least` and `most` of the sums of
+    their elements' means, over those whose elements all have one (the estimate of N21, from all items); `exact`: mean
+    over items by Eq. 1."""
 
     end_s: float
     mean: float | None
