@@ -89,6 +89,8 @@ def measured(
         before = sum(store.fetches) if store else 0
     engine.run(until, drain=round(until * (1 + drain)))
     engine.check()
+    late = sum(getattr(operator, "late", 0) for operator in engine.operators)
+    assert not late, f"{late} rows were executed after their windows had been closed"
     jobs_of = engine.results.jobs
     latency = np.concatenate([np.asarray(job.latency) for job in jobs_of])
     target = np.concatenate([np.full(len(job.latency), job.max_latency) for job in jobs_of])
