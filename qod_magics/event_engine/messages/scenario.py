@@ -41,6 +41,11 @@ ENGINE = "messages"  #: what such a file names as its engine
 _TOP = ("engine", "seed", "duration_s", "drain_s", "policy", "cluster", "store", "overheads", "jobs", "given", "chosen")
 
 
+def _check_bandwidth(bytes_per_s: float | None) -> None:
+    if bytes_per_s is not None and bytes_per_s <= 0:
+        raise ValueError(f"bytes_per_s must be above 0, or null for no limit; it is {bytes_per_s:g}")
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Machines and links. Raises ValueError without a machine, worker or bandwidth."""
@@ -154,11 +159,6 @@ class MessageScenario:
         engine.run(until, drain=until + round(self.drain_s * S) if self.drain_s else None)
         engine.check()
         return engine
-
-
-def _check_bandwidth(bytes_per_s: float | None) -> None:
-    if bytes_per_s is not None and bytes_per_s <= 0:
-        raise ValueError(f"bytes_per_s must be above 0, or null for no limit; it is {bytes_per_s:g}")
 
 
 def _jobs(value: Any, where: str) -> list[Job]:
