@@ -65,7 +65,9 @@ def why_not_parted(
             return f"it has {instances} instance{'s' * (instances > 1)}, {part.id} was declared with {part.parallelism}"
     _, second = parted(spec, edge)
     if keeps_state and second.partitions > 1 and second.key is None:
-        return f"it keeps state, and a topic of {second.partitions} partitions does not keep the order of a group's rows"
+        return (
+            f"it keeps state, and a topic of {second.partitions} partitions does not keep the order of a group's rows"
+        )
     return ""
 
 

@@ -166,8 +166,8 @@ class Metrics:
         return most | self._fusion(spec, keeps_state) | ({STATEFUL.name: int(keeps_state)} if told else {})
 
     def _fusion(self, spec: TaskSpec, keeps_state: bool) -> dict[str, Any]:
-        """The streams within a task, those at which it can't be parted, and whether it and the task that it reads can be
-        one."""
+        """The streams within a task, those of them at which it can't be parted, and whether it and the task that it
+        reads can be one."""
         specs, instances = self.cluster.deployment.specs, self.cluster.deployment.instances(spec)
         within = fused_edges(spec)
         whole = [e for e in within if why_not_parted(spec, e, specs.values(), instances, keeps_state)]

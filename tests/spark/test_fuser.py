@@ -93,7 +93,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch, root: str = "/nowhere") -> Made:
     one, two = manager("tm1"), manager("tm2")
     there = cluster(one, two)
     parts = Parts(there)
-    metrics: Any = SimpleNamespace(sample=lambda: None, history=SimpleNamespace(forget=lambda _: None, at=lambda *_: {}))
+    metrics: Any = SimpleNamespace(
+        sample=lambda: None, history=SimpleNamespace(forget=lambda _: None, at=lambda *_: {})
+    )
     deployer = Deployer(there, parts.lifecycle, metrics, root)
     made = Made(there, parts, Fuser(there, parts.lifecycle, deployer))
 

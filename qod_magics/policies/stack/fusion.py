@@ -66,9 +66,9 @@ def fusing(together: Mapping[Pair, float], now_s: float, after_s: float) -> tupl
 
 
 def parting(snapshot: Snapshot, demand: Demand, least: float) -> tuple[Unfuse, ...]:
-    """One fused task to part, the largest, at the last stream where it can be: where its task manager lacks CPU and there is room
-    elsewhere, each at least `least` % of a core; or where an instance needs more than the core that it can use, and its
-    task manager has more of them."""
+    """One fused task to part, the largest, at the last stream where it can be: if its task manager lacks CPU and there
+    is room elsewhere, each at least `least` % of a core; or if an instance needs more than the core that it can use,
+    and its task manager has more of them."""
     room = max((demand.room(m) for m, each in enumerate(snapshot.task_managers) if takes_instances(each)), default=0.0)
     within = {task.id: separable_streams(task) for task in snapshot.tasks}
     found = [
