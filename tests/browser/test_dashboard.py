@@ -210,6 +210,8 @@ def test_stages_and_instances_are_told_and_follow_the_position(opened):
             notebook.look_at(".qod-dashboard")
             notebook.screenshot(f"dashboard-stages-{width}-{theme}")
             assert page.evaluate(OVERFLOW) == page.evaluate(BEYOND) == []
+            numbers = page.locator(".qod-numbers")
+            assert numbers.evaluate("part => part.scrollWidth - part.clientWidth") <= 1
     stages = page.get_by_role("list", name="Stages of the policy, in the last cycle").get_by_role("listitem")
     told = [text.split("\n") for text in stages.all_inner_texts()]
     assert [name for name, _ in told] == ["place", "scale", "judge", "shed"]
