@@ -209,9 +209,7 @@ PURE = {
     *("re", "statistics", "string", "sys", "textwrap", "types", "typing", "zlib"),
 }
 #: The registries of policies and dispatchers import the one that is asked for.
-REGISTRIES = {
-    ROOT / "qod_magics" / "policies" / name for name in ("__init__.py", "channel_policies.py", "dispatchers.py")
-}
+REGISTRIES = {ROOT / "qod_magics" / "policies" / name for name in ("__init__.py", "lookup.py")}
 HEAVY = ["IPython", "altair", "confluent_kafka", "grpc", "ipywidgets", "jgo", "numpy", "pandas", "py4j", "pyspark"]
 
 

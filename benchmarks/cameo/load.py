@@ -10,6 +10,7 @@ from benchmarks.cameo.rows import CAMEO, ratio, up_to
 from benchmarks.cameo.runs import BASELINES, COMPARED, Finished, run
 from benchmarks.cameo.workload import calibration, jobs
 from benchmarks.findings import Row
+from qod_magics.core.dispatch import S
 
 ALIKE = 0.1  #: relative difference up to which latencies count as alike
 Sweep = dict[str, dict[str, Finished]]  #: by load and dispatcher
@@ -261,7 +262,7 @@ def due_in_time(by: Finished, kind: str) -> float:
     for job in by.engine.dataflow.jobs:
         if job.name.startswith(kind):
             slide = job.stages[0].slide_ms / 1000
-            last = by.engine.now / 1e9 - job.max_latency_ms / 1000
+            last = by.engine.now / S - job.max_latency_ms / 1000
             due += max(0, int(last / slide) - int(by.warm_up_s / slide))
     group = by.group(kind)
     met = sum(each <= group.target_ms for each in group.latency_ms)

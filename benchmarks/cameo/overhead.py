@@ -15,7 +15,7 @@ from benchmarks.findings import Row
 from qod_magics.core.dispatch import CLIENT, MS, Message, OperatorInfo, Topology
 from qod_magics.policies.dispatchers import dispatcher
 
-US = 1e6  #: in a second
+US_PER_S = 1e6
 QUICK_S = 3.0
 
 
@@ -39,7 +39,7 @@ def dispatch_us(name: str, tenants: int, messages: int) -> float:
             now += MS
             made.finished(now, 0, running[0].message)
             running = [*made.settle(now)]
-    return (time.process_time() - began) / (len(rounds) * tenants) * US
+    return (time.process_time() - began) / (len(rounds) * tenants) * US_PER_S
 
 
 def aggregation_us(rows: int, repeat: int) -> float:
@@ -51,7 +51,7 @@ def aggregation_us(rows: int, repeat: int) -> float:
         sums: dict[int, float] = defaultdict(float)
         for key, value in batch:
             sums[key] += value
-    return (time.process_time() - began) / repeat * US
+    return (time.process_time() - began) / repeat * US_PER_S
 
 
 def overhead(quick: bool = False) -> list[Row]:
@@ -60,7 +60,7 @@ def overhead(quick: bool = False) -> list[Row]:
     tenants = found["tenants"]
     messages = tenants * (2 if quick else 60)
     ours, plain = (min(dispatch_us(name, tenants, messages) for _ in range(3)) for name in ("cameo", "fifo"))
-    message_us = US / tenants  # a saturated thread with a message a second of each tenant
+    message_us = US_PER_S / tenants  # a saturated thread with a message a second of each tenant
     share = ours / message_us
     sizes = found["batch_rows"]
     shares = {rows: ours / (ours + aggregation_us(rows, 20 if quick else 400)) for rows in sizes}
@@ -120,4 +120,4 @@ def speed(quick: bool = False) -> Iterator[str]:
     yield "| virtual time, s | messages | CPU, s | CPU a message, us |"
     yield "|---:|---:|---:|---:|"
     for seconds, (made, cpu) in speeds(quick).items():
-        yield f"| {seconds:,g} | {made:,} | {cpu:.1f} | {cpu / made * US:.1f} |"
+        yield f"| {seconds:,g} | {made:,} | {cpu:.1f} | {cpu / made * US_PER_S:.1f} |"

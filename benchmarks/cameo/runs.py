@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from qod_magics.core.dispatch import MS, Dispatcher, S
-from qod_magics.event_engine import Dataflow, Engine, Job, Overheads
+from qod_magics.event_engine.messages import Dataflow, Engine, Job, Overheads
 from qod_magics.policies.dispatchers import dispatcher
 
 BASELINES = ("orleans", "fifo")
@@ -91,7 +91,6 @@ def run(
     warm_up_s: float = 0.0,
     seed: int = 1,
     overheads: Overheads | None = None,
-    drain_s: float | None = None,
 ) -> Finished:
     """Run jobs for some seconds of virtual time. Books are checked at the end."""
     made = dispatcher(by) if isinstance(by, str) else by()
@@ -106,7 +105,7 @@ def run(
     gc.disable()  # messages are no garbage of cycles: looking for some takes a tenth of the time
     try:
         began = time.process_time()
-        engine.run(round(seconds * S), drain=None if drain_s is None else round(drain_s * S))
+        engine.run(round(seconds * S))
         took = time.process_time() - began
     finally:
         if collects:

@@ -1,4 +1,4 @@
-"""Skew, orders, batches, quanta, and what Cameo is not told: figures 5.10, 5.11, 5.13 to 5.16."""
+"""Skew, orders, batches, quanta, no knowledge of windows, wrong costs: figures 5.10, 5.11, 5.13 to 5.16."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.cameo.runs import BASELINES, COMPARED, Finished, run
 from benchmarks.cameo.workload import calibration, jobs
 from benchmarks.findings import Row, decided, is_near
 from qod_magics.core.dispatch import MS, Dispatcher
-from qod_magics.event_engine import Job, Overheads
+from qod_magics.event_engine.messages import Job, Overheads
 from qod_magics.policies.cameo import Parameters, with_deadlines
 
 
@@ -195,7 +195,7 @@ def _with(parameters: Parameters) -> Callable[[], Dispatcher]:
     return lambda: with_deadlines(parameters)
 
 
-# --- 5.15, 5.16: what Cameo is not told -------------------------------------------------------------------------------
+# --- 5.15, 5.16: no knowledge of windows, wrong costs -----------------------------------------------------------------
 
 
 def semantics(quick: bool = False) -> list[Row]:

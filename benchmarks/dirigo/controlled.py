@@ -5,8 +5,8 @@ from __future__ import annotations
 from benchmarks.dirigo.setup import ACCEPT, DIRIGO, FIVE, LAXITY, QUEUE, REJECT, Measured, calibration, measured
 from benchmarks.findings import Row
 from qod_magics.core.dispatch import MS
-from qod_magics.event_engine import Job, Source, Stage, Store
-from qod_magics.event_engine.sources import Arrivals
+from qod_magics.event_engine.messages import Job, Source, Stage, Store
+from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.dirigo import CentralRandom, Options, QueueBasedDirect
 
 DYNAMIC, OFFLOADING = (QUEUE, LAXITY), (REJECT, ACCEPT)
@@ -143,7 +143,7 @@ def central(scale: float = 1.0) -> list[Row]:
             )
         ]
         gaps.append(max(latencies[0].engine.results.jobs[0].latency) / MS - latencies[1].tail_ms)
-    why = "clients send at a set rate here, with which no CPU per decision gives less than x2.50"
+    why = "clients send at a set rate here, with which no CPU per decision gives less than 2.50x"
     return [
         DIRIGO.factor(
             "6.21a", "the largest latency gap at 32 dataflows over 2124 ms", 1.0, gaps[0] / 2124, calibrated=True

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from benchmarks.dirigo.setup import ACCEPT, DIRIGO, PARALLEL, REJECT, Measured, calibration, measured
-from benchmarks.findings import Row, is_near
-from qod_magics.event_engine import Job, Source, Stage
-from qod_magics.event_engine.sources import Arrivals
+from benchmarks.findings import Row, is_near, shown
+from qod_magics.event_engine.messages import Job, Source, Stage
+from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.dirigo import Options
 
 NAMES = {REJECT: "RejectSend", ACCEPT: "AcceptAndCheck"}
@@ -59,7 +59,7 @@ def parameters(scale: float = 1.0) -> list[Row]:
                 "6.4",
                 f"median, shortest known queue over a random lessee, {NAMES[policy]}",
                 "no better",
-                f"x{ratio:.2f}",
+                shown(ratio),
                 ratio >= 0.9,
                 "with FORCE_MIGRATE off, as lengths are known from refusals alone",
             )

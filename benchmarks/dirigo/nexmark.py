@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.dirigo.setup import DIRIGO, LAXITY, MADE, REJECT, STATIC, Measured, calibration, measured
 from benchmarks.findings import Row, is_near
 from qod_magics.core.dispatch import MS, Dispatcher, Instruction, Kind, Message
-from qod_magics.event_engine import Job, Source, Stage
-from qod_magics.event_engine.sources import Arrivals
+from qod_magics.event_engine.messages import Job, Source, Stage
+from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.dirigo import Options
 
 HIGHEST, BUCKETS = "highest bid", "quantisation"

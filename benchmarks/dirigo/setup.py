@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.findings import Source
 from qod_magics.core.dispatch import MS, Dispatcher, S
-from qod_magics.event_engine import Dataflow, Engine, Job, Store
+from qod_magics.event_engine.messages import Dataflow, Engine, Job, Store
 from qod_magics.policies.dirigo import (
     AcceptAndCheck,
     LaxityBasedDirect,
@@ -53,14 +53,10 @@ class Measured:
     median_ms: float
     mean_ms: float
     tail_ms: float  #: 99th percentile
-    success: float
-    messages: int
-    fetches: int
-    reads: int
-    control: int  #: requests, replies, forwards and markers
+    success: float  #: share of the results within their targets
+    fetches: int  #: state objects that were read from the store
     busy: tuple[float, ...]  #: share of the time, by worker
     engine: Engine
-    dispatcher: Dispatcher
 
 
 def measured(
@@ -87,28 +83,25 @@ def measured(
     engine = Engine(dataflow, chosen, seed=seed, store=store)
     until = round(seconds * S)
     begin = round(until * warm)
-    before = (0, 0)
+    before = 0
     if begin:
         engine.run(until, drain=begin)
-        before = (sum(store.fetches), store.reads) if store else before
+        before = sum(store.fetches) if store else 0
     engine.run(until, drain=round(until * (1 + drain)))
     engine.check()
+    late = sum(getattr(operator, "late", 0) for operator in engine.operators)
+    assert not late, f"{late} rows were executed after their windows had been closed"
     jobs_of = engine.results.jobs
     latency = np.concatenate([np.asarray(job.latency) for job in jobs_of])
     target = np.concatenate([np.full(len(job.latency), job.max_latency) for job in jobs_of])
     arrived = np.concatenate([np.asarray(job.produced) for job in jobs_of]) - latency
     latency, target = latency[arrived >= begin], target[arrived >= begin]
-    traffic = getattr(chosen, "traffic")  # noqa: B009
     return Measured(
         float(np.percentile(latency, 50)) / MS,
         float(np.mean(latency)) / MS,
         float(np.percentile(latency, 99)) / MS,
         float(np.mean(latency <= target)),
-        len(latency),
-        sum(store.fetches) - before[0] if store else 0,
-        store.reads - before[1] if store else 0,
-        traffic.requests + traffic.replies + traffic.forwards + traffic.markers,
+        sum(store.fetches) - before if store else 0,
         tuple(busy / max(engine.now, 1) for busy in engine.busy),
         engine,
-        chosen,
     )

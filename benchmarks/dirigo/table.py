@@ -1,4 +1,4 @@
-"""The experiments of Dirigo's table, by the figure of its source, and what is told beside their rows."""
+"""The experiments of Dirigo's table, by the figure of its source, and the notes beside their rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CALIBRATIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def rows(name: str, quick: bool = False) -> list[Row]:
-    """Of one experiment. Quick: they show that all parts work, not what comes out."""
+    """Of one experiment. Quick: of short runs, whose figures mean nothing."""
     if not quick:
         return SCALED[name](1.0)
     return QUICKLY[name]() if name in QUICKLY else SCALED[name](QUICK)

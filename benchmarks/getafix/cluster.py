@@ -9,8 +9,8 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.findings import NOT_DECIDABLE, REPRODUCED, Row, Source, decided, is_factor
+from qod_magics.core.dispatch import S
 from qod_magics.event_engine.segments import Results, SegmentScenario, run
-from qod_magics.event_engine.segments.scenario import S
 
 GETAFIX = Source("Getafix")
 CALIBRATIONS = Path(__file__).parent / "calibrations"
@@ -78,7 +78,7 @@ def measured(
 def bursts(
     clients: Sequence[int] = FEW_AND_MANY, seeds: Sequence[int] = SEEDS, seconds: float = 120.0, queries: int = 4000
 ) -> Measured:
-    """Shorter runs that end with so many queries at once: the source's problem, a set of queries to be ended early."""
+    """Shorter runs that end with a burst of queries: the source's problem, a set of queries to be answered early."""
     scenario = replace(
         calibration("cluster"), duration=round(seconds * S), warm_up=round(seconds * S / 3), burst=queries
     )

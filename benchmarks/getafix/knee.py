@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from benchmarks.findings import NOT_DECIDABLE, Row, decided, is_near
 from benchmarks.getafix.cluster import GETAFIX, calibration
+from qod_magics.core.dispatch import S
 from qod_magics.event_engine.segments import SegmentScenario, run
-from qod_magics.event_engine.segments.scenario import NodeInfo, QueryKind, S
+from qod_magics.event_engine.segments.scenario import NodeInfo, QueryKind
 
 #: nodes, queries/s -> copies at the knee. The source has three of the four: 9 for the first, 6 for "the other two".
 CONFIGURATIONS = ((15, 2500), (15, 1500), (30, 2500), (30, 1500))
@@ -30,7 +31,7 @@ class Knee:
 
 
 def configured(nodes: int, rate: int, seconds: float | None = None, service_us: float | None = None) -> SegmentScenario:
-    """The scenario of knee.json with so many nodes, and queries/s in all."""
+    """The scenario of knee.json with other nodes; `rate`: queries/s in all, `service_us`: mean CPU time of a pair."""
     scenario = calibration("knee")
     if seconds is not None:
         scenario = replace(scenario, duration=round(seconds * S), warm_up=round(seconds * S / 4))

@@ -95,7 +95,7 @@ def drawn(number: int, seed: int = SEED) -> list[tuple[dict[str, int], int]]:
 
 
 def gap(number: int, seed: int = SEED, checked: int = 0) -> Gap:
-    """The gap in so many random cases, the first of them checked by the integer program. Raises RuntimeError if that
+    """The gap in random cases, the first of them (`checked`) proved by the integer program. Raises RuntimeError if that
     disagrees with the minimum by partitions (`bounds.minimum_replicas`)."""
     beyond: Counter[int] = Counter()
     late = 0

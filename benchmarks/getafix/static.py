@@ -9,6 +9,7 @@ from fractions import Fraction
 from benchmarks.findings import NOT_DECIDABLE, Row, decided
 from benchmarks.getafix.cluster import GETAFIX
 from benchmarks.getafix.optimum import gap, optimum
+from qod_magics.core.dispatch import S
 from qod_magics.event_engine.segments.scenario import SegmentScenario
 from qod_magics.event_engine.segments.workload import queries
 from qod_magics.policies.getafix.matching import match
@@ -97,7 +98,7 @@ def money() -> list[Row]:
 def skew(scenario: SegmentScenario, asked: int, slices: int = 1000) -> list[Row]:
     """GX7: the skew of the queries that are generated here."""
     rate = scenario.clients * scenario.queries_per_s
-    many = replace(scenario, kept=slices, slice=None, duration=round(asked / rate * 1e9))
+    many = replace(scenario, kept=slices, slice=None, duration=round(asked / rate * S))
     counts = Counter[int]()
     for query in queries(many):
         counts.update(range(query.newest - len(query.work) + 1, query.newest + 1))

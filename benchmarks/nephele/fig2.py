@@ -127,11 +127,11 @@ def tables(quick: bool = False) -> Iterator[str]:
     """Latency and throughput as tables."""
     found = points(quick)
     rates = sorted({rate for _, rate in found})
-    for title, unit, text in (
-        ("Mean latency, s", "", lambda point: f"{point.latency_s:.3f}"),
-        ("Throughput, Mbit/s of payload", "", lambda point: f"{point.bits_per_s / 1e6:.3g}"),
+    for title, text in (
+        ("Mean latency, s", lambda point: f"{point.latency_s:.3f}"),
+        ("Throughput, Mbit/s of payload", lambda point: f"{point.bits_per_s / 1e6:.3g}"),
     ):
-        yield f"{title}{unit}"
+        yield title
         yield f"| buffer | {' | '.join(f'{rate:g}/s' for rate in rates)} |"
         yield f"|---|{'---:|' * len(rates)}"
         for size in sorted({size for size, _ in found}):

@@ -39,6 +39,38 @@ def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec]) 
     return ""
 
 
+def why_not_parted(
+    spec: TaskSpec, edge: Edge, specs: Iterable[TaskSpec], instances: int = 1, keeps_state: bool = False
+) -> str:
+    """Why a task that runs can't be parted at one of its `fused_edges`, as one clause; "" if it can.
+
+    Args:
+        spec: the task.
+        edge: the stream within it.
+        specs: all tasks.
+        instances: how many it has now.
+        keeps_state: whether its query does.
+
+    """
+    others = [each for each in specs if each.id != spec.id]
+    within = [each.id for each in others if edge in fused_edges(each)]
+    if any(head.topic is None and not head.upstream for head in spec.heads):
+        return f"{spec.id} reads a source of its own, which has no offsets to go on from"
+    if edge[0] in (each.id for each in others):
+        return f"{edge[0]} runs as a task of its own, too, which {spec.id} would have to read"
+    if within:
+        return f"{edge[0]} runs within {', '.join(within)}, too, which compute it by themselves"
+    for part in parted(spec, edge):
+        if part.parallelism != instances:
+            return f"it has {instances} instance{'s' * (instances > 1)}, {part.id} was declared with {part.parallelism}"
+    _, second = parted(spec, edge)
+    if keeps_state and second.partitions > 1 and second.key is None:
+        return (
+            f"it keeps state, and a topic of {second.partitions} partitions does not keep the order of a group's rows"
+        )
+    return ""
+
+
 def fused(first: TaskSpec, second: TaskSpec) -> TaskSpec:
     """Both as one task, which has the id of the second."""
     return replace(second, streams=(*first.streams, *second.streams))

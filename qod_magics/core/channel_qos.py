@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from qod_magics.core.job_graph import Channel, JobConstraint, RuntimeGraph, Task
 
-#: What becomes of the items that are queued between tasks when these are chained.
+#: Items that are queued between tasks when these are chained are lost, or processed before the chain begins.
 Queued = Literal["drop", "drain"]
 
 
@@ -23,7 +23,7 @@ class BufferSize(NamedTuple):
     epoch: int = 0
 
     def updated(self, bytes: int, epoch: int) -> BufferSize:
-        """After an update that was decided on at `epoch`: of those that were, the first one is applied."""
+        """After an update. It is applied if it was decided on at the present epoch: of several, the first one is."""
         return BufferSize(bytes, self.epoch + 1) if epoch == self.epoch else self
 
 
@@ -98,7 +98,7 @@ class ChannelPolicy(Protocol):
 
     @property
     def name(self) -> str:
-        """As it is chosen by."""
+        """What `--policy` selects."""
 
     @property
     def flushes(self) -> bool:

@@ -1,23 +1,24 @@
 """Which message runs next, and where: the protocol between a dispatcher, which decides, and an engine of messages.
 
 Sans I/O: the engine reports events (a message was sent, arrived, finished; a reply came back), the dispatcher answers
-with instructions (run, forward, fetch, reply). It knows neither clock nor engine: each event carries its time, in whole
+with instructions (run, forward, reply). It knows neither clock nor engine: each event carries its time, in whole
 nanoseconds, so that books and orders are exact.
 
-Within one instant an engine reports all finished messages (by worker), then all arrivals (in the order of sending),
-then what those sent without delay, and at last that the instant is over (`settle`).
+Within one instant an engine reports all finished messages (by worker), then all arrivals from other machines (in the
+order of sending), then what clients send, then all arrivals within a machine, and at last that the instant is over
+(`settle`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol, TypeAlias
 
 #: Where messages enter that no operator sent; no machine.
 CLIENT = -1
-ON_THE_WAY = -2
+IN_FLIGHT = -2  #: in place of a machine: between two, or at work
 US, MS, S = 1_000, 1_000_000, 1_000_000_000  #: nanoseconds
 
 
@@ -49,10 +50,20 @@ class Message:
     objects: tuple[Any, ...] = ()  #: names of the state objects that its execution reads
     kind: Kind = Kind.DATA
     work: int = 0  #: the true execution time, ns: for the engine alone
-    at: int = CLIENT  #: the machine where it is (CLIENT before it enters), or ON_THE_WAY: kept by the engine
+    at: int = CLIENT  #: its machine, kept by the engine; CLIENT before it enters, IN_FLIGHT between machines or at work
     waits: bool = False  #: whether it has arrived and not run: kept by the engine
     context: Any = None  #: the dispatcher's own: priorities, offers
     payload: Any = None  #: the operator's own: partial results
+
+
+def channel_of(message: Message) -> int:
+    """The channel by which a message reaches its operator: the sending operator, or that of a client's stream."""
+    return message.sender if message.sender != CLIENT else stream_channel(message.source)
+
+
+def stream_channel(source: int) -> int:
+    """The channel of a client's stream: a number below CLIENT, so that it is no operator's."""
+    return CLIENT - 1 - source
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +88,11 @@ class Topology:
     operators: tuple[OperatorInfo, ...]
     workers: tuple[int, ...]  #: machine, by worker
     entries: tuple[tuple[int, ...], ...] = ()  #: operators that read it, by source stream
-    links: dict[tuple[int, int], int] = field(default_factory=dict)  #: delay between two machines, ns; absent: `delay`
     delay: int = 0  #: between two different machines, and from clients, ns
 
     def delay_between(self, one: int, other: int) -> int:
         """One-way delay, ns; 0 within a machine."""
-        return 0 if one == other else self.links.get((one, other), self.delay)
+        return 0 if one == other else self.delay
 
 
 @dataclass(slots=True, eq=False)
@@ -110,15 +120,7 @@ class Reply:
     content: Any
 
 
-@dataclass(slots=True, eq=False)
-class Fetch:
-    """Load a state object into the cache of a worker, before a message asks for it."""
-
-    worker: int
-    object: Any
-
-
-Instruction: TypeAlias = Run | Forward | Reply | Fetch
+Instruction: TypeAlias = Run | Forward | Reply
 
 
 class Dispatcher(Protocol):

@@ -37,8 +37,10 @@ class Fields:
             raise ScenarioError(f"{self.where} lacks the field {name!r}: add it")
         return self._value[name]
 
-    def text(self, name: str) -> str:
-        """A non-empty string."""
+    def text(self, name: str, *, default: str | None = None) -> str:
+        """A non-empty string; `default`, if there is one, where the field is absent."""
+        if default is not None and name not in self._value:
+            return default
         value = self.any(name)
         if not isinstance(value, str) or not value:
             self.refuse(name, "be a non-empty string")
@@ -48,8 +50,12 @@ class Fields:
         """A string, or None where the field is absent or null."""
         return None if self._value.get(name) is None else self.text(name)
 
-    def number(self, name: str, *, at_least: float = 0.0, above: float | None = None) -> float:
-        """A finite number, not a boolean, within the bounds."""
+    def number(
+        self, name: str, *, at_least: float = 0.0, above: float | None = None, default: float | None = None
+    ) -> float:
+        """A finite number, not a boolean, within the bounds; `default`, if there is one, where the field is absent."""
+        if default is not None and name not in self._value:
+            return default
         value = self.any(name)
         if not is_number(value):
             self.refuse(name, "be a number")

@@ -9,12 +9,12 @@ from time import process_time
 from typing import Any
 
 from qod_magics.errors import ScenarioError, UsageProblem, nearest
-from qod_magics.event_engine import scenario as messages
 from qod_magics.event_engine.buffers import scenario as buffers
 from qod_magics.event_engine.buffers.run import run_buffers
+from qod_magics.event_engine.messages import scenario as messages
+from qod_magics.event_engine.messages.summary import summary
 from qod_magics.event_engine.segments import scenario as segments
 from qod_magics.event_engine.segments import simulated as run_segments
-from qod_magics.event_engine.summary import summary
 from qod_magics.policies.channel_policies import channel_policy_names
 from qod_magics.policies.dispatchers import dispatcher, dispatcher_names
 from qod_magics.policies.replication import replication_policy_names
@@ -29,10 +29,9 @@ class EngineKind:
     format: str  #: documentation of the scenario
 
 
-def run_messages(value: Mapping[str, Any], policy: str | None, record: Path | None) -> str:
-    """Run a scenario of messages. Raises ScenarioError or UsageProblem, one line."""
+def _run_messages(value: Mapping[str, Any], policy: str | None, record: Path | None) -> str:
     _refuse(record, messages.ENGINE)
-    scenario = messages.MessageScenario.of(value)
+    scenario = messages.MessageScenario.from_json(value)
     chosen = dispatcher(scenario.policy if policy is None else policy)
     begun = process_time()
     engine = scenario.run(chosen)
@@ -50,7 +49,7 @@ def _refuse(record: Path | None, engine: str) -> None:
 
 
 ENGINES: Mapping[str, EngineKind] = {
-    messages.ENGINE: EngineKind(run_messages, dispatcher_names(), messages.__doc__ or ""),
+    messages.ENGINE: EngineKind(_run_messages, dispatcher_names(), messages.__doc__ or ""),
     buffers.ENGINE: EngineKind(run_buffers, channel_policy_names(), buffers.__doc__ or ""),
     segments.ENGINE: EngineKind(_run_segments, replication_policy_names(), segments.__doc__ or ""),
 }

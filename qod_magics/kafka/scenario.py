@@ -23,7 +23,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from qod_magics.data.fields import Fields, is_number
+from qod_magics.data.objects import read_json
 from qod_magics.data.spec import Data, at_folder, data_columns, data_from_json
 from qod_magics.errors import ScenarioError, nearest
 from qod_magics.kafka.rates import PiecewiseLinear
@@ -100,13 +100,7 @@ class Scenario:
     def read(cls, path: str | Path) -> Scenario:
         """The scenario of a JSON file; relative paths in it are taken from the file's folder. Raises ScenarioError."""
         path = Path(path)
-        try:
-            value = json.loads(path.read_text("utf-8"))
-        except OSError as problem:
-            raise ScenarioError(f"scenario {path} can't be read ({problem.strerror}): check the path") from None
-        except ValueError as problem:
-            raise ScenarioError(f"scenario {path} is not JSON ({problem}): correct it there") from None
-        scenario = cls.from_json(value)
+        scenario = cls.from_json(read_json(path))
         folder = path.resolve().parent
         topics = tuple(replace(feed, data=at_folder(feed.data, folder)) for feed in scenario.topics)
         return replace(scenario, topics=topics)

@@ -16,8 +16,8 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies import PAPER_POLICY, policy
-from qod_magics.recordings.cycles import cycle_of, narrated
-from qod_magics.recordings.frame import Frame, frame
+from qod_magics.recordings.cycles import cycle_of
+from qod_magics.recordings.frame import Frame, frames
 from qod_magics.recordings.phases import seconds
 from qod_magics.recordings.reading import load
 from qod_magics.session.displaying import mime_bundle
@@ -40,10 +40,7 @@ class Replay:
         self.records = load(self.path)
         self.at = seconds(self.records)
         self.log = DecisionLog()
-        self.frames: list[Frame] = []
-        for record, entries in narrated(self.records, self.log):
-            said = [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in entries]
-            self.frames.append(frame(record, self.records[0].at, said))
+        self.frames: list[Frame] = list(frames(self.records, self.records[0].at, self.log))
         self.position = len(self.records) - 1  #: index of the record that is shown
         self._dashboard: Dashboard | None = None
         self._playing = threading.Event()

@@ -11,11 +11,11 @@ A policy needs a `name` and `decide`; it may also `learn`, `place` instances and
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.metadata import entry_points
 
 from qod_magics.core.policy import Policy
 from qod_magics.errors import UsageProblem, nearest
+from qod_magics.policies.lookup import factory
 
 #: of sessions and simulations that name no other
 DEFAULT_POLICY = "stream-economics-reactive"
@@ -56,8 +56,7 @@ def policy(name: str = DEFAULT_POLICY) -> Policy:
 
     """
     if name in _POLICIES:
-        module, _, attribute = _POLICIES[name].partition(":")
-        made: Policy = getattr(import_module(module), attribute)()
+        made: Policy = factory(_POLICIES[name])()
         return made
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     if found is None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from qod_magics.core.channel_qos import ChannelPolicy
-from qod_magics.errors import UsageProblem, nearest
+from qod_magics.policies.lookup import factory_of
 
 #: name -> "module:factory", imported on demand
 _POLICIES = {
@@ -19,10 +18,7 @@ _POLICIES = {
 
 def channel_policy(name: str, parameters: Mapping[str, Any] | None = None) -> ChannelPolicy:
     """A new policy called `name`. Raises UsageProblem if there is none, or for a parameter that it has not."""
-    if name not in _POLICIES:
-        raise UsageProblem(f"there is no policy of channels {name!r}.{nearest(name, _POLICIES)}")
-    module, _, attribute = _POLICIES[name].partition(":")
-    made: ChannelPolicy = getattr(import_module(module), attribute)(parameters)
+    made: ChannelPolicy = factory_of(_POLICIES, name, "policy of channels")(parameters)
     return made
 
 

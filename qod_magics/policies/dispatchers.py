@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from qod_magics.core.dispatch import Dispatcher
-from qod_magics.errors import UsageProblem, nearest
+from qod_magics.policies.lookup import factory_of
 
 #: name -> "module:factory", imported on demand
 _DISPATCHERS = {
@@ -30,10 +28,7 @@ _DISPATCHERS = {
 
 def dispatcher(name: str) -> Dispatcher:
     """A new dispatcher called `name`. Raises UsageProblem if there is none."""
-    if name not in _DISPATCHERS:
-        raise UsageProblem(f"there is no dispatcher {name!r}.{nearest(name, _DISPATCHERS)}")
-    module, _, attribute = _DISPATCHERS[name].partition(":")
-    made: Dispatcher = getattr(import_module(module), attribute)()
+    made: Dispatcher = factory_of(_DISPATCHERS, name, "dispatcher")()
     return made
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from qod_magics.controller.record import Record
+from qod_magics.controller.entry import Entry
+from qod_magics.controller.log import DecisionLog
+from qod_magics.controller.record import Record, Records
 from qod_magics.controller.record_json import instant
 from qod_magics.core.freshness import Freshness
+from qod_magics.core.fusion import fused_streams
 from qod_magics.core.node_states import node_states
-from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, OLDEST
-from qod_magics.core.plan import Edge, Plan
+from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, MAX_PARALLELISM, OLDEST
+from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Task, TaskManager
 from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, FULL_ACCURACY
+from qod_magics.recordings.cycles import narrated
 from qod_magics.recordings.phases import is_warming_up
+from qod_magics.recordings.stages import IDLE, PAUSED, StageNote, paused_after, recorded_notes
 
 OTHER = "other processes"
 
@@ -41,14 +46,31 @@ Frame = dict[str, Any]
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
+def frames(
+    records: Records,
+    began: datetime,
+    log: DecisionLog,
+    labels: Mapping[str, str] = NO_LABELS,
+    paused: frozenset[str] = frozenset(),
+) -> Iterator[Frame]:
+    """The frames of recorded cycles, whose entries are appended to `log`; `paused`: the stages that were so before."""
+    for record, entries in narrated(records, log):
+        paused = paused_after(paused, record.events)
+        yield frame(record, began, entries, labels, recorded_notes(record, paused))
+
+
 def frame(
-    record: Record, began: datetime, log: Iterable[Mapping[str, Any]] = (), labels: Mapping[str, str] = NO_LABELS
+    record: Record,
+    began: datetime,
+    log: Iterable[Entry] = (),
+    labels: Mapping[str, str] = NO_LABELS,
+    stages: Iterable[StageNote] = (),
 ) -> Frame:
-    """The frame of a cycle, `t` seconds after `began`; `log` are the entries of the decision log (at, kind, words), and
-    `labels` say in words, by query, what shedding does to its columns, which recordings don't.
+    """The frame of a cycle, `t` seconds after `began`; `log` are its entries in the decision log, `labels` say in words
+    by query what shedding does to its columns, which recordings don't, and `stages` are the notes of the policy's.
 
     Rates are rows/s, CPU is % of one core, accuracies are fractions of 1; lag, dropped and malformed are rows; p50,
-    p95, target and oldest are latencies in seconds.
+    p95, target and oldest are latencies in seconds. `fused` are the streams within a task, "from>to".
     """
     snapshot, plan, measured = record.snapshot, record.plan, record.measured
     by_task: dict[str, list[Instance]] = {task.id: [] for task in snapshot.tasks}
@@ -77,7 +99,11 @@ def frame(
             for task in snapshot.tasks
         ],
         "edges": [_edge(edge, keep, measured, out_rate) for edge in names],
-        "log": [dict(entry) for entry in log],
+        "stages": [
+            {"stage": each.stage, "words": each.words, "paused": each.words == PAUSED, "idle": each.words == IDLE}
+            for each in stages
+        ],
+        "log": [{"at": entry.at.isoformat(), "kind": entry.kind, "words": entry.words} for entry in log],
     }
 
 
@@ -106,6 +132,7 @@ def _task(
 ) -> Frame:
     id = task.id
     feeds = [f"{upstream}>{id}" for upstream in task.upstream] or [id]
+    most = MAX_PARALLELISM.of(task)
     shown = {
         "id": id,
         "kind": "source" if not task.upstream else ("task" if has_readers else "query"),
@@ -127,6 +154,8 @@ def _task(
         "modes": sorted({str(mode) for instance in instances if (mode := instance.extra.get("mode"))}),
         "where": sorted({instance.task_manager for instance in instances}),
         "instances": {instance.id: instance.task_manager for instance in instances},
+        "max_parallelism": None if most is None else int(most),
+        "fused": [edge_name(stream) for stream in fused_streams(task)],
     }
     state = _state(shown, instances, plan)
     return {**shown, "state": state, "attention": STATES[state]}

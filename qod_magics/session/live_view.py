@@ -11,9 +11,9 @@ from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.record import record_of
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import QodError
-from qod_magics.recordings.cycles import narrated
-from qod_magics.recordings.frame import Frame, frame
+from qod_magics.recordings.frame import Frame, frame, frames
 from qod_magics.recordings.reading import load
+from qod_magics.recordings.stages import paused_after, policy_notes
 from qod_magics.session.displaying import Picture
 from qod_magics.session.status import labels_in_short
 from qod_widgets.controls import Commands, Panel
@@ -99,16 +99,12 @@ class View:
             records = load(self._session.recording_path)
         except (OSError, QodError):  # nothing is recorded yet, or only in another file
             return []
-        labels = labels_in_short(self._session)
-        return [
-            frame(
-                each, self._began, [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in entries], labels
-            )
-            for each, entries in narrated(records[-MOST_FRAMES:], DecisionLog())
-        ]
+        older, newest = records[:-MOST_FRAMES], records[-MOST_FRAMES:]
+        paused = paused_after(frozenset(), (event for record in older for event in record.events))
+        return list(frames(newest, self._began, DecisionLog(), labels_in_short(self._session), paused))
 
     def _frame(self, cycle: Cycle) -> Frame:
         assert cycle.decision is not None
-        log = [{"at": e.at.isoformat(), "kind": e.kind, "words": e.words} for e in cycle.entries]
         record = record_of(cycle, cycle.decision, cycle.events)
-        return frame(record, self._began, log, labels_in_short(self._session))
+        notes = policy_notes(self._session.controller.policy, record.snapshot, record.plan)
+        return frame(record, self._began, cycle.entries, labels_in_short(self._session), notes)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qod_magics.core.optional import STAGES
 from qod_magics.core.policy import Policy, StagedPolicy
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import policy as policy_named
+from qod_magics.recordings.stages import policy_notes
 
 if TYPE_CHECKING:
     from qod_magics.controller import Controller, ControllerThread
@@ -37,15 +37,9 @@ def pause_stage(thread: ControllerThread, stage: str, paused: bool) -> None:
 def stages_text(controller: Controller) -> str:
     """The policy, its stages, and what each last decided, a line each."""
     current, last = controller.policy, controller.last
-    if not isinstance(current, StagedPolicy):
-        return f"policy {current.name}"
-    plan = last.plan if last is not None else None
-    notes = plan.extra.get(STAGES.name, {}) if plan is not None else {}
-    lines = [f"policy {current.name}"]
-    for stage in current.stage_names:
-        note = "paused" if stage in current.paused else notes.get(stage, "nothing to do")
-        lines.append(f"  {stage}: {note}")
-    return "\n".join(lines)
+    seen = (None, None) if last is None else (last.snapshot, last.plan)
+    notes = policy_notes(current, *seen)
+    return "\n".join([f"policy {current.name}", *(f"  {each.stage}: {each.words}" for each in notes)])
 
 
 def _choose(controller: Controller, chosen: Policy) -> None:

@@ -33,7 +33,6 @@ measured where `latency` is true; without it, where a task has `max_parallelism`
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -41,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from qod_magics.data.fields import Fields
+from qod_magics.data.objects import read_json
 from qod_magics.errors import ScenarioError, nearest
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.policies import DEFAULT_POLICY, is_policy, policy_names
@@ -143,13 +143,7 @@ class Simulation:
     @classmethod
     def read(cls, path: str | Path) -> Simulation:
         """The simulation of a JSON file. Raises ScenarioError, one line."""
-        try:
-            value = json.loads(Path(path).read_text("utf-8"))
-        except OSError as problem:
-            raise ScenarioError(f"scenario {path} can't be read ({problem.strerror}): check the path") from None
-        except (ValueError, RecursionError) as problem:
-            raise ScenarioError(f"scenario {path} is not JSON ({problem}): correct it there") from None
-        return cls.from_json(value)
+        return cls.from_json(read_json(path))
 
     @classmethod
     def from_json(cls, value: Any) -> Simulation:

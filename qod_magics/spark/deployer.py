@@ -136,10 +136,10 @@ class Deployer:
         """Have partitions added to a topic read, from their first row, by the tasks that read the topic. Their
         instances get new jobs, with which `Mover.restart_outdated` restarts them. Does nothing while a deployment is
         under way."""
-        if not self.deploying.acquire(blocking=False):
-            return
-        try:
-            with self.cluster.lock:
+        with self.cluster.lock:  # first: who holds it may ask for `deploying`, and must not find it held for this
+            if not self.deploying.acquire(blocking=False):
+                return
+            try:
                 deployment, now = self.cluster.deployment, time.monotonic()
                 for spec in list(deployment.specs.values()):
                     grown = {}
@@ -150,8 +150,8 @@ class Deployer:
                             grown[name] = there
                     if grown:
                         self._read_partitions(spec, grown)
-        finally:
-            self.deploying.release()
+            finally:
+                self.deploying.release()
 
     def _read_partitions(self, spec: TaskSpec, grown: Mapping[str, int]) -> None:
         deployment = self.cluster.deployment

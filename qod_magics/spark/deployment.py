@@ -110,10 +110,10 @@ class Deployment:
         self.topics_made = found.topics_made
         found.adopt(prepared)
         found.retired |= retired
-        for name in found.pipes.keys() - self.pipes.keys():
-            pipe = found.pipes[name]
-            known = found.retired.pop(_stream(pipe, found.specs), None)
-            if known is not None:
+        there = self.own_topics()
+        for name, pipe in found.pipes.items():
+            known = self.retired.get(_stream(pipe, found.specs))
+            if known is not None and pipe.topic not in there:
                 found.accounts[name] = known.reopened(pipe.topic, pipe.partitions)
         return found
 
@@ -197,7 +197,11 @@ class Deployment:
         self.specs = {spec.id: spec for spec in specs}
         self.pipes, self.results = wanted, prepared.results
         within = {
-            f"{upstream}>{stream.name}" for spec in specs for stream in spec.streams for upstream in stream.upstream
+            f"{upstream}>{stream.name}"
+            for spec in specs
+            for stream in spec.streams
+            for upstream in stream.upstream
+            if upstream in spec.members
         }
         self.retired = {name: account for name, account in self.retired.items() if name in within}
         self.checked = prepared.checked

@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from qod_magics.application.fusing import Edge, fused, fused_edges, parted, why_not_fused
+from qod_magics.application.fusing import Edge, fused, fused_edges, parted, why_not_fused, why_not_parted
+from qod_magics.application.sink import Parquet
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.actions import Fuse, Refusal, Unfuse
 from qod_magics.core.runtime import refused
@@ -28,8 +29,8 @@ from qod_magics.spark.deployment import Deployment
 from qod_magics.spark.hold import LOOK_S
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
-from qod_magics.spark.meter import MeterReading
-from qod_magics.spark.pipeline import Feed, PlanFacts
+from qod_magics.spark.meter import in_a_row
+from qod_magics.spark.pipeline import Feed, PlanFacts, Workshop
 from qod_magics.spark.reason import reason
 from qod_magics.spark.stopping import stop_all
 from qod_magics.spark.timeouts import begin, gather
@@ -129,8 +130,8 @@ class Fuser:
             why: the reason, for the event.
 
         Raises:
-            TaskManagerError: there is no such stream within a task, or an application is being deployed, or another
-                task fused, parted or rescaled.
+            TaskManagerError: there is no such stream within a task, the task can't be parted there, or an application
+                is being deployed, or another task fused, parted or rescaled.
 
         """
         with self.cluster.lock:
@@ -149,7 +150,11 @@ class Fuser:
                 within = listed([spec.id for spec, _ in found])
                 raise TaskManagerError(f"{edge[0]} runs within {within}, which each compute it: they can't be parted.")
             spec, inner = found[0]
-            self._check_running(self._of(spec.id), "unfuse")
+            mine = self._of(spec.id)
+            refusal = why_not_parted(spec, inner, specs.values(), len(mine), self._keeps_state(mine))
+            if refusal:
+                raise TaskManagerError(f"{spec.id} can't be parted at {'>'.join(inner)}: {refusal}.")
+            self._check_running(mine, "unfuse")
             return self._begin(_Change("unfuse", inner, (spec,), parted(spec, inner)), edge, why)
 
     def _same(self, edge: Edge, inner: Edge, spec: TaskSpec) -> bool:
@@ -235,6 +240,20 @@ class Fuser:
         specs[at:at] = change.made
         checked = deployment.check(specs, workshop)
         after = deployment.refitted(change.gone, change.made, specs, checked)
+        try:
+            self._check(change, after, workshop)
+        except BaseException:
+            self.deployer.delete(after.own_topics() - deployment.own_topics())
+            raise
+        return after
+
+    def _check(self, change: _Change, after: Deployment, workshop: Workshop) -> None:
+        """Find the facts of the new tasks, and who keeps the state. Raises TaskManagerError if they can't go on from
+        what the old ones leave."""
+        results = self.cluster.deployment.results
+        anew = [task for task, topic in results.items() if after.results.get(task) != topic]
+        if anew:
+            raise TaskManagerError(f"{change.undone}: {listed(anew)} would get other columns, and new results.")
         for spec in change.made:
             generation = change.generations[spec.id] = self.deployer.new_generation(spec)
             job, _ = next(iter(self.deployer.jobs_of(after, spec, generation).values()))
@@ -251,13 +270,19 @@ class Fuser:
             refusal = why_not_transplanted(self.deployer.checkpoints)
             if refusal:
                 raise TaskManagerError(f"{change.undone}: {refusal}.")
+            files = [spec.id for spec in (keeping[0], heirs[0]) if isinstance(spec.sink, Parquet)]
+            if len(files) == 1:
+                raise TaskManagerError(
+                    f"{change.undone}: {files[0]} writes files, where each group stands once, when it is complete; "
+                    "in two queries a group is written whenever it changes."
+                )
             if len(self._of(keeping[0].id)[0].job.feeds) > 1 and heirs[0] is not change.made[0]:
                 raise TaskManagerError(f"{change.undone}: {heirs[0].id} keeps state, and reads the inputs of others.")
-        return after
 
     def _change(self, change: _Change, after: Deployment, why: str) -> None:
         begun, cluster = time.monotonic(), self.cluster
         before, ran = cluster.deployment.copy(), dict(cluster.instances)
+        senders = [(i, i.job) for i in cluster.all_instances if i.job.task in change.gone[0].upstream]
         stopped: list[Instance] = []
         adopted = False
         try:
@@ -277,6 +302,9 @@ class Fuser:
             for instance in stopped:
                 instance.failure = f"{change.undone}, for {reason(error) if isinstance(error, Exception) else error}"
             if adopted:
+                with cluster.lock:
+                    for sender, job in senders:
+                        sender.job = job
                 self.deployer.roll_back(before, ran, stopped)
             else:
                 for instance in stopped:
@@ -325,17 +353,25 @@ class Fuser:
             for instance, replaced in zip(made[spec.id], zip(*held, strict=True), strict=True):
                 instance.task_manager = replaced[0].task_manager
                 if change.kind == "fuse":
-                    instance.held = _summed(replaced[0].held, replaced[1].held)
+                    instance.held = in_a_row(replaced[0].held, replaced[1].held)
         return made
 
     def _carry_state(self, change: _Change, made: Mapping[str, list[Instance]], after: Deployment) -> None:
-        """Copy the checkpoints that hold state for the instances that will keep it. Raises TaskManagerError."""
+        """Copy the checkpoints that hold state for the instances that will keep it. Raises TaskManagerError.
+
+        Such an instance has begun: it stays on that checkpoint also where Spark refuses real-time mode. Its files stay
+        in their directory, whose log has the numbers of its batches.
+        """
         if change.stateful is None or change.heir is None:
             return
         now = self.cluster.deployment
         for old, new in zip(self._of(change.stateful.id), made[change.heir.id], strict=True):
             at, to = _offsets(old.job.feeds, now), _offsets(new.job.feeds, after)
-            transplant(old.checkpoint, new.checkpoint, at, None if at == to else to)
+            new.begun = transplant(old.checkpoint, new.checkpoint, at, None if at == to else to)
+            if old.begun and not new.begun:
+                raise TaskManagerError(f"The state of {old.id} is not at {old.checkpoint} on this machine.")
+            if isinstance(change.heir.sink, Parquet):
+                new.job = replace(new.job, run=old.job.run)
 
     def _adopt(self, change: _Change, after: Deployment, made: Mapping[str, list[Instance]]) -> set[str]:
         """Make the new tasks the current ones; returns unneeded topics. A task and its instances appear together."""
@@ -398,7 +434,7 @@ class Fuser:
         with instance.lock:
             why, query = instance.failed(), instance.query
             instance.poll()
-        if instance.begun or query is None:
+        if instance.ended() >= 0 or query is None:
             return True
         if why is not None:
             raise TaskManagerError(f"{instance.id} can't go on from the state that it was given: {why}.")
@@ -414,12 +450,3 @@ def _done() -> Future[None]:
 def _offsets(feeds: Sequence[Feed], deployment: Deployment) -> Offsets:
     """By topic: the next offsets of what an instance reads."""
     return {feed.topic: {p: deployment.accounts[feed.name].position[p] for p in feed.partitions} for feed in feeds}
-
-
-def _summed(first: MeterReading | None, second: MeterReading | None) -> MeterReading | None:
-    """What one query for both tasks would have read as, at the CPU of both."""
-    if first is None or second is None:
-        return None
-    cpu = None if first.cpu is None or second.cpu is None else first.cpu + second.cpu
-    late = replace(first, out_rate=second.out_rate, out=second.out, sent=second.sent)
-    return replace(late, cpu=cpu, eviction=first.eviction + second.eviction, cpu_held=True)

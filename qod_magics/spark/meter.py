@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qod_magics.spark.progress import Batch
 from qod_magics.spark.stages import TaskTime
@@ -70,6 +70,16 @@ def shared(readings: Iterable[MeterReading | None], instances: int) -> MeterRead
         eviction=sum(reading.eviction for reading in known) / instances,
         cpu_held=True,
     )
+
+
+def in_a_row(first: MeterReading | None, second: MeterReading | None) -> MeterReading | None:
+    """What one query for two tasks, the second of which reads the first, would have read as, at the CPU of both. None
+    if that of one is not known."""
+    if first is None or second is None:
+        return None
+    cpu = None if first.cpu is None or second.cpu is None else first.cpu + second.cpu
+    late = replace(first, out_rate=second.out_rate, out=second.out, sent=second.sent)
+    return replace(late, cpu=cpu, eviction=first.eviction + second.eviction, cpu_held=True)
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qod_magics.application.fusing import fused_edges, why_not_fused
+from qod_magics.application.fusing import fused_edges, why_not_fused, why_not_parted
 from qod_magics.application.tasks import TaskSpec
-from qod_magics.core.fusion import FUSED
+from qod_magics.core.fusion import FUSED, INSEPARABLE
 from qod_magics.core.optional import FUSABLE, MAX_PARALLELISM, STATEFUL
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
@@ -162,12 +162,20 @@ class Metrics:
         tells."""
         told = [i.facts for i in self.cluster.all_instances if i.job.task == spec.id and i.facts is not None]
         most = {MAX_PARALLELISM.name: self.cluster.deployment.max_parallelism(spec)}
-        return most | self._fusion(spec) | ({STATEFUL.name: int(told[0].keeps_state)} if told else {})
+        keeps_state = bool(told) and told[0].keeps_state
+        return most | self._fusion(spec, keeps_state) | ({STATEFUL.name: int(keeps_state)} if told else {})
 
-    def _fusion(self, spec: TaskSpec) -> dict[str, Any]:
-        """The streams within a task, and whether it and the task that it reads can be one."""
-        specs, within = self.cluster.deployment.specs, fused_edges(spec)
-        found: dict[str, Any] = {FUSED: [f"{source}>{target}" for source, target in within]} if within else {}
+    def _fusion(self, spec: TaskSpec, keeps_state: bool) -> dict[str, Any]:
+        """The streams within a task, those of them at which it can't be parted, and whether it and the task that it
+        reads can be one."""
+        specs, instances = self.cluster.deployment.specs, self.cluster.deployment.instances(spec)
+        within = fused_edges(spec)
+        whole = [e for e in within if why_not_parted(spec, e, specs.values(), instances, keeps_state)]
+        found: dict[str, Any] = {
+            key: [f"{source}>{target}" for source, target in edges]
+            for key, edges in ((FUSED, within), (INSEPARABLE, whole))
+            if edges
+        }
         if len(spec.upstream) == 1:
             found[FUSABLE.name] = int(not why_not_fused(specs[spec.upstream[0]], spec, specs.values()))
         return found

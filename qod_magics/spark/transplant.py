@@ -25,9 +25,9 @@ def why_not_transplanted(checkpoints: str) -> str:
     return "" if local_path(checkpoints) is not None else f"its state is at {checkpoints}, which is no local path"
 
 
-def transplant(source: str, target: str, at: Offsets, to: Offsets | None = None) -> None:
+def transplant(source: str, target: str, at: Offsets, to: Offsets | None = None) -> bool:
     """Let the checkpoint `target`, which does not exist, go on after the last ended batch of `source`. Without one,
-    there is no state to carry, and nothing is done.
+    there is no state to carry: nothing is done, and the result is False.
 
     Args:
         source: a checkpoint whose query does not run; it stays as it is.
@@ -47,7 +47,7 @@ def transplant(source: str, target: str, at: Offsets, to: Offsets | None = None)
     except FileNotFoundError:
         ended = None
     if ended is None:
-        return
+        return False
     try:
         logs = {ended: _rewritten((before / "offsets" / str(ended)).read_text("utf-8"), at, to)}
         previous = before / "offsets" / str(ended - 1)
@@ -64,6 +64,7 @@ def transplant(source: str, target: str, at: Offsets, to: Offsets | None = None)
                 shutil.copy2(before / "commits" / str(batch), after / "commits" / str(batch))
     except (OSError, ValueError, shutil.Error) as error:
         raise TaskManagerError(f"The state of {source} can't be copied to {target}: {error}.") from error
+    return True
 
 
 def _rewritten(log: str, at: Offsets, to: Offsets | None) -> str:

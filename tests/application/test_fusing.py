@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.application.fusing import fused, fused_edges, parted, why_not_fused
+from qod_magics.application.fusing import fused, fused_edges, parted, why_not_fused, why_not_parted
 from qod_magics.application.tasks import TaskSpec, tasks
 from tests.application.frames import application, stream
 
@@ -80,3 +80,37 @@ def test_a_stream_with_several_readers_and_a_reader_with_several_inputs_stay_apa
     joined = [stream("a", topic="t"), stream("b", topic="u"), stream("c", "a", "b", priority=1)]
     specs = {spec.id: spec for spec in tasks(application(*joined))}
     assert why_not_fused(specs["a"], specs["c"], specs.values()) == "c has other inputs beside a"
+
+
+def test_a_source_of_its_own_is_not_parted_from_its_readers() -> None:
+    (spec,) = tasks(application(stream("a"), stream("b", "a", priority=1)))
+    assert fused_edges(spec) == (("a", "b"),)
+    assert why_not_parted(spec, ("a", "b"), [spec]) == (
+        "b reads a source of its own, which has no offsets to go on from"
+    )
+
+
+def test_a_stream_that_several_tasks_compute_becomes_a_task_once() -> None:
+    read = [stream("a", topic="t"), stream("m", "a"), stream("u", "m", priority=1), stream("v", "m", priority=1)]
+    one, other = tasks(application(*read), inlinable={"m": 1})
+    assert (one.members, other.members) == (("a", "m", "u"), ("a", "m", "v"))
+    assert why_not_parted(one, ("a", "m"), (one, other)) == "a runs within v, too, which compute it by themselves"
+    assert why_not_parted(one, ("m", "u"), (one, other)) == ""
+    now = (*parted(one, ("m", "u")), other)
+    assert why_not_parted(other, ("m", "v"), now) == "m runs as a task of its own, too, which v would have to read"
+
+
+def test_instances_that_a_topic_between_them_would_mix_are_not_parted() -> None:
+    (spec,) = chain((), **{name: {"parallelism": 2} for name in "abcd"}).values()
+    at = ("b", "c")
+    assert why_not_parted(spec, at, [spec], 2) == ""
+    assert why_not_parted(spec, at, [spec], 3) == "it has 3 instances, b was declared with 2"
+    assert "it keeps state, and a topic of 2 partitions does not" in why_not_parted(spec, at, [spec], 2, True)
+    for key, refused in ((None, True), ("k", False)):
+        (one,) = chain((), c={"max_parallelism": 3, "key": key}).values()
+        assert ("a topic of 3 partitions" in why_not_parted(one, at, [one], 1, True)) is refused
+    (alone,) = chain(()).values()
+    assert why_not_parted(alone, at, [alone], 1, keeps_state=True) == ""
+    read = [stream("a", topic="t"), stream("u", "a", priority=1, parallelism=2), stream("v", "a", priority=1)]
+    wide, other = tasks(application(*read), inlinable={"a": 2})
+    assert why_not_parted(wide, ("a", "u"), [wide, other], 2) == "it has 2 instances, a was declared with 1"

@@ -20,10 +20,41 @@ frames = [
 ]
 Dashboard("timed", frames)
 """
+#: A recording of policy auto: the stage judge is paused, TDSnk1 gets a third instance in the last cycle.
+STAGED = """\
+import json
+import qod_magics
+
+with open("data/taxi_drives.jsonl") as file:
+    lines = list(map(json.loads, file))[-3:]
+for line in lines:
+    line["policy"] = "auto"
+    line["plan"]["stages"] = {"scale": "waits: the last action settles for 10 s more", "place": " ".join(["why"] * 90)}
+    for task in line["snapshot"]["tasks"]:
+        task["max_parallelism"] = 8
+        if task["id"] == "TDSnk1":
+            task["fused"] = ["zones>hours", "hours>TDSnk1"]
+lines[0]["events"].append({"kind": "stage-paused", "stage": "judge", "why": "stage judge proposes nothing from now on"})
+last = lines[-1]["snapshot"]["instances"]
+last.append({**next(each for each in last if each["id"] == "TDSnk1.2"), "id": "TDSnk1.3"})
+with open("staged.jsonl", "w") as file:
+    file.writelines(json.dumps(line) + "\\n" for line in lines)
+qod_magics.replay("staged.jsonl")
+"""
 WIDTHS = """[...document.querySelectorAll('figure:not([hidden]) .qod-chart')].map(
     slot => [slot.clientWidth, slot.querySelector('canvas').clientWidth])"""
-OVERFLOW = """[...document.querySelectorAll('.qod-dashboard, .qod-dashboard header, .qod-plan, .widget-hbox')].filter(
+OVERFLOW = """[...document.querySelectorAll(
+    '.qod-dashboard, .qod-dashboard header, .qod-stages, .qod-stages li, .qod-plan, .widget-hbox')].filter(
     part => part.scrollWidth > part.clientWidth + 1).map(part => part.className)"""
+#: Lines of text in the graph that reach beyond their box, or into the text beside them.
+BEYOND = """[...document.querySelectorAll('.qod-task')].flatMap(task => {
+    const box = task.querySelector('rect').getBBox(), beside = task.querySelector('.qod-instances');
+    return [...task.querySelectorAll('text')].filter(text => {
+        const line = text.getBBox();
+        const right = text.matches('.qod-state') ? beside.getBBox().x : box.width;
+        return line.x < 0 || line.x + line.width > right || line.y + line.height > box.height;
+    }).map(text => text.textContent);
+})"""
 CUT = """[...document.querySelectorAll('.widget-label')].filter(
     label => label.scrollWidth > label.clientWidth + 1).map(label => label.textContent)"""
 
@@ -161,6 +192,52 @@ def test_latencies_are_drawn_with_their_targets_once_they_are_known(opened):
     notebook.page.wait_for_timeout(500)  # for the picture
     notebook.screenshot("dashboard-latency")
     assert notebook.page.evaluate(OVERFLOW) == []
+
+
+def test_stages_and_instances_are_told_and_follow_the_position(opened):
+    notebook = opened(STAGED, height=2600)
+    notebook.run(0)
+    notebook.look_at(".qod-stages li")
+    page = notebook.page
+    page.locator(".qod-numbers summary").click()
+    table = page.get_by_role("table", name="Tasks in the last cycle")
+    table.wait_for()
+    for width in (1000, 1400):
+        page.set_viewport_size({"width": width, "height": 2600})
+        for theme in THEMES:
+            notebook.theme(theme)
+            page.wait_for_timeout(1500)  # for the pictures
+            notebook.look_at(".qod-dashboard")
+            notebook.screenshot(f"dashboard-stages-{width}-{theme}")
+            assert page.evaluate(OVERFLOW) == page.evaluate(BEYOND) == []
+            numbers = page.locator(".qod-numbers")
+            assert numbers.evaluate("part => part.scrollWidth - part.clientWidth") <= 1
+    stages = page.get_by_role("list", name="Stages of the policy, in the last cycle").get_by_role("listitem")
+    told = [text.split("\n") for text in stages.all_inner_texts()]
+    assert [name for name, _ in told] == ["place", "scale", "judge", "shed"]
+    assert [words for _, words in told][1:] == [
+        "waits: the last action settles for 10 s more",
+        "paused",
+        "TDSnk1 keeps 0.20, TDSnk2 keeps 0.40 of the input",
+    ]
+    assert stages.locator(".qod-chip").all_inner_texts() == ["paused"]
+    counts = page.locator(".qod-graph .qod-instances")
+    one, many = "1 instance (max 8)", "{} instances (max 8)"
+    assert counts.all_text_contents() == [one, one, many.format(3), one]
+    assert page.locator(".qod-graph .qod-within").all_text_contents() == ["one query: zones → hours → TDSnk1"]
+    cells = [row.split("\t") for row in table.get_by_role("row").all_inner_texts()]
+    column = cells[0].index("instances")
+    assert [row[column] for row in cells[1:]] == ["1 (max 8)", "1 (max 8)", "3 (max 8)", "1 (max 8)"]
+    assert page.locator(".qod-fused dd").all_inner_texts() == ["zones → hours → TDSnk1"]
+    page.locator(".noUi-handle").first.focus()
+    page.keyboard.press("ArrowLeft")
+    assert notebook.until(lambda: counts.all_text_contents() == [one, one, many.format(2), one])
+
+
+def test_a_policy_without_stages_shows_none(lab3):
+    notebook = lab3()
+    assert notebook.page.locator(".qod-stages").is_hidden()
+    assert "Stages" not in notebook.page.locator(".qod-dashboard").inner_text()
 
 
 def test_where_no_labels_are_known_none_are_told(lab3):

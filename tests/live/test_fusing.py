@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame
 
+from qod_magics.application.stream import Mode
 from qod_magics.core.actions import Action, Fuse, Unfuse
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials
@@ -96,15 +97,18 @@ def test_a_chain_is_parted_and_fused_while_rows_flow(brief: Session, topic: str,
     assert max(results.values()) <= 2  # batches that were cut off are read again
 
 
-@pytest.mark.parametrize("keeps", ["first", "second"])
-def test_the_state_of_a_fused_task_goes_on(brief: Session, topic: str, keeps: str) -> None:
+@pytest.mark.parametrize(
+    ("keeps", "mode"),
+    [("first", "microbatch"), ("second", "microbatch"), pytest.param("second", "realtime", marks=pytest.mark.slow)],
+)
+def test_the_state_of_a_fused_task_goes_on(brief: Session, topic: str, keeps: str, mode: Mode) -> None:
     """Rows are counted by window and key, before or after a task without state."""
     session = brief
     with Steady(session, topic) as steady, Events(session) as events:
-        session.stream("src", topic=topic, schema=SCHEMA, starting="earliest", mode="microbatch")
+        session.stream("src", topic=topic, schema=SCHEMA, starting="earliest", mode=mode)
         recipes = (by_window, lambda mid: mid) if keeps == "first" else (lambda src: src, _counts)
-        session.stream("mid", recipes[0], from_="src", mode="microbatch")  # type: ignore[arg-type]
-        session.stream("counts", recipes[1], from_="mid", priority=1, sink="memory", mode="microbatch")  # type: ignore[arg-type]
+        session.stream("mid", recipes[0], from_="src", mode=mode)  # type: ignore[arg-type]
+        session.stream("counts", recipes[1], from_="mid", priority=1, sink="memory", mode=mode)  # type: ignore[arg-type]
         eventually(lambda: counted(session) > 0, what="first counts")
         for change in (session.unfuse, session.fuse, session.unfuse):
             change("mid", "counts")

@@ -77,6 +77,21 @@ def test_rows_that_could_not_be_parsed_are_counted_by_task():
     assert {each["id"]: each["malformed"] for each in shown(line)["tasks"] if each["malformed"]} == {"TDSrc1": 4}
 
 
+def test_instances_and_their_limit_and_the_streams_within_are_told_by_task():
+    line = deepcopy(LINES[-1])
+    more = next(each for each in line["snapshot"]["instances"] if each["id"] == "TDSnk1.2")
+    for each in line["snapshot"]["tasks"]:
+        if each["id"] == "TDSnk1":
+            each |= {"max_parallelism": 4, "fused": ["zones>hours", "hours>TDSnk1"]}
+    assert list(task(line, "TDSnk1")["instances"]) == ["TDSnk1.1", "TDSnk1.2"]
+    line["snapshot"]["instances"].append({**more, "id": "TDSnk1.3"})
+    wide, other = task(line, "TDSnk1"), task(line, "TDSnk2")
+    assert (list(wide["instances"]), wide["max_parallelism"]) == (["TDSnk1.1", "TDSnk1.2", "TDSnk1.3"], 4)
+    assert isinstance(wide["max_parallelism"], int)
+    assert wide["fused"] == ["zones>hours", "hours>TDSnk1"]
+    assert (other["max_parallelism"], other["fused"]) == (None, [])
+
+
 def test_kinds():
     kinds = {task["id"]: task["kind"] for task in shown(LINES[0])["tasks"]}
     assert kinds == {"TDSrc1": "source", "TDSrc2": "source", "TDSnk1": "query", "TDSnk2": "query"}

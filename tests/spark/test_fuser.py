@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,8 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StructField, StructType
 
+from qod_magics.application.fusing import fused
+from qod_magics.application.sink import Parquet
 from qod_magics.application.tasks import tasks
 from qod_magics.core.actions import Fuse, Unfuse
+from qod_magics.core.fusion import FUSED, INSEPARABLE
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark import fuser as module
 from qod_magics.spark import hold
@@ -25,9 +29,11 @@ from qod_magics.spark.deployment import Deployment, Pipe
 from qod_magics.spark.fuser import Fuser
 from qod_magics.spark.inspection import Checked
 from qod_magics.spark.instance import Instance, State
-from qod_magics.spark.meter import MeterReading
+from qod_magics.spark.meter import MeterReading, in_a_row
+from qod_magics.spark.metrics import Metrics
 from qod_magics.spark.pipeline import PlanFacts, Workshop
 from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.timeouts import begin
 from tests.application.frames import application, stream
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, kinds, manager, soon
 
@@ -47,6 +53,8 @@ class Made:
     deleted: list[str] = field(default_factory=list)
     ends: dict[str, int] = field(default_factory=dict)  #: of topics
     stateful: set[str] = field(default_factory=set)  #: streams
+    begun: dict[str, bool] = field(default_factory=dict)  #: whether an instance had a batch before its start
+    created: list[str] = field(default_factory=list)  #: topics
 
     def __getitem__(self, id: str) -> Instance:
         return self.cluster.instances[id]
@@ -67,7 +75,9 @@ class Made:
         return PlanFacts(keeps_state=not self.stateful.isdisjoint(members))
 
     def runs(self, one: Instance) -> None:
-        one.query, one.run_id, one.running = Query(), "r", one.job  # type: ignore[assignment]
+        query: Any = Query()
+        query.status = {"message": "Waiting for data to arrive"}
+        one.query, one.run_id, one.running = query, "r", one.job
         one.facts = self.facts(self.deployment.specs[one.job.task].members)
         one.begun, one.state = True, State.RUNNING
 
@@ -83,13 +93,16 @@ def fresh(monkeypatch: pytest.MonkeyPatch, root: str = "/nowhere") -> Made:
     one, two = manager("tm1"), manager("tm2")
     there = cluster(one, two)
     parts = Parts(there)
-    metrics: Any = SimpleNamespace(sample=lambda: None, history=SimpleNamespace(forget=lambda topic: None))
+    metrics: Any = SimpleNamespace(
+        sample=lambda: None, history=SimpleNamespace(forget=lambda _: None, at=lambda *_: {})
+    )
     deployer = Deployer(there, parts.lifecycle, metrics, root)
     made = Made(there, parts, Fuser(there, parts.lifecycle, deployer))
 
     def start(self: Instance, home: TaskManager, *_: Any) -> None:
         if self.id in made.failing:
             raise TaskManagerError(f"{self.id} can't start")
+        made.begun[self.id] = self.begun
         made.started.append((self.id, home.id, {f.topic: dict(f.starting) for f in self.job.feeds}))
         self.task_manager = home
         made.runs(self)
@@ -103,7 +116,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, root: str = "/nowhere") -> Made:
     monkeypatch.setattr(module, "end_offsets", lambda _, topics, **__: {t: {0: made.ends.get(t, 0)} for t in topics})
     monkeypatch.setattr(f"{at}topic_partitions", lambda *_, **__: {"t": 1})
     monkeypatch.setattr(f"{at}grow_topics", lambda *_, **__: None)
-    monkeypatch.setattr(f"{at}create_topics", lambda *_, **__: None)
+    monkeypatch.setattr(f"{at}create_topics", lambda _, topics, **__: made.created.extend(topics))
     monkeypatch.setattr("qod_magics.spark.deployer.delete_topics", lambda _, topics: made.deleted.extend(topics))
     checked = lambda self, specs, _: Checked(dict.fromkeys([spec.id for spec in specs], ROWS))  # noqa: E731
     monkeypatch.setattr(Deployment, "check", checked)
@@ -164,6 +177,15 @@ def test_two_tasks_become_one_at_the_offsets_in_the_books(made: Made) -> None:
     assert kinds(made.cluster) == ["fuse"]
 
 
+def test_a_look_for_new_partitions_is_no_reason_to_refuse(made: Made) -> None:
+    with made.cluster.lock:
+        looking = begin(made.fuser.deployer.adopt_partitions, "looking")
+        time.sleep(0.05)
+        fused_then = made.fuser.fuse(("mid", "q"))
+    fused_then.result(10.0)
+    looking.result(10.0)
+
+
 def test_a_stream_that_returns_goes_on_in_the_books(made: Made) -> None:
     made.fuser.fuse(("src", "mid")).result(10.0)
     assert sorted(made.deployment.accounts) == ["mid", "mid>q"]
@@ -213,11 +235,13 @@ def test_a_failed_start_puts_back_what_ran(made: Made, kind: str) -> None:
     if kind == "unfuse":
         made.fuser.fuse(("mid", "q")).result(10.0)
     before, begun = made.state, [*made.deleted]
+    sends = made["src.1"].job
     made.failing = {"q.1"} if kind == "fuse" else {"mid.1"}
     with pytest.raises(TaskManagerError, match="can't start"):
         (made.fuser.fuse if kind == "fuse" else made.fuser.unfuse)(("mid", "q")).result(10.0)
     made.failing = set()
     assert made.state == before
+    assert made["src.1"].job is sends  # by the dials that plans turn
     gone = set(made.deleted) - set(begun)
     assert gone.isdisjoint(made.deployment.own_topics())
     made.parts.recovery.retry()
@@ -279,21 +303,27 @@ def test_who_is_elsewhere_or_busy_is_not_fused(made: Made) -> None:
     assert made.cluster.events == []
 
 
-@pytest.mark.parametrize("keeps", ["mid", "q"])
-def test_state_goes_with_the_task_that_keeps_it(made: Made, tmp_path: Path, keeps: str) -> None:
-    made.fuser.deployer.checkpoints = str(tmp_path)
+def keep_state(made: Made, root: Path, keeps: str) -> None:
+    """Have a task keep state, in a checkpoint with an ended batch."""
+    made.fuser.deployer.checkpoints = str(root)
     made.stateful = {keeps}
     for one in made.cluster.all_instances:
         made.runs(one)
     topic = made[f"{keeps}.1"].job.feeds[0].topic
-    old = tmp_path / "old"
+    old = root / "old"
     for name in ("offsets", "commits", "state"):
         (old / name).mkdir(parents=True)
     (old / "metadata").write_text("{}")
     (old / "commits/3").write_text("v1")
     (old / "offsets/3").write_text(f'v1\n{{}}\n{{"{topic}":{{"0":70}}}}')
     made[f"{keeps}.1"].checkpoint = str(old)
+
+
+@pytest.mark.parametrize("keeps", ["mid", "q"])
+def test_state_goes_with_the_task_that_keeps_it(made: Made, tmp_path: Path, keeps: str) -> None:
+    keep_state(made, tmp_path, keeps)
     made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.begun == {"q.1": True}  # so it stays on its checkpoint whatever Spark refuses
     log = (Path(made["q.1"].checkpoint) / "offsets/3").read_text()
     assert log.splitlines()[2] == '{"s.src.mid":{"0":70}}'
     made.reads("src>q", 0)
@@ -303,6 +333,94 @@ def test_state_goes_with_the_task_that_keeps_it(made: Made, tmp_path: Path, keep
     assert log.splitlines()[2] == ('{"s.src.mid":{"0":70}}' if keeps == "mid" else f'{{"{between}":{{"0":0}}}}')
     other = made["q.1" if keeps == "mid" else "mid.1"]
     assert not Path(other.checkpoint).exists()  # it starts afresh
+    assert made.begun == {f"{keeps}.1": True, other.id: False}
+
+
+def test_state_that_is_not_found_here_is_not_lost(made: Made, tmp_path: Path) -> None:
+    made.fuser.deployer.checkpoints = str(tmp_path)  # where only the task managers see it
+    made.stateful = {"mid"}
+    for one in made.cluster.all_instances:
+        made.runs(one)
+    before = made.state
+    with pytest.raises(TaskManagerError, match=r"The state of mid.1 is not at .*/mid/1/1 on this machine"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.state == before
+
+
+def writes_files(made: Made) -> None:
+    spec = made.deployment.specs["q"]
+    made.deployment.specs["q"] = replace(spec, streams=(replace(spec.tail, sink=Parquet("/data")),))
+    del made.deployment.results["q"]
+
+
+def test_files_of_a_query_with_state_stay_in_their_directory(made: Made, tmp_path: Path) -> None:
+    """Whose log Spark compacts by the numbers of batches: it fails where earlier ones are missing."""
+    writes_files(made)
+    keep_state(made, tmp_path, "q")
+    run = made["q.1"].job.run
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made["q.1"].job.run == run
+    assert made["q.1"].checkpoint.endswith("/q/2/1")
+
+
+def test_groups_in_files_stay_complete(made: Made, tmp_path: Path) -> None:
+    writes_files(made)
+    keep_state(made, tmp_path, "mid")
+    before = made.state
+    with pytest.raises(TaskManagerError, match=r"mid>q was not fused: q writes files, where each group stands once"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.state == before
+    assert made.started == []
+
+
+def test_results_that_would_begin_anew_are_kept(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, other = made.state, StructType([StructField("other", LongType())])
+    checked = lambda self, specs, _: Checked(dict.fromkeys([spec.id for spec in specs], other))  # noqa: E731
+    monkeypatch.setattr(Deployment, "check", checked)
+    with pytest.raises(TaskManagerError, match=r"mid>q was not fused: q would get other columns, and new results"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert (made.state, made.started, made.deployment.results) == (before, [], {"q": "q.out"})
+    assert made.deleted == ["qod.s.q.out.1"]
+
+
+def test_a_topic_made_for_what_is_refused_is_deleted(made: Made) -> None:
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    made.stateful = {"mid", "q"}
+    made.runs(made["q.1"])
+    made.created, made.deleted, before = [], [], made.state
+    with pytest.raises(TaskManagerError, match="would both keep state, in one checkpoint"):
+        made.fuser.unfuse(("mid", "q")).result(10.0)
+    assert made.state == before
+    assert set(made.created) - made.deployment.own_topics() == set(made.deleted) == {"qod.s.mid.q.1"}
+
+
+def test_a_stream_that_has_been_a_topic_since_goes_on_where_it_is(made: Made) -> None:
+    """Its account of the time before, when it was within a task, is of another topic."""
+    specs, checked = tuple(made.deployment.specs.values()), made.deployment.checked
+    made.fuser.fuse(("src", "mid")).result(10.0)
+    deployment = made.deployment
+    before = deployment.retired["src>mid"]
+    deployment.adopt(deployment.prepare(specs, checked))  # declared anew, say with another reader
+    assert deployment.retired == {}
+    deployment.accounts["src>mid"].position[0] = 12
+    deployment.retired = {"src>mid": before}
+    one = fused(specs[1], specs[2])
+    after = deployment.refitted(specs[1:], (one,), [specs[0], one], checked)
+    assert after.accounts["src>q"].position == {0: 12}
+    assert after.accounts["src>q"] is deployment.accounts["src>mid"]
+
+
+def test_what_can_t_be_parted_is_not_offered_to_policies(made: Made) -> None:
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    spec, metrics = made.deployment.specs["q"], Metrics(made.cluster)
+    told = metrics._fusion(spec, True)
+    assert (told[FUSED], INSEPARABLE in told) == (["mid>q"], False)
+    made.deployment.deals["src>q"] = ((0,), (1,))
+    told = metrics._fusion(spec, False)
+    assert (told[FUSED], told[INSEPARABLE]) == (["mid>q"], ["mid>q"])
+    made.cluster.instances["q.2"] = replace(made["q.1"], job=replace(made["q.1"].job, instance="q.2", index=1))
+    with pytest.raises(TaskManagerError, match=r"q can't be parted at mid>q: it has 2 instances, mid was decl"):
+        made.fuser.unfuse(("mid", "q"))
 
 
 def test_restrictions_that_are_set_meanwhile_are_kept(made: Made) -> None:
@@ -358,7 +476,7 @@ def test_one_query_reads_as_both_did() -> None:
     def reading(cpu: float | None, out: int) -> MeterReading:
         return MeterReading(60.0, 60.0, float(out), cpu, 10.0, 15.0, 9.0, {"t": 40}, {"t": 40}, out, {"0": out})
 
-    both = module._summed(reading(10.0, 5), reading(7.0, 3))
+    both = in_a_row(reading(10.0, 5), reading(7.0, 3))
     assert both is not None
     assert (both.cpu, both.in_rate, both.out, both.sent, both.cpu_held) == (17.0, 60.0, 3, {"0": 3}, True)
-    assert module._summed(reading(10.0, 5), None) is None
+    assert in_a_row(reading(10.0, 5), None) is None

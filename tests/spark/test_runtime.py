@@ -111,6 +111,19 @@ def test_a_topic_without_offsets_is_reported_once_and_the_others_are_measured(
     runtime.deployment.accounts.clear()
 
 
+def test_nothing_is_started_any_more_while_the_session_ends(runtime: SparkRuntime) -> None:
+    """Such as the query of tasks that are being fused: on a session of the user's it would run on."""
+    up = []
+
+    class Ending(Silent):
+        def close(self) -> None:
+            up.append(runtime.cluster.is_up(self))  # type: ignore[arg-type]
+
+    runtime.add_task_manager(Ending())  # type: ignore[arg-type]
+    runtime.close()
+    assert up == [False]
+
+
 def test_a_task_manager_that_comes_after_the_end_is_refused(runtime: SparkRuntime) -> None:
     runtime.close()
 

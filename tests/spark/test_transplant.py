@@ -35,7 +35,7 @@ AT = {"stream": {0: 40, 1: 50}}
 
 def test_the_last_ended_batch_goes_on_at_other_offsets(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "after"
-    transplant(str(source), str(target), AT, {"topic": {0: 1000, 1: 7}})
+    assert transplant(str(source), str(target), AT, {"topic": {0: 1000, 1: 7}}) is True
     there = sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
     assert there == ["commits/7", "commits/8", "metadata", "offsets/7", "offsets/8", "state/0/0/9.delta"]
     assert (target / "offsets/7").read_text().splitlines()[2] == '{"topic":{"0":1000,"1":7}}'
@@ -76,5 +76,5 @@ def test_what_can_t_be_carried_is_refused_in_one_line(source: Path, tmp_path: Pa
 
 
 def test_without_an_ended_batch_there_is_no_state(tmp_path: Path) -> None:
-    transplant(str(tmp_path / "never"), str(tmp_path / "after"), AT)
+    assert transplant(str(tmp_path / "never"), str(tmp_path / "after"), AT) is False
     assert not (tmp_path / "after").exists()

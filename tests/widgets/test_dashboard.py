@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from qod_magics.recordings.frame import frame
+from qod_magics.controller import DecisionLog
+from qod_magics.recordings.frame import frame, frames
 from qod_widgets.dashboard import HISTORY_S, Dashboard
 from qod_widgets.live_charts import specs
 from qod_widgets.watched import bundle
@@ -83,6 +84,23 @@ def test_another_application_brings_other_charts(dashboard):
     message = dashboard.until(2)[1]
     assert message["fresh"]
     assert "specs" in message
+
+
+def test_what_stages_do_and_how_wide_tasks_are_is_sent_with_each_cycle(dashboard):
+    dashboard.tell("open")
+    dashboard.until(1)
+    first, second = taxi_drives()[3:5]
+    for line, count in ((first, 4), (second, 5)):
+        line["policy"] = "auto"
+        line["snapshot"]["tasks"][-1]["max_parallelism"] = count
+    second["events"] = [{"kind": "stage-paused", "stage": "judge"}]
+    for each in frames(records([first, second]), RECORDS[0].at, DecisionLog()):
+        dashboard.feed(each)
+        dashboard.until(len(dashboard.sent) + 1)
+    sent = [each for message in dashboard.sent[1:] for each in message["frames"]]
+    assert [each["tasks"][-1]["max_parallelism"] for each in sent] == [4, 5]
+    assert [[s["stage"] for s in each["stages"] if s["paused"]] for each in sent] == [[], ["judge"]]
+    assert not any("specs" in message for message in dashboard.sent[1:]), "the charts stay"
 
 
 def test_after_the_last_view_closed_nothing_is_sent(dashboard):

@@ -3,12 +3,13 @@
 // while they are in sight, and with no more rows than make a difference at their size.
 
 const SVG = "http://www.w3.org/2000/svg";
-const BOX = { width: 236, height: 112, across: 84, down: 18 };
+const BOX = { width: 236, height: 112, line: 16, across: 84, down: 18 };
 const LOG_LENGTH = 60;
 const MOST_ROWS = 2500; // of one chart: above it only each n-th cycle is drawn, and the last
 const PATIENCE = 2; // times as long as a chart took to draw, nothing is drawn
 const MARGIN = 78; // px of a chart beside its plotting area
 const LONGEST = 24; // letters of a name in a box
+const LONGEST_LINE = 34; // of a line in small letters
 const CHARTS = [
   ["cpu", "CPU by task manager", "Stacked by task; the dashed line is what there is."],
   ["accuracy", "Accuracy of each query", "Measured, planned, and the least that was asked for."],
@@ -80,7 +81,11 @@ function depths(frame) {
   return depth;
 }
 
+/** All boxes are higher by a line where a task has streams within it. */
+const boxHeight = (frame) => BOX.height + (frame.tasks.some((task) => task.fused?.length) ? BOX.line : 0);
+
 function places(frame) {
+  const high = boxHeight(frame);
   const depth = depths(frame);
   const columns = [];
   for (const task of frame.tasks) (columns[depth[task.id]] ??= []).push(task.id);
@@ -90,15 +95,15 @@ function places(frame) {
     column.forEach((id, y) => {
       place[id] = {
         x: 92 + x * (BOX.width + BOX.across),
-        y: 8 + (y + (tallest - column.length) / 2) * (BOX.height + BOX.down),
+        y: 8 + (y + (tallest - column.length) / 2) * (high + BOX.down),
       };
     }),
   );
-  return { place, width: 100 + columns.length * (BOX.width + BOX.across) - BOX.across, height: 16 + tallest * (BOX.height + BOX.down) - BOX.down };
+  return { place, high, width: 100 + columns.length * (BOX.width + BOX.across) - BOX.across, height: 16 + tallest * (high + BOX.down) - BOX.down };
 }
 
 function graph(frame) {
-  const { place, width, height } = places(frame);
+  const { place, high, width, height } = places(frame);
   const picture = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "qod-graph", style: `min-width: ${Math.round(0.72 * width)}px` });
   picture.setAttribute("aria-label", `The application: ${frame.tasks.map((t) => `${t.id} ${t.state}`).join(", ")}`);
   const seen = {};
@@ -108,8 +113,8 @@ function graph(frame) {
     const from = edge.from === null ? null : place[edge.from];
     const nth = (seen[edge.to] = (seen[edge.to] ?? -1) + 1);
     const of = frame.edges.filter((e) => e.to === edge.to).length;
-    const y2 = to.y + (BOX.height * (nth + 1)) / (of + 1);
-    const [x1, y1] = from ? [from.x + BOX.width, from.y + BOX.height / 2] : [to.x - 66, y2];
+    const y2 = to.y + (high * (nth + 1)) / (of + 1);
+    const [x1, y1] = from ? [from.x + BOX.width, from.y + high / 2] : [to.x - 66, y2];
     const x2 = to.x - 5;
     const bend = (x2 - x1) / 2;
     const shed = edge.d != null && edge.d < 0.9995;
@@ -122,13 +127,30 @@ function graph(frame) {
     );
   }
   picture.append(...labels); // over all lines
-  for (const task of frame.tasks) picture.append(box(task, place[task.id]));
+  for (const task of frame.tasks) picture.append(box(task, place[task.id], high));
   return picture;
 }
 
-const short = (name) => (name.length > LONGEST ? `${name.slice(0, LONGEST - 1)}…` : name);
+const short = (words, longest = LONGEST) => (words.length > longest ? `${words.slice(0, longest - 1)}…` : words);
+const limit = (task) => (task.max_parallelism == null ? "" : ` (max ${task.max_parallelism})`);
 
-function box(task, { x, y }) {
+function instances(task) {
+  const count = Object.keys(task.instances).length;
+  return `${count} instance${count === 1 ? "" : "s"}${limit(task)}`;
+}
+
+/** The streams within a task, "a>b" and "b>c", as "a → b → c"; "" without any. */
+function within(task) {
+  const chains = [];
+  for (const [from, to] of (task.fused ?? []).map((stream) => stream.split(">"))) {
+    const before = chains.find((chain) => chain.at(-1) === from);
+    if (before) before.push(to);
+    else chains.push([from, to]);
+  }
+  return chains.map((chain) => chain.join(" → ")).join(", ");
+}
+
+function box(task, { x, y }, high) {
   const group = shape("g", { transform: `translate(${x},${y})`, class: `qod-task qod-attention-${task.attention}` });
   const minimum = task.minimum == null ? "" : ` (min ${percent(task.minimum)})`;
   const out = task.out_rate == null ? "" : ` → ${number(task.out_rate)}`;
@@ -140,10 +162,13 @@ function box(task, { x, y }) {
     [`CPU ${task.cpu.toFixed(1)} %, lag ${number(task.lag)}`, 88],
     [`${task.where.join(", ") || "nowhere"}${task.modes.length ? `, ${task.modes.join(", ")}` : ""}`, 104, "qod-muted"],
   ];
-  const told = task.labels ? `\nwhen rows are dropped: ${task.labels}` : "";
-  group.append(shape("title", {}, `${task.id}: ${task.state}${told}`), shape("rect", { width: BOX.width, height: BOX.height, rx: 6 }), shape("rect", { width: 5, height: BOX.height, rx: 2, class: "qod-mark" }));
+  const fused = within(task);
+  if (fused) lines.push([short(`one query: ${fused}`, LONGEST_LINE), 120, "qod-muted qod-within"]);
+  const told = (fused ? `\none query: ${fused}` : "") + (task.labels ? `\nwhen rows are dropped: ${task.labels}` : "");
+  group.append(shape("title", {}, `${task.id}: ${task.state}${told}`), shape("rect", { width: BOX.width, height: high, rx: 6 }), shape("rect", { width: 5, height: high, rx: 2, class: "qod-mark" }));
   for (const [text, dy, name] of lines) group.append(shape("text", { x: 14, y: dy, class: name ?? "" }, text));
   if (task.priority != null) group.append(shape("text", { x: BOX.width - 8, y: 20, "text-anchor": "end", class: "qod-muted" }, `priority ${task.priority}`));
+  group.append(shape("text", { x: BOX.width - 8, y: 36, "text-anchor": "end", class: "qod-muted qod-instances" }, instances(task)));
   return group;
 }
 
@@ -153,6 +178,7 @@ const COLUMNS = [
   ["task", (t) => t.id],
   ["state", (t) => t.state],
   ["on", (t) => t.where.join(" ")],
+  ["instances", (t) => `${Object.keys(t.instances).length}${limit(t)}`],
   ["rows/s in", (t) => number(t.in_rate)],
   ["CPU, %", (t) => t.cpu.toFixed(1)],
   ["accuracy", (t) => percent(t.accuracy)],
@@ -188,13 +214,17 @@ function table(frame) {
   return element("table", {}, element("caption", {}, "Tasks in the last cycle"), element("thead", {}, head), element("tbody", {}, ...rows));
 }
 
-/** What shedding does to the columns of queries, where the session has told. */
-function labels(frame) {
-  const told = frame.tasks.filter((task) => task.labels);
-  if (!told.length) return [];
-  const words = told.flatMap((task) => [element("dt", {}, task.id), element("dd", {}, task.labels)]);
-  return [element("p", { class: "qod-muted" }, "Results when rows are dropped"), element("dl", { class: "qod-labels" }, ...words)];
+/** Words on some of the tasks, under a heading; nothing where there are none. */
+function terms(frame, heading, name, words) {
+  const told = frame.tasks.filter((task) => words(task)).flatMap((task) => [element("dt", {}, task.id), element("dd", {}, words(task))]);
+  return told.length ? [element("p", { class: "qod-muted" }, heading), element("dl", { class: `qod-terms ${name}` }, ...told)] : [];
 }
+
+const details = (frame) => [
+  table(frame),
+  ...terms(frame, "Streams within a task, which is one query", "qod-fused", within),
+  ...terms(frame, "Results when rows are dropped", "qod-labels", (task) => task.labels), // where the session has told
+];
 
 // -- the charts -----------------------------------------------------------------------------------------------------
 
@@ -311,6 +341,11 @@ function load(manager) {
 /** A task manager that joins, stands by or leaves. */
 const changing = ([id, state]) => chip(`${id} ${state}`, state === "standby" ? 0 : 1);
 
+/** What a stage of the policy does, or why it does nothing. */
+function stage({ stage: name, words, paused, idle }) {
+  return element("li", {}, element("b", {}, name), paused ? chip(words, 1) : element("span", idle ? { class: "qod-muted" } : {}, words));
+}
+
 function entry(frame, { kind, words }) {
   return element("li", { class: `qod-kind-${kind}` }, element("time", {}, clock(frame.t)), element("b", {}, kind), ` ${words}`);
 }
@@ -327,6 +362,8 @@ function render({ model, el }) {
   const picture = element("div", { class: "qod-picture", tabindex: "0", role: "group", "aria-label": "Graph of the application" });
   const numbers = element("details", { class: "qod-numbers" }, element("summary", {}, "The same in numbers"));
   const entries = element("ol", {});
+  const stages = element("ul", { class: "qod-stages", role: "list", "aria-label": "Stages of the policy, in the last cycle" });
+  const staged = element("div", { hidden: "" }, element("h4", {}, "Stages of the policy, in the last cycle"), stages);
   const log = element("div", { class: "qod-log", role: "log", "aria-label": "Decisions, newest first", tabindex: "0" }, entries);
   const waiting = element("p", { class: "qod-waiting" }, "Waiting for the first cycle…");
   const root = element("section", { class: "qod-dashboard", "aria-label": model.get("title") || "Dashboard" });
@@ -337,6 +374,7 @@ function render({ model, el }) {
     picture,
     numbers,
     element("div", { class: "qod-charts" }, ...charts.figures),
+    staged,
     element("h4", {}, "Decisions, newest first"),
     log,
   );
@@ -364,7 +402,9 @@ function render({ model, el }) {
     }
     loads.replaceChildren(...frame.managers.map(load), ...Object.entries(frame.nodes ?? {}).map(changing));
     picture.replaceChildren(graph(frame));
-    if (numbers.open) numbers.replaceChildren(numbers.firstChild, table(frame), ...labels(frame));
+    stages.replaceChildren(...(frame.stages ?? []).map(stage));
+    staged.hidden = !stages.childElementCount;
+    if (numbers.open) numbers.replaceChildren(numbers.firstChild, ...details(frame));
   }
 
   function heard(message) {

@@ -25,20 +25,21 @@ class Action:
 
     def to_json(self) -> dict[str, Any]:
         """For a line of JSON."""
-        told = self.instruction
-        if isinstance(told, Resize):
-            what: dict[str, Any] = {"resize": str(told.channel), "bytes": told.bytes}
-        elif isinstance(told, Chain):
-            what = {"chain": [str(task) for task in told.tasks], "queued": told.queued}
+        instruction = self.instruction
+        if isinstance(instruction, Resize):
+            what: dict[str, Any] = {"resize": str(instruction.channel), "bytes": instruction.bytes}
+        elif isinstance(instruction, Chain):
+            what = {"chain": [str(task) for task in instruction.tasks], "queued": instruction.queued}
         else:
-            what = {"cannot_be_met": [str(task) for task in told.tasks], "latency_ms": told.latency_ms}
+            what = {"cannot_be_met": [str(task) for task in instruction.tasks], "latency_ms": instruction.latency_ms}
         return {"at_s": self.at / S, "manager": self.worker, **what, "done": self.done}
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Means over one interval, ms. Of sequences: sums of their elements' means, over those whose elements all have one
-    (the estimate of N21, from all items); `exact`: mean over items by Eq. 1."""
+    """Means over one interval, ms. Of the sequences of the first constraint: `mean`, `least` and `most` of the sums of
+    their elements' means, over those whose elements all have one (the estimate of N21, from all items); `exact`: mean
+    over items by Eq. 1."""
 
     end_s: float
     mean: float | None
@@ -178,11 +179,10 @@ class Results:
                 total.join(found)
         return total
 
-    def end(self) -> None:
-        """Check the books. Raises RuntimeError if they do not balance."""
+    def check(self) -> None:
+        """Raise AssertionError if the counts of items and bytes do not balance."""
         wrong = list(unbalanced(self.channels, self.tasks))
-        if wrong:
-            raise RuntimeError(f"the books of the simulation do not balance: {'; '.join(wrong[:5])}")
+        assert not wrong, f"the books of the simulation do not balance: {'; '.join(wrong[:5])}"
 
     @property
     def mean_latency_ms(self) -> float | None:

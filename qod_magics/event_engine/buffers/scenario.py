@@ -20,28 +20,33 @@ Tasks are spread evenly over the workers, from a vertex' `first_worker` on (1). 
 form a group. Stream s enters at source s modulo the parallelism; a group goes to one task of each following vertex, and
 over different channels to different sinks. An item has `kbit_per_s` / `items_per_s` bits, times a lognormal factor
 (`spread`: of the streams, `item_spread`: of their items), or exactly `item_bytes`. A map emits `bytes`, or
-`bytes_ratio` times the bytes of the source's items. `items`: a stream ends after so many. `given` and `chosen` explain
-numbers and are not read.
+`bytes_ratio` times the bytes of the source's items. `items`: the number after which a stream ends; absent: none.
+`given` and `chosen` are notes: which numbers a source states, and by what the others were chosen.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from math import isfinite
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from qod_magics.core.dispatch import MS, US, S
 from qod_magics.core.job_graph import JobConstraint, JobEdge, JobGraph, JobSequence, RuntimeGraph
-from qod_magics.core.wording import hint, show
+from qod_magics.core.wording import show
+from qod_magics.data.fields import Fields, is_number
+from qod_magics.data.objects import read_json, read_object
 from qod_magics.errors import ScenarioError
 from qod_magics.event_engine.buffers.network import Network
 
 Kind = Literal["source", "map", "merge", "sink"]
 ENGINE = "output-buffers"  #: what such a file names as its engine
-NOT_READ = ("given", "chosen", "name")
+
+_TOP = (
+    *("engine", "name", "seed", "duration_s", "workers", "interval_s", "policy", "parameters", "vertices", "edges"),
+    *("constraints", "streams", "network", "given", "chosen"),
+)
+_NETWORK = ("bits_per_s", "buffer_cost_us", "transport_ms", "handover_ms", "item_overhead", "window_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,54 +103,58 @@ class BufferScenario:
 
     @classmethod
     def read(cls, path: str | Path) -> BufferScenario:
-        """From a file. Raises ScenarioError for what cannot be read, as `from_json` does."""
-        try:
-            value = json.loads(Path(path).read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise ScenarioError(f"{path} cannot be read: {error}; give a file of JSON") from None
-        return cls.from_json(value)
+        """From a JSON file. Raises ScenarioError or UsageProblem, one line, as `from_json` does."""
+        return cls.from_json(read_json(path))
 
     @classmethod
     def from_json(cls, value: Any) -> BufferScenario:
-        """From the JSON that the module describes. Raises ScenarioError, one line, that names the key."""
-        known = {each.name for each in fields(cls)} - {"graph", "item_overhead"} | {"engine", "workers", "edges"}
-        found = _object(value, "the scenario", known | set(NOT_READ))
-        if found.get("engine") != ENGINE:
-            raise ScenarioError(
-                f"engine: {show(found.get('engine'))} is not {ENGINE!r}: give a job with output buffers"
-            )
-        vertices = {each.name: each for each in map(_vertex, _needed(found, "vertices", list))}
-        job = JobGraph(tuple(vertices), tuple(_edge(each) for each in _needed(found, "edges", list)))
-        workers = int(_number(found, "workers", 1))
-        network = dict(_object(found.get("network", {}), "network", _NETWORK))
-        constraints = tuple(_constraint(each) for each in found.get("constraints", []))
-        for constraint in constraints:
-            constraint.sequence.check(job)
+        """From the JSON form of this module's docstring.
+
+        Raises:
+            ScenarioError: one line that names the field.
+            UsageProblem: the edges make no job graph, or it has no such sequence.
+
+        """
+        top = Fields(value, "the scenario", _TOP)
+        if top.text("engine") != ENGINE:
+            top.refuse("engine", f"be {ENGINE!r}")
+        vertices = _vertices(top)
+        job = JobGraph(tuple(vertices), _edges(top))
         for name in job.vertices:
             if sum(edge.sender == name for edge in job.edges) > 1:
                 raise ScenarioError(f"vertex {show(name)} has two edges out of it: an item leaves by one; remove one")
-        streams = _made(Streams, _needed(found, "streams", dict), "streams")
-        _check_streams(streams, vertices)
-        parameters = found.get("parameters")
-        if parameters is not None and not isinstance(parameters, dict):
-            raise ScenarioError(f"parameters: {show(parameters)} is not an object; give those of the policy by name")
+            kind = vertices[name].kind
+            if job.is_source(name) != (kind == "source") or job.is_sink(name) != (kind == "sink"):
+                raise ScenarioError(
+                    f"vertex {show(name)} of kind {kind}: a source has no edge into it, a sink none out of it, and all "
+                    "others have both; change its kind or its edges"
+                )
+        listed = enumerate(top.items("constraints", "constraints"))
+        constraints = tuple(_constraint(each, f"constraints[{i}]") for i, each in listed)
+        for constraint in constraints:
+            constraint.sequence.check(job)
+        workers = top.whole("workers", at_least=1, default=1)
+        network = Fields(value.get("network", {}), "network", _NETWORK)
+        parameters = value.get("parameters")
+        if parameters is not None and not isinstance(parameters, Mapping):
+            top.refuse("parameters", "be an object: those of the policy by name")
         return cls(
             RuntimeGraph(job, {each.name: _spread(each, workers) for each in vertices.values()}),
             vertices,
             constraints,
-            streams,
+            _streams(top.any("streams"), vertices),
             Network(
-                _number(network, "bits_per_s", 1e9),
-                round(_number(network, "buffer_cost_us", 0, least=0) * US),
-                round(_number(network, "transport_ms", 0, least=0) * MS),
-                round(_number(network, "handover_ms", 0, least=0) * MS),
-                int(_number(network, "window_bytes", 1 << 20)),
+                network.number("bits_per_s", above=0, default=1e9),
+                round(network.number("buffer_cost_us", default=0.0) * US),
+                round(network.number("transport_ms", default=0.0) * MS),
+                round(network.number("handover_ms", default=0.0) * MS),
+                network.whole("window_bytes", at_least=1, default=1 << 20),
             ),
-            int(_number(network, "item_overhead", 0, least=0)),
-            int(_number(found, "seed", 1, least=0)),
-            _number(found, "duration_s", 600),
-            _number(found, "interval_s", 15),
-            str(found.get("policy", "nephele")),
+            network.whole("item_overhead", at_least=0, default=0),
+            top.whole("seed", at_least=0, default=1),
+            top.number("duration_s", above=0, default=600.0),
+            top.number("interval_s", above=0, default=15.0),
+            top.text("policy", default="nephele"),
             parameters,
         )
 
@@ -160,84 +169,56 @@ class BufferScenario:
         return round(self.duration_s * S)
 
 
-_NETWORK = {"bits_per_s", "buffer_cost_us", "transport_ms", "handover_ms", "item_overhead", "window_bytes"}
-
-
 def _spread(vertex: Vertex, workers: int) -> tuple[str, ...]:
     """The worker of each task."""
     count, first = vertex.parallelism, vertex.first_worker - 1
     return tuple(f"w{(first + i * min(workers, count) // count) % workers + 1}" for i in range(count))
 
 
-def _object(value: Any, what: str, known: set[str]) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ScenarioError(f"{what}: {show(value)} is not an object")
-    for key in value:
-        if key not in known:
-            raise ScenarioError(f"{what} has the unknown key {show(key)}.{hint(key, known)}")
-    return value
-
-
-def _needed(found: Mapping[str, Any], key: str, kind: type) -> Any:
-    value = found.get(key)
-    if not isinstance(value, kind) or not value:
-        raise ScenarioError(
-            f"{key}: {show(value)} is not a {'list' if kind is list else 'n object'} with entries; add it"
-        )
-    return value
-
-
-def _number(found: Mapping[str, Any], key: str, default: float, least: float | None = None) -> float:
-    value = found.get(key, default)
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    if not fits or (value <= 0 if least is None else value < least):
-        raise ScenarioError(f"{key}: {show(value)} is not a number {'> 0' if least is None else f'>= {least:g}'}")
-    return float(value)
-
-
-def _made(kind: type, value: Any, what: str) -> Any:
-    """A dataclass from an object of the same keys."""
-    found = dict(_object(value, what, {each.name for each in fields(kind)} | set(NOT_READ) & {"given", "chosen"}))
-    for key in ("given", "chosen"):
-        found.pop(key, None)
-    for each in fields(kind):
-        if each.type in ("int", "float") and each.name in found:
-            found[each.name] = (int if each.type == "int" else float)(_number(found, each.name, 0, least=0))
-    if "slow_kbit_per_s" in found:
-        limits = found["slow_kbit_per_s"]
-        if not isinstance(limits, list) or len(limits) != 2:
-            raise ScenarioError(f"slow_kbit_per_s: {show(limits)} is not a range; give two numbers, such as [1, 17]")
-        found["slow_kbit_per_s"] = tuple(_number({"slow_kbit_per_s": each}, "slow_kbit_per_s", 0) for each in limits)
-    try:
-        return kind(**found)
-    except TypeError as error:
-        raise ScenarioError(f"{what}: {str(error).partition(') ')[2] or error}: add what is missing") from None
-
-
-def _vertex(value: Any) -> Vertex:
-    found: Vertex = _made(Vertex, value, "a vertex")
-    if found.kind not in get_args(Kind):
-        raise ScenarioError(
-            f"vertex {show(found.name)}: kind {show(found.kind)} is unknown; give one of {', '.join(get_args(Kind))}"
-        )
-    if found.parallelism < 1 or found.inputs < 1:
-        raise ScenarioError(f"vertex {show(found.name)}: parallelism and inputs are 1 or more")
+def _vertices(top: Fields) -> dict[str, Vertex]:
+    found: dict[str, Vertex] = {}
+    for i, each in enumerate(top.items("vertices", "vertices")):
+        vertex = read_object(Vertex, each, f"vertices[{i}]")
+        if vertex.kind not in get_args(Kind):
+            raise ScenarioError(
+                f"vertex {show(vertex.name)}: kind {show(vertex.kind)} is unknown; give one of "
+                f"{', '.join(get_args(Kind))}"
+            )
+        if vertex.parallelism < 1 or vertex.inputs < 1 or vertex.first_worker < 1:
+            raise ScenarioError(f"vertex {show(vertex.name)}: parallelism, inputs and first_worker are 1 or more")
+        if vertex.name in found:
+            raise ScenarioError(f"two vertices are called {show(vertex.name)}: name them apart")
+        found[vertex.name] = vertex
+    if not found:
+        top.refuse("vertices", "be a list of vertices, at least one")
     return found
 
 
-def _edge(value: Any) -> JobEdge:
-    if not isinstance(value, list) or len(value) != 3:
-        raise ScenarioError(f'edges: {show(value)} is not an edge; give ["P", "D", "all-to-all"]')
-    return JobEdge(*value)
+def _edges(top: Fields) -> tuple[JobEdge, ...]:
+    found = []
+    for each in top.items("edges", "edges"):
+        if not isinstance(each, list | tuple) or len(each) != 3 or not all(isinstance(end, str) for end in each):
+            raise ScenarioError(f'edges: {show(each)} is not an edge; give ["P", "D", "all-to-all"]')
+        found.append(JobEdge(*each))
+    if not found:
+        top.refuse("edges", "be a list of edges, at least one")
+    return tuple(found)
 
 
-def _constraint(value: Any) -> JobConstraint:
-    found = _object(value, "a constraint", {"sequence", "limit_ms", "span_s"})
-    sequence: Sequence[str] = _needed(found, "sequence", list)
-    return JobConstraint(JobSequence.parse(sequence), _number(found, "limit_ms", 0), _number(found, "span_s", 15))
+def _constraint(value: Any, where: str) -> JobConstraint:
+    fields = Fields(value, where, ("sequence", "limit_ms", "span_s"))
+    sequence = fields.items("sequence", "vertices and edges")
+    if not sequence or not all(isinstance(each, str) for each in sequence):
+        fields.refuse("sequence", 'be a list of vertices and edges, such as ["e(P,D)", "D", "e(D,E)"]')
+    limit_ms, span_s = fields.number("limit_ms", above=0), fields.number("span_s", above=0, default=15.0)
+    return JobConstraint(JobSequence.parse(sequence), limit_ms, span_s)
 
 
-def _check_streams(streams: Streams, vertices: Mapping[str, Vertex]) -> None:
+def _streams(value: Any, vertices: Mapping[str, Vertex]) -> Streams:
+    given: dict[str, Any] = {}
+    if isinstance(value, Mapping) and "slow_kbit_per_s" in value:
+        given["slow_kbit_per_s"] = _range(value["slow_kbit_per_s"])
+    streams = read_object(Streams, value, "streams", **given)
     if streams.count < 1 or streams.items_per_s <= 0 or streams.group < 1:
         raise ScenarioError("streams: count, items_per_s and group are above 0")
     if not streams.item_bytes and not streams.kbit_per_s:
@@ -248,3 +229,12 @@ def _check_streams(streams: Streams, vertices: Mapping[str, Vertex]) -> None:
                 f"vertex {show(vertex.name)} merges {vertex.inputs} streams, and a group has {streams.group}: "
                 "give both the same number"
             )
+    return streams
+
+
+def _range(limits: Any) -> tuple[float, float]:
+    if not isinstance(limits, list | tuple) or len(limits) != 2 or not all(map(is_number, limits)):
+        raise ScenarioError(f"streams.slow_kbit_per_s: {show(limits)} is not a range; give two numbers, as [1, 17]")
+    if min(limits) <= 0:
+        raise ScenarioError(f"streams.slow_kbit_per_s: {show(limits)} is not above 0; give rates, as [1, 17]")
+    return float(limits[0]), float(limits[1])

@@ -79,7 +79,7 @@ class BufferSimulation:
         self._env.timeout(max(when - self.now, 0), value).callbacks.append(lambda event: action(event.value))
 
     def run(self) -> Results:
-        """Run to the end of the scenario."""
+        """Run to the end of the scenario. Raises AssertionError if items or bytes were lost or counted twice."""
         self._start_sources()
         interval = self.scenario.interval
         self._at(interval, self._end_interval)
@@ -89,7 +89,7 @@ class BufferSimulation:
                 if of == number:
                     self._at(interval + self._random.randrange(interval), self._report, (worker, number))
         self._env.run(until=self.scenario.end)
-        self.results.end()
+        self.results.check()
         return self.results
 
     # --- sources ------------------------------------------------------------------------------------------------------

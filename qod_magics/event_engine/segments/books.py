@@ -40,7 +40,7 @@ class Books:
             self._most[segment] = self.under_way[segment]
 
     def answer(self, segment: str, work: int) -> None:
-        """A pair was answered, after so much CPU time."""
+        """A pair was answered; `work`: its CPU time, ns."""
         self.answered += 1
         self.under_way[segment] -= 1
         self._busy[segment] += work
@@ -71,7 +71,7 @@ class MemoryOverTime:
     _now: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def change(self, at: int, copies: int, segments: int, used: list[int]) -> None:
-        """From now on there are so many copies of so many segments, and so many bytes on each node."""
+        """From now on: the number of copies, of segments that have one, and the bytes on each node."""
         self.stop(at)
         self._now = copies, segments, sum(used), max(used)
         if self.since <= at <= self.until:

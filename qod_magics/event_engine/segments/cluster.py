@@ -308,10 +308,10 @@ class SegmentCluster:
         assert sum(books.per_segment.values()) == books.asked
         copies = sum(len(node.holds) for node in self.nodes.values())
         assert copies == self._at_start + books.loaded - books.dropped, f"{books}: {copies} copies"
-        on_the_way = sum(len(node.loads) for node in self.nodes.values())
+        in_flight = sum(len(node.loads) for node in self.nodes.values())
         assert (
             books.ordered
-            == books.loaded + books.called_off + on_the_way
+            == books.loaded + books.called_off + in_flight
             == books.loaded + books.called_off + sum(self._loading.values())
         )
         for name, node in self.nodes.items():

@@ -9,7 +9,8 @@ from typing import Any
 
 from simpy import Environment
 
-from qod_magics.event_engine.segments.scenario import NodeInfo, S
+from qod_magics.core.dispatch import S
+from qod_magics.event_engine.segments.scenario import NodeInfo
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""What a run comes to: latencies, copies, memory, and the text that `simulate` prints."""
+"""The results of a run: latencies, copies, memory, and the text that `simulate` prints."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields
 from time import process_time
 from typing import Any
 
+from qod_magics.core.dispatch import MS, S
 from qod_magics.core.wording import counted
 from qod_magics.event_engine.segments.cluster import SegmentCluster
-from qod_magics.event_engine.segments.scenario import MS, S, SegmentScenario
+from qod_magics.event_engine.segments.scenario import SegmentScenario
 from qod_magics.policies.replication import replication_policy
 
 

@@ -21,16 +21,15 @@ were chosen.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qod_magics.core.dispatch import MS, S
 from qod_magics.data.fields import Fields, is_number
-from qod_magics.errors import ScenarioError
+from qod_magics.data.objects import read_json
 
-MS, S = 1_000_000, 1_000_000_000  #: nanoseconds
 ENGINE = "segments"  #: of a scenario's field `engine`
 
 _TOP = (
@@ -45,7 +44,7 @@ class NodeInfo:
 
     name: str
     cores: int = 1  #: pairs that it answers at a time
-    memory: int | None = None  #: bytes; None: unlimited
+    memory: int | None = None  #: bytes that policies are told; None: unlimited. The cluster loads beyond it, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,7 @@ class SegmentScenario:
     @classmethod
     def read(cls, path: str | Path) -> SegmentScenario:
         """From a JSON file. Raises ScenarioError: it can't be read, or has wrong values."""
-        try:
-            value = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ScenarioError(f"{path} can't be read as JSON: {error}; give a scenario of segments") from error
-        return cls.from_json(value)
+        return cls.from_json(read_json(path))
 
     @classmethod
     def from_json(cls, value: Any) -> SegmentScenario:
@@ -103,11 +98,11 @@ class SegmentScenario:
         storage = Fields(top.any("deep_storage"), "deep_storage", ("latency_ms", "bytes_per_s"))
         kept = segments.whole("kept", at_least=1, default=0)
         slice_ = round(segments.number("slice_s", above=0.0) * S) if "slice_s" in segments else None
-        handoff = round(segments.number("handoff_s") * S) if "handoff_s" in segments else 0
+        handoff = round(segments.number("handoff_s", default=0.0) * S)
         if slice_ is not None and handoff >= slice_:
             segments.refuse("handoff_s", "be below slice_s, so that a segment is there before the next one ends")
         duration = round(top.number("duration_s", above=0.0) * S)
-        warm_up = round(top.number("warm_up_s") * S) if "warm_up_s" in top else 0
+        warm_up = round(top.number("warm_up_s", default=0.0) * S)
         if warm_up >= duration:
             top.refuse("warm_up_s", "be below duration_s, or nothing is measured")
         return cls(
@@ -124,11 +119,11 @@ class SegmentScenario:
             behind=_behind(queries, kept),
             load_latency=round(storage.number("latency_ms") * MS),
             load_rate=round(storage.number("bytes_per_s", above=0.0)),
-            round=round(top.number("round_s", above=0.0) * S) if "round_s" in top else 5 * S,
+            round=round(top.number("round_s", above=0.0, default=5.0) * S),
             warm_up=warm_up,
             burst=clients.whole("burst", at_least=0, default=0),
             seed=top.whole("seed", at_least=0, default=1),
-            policy=top.text("policy") if "policy" in top else "getafix",
+            policy=top.text("policy", default="getafix"),
             options=_options(top),
         )
 

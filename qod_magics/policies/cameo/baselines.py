@@ -95,6 +95,10 @@ class ArrivalQueue:
                 return bag.popleft()
         return -1
 
+    def is_runnable(self) -> bool:
+        """Whether an operator that no worker holds has a message."""
+        return any(self._bags)
+
     def check(self) -> None:
         """Raise AssertionError where an invariant does not hold."""
         holding = {operator: worker for worker, operator in self.holds.items() if operator >= 0}

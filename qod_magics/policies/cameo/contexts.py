@@ -21,16 +21,11 @@ class PriorityContext:
 class ReplyContext:
     """RC of an acknowledgement, from the operator that has run the message to its sender."""
 
-    sender: int  #: operator that the reply is for, or ~stream: of a source (`channel_of`)
+    sender: int  #: operator that the reply is for, or a source's stream: `core.dispatch.channel_of`
     operator: int  #: that replies
     cost: int  #: of a message on it, ns
     after: int  #: on the longest path from it to a sink, ns
     size: int = 0  #: class of batch sizes that the cost is of
-
-
-def channel_of(message: Message) -> int:
-    """Who sent a message, as one number: the operator, or ~stream for a source of that stream."""
-    return message.sender if message.sender >= 0 else ~message.source
 
 
 class ContextPolicy(Protocol):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from qod_magics.core.dispatch import Message, Topology
-from qod_magics.policies.cameo.contexts import PriorityContext, ReplyContext, channel_of
+from qod_magics.core.dispatch import Message, Topology, channel_of
+from qod_magics.policies.cameo.contexts import PriorityContext, ReplyContext
 from qod_magics.policies.cameo.frontier import frontier_progress, printed_frontier_progress
 from qod_magics.policies.cameo.parameters import Parameters
 from qod_magics.policies.cameo.priority import URGENCY
@@ -34,7 +34,7 @@ class DeadlineContexts:
         self.parameters = parameters
         self._urgency = URGENCY[parameters.order]
         self.maps: list[ProgressMap] = []  #: by source stream
-        self.channels: list[dict[int, Channel]] = []  #: by target, and `channel_of` sender
+        self.channels: list[dict[int, Channel]] = []  #: by target, and `channel_of` a message
         self.costs: list[dict[int, int]] = []  #: profiled mean cost, ns, by operator and class of batch sizes
         self.after: list[int] = []  #: C_path, ns, by operator: the largest of its targets' replies
 

@@ -19,6 +19,10 @@ class Queue(Protocol):
         """The message that an idle worker is to run next; None: nothing waits for it."""
         ...
 
+    def is_runnable(self) -> bool:
+        """Whether an operator that no worker holds has a message."""
+        ...
+
     def check(self) -> None:
         """Raise AssertionError where an invariant does not hold."""
         ...
@@ -104,5 +108,7 @@ class Pools:
             queue.check()
             idle = self._idle[machine]
             assert idle == sorted(set(idle)), "a worker is idle twice"
+            chosen = machine not in self._changed  # since the last event
+            assert not (chosen and idle and queue.is_runnable()), "a worker is idle beside a runnable operator"
         busy = len(self._machine_of_worker) - sum(map(len, self._idle.values()))
         assert sum(each is not None for each in self._running) == busy, "an operator runs on two workers"

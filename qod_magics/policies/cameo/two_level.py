@@ -94,6 +94,10 @@ class TwoLevelQueue:
             heappop(ranks)
         return None
 
+    def is_runnable(self) -> bool:
+        """Whether an operator that no worker holds has a message."""
+        return self._best() is not None
+
     def check(self) -> None:
         """Raise AssertionError where an invariant does not hold."""
         holding = [operator for operator in self.holds.values() if operator >= 0]

@@ -5,12 +5,12 @@ its messages is a *lessee*. Static binding keeps state local; dynamic binding dr
 optimistic offloading leaves messages with the lessor until they would be late.
 
 `base.Dirigo` is the dispatcher that all share; `static`, `direct`, `forward_first`, `check_first` and `central` are the
-policies; each other module holds one concept. No message is checked by anything but its worker's queue
-(`laxity_queue`), in O(square root of the length); `staircase` is the source's Algorithm 6.1, corrected and as printed.
+policies; each other module holds one concept. A worker checks a message against its own queue alone (`laxity_queue`),
+in O(square root of the length); `staircase` is the source's Algorithm 6.1, corrected and as printed.
 
 Where the source contradicts itself or leaves a choice:
 
-- E1 to E6, E8, E9: errors of Algorithm 6.1, corrected in `staircase`, which tells them
+- E1 to E6, E8, E9: errors of Algorithm 6.1, corrected in `staircase`, which lists them
 - E7: a worker is free when its running message ends (`Options.account_running`)
 - A1: violators are those late in a walk that skips violators
 - A2: forward-first draws a lessee for each message

@@ -18,8 +18,8 @@ from qod_magics.policies.dirigo.worker import Worker
 
 
 class Dirigo:
-    """Senders send to the lessor, which decides in `received` and `after`. No worker knows more than its own queue, and
-    what it was told.
+    """Senders send to the lessor, which decides in `received` and `after`. A worker knows its own queue, and of others
+    only what their replies said.
 
     Args:
         options: parameters.
@@ -30,6 +30,7 @@ class Dirigo:
 
     name = "dirigo"
     by_lessor = True  #: whether the lessor passes markers on; else the senders send one to each worker
+    offer_delays = 1  #: one-way delays from the decision to offer a message until a lessee has it
 
     def __init__(
         self,
@@ -112,6 +113,17 @@ class Dirigo:
         """CHECK (Eq. 6)."""
         free_at = worker.free_at(now, self.options.account_running)
         return worker.queue.check(message.context.deadline, message.cost, free_at)
+
+    def may_offer(self, now: int, worker: Worker, message: Message) -> bool:
+        """Whether this worker may offer a message to another: as its lessor, and once."""
+        ticket: Ticket = message.context
+        lessees = self.lessees(message.operator)
+        if ticket.offered or ticket.lessor != worker.machine or not lessees:
+            return False
+        if not self.options.skip_doomed:
+            return True
+        delay = min(self.topology.delay_between(worker.machine, machine) for machine in lessees)
+        return now + self.offer_delays * delay + message.cost <= ticket.deadline
 
     # --- hooks of the policies ----------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from qod_magics.core.dispatch import Forward, Instruction, Message, Topology
 from qod_magics.policies.dirigo.asking import Asking
-from qod_magics.policies.dirigo.messages import Answer, Request, Ticket
+from qod_magics.policies.dirigo.messages import Answer, Request
 from qod_magics.policies.dirigo.violators import chunks
 from qod_magics.policies.dirigo.worker import Worker
 
@@ -27,6 +27,7 @@ class CheckFirst(Asking):
     """Violators are set aside, and their (deadline, cost) pairs sent to lessees."""
 
     one_at_a_time = True
+    offer_delays = 3  # request, answer, message
 
     def begin(self, topology: Topology) -> None:
         """Once."""
@@ -35,22 +36,11 @@ class CheckFirst(Asking):
         self._open = dict.fromkeys(self.workers, 0)  #: actions that keep a lessor from the next
         self._closing: list[Message] = []  #: markers that wait until all messages of their windows are sent
 
-    def may_go(self, now: int, worker: Worker, message: Message) -> bool:
-        """Whether this worker may offer a message to another."""
-        ticket: Ticket = message.context
-        if ticket.offered or ticket.lessor != worker.machine or not self.lessees(message.operator):
-            return False
-        if not self.options.skip_doomed:
-            return True
-        lessees = self.lessees(message.operator)
-        delay = min(self.topology.delay_between(worker.machine, machine) for machine in lessees)
-        return now + 3 * delay + message.cost <= ticket.deadline
-
     def after(self, now: int, worker: Worker) -> Iterator[Instruction]:
         """Set violators aside, and ask."""
         if self.one_at_a_time and self._open[worker.machine]:
             return
-        found = worker.queue.violators(worker.free_at(now), lambda each: self.may_go(now, worker, each))
+        found = worker.queue.violators(worker.free_at(now), lambda each: self.may_offer(now, worker, each))
         if not found:
             return
         for message in found:

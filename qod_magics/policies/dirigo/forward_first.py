@@ -21,17 +21,6 @@ class ForwardFirst(Dirigo):
             raise UsageProblem("force_migrate: off, but windows are spread over workers; switch it on")
         self._known: dict[tuple[int, int], int] = {}  #: length of the queue of a lessee, as a lessor last heard
 
-    def may_go(self, now: int, worker: Worker, message: Message) -> bool:
-        """Whether this worker may offer a message to another."""
-        ticket: Ticket = message.context
-        if ticket.offered or ticket.lessor != worker.machine or not self.lessees(message.operator):
-            return False
-        if not self.options.skip_doomed:
-            return True
-        lessees = self.lessees(message.operator)
-        delay = min(self.topology.delay_between(worker.machine, machine) for machine in lessees)
-        return now + delay + message.cost <= ticket.deadline
-
     def forward(self, worker: Worker, message: Message) -> Forward:
         """To a lessee, random or with the shortest queue that is known of."""
         lessees = self.lessees(message.operator)
@@ -69,7 +58,7 @@ class RejectSend(ForwardFirst):
 
     def received(self, now: int, worker: Worker, message: Message) -> Iterator[Instruction]:
         """Keep what fits."""
-        if self.fits(now, worker, message) or not self.may_go(now, worker, message):
+        if self.fits(now, worker, message) or not self.may_offer(now, worker, message):
             yield from self.insert(now, worker, message)
         else:
             yield self.forward(worker, message)
@@ -83,6 +72,6 @@ class AcceptAndCheck(ForwardFirst):
     def after(self, now: int, worker: Worker) -> Iterator[Instruction]:
         """Pass on violators."""
         free_at = worker.free_at(now)
-        for message in worker.queue.violators(free_at, lambda each: self.may_go(now, worker, each)):
+        for message in worker.queue.violators(free_at, lambda each: self.may_offer(now, worker, each)):
             worker.queue.remove(message)
             yield self.forward(worker, message)

@@ -197,9 +197,9 @@ class LaxityQueue(Generic[Item]):
         for block in self._blocks:
             yield from zip(block.deadlines, block.costs, block.items, strict=True)
 
-    def violators(self, free_at: int, may_go: Callable[[Item], bool] = lambda _: True) -> list[Item]:
+    def violators(self, free_at: int, may_offer: Callable[[Item], bool] = lambda _: True) -> list[Item]:
         """What the function of this name finds, without a walk where no message is late."""
-        return violators(self.entries(), free_at, may_go) if self.lowest() < free_at else []
+        return violators(self.entries(), free_at, may_offer) if self.lowest() < free_at else []
 
     def copy(self) -> LaxityQueue[Item]:
         """Another queue with the same messages."""

@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 def violators(
-    queue: Iterable[tuple[int, int, Item]], free_at: int, may_go: Callable[[Item], bool] = lambda _: True
+    queue: Iterable[tuple[int, int, Item]], free_at: int, may_offer: Callable[[Item], bool] = lambda _: True
 ) -> list[Item]:
     """Those that would be late and may be offered, in order of deadlines.
 
@@ -18,7 +18,7 @@ def violators(
     """
     found, end = [], free_at
     for deadline, cost, item in queue:
-        if end + cost > deadline and may_go(item):
+        if end + cost > deadline and may_offer(item):
             found.append(item)
         else:
             end += cost

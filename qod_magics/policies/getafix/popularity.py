@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 
+from qod_magics.core.dispatch import MS
 from qod_magics.core.segments import Use
 from qod_magics.policies.getafix.parameters import Measure
-
-MS = 1_000_000  #: ns
 
 
 def accesses(use: Mapping[str, Use], measure: Measure) -> dict[str, int]:

@@ -20,7 +20,7 @@ class Parameters:
 
     initial_bytes: int = 32768  #: buffer size at the start
     epsilon: int = 200  #: lower limit of a buffer size, bytes
-    omega: int = 32768  #: upper limit: the initial size, as the source gives none (N10)
+    omega: int = 0  #: upper limit, bytes; 0: the initial size, as the source gives none (N10)
     r: float = 0.98  #: base of the factor by which a buffer shrinks
     s: float = 1.1  #: factor by which it grows
     min_obl_ms: float = 5.0  #: buffers in which items wait no longer are not shrunk
@@ -29,7 +29,7 @@ class Parameters:
     cap_cores: float = 0.9  #: the tasks of a chain use less CPU than this in all
     #: whether a chain is tried once buffers can give no more (N17), in each pass, or never
     chaining: Chaining = "after_buffers"
-    queued: Queued = "drop"  #: what becomes of items between tasks that are chained
+    queued: Queued = "drop"  #: items queued between tasks that are chained: lost, or processed first
     never_chain: frozenset[str] = frozenset()  #: job vertices that are annotated, for recovery from logged buffers
 
     @classmethod
@@ -51,6 +51,8 @@ class Parameters:
         return cls(**values)
 
     def __post_init__(self) -> None:
+        if self.omega == 0:
+            object.__setattr__(self, "omega", max(self.initial_bytes, self.epsilon))
         checks = (
             ("epsilon", self.epsilon, self.epsilon >= 1, "a size from 1 byte on, such as 200"),
             ("omega", self.omega, self.omega >= self.epsilon, "a size from epsilon on, such as 32768"),

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.freshness import is_moving
-from qod_magics.core.fusion import fused_streams
+from qod_magics.core.fusion import separable_streams
 from qod_magics.core.optional import FUSABLE, RESTS, STATEFUL
 from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot
@@ -38,6 +38,22 @@ def neighbours(snapshot: Snapshot) -> tuple[Pair, ...]:
     )
 
 
+def within_a_core(together: Mapping[Pair, float], snapshot: Snapshot, demand: Demand) -> dict[Pair, float]:
+    """Of these `neighbours`, those whose query would need no more CPU than the core that an instance can use: a larger
+    one would part again at once."""
+    if not together:
+        return {}
+    needs: dict[str, list[tuple[Instance, float]]] = {}
+    for instance, need in zip(snapshot.instances, demand.instance, strict=True):
+        needs.setdefault(instance.task, []).append((instance, need))
+    ordered = {task: [need for _, need in sorted(each, key=lambda one: _order(one[0]))] for task, each in needs.items()}
+    return {
+        (source, target): since
+        for (source, target), since in together.items()
+        if all(one + other <= CORE for one, other in zip(ordered[source], ordered[target], strict=True))
+    }
+
+
 def fusing(together: Mapping[Pair, float], now_s: float, after_s: float) -> tuple[Fuse, ...]:
     """One pair to fuse: the one that has been `neighbours` for longest, if that is `after_s` seconds; `together`: since
     when each pair is."""
@@ -50,11 +66,11 @@ def fusing(together: Mapping[Pair, float], now_s: float, after_s: float) -> tupl
 
 
 def parting(snapshot: Snapshot, demand: Demand, least: float) -> tuple[Unfuse, ...]:
-    """One fused task to part, the largest, at its last stream: where its task manager lacks CPU and there is room
-    elsewhere, each at least `least` % of a core; or where an instance needs more than the core that it can use, and its
-    task manager has more of them."""
+    """One fused task to part, the largest, at the last stream where it can be: if its task manager lacks CPU and there
+    is room elsewhere, each at least `least` % of a core; or if an instance needs more than the core that it can use,
+    and its task manager has more of them."""
     room = max((demand.room(m) for m, each in enumerate(snapshot.task_managers) if takes_instances(each)), default=0.0)
-    within = {task.id: fused_streams(task) for task in snapshot.tasks}
+    within = {task.id: separable_streams(task) for task in snapshot.tasks}
     found = [
         i
         for i, each in enumerate(snapshot.instances)
@@ -88,4 +104,8 @@ def _side_by_side(first: list[Instance], second: list[Instance]) -> bool:
 
 
 def _in_order(instances: list[Instance]) -> list[Instance]:
-    return sorted(instances, key=lambda each: (len(each.id), each.id))
+    return sorted(instances, key=_order)
+
+
+def _order(instance: Instance) -> tuple[int, str]:
+    return len(instance.id), instance.id

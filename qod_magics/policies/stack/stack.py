@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qod_magics.core.actions import Action, AddNode, Move
+from qod_magics.core.actions import Action, AddNode, Fuse, Move
 from qod_magics.core.optional import PAUSED, STAGES
 from qod_magics.core.placement import Unplaced
 from qod_magics.core.plan import Plan
@@ -207,14 +207,25 @@ class Stack:
         """The memory at this snapshot: an action that is done, or has failed, is under way no longer."""
         refused = {each: until for each, until in known.refused.items() if until > now_s}
         under_way, settled_at_s, trial = known.under_way, known.settled_at_s, known.trial
+        together = known.together
         if under_way is not None:
             if under_way.is_done(snapshot):
                 settled_at_s = now_s + (self.settle_s if under_way.disturbs else 0.0)
                 under_way = None
             elif under_way.has_failed(now_s):
-                refused |= {subject(action): now_s + BACK_OFF_S for action in under_way.not_done(snapshot)}
+                failed = under_way.not_done(snapshot)
+                refused |= {subject(action): now_s + BACK_OFF_S for action in failed}
+                together = {pair: since for pair, since in together.items() if Fuse(pair) not in failed}  # others first
                 under_way, trial = None, Trial()
-        return replace(known, now_s=now_s, under_way=under_way, settled_at_s=settled_at_s, refused=refused, trial=trial)
+        return replace(
+            known,
+            now_s=now_s,
+            together=together,
+            under_way=under_way,
+            settled_at_s=settled_at_s,
+            refused=refused,
+            trial=trial,
+        )
 
     def _busy(self, known: StackState, snapshot: Snapshot, now_s: float) -> str:
         """Why no disruptive action may begin; "" if one may."""

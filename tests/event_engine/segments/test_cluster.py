@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simpy import Environment
 
+from qod_magics.core.dispatch import MS, S
 from qod_magics.core.segments import Round
 from qod_magics.event_engine.segments import SegmentCluster, begun, run
 from qod_magics.event_engine.segments.books import MemoryOverTime
 from qod_magics.event_engine.segments.node import Node, Pair, Query
-from qod_magics.event_engine.segments.scenario import MS, NodeInfo, S
+from qod_magics.event_engine.segments.scenario import NodeInfo
 from qod_magics.event_engine.segments.workload import Slices, queries
 from tests.event_engine.segments.clusters import small
 

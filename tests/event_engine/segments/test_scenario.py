@@ -7,9 +7,9 @@ from copy import deepcopy
 
 import pytest
 
+from qod_magics.core.dispatch import MS, S
 from qod_magics.errors import ScenarioError, UsageProblem
 from qod_magics.event_engine.segments import SegmentScenario, simulated
-from qod_magics.event_engine.segments.scenario import MS, S
 from tests.event_engine.segments.clusters import SMALL, small
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.dispatch import Dispatcher, S
-from qod_magics.event_engine import Dataflow, Engine, Job, Source, Stage
-from qod_magics.event_engine.sources import Arrivals
+from qod_magics.core.dispatch import Dispatcher, S, stream_channel
+from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
+from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.cameo import Parameters, with_deadlines
 from qod_magics.policies.cameo.deadlines import DeadlineContexts
 from qod_magics.policies.cameo.priority import critical_paths
@@ -87,8 +87,8 @@ def test_replies_teach_all_operators_the_longest_path() -> None:
     cost = {i: 1000 * us for i, us in enumerate(cost_us.values())}
     assert dict(enumerate(contexts.after)) == critical_paths(targets, cost)
     assert contexts.after[0] == 1000 * (900 + 250)
-    assert contexts.channels[0][~0].after == contexts.after[0], "and the source"
-    assert contexts.channels[0][~0].cost == cost[0]
+    assert contexts.channels[0][stream_channel(0)].after == contexts.after[0], "and the source"
+    assert contexts.channels[0][stream_channel(0)].cost == cost[0]
 
 
 def test_deadlines_protect_the_tight_job() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.dispatch import CLIENT, MS, Message, OperatorInfo, Topology
-from qod_magics.policies.cameo.contexts import ReplyContext, channel_of
+from qod_magics.core.dispatch import CLIENT, MS, Message, OperatorInfo, Topology, channel_of, stream_channel
+from qod_magics.policies.cameo.contexts import ReplyContext
 from qod_magics.policies.cameo.deadlines import DeadlineContexts
 from qod_magics.policies.cameo.frontier import frontier_progress, printed_frontier_progress, waits
 from qod_magics.policies.cameo.parameters import Parameters
@@ -143,7 +143,7 @@ def trace(case: dict[str, Any], parameters: Parameters) -> tuple[list[Any], list
         assert sent is not None
         acknowledge(contexts, sent, case["cost"]["K"])
         rows.append(hops)
-        ends = [contexts.channels[i][i - 1 if i else ~0] for i in range(len(CHAIN))]
+        ends = [contexts.channels[i][i - 1 if i else stream_channel(0)] for i in range(len(CHAIN))]
         known.append({name: {"C_m": each.cost, "C_path": each.after} for name, each in zip(names, ends, strict=False)})
     return known, rows
 
@@ -192,8 +192,8 @@ def test_the_frontier_time_of_a_join(join_aware: bool) -> None:
     for i, line in enumerate(given["maps"].values()):
         assert line["alpha"] == 1
         contexts.maps[i].update(0, line["gamma"])
-    contexts.process_reply(ReplyContext(~0, 0, given["C"], given["C_path"]))
-    contexts.channels[0][~0].previous = 1
+    contexts.process_reply(ReplyContext(stream_channel(0), 0, given["C"], given["C_path"]))
+    contexts.channels[0][stream_channel(0)].previous = 1
     message = Message(0, 0, CLIENT, 2, observed=given["maps"]["s1"]["gamma"] + 2, source=0)
     context = contexts.build_at_source(0, message)
     expected = case["expected"] if join_aware else case["expected"]["if only the map of s1 is known"]
@@ -210,7 +210,7 @@ def test_messages_of_one_window_share_a_deadline_that_is_too_late_for_all() -> N
     contexts.begin(Topology((operator,), (0,), ((0,),) * given["messages"]))
     messages = []
     for source in range(given["messages"]):
-        contexts.process_reply(ReplyContext(~source, 0, given["C"], given["C_path"]))
+        contexts.process_reply(ReplyContext(stream_channel(source), 0, given["C"], given["C_path"]))
         context = contexts.build_at_source(0, Message(source, 0, CLIENT, 9000, observed=9000, source=source))
         messages.append(
             {"id": source, "op": "sum", "cost": given["C"], "pri_local": context.local, "pri_global": context.priority}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.dispatch import CLIENT, Dispatcher, Message, OperatorInfo
+from qod_magics.core.dispatch import CLIENT, Dispatcher, Message, OperatorInfo, stream_channel
 from qod_magics.policies.cameo import ArrivalOrder, Cameo, Parameters, TokenRates, with_deadlines, with_tokens
 from qod_magics.policies.cameo.contexts import ReplyContext
 from qod_magics.policies.cameo.priority import LEAST_URGENT
@@ -59,7 +59,7 @@ def test_four_schedules_of_two_jobs(run: str) -> None:
     dispatcher = RUNS[run]
     if isinstance(dispatcher, Cameo):
         costs = {names.index(each["op"]): each["cost"] for each in given["messages"]}
-        dispatcher = Known(dispatcher, [ReplyContext(~op, op, cost, 0) for op, cost in costs.items()])
+        dispatcher = Known(dispatcher, [ReplyContext(stream_channel(op), op, cost, 0) for op, cost in costs.items()])
     rows = drive(dispatcher, one_machine(infos, sources=3), sends)
     named = {i: name for name, i in ids.items()}
     found = [[named[i], start, end] for i, _, start, end in rows if i]

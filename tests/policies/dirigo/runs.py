@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from qod_magics.core.dispatch import US, Dispatcher, Instruction, Message, Run
-from qod_magics.event_engine import Dataflow, Engine, Job, Source, Stage, Store
-from qod_magics.event_engine.sources import Listed as ListedMessages
-from qod_magics.event_engine.sources import Sent
+from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage, Store
+from qod_magics.event_engine.messages.sources import Listed as ListedMessages
+from qod_magics.event_engine.messages.sources import Sent
 from qod_magics.policies.dirigo import (
     AcceptAndCheck,
     LaxityBasedDirect,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.core.dispatch import MS
-from qod_magics.event_engine import Dataflow, Engine, Job, Source, Stage
-from qod_magics.event_engine.sources import Listed, Sent
+from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
+from qod_magics.event_engine.messages.sources import Listed, Sent
 from qod_magics.policies.dirigo import CentralRandom
 
 

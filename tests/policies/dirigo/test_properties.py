@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qod_magics.errors import UsageProblem
-from qod_magics.event_engine import Store
+from qod_magics.event_engine.messages import Store
 from qod_magics.policies.dirigo import Options, RejectSend
 from qod_magics.policies.dirigo.skew import popularity, static_limit
 from tests.policies.dirigo.oracles import oracle

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from qod_magics.core.dispatch import MS, US, Kind, Message
 from qod_magics.errors import UsageProblem
-from qod_magics.event_engine import Dataflow, Engine, Job, Source, Stage
-from qod_magics.event_engine.operators import Windowed
-from qod_magics.event_engine.partials import Aggregate, Ends, MarkerSource, Merging, Part, PartialWindows
-from qod_magics.event_engine.sources import Listed, Sent
+from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
+from qod_magics.event_engine.messages.operators import Windowed
+from qod_magics.event_engine.messages.partials import Aggregate, Ends, MarkerSource, Merging, Part, PartialWindows
+from qod_magics.event_engine.messages.sources import Listed, Sent
 from qod_magics.policies.dirigo import CentralRandom, LaxityBasedDirect, Options, RejectSend
 from qod_magics.policies.dirigo.markers import marker_count
 from tests.policies.dirigo.oracles import oracle

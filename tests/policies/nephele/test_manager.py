@@ -251,6 +251,12 @@ def test_parameters_out_of_range_are_named(given: dict[str, Any], says: str) -> 
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize(("initial_bytes", "omega"), [(32768, 32768), (65536, 65536), (100, 200)])
+def test_buffers_grow_up_to_the_initial_size(initial_bytes: int, omega: int) -> None:
+    assert Parameters(initial_bytes=initial_bytes).omega == omega
+    assert Parameters(initial_bytes=initial_bytes, omega=300).omega == 300
+
+
 def test_parameters_of_json() -> None:
     assert Parameters.of({"never_chain": ["M"], "r": 0.9}) == Parameters(never_chain=frozenset("M"), r=0.9)
     assert Parameters.of(None) == Parameters()

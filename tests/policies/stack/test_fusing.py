@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qod_magics.core.actions import Fuse, Move, Unfuse
-from qod_magics.core.fusion import FUSED, fused_streams
+from qod_magics.core.fusion import FUSED, INSEPARABLE, fused_streams
 from qod_magics.core.plan import keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.errors import SnapshotError
+from qod_magics.policies import policy
 from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.fusion import fusing, neighbours, parting
+from qod_magics.policies.stack.fusion import fusing, neighbours, parting, within_a_core
 from qod_magics.policies.stack.place import Place
 from qod_magics.policies.stack.pressure import Pressure
+from qod_magics.policies.stack.stack import StackState
 from qod_magics.policies.stack.stage import View
 from qod_magics.policies.stack.under_way import UnderWay, subject
 from qod_magics.simulator import Simulation, simulate
@@ -93,6 +95,22 @@ def test_the_stage_fuses_while_no_query_is_under_pressure_only():
     assert Place().propose(view(given, together=together)).actions == ()
 
 
+def test_what_would_need_more_than_a_core_is_not_fused():
+    """It would part again as soon as it runs."""
+    given = chain(cpu=(40.0, 50.0, 60.0), managers=1)
+    given = replace(given, task_managers=(replace(given.task_managers[0], cores=2.0),))
+    together = {("Src", "Mid"): 0.0, ("Mid", "End"): 0.0}
+    assert within_a_core(together, given, Demand.of(given)) == {("Src", "Mid"): 0.0}
+    (found,) = Place().propose(view(given, eased_s=60.0, together={("Mid", "End"): 0.0, ("Src", "Mid"): 20.0})).actions
+    assert found == Fuse(("Src", "Mid"))
+    assert within_a_core({}, given, Demand.of(given)) == {}
+    wider = (*given.instances, *(replace(i, id=f"{i.task}.2", cpu=30.0) for i in given.instances[:2]))
+    wider = replace(given, instances=wider)
+    assert within_a_core({("Src", "Mid"): 0.0}, wider, Demand.of(wider)) == {("Src", "Mid"): 0.0}
+    wider = replace(wider, instances=(*wider.instances[:4], replace(wider.instances[4], cpu=150.0)))
+    assert within_a_core({("Src", "Mid"): 0.0}, wider, Demand.of(wider)) == {}
+
+
 def test_a_fused_task_parts_where_it_is_too_large_to_move():
     tight = fused(95.0)
     needs = Demand.of(tight)
@@ -101,6 +119,11 @@ def test_a_fused_task_parts_where_it_is_too_large_to_move():
     assert "tm1 lacks" in found.why
     assert parting(fused(95.0, managers=1), Demand.of(fused(95.0, managers=1)), 5.0) == ()  # nowhere to go
     assert parting(fused(30.0), Demand.of(fused(30.0)), 5.0) == ()
+    end = replace(tight.tasks[1], extra={FUSED: ["Src>Mid", "Mid>End"], INSEPARABLE: ["Mid>End"]})
+    whole = replace(tight, tasks=(tight.tasks[0], end))
+    assert parting(whole, needs, 5.0) == (Unfuse(("Src", "Mid")),)
+    whole = replace(tight, tasks=(tight.tasks[0], replace(end, extra={**end.extra, FUSED: ["Mid>End"]})))
+    assert parting(whole, needs, 5.0) == ()
     assert parting(chain(cpu=(60.0, 60.0, 60.0)), Demand.of(chain(cpu=(60.0, 60.0, 60.0))), 5.0) == ()  # none is fused
     above = fused(130.0, managers=1)
     assert parting(above, Demand.of(above), 5.0) == ()  # it would only cost more
@@ -123,6 +146,18 @@ def test_fusing_is_under_way_until_the_snapshot_shows_it():
     assert (part.is_done(chain()), part.is_done(fused(10.0))) == (True, False)
     assert fuse.disturbs
     assert [subject(each.actions[0]) for each in (fuse, part)] == [("fuse", "Mid>End"), ("unfuse", "Mid>End")]
+
+
+def test_a_pair_that_could_not_be_fused_lets_others_go_first():
+    given, fuse = replace(chain(), at_s=100.0), Fuse(("Src", "Mid"))
+    together = {("Src", "Mid"): 0.0, ("Mid", "End"): 5.0}
+    known = StackState(now_s=95.0, together=together, under_way=UnderWay("place", (fuse,), 5.0, frozenset()))
+    stack = policy("auto")
+    _, state = stack.decide(given, known)
+    assert state.under_way is None
+    assert state.refused == {("fuse", "Src>Mid"): 220.0}
+    assert state.together == {("Src", "Mid"): 100.0, ("Mid", "End"): 5.0}
+    assert stack.decide(given, replace(known, now_s=90.0, together=together, under_way=None))[1].together == together
 
 
 def test_streams_within_a_task_are_names_of_streams():

@@ -24,7 +24,7 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """How one client sends. Times and seconds as in a scenario; `messages` counts from the seed alone.
+    """How one client sends, with the names of a scenario. The same seed gives the same messages.
 
     Raises ValueError for values out of range.
     """

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core.dispatch import MS, US, Forward, Instruction, Kind, Message, Reply, Run, S, Topology
-from qod_magics.event_engine import Dataflow, Engine, Job, Links, Overheads, Source, Stage, Store
-from qod_magics.event_engine.sources import Arrivals, Listed, Sent
-from tests.event_engine.in_order import InOrder
+from qod_magics.event_engine.messages import Dataflow, Engine, Job, Links, Overheads, Source, Stage, Store
+from qod_magics.event_engine.messages.sources import Arrivals, Listed, Sent
+from tests.event_engine.messages.in_order import InOrder
 
 
 def chain(clients: int = 2, *, width: int = 2, rows: int = 100, selectivity: float = 1.0) -> Job:
@@ -104,6 +104,15 @@ def test_overheads_of_the_dispatcher_take_time() -> None:
     assert engine.busy == [2 * MS + 4 * 10 * US + 2 * US + 4 * 100 * US]
 
 
+def test_a_worker_has_been_busy_for_as_long_as_it_ran() -> None:
+    job = Job("j", (Stage("a", ("s",)),), (listed((0, 3), (1, 3)),))
+    engine = Engine(Dataflow([job]), InOrder())
+    engine.run(S, drain=1 * MS)
+    assert (engine.now, engine.busy) == (1 * MS, [1 * MS])
+    engine.run(S)
+    assert (engine.now, engine.busy) == (6 * MS, [6 * MS])
+
+
 class Careless(InOrder):
     """Gives an instruction that can't be carried out."""
 
@@ -125,7 +134,7 @@ class Careless(InOrder):
 
 @pytest.mark.parametrize(
     ("broken", "says"),
-    [("busy", "busy"), ("elsewhere", "waits on machine 0"), ("twice", "on its way"), ("run twice", "does not wait")],
+    [("busy", "busy"), ("elsewhere", "waits on machine 0"), ("twice", "in flight"), ("run twice", "does not wait")],
 )
 def test_impossible_instructions_are_refused(broken: str, says: str) -> None:
     job = Job("j", (Stage("a", ("s",)),), (listed((0, 5), (1, 5)),))

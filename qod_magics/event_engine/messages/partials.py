@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from qod_magics.core.dispatch import CLIENT, Kind, Message
-from qod_magics.event_engine.operators import Emitted
+from qod_magics.event_engine.messages.operators import Emitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Part:
     """One of the partial results of a window."""
 
     operator: int
-    parts: int  #: in how many parts the operator's window comes
+    parts: int  #: number of parts of the operator's window
     aggregate: Aggregate
 
 
@@ -110,7 +110,7 @@ class PartialWindows:
 
 
 class Merging:
-    """Emits a window once all parts of it have come.
+    """Emits a window once all its parts have arrived.
 
     Args:
         operators: number of operators that send parts.

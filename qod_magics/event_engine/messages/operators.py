@@ -1,4 +1,4 @@
-"""Operators: what the execution of a message leaves behind, and what it emits.
+"""Operators: the state that messages build up, and the rows that executing one emits.
 
 A message is a batch of rows, and the progress of its channel in event time. The result of a window has the end of the
 window as its progress, and the moment just before it as the event time of its rows: it belongs to the windows that
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from qod_magics.core.dispatch import CLIENT, Message
+from qod_magics.core.dispatch import Message, channel_of
 
 
 class Emitted(NamedTuple):
@@ -22,11 +22,6 @@ class Emitted(NamedTuple):
     rows: int
     moment: int = -1  #: event time of the rows; -1: the progress
     key: int = -1
-
-
-def channel_of(message: Message) -> int:
-    """The channel through which a message reaches its operator: the sender, or the stream of a client."""
-    return message.sender if message.sender != CLIENT else -2 - message.source
 
 
 class _Slowest:
@@ -50,10 +45,10 @@ class _Slowest:
 
 
 class Regular:
-    """Emits the rows that each message leaves, at once. Unions its channels: its progress is that of the slowest.
+    """Emits rows for each message at once. A union of its channels: its progress is that of the slowest.
 
     Args:
-        channels: of `channel_of`.
+        channels: that it reads, as `core.dispatch.channel_of` numbers them.
         selectivity: rows emitted a row read.
 
     """
@@ -66,7 +61,7 @@ class Regular:
         self._slowest = _Slowest(channels, 0) if len(channels) > 1 else None
 
     def execute(self, message: Message) -> tuple[Emitted, ...]:
-        """The output of a message: rows that a share leaves over are carried to the next."""
+        """The output of a message; fractions of a row are carried to the next."""
         self.rows += message.rows
         rows = int(self.rows * self.selectivity + 1e-9) - self.emitted
         self.emitted += rows
@@ -84,7 +79,7 @@ class Windowed:
 
     Args:
         slide, length, origin: of the windows, ns of event time; ends lie at origin + length + k slide.
-        channels: of `channel_of`.
+        channels: that it reads, as `core.dispatch.channel_of` numbers them.
         selectivity: rows emitted a row of a window.
 
     """

@@ -13,13 +13,13 @@ from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.stream import StreamDeclaration, TopicInput
 from qod_magics.core.dispatch import MS, S
 from qod_magics.errors import ScenarioError
-from qod_magics.event_engine import Dataflow, Engine
-from qod_magics.event_engine.declared import Costs, jobs_of
-from qod_magics.event_engine.scenario import MessageScenario
-from qod_magics.event_engine.scenario import __doc__ as text
-from qod_magics.event_engine.sources import Arrivals
-from qod_magics.event_engine.summary import summary
-from tests.event_engine.in_order import InOrder
+from qod_magics.event_engine.messages import Dataflow, Engine
+from qod_magics.event_engine.messages.declared import Costs, jobs_of
+from qod_magics.event_engine.messages.scenario import MessageScenario
+from qod_magics.event_engine.messages.scenario import __doc__ as text
+from qod_magics.event_engine.messages.sources import Arrivals
+from qod_magics.event_engine.messages.summary import summary
+from tests.event_engine.messages.in_order import InOrder
 
 
 def example() -> dict[str, Any]:
@@ -37,7 +37,6 @@ def test_the_documented_scenario_runs(tmp_path: Path) -> None:
     scenario = MessageScenario.read(path)
     assert [job.name for job in scenario.jobs] == ["LS1", "LS2", "LS3", "LS4"]
     engine = scenario.run(InOrder())
-    engine.check()
     assert engine.books.left == 0
     shown = summary(engine, 0.5).splitlines()
     assert len(shown) == 1 + 4
@@ -45,12 +44,26 @@ def test_the_documented_scenario_runs(tmp_path: Path) -> None:
     assert "2 results, latency " in shown[1]
 
 
+class Inconsistent(InOrder):
+    """A dispatcher that lost track of its messages."""
+
+    def check(self) -> None:
+        raise AssertionError("messages were lost")
+
+
+def test_a_run_ends_with_the_checks_of_the_engine_and_of_its_dispatcher() -> None:
+    value = example()
+    value["duration_s"] = 2
+    with pytest.raises(AssertionError, match="messages were lost"):
+        MessageScenario.from_json(value).run(Inconsistent())
+
+
 def test_the_state_of_keys_is_read_from_the_store() -> None:
     value = example()
     value["duration_s"] = 5
     value["jobs"][0]["stages"][0].update(stateful=True, exchange="key")
     value["jobs"][0]["sources"][0]["arrivals"].update(keys=8, zipf="inf")
-    engine = MessageScenario.of(value).run(InOrder())
+    engine = MessageScenario.from_json(value).run(InOrder())
     assert engine.store is not None
     assert sum(engine.store.fetches) <= 4 * 4 < engine.store.reads  # one key a job, fetched once by each worker
     assert "of them from the store" in summary(engine, 1.0)
@@ -66,8 +79,13 @@ def test_the_state_of_keys_is_read_from_the_store() -> None:
         (("jobs", 0, "stages", 0, "colour"), 1, "unknown field 'colour'"),
         (("jobs", 0, "sources", 0, "arrivals", "per_s"), 0, "above 0"),
         (("jobs", 0, "sources", 0, "arrivals", "pareto"), 1, "shape above 1"),
+        (("jobs", 0, "stages", 0, "width"), 0, "stages[0]: width must be 1 or more"),
         (("cluster", "workers"), "four", "cluster.workers is 'four'"),
+        (("cluster", "machines"), 0, "cluster: machines and workers must be 1 or more"),
+        (("cluster", "bytes_per_s"), 0, "cluster: bytes_per_s must be above 0"),
+        (("store", "bytes_per_s"), 0, "store: bytes_per_s must be above 0"),
         (("duration_s",), 0, "above 0"),
+        (("engine",), "segments", "it must be 'messages'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(path: tuple[Any, ...], wrong: Any, says: str) -> None:
@@ -76,7 +94,7 @@ def test_what_is_wrong_is_said_in_one_line(path: tuple[Any, ...], wrong: Any, sa
         place = place[step]
     place[path[-1]] = wrong
     with pytest.raises(ScenarioError) as caught:
-        MessageScenario.of(value)
+        MessageScenario.from_json(value)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 

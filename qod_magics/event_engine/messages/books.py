@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 
 @dataclass(slots=True)
 class Books:
-    """Counts of messages: `made = held + on_the_way + waiting + running + done`, at each moment.
+    """Counts of messages: `made = held + in_flight + waiting + running + done`, at each moment.
 
     Messages between dispatchers are done when they arrive, all others when they have run.
     """
 
     made: int = 0
     held: int = 0  #: made, and not yet sent: a dispatcher waits for replies
-    on_the_way: int = 0
+    in_flight: int = 0
     waiting: int = 0  #: arrived, and not running
     running: int = 0
     done: int = 0
@@ -22,7 +22,7 @@ class Books:
     @property
     def left(self) -> int:
         """Messages that are not done."""
-        return self.held + self.on_the_way + self.waiting + self.running
+        return self.held + self.in_flight + self.waiting + self.running
 
     def check(self) -> None:
         """Raise AssertionError if the counts don't add up."""

@@ -9,8 +9,8 @@ from qod_magics.application.application import Application
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.windows import window_of
 from qod_magics.errors import ScenarioError, nearest
-from qod_magics.event_engine.dataflow import Job, Source, Stage
-from qod_magics.event_engine.sources import Arrivals
+from qod_magics.event_engine.messages.dataflow import Job, Source, Stage
+from qod_magics.event_engine.messages.sources import Arrivals
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from qod_magics.core.dispatch import Kind, Message
-from qod_magics.event_engine.dataflow import Dataflow, Route
-from qod_magics.event_engine.operators import Emitted
-from qod_magics.event_engine.partials import EmittedPart
+from qod_magics.event_engine.messages.dataflow import Dataflow, Route
+from qod_magics.event_engine.messages.operators import Emitted
+from qod_magics.event_engine.messages.partials import EmittedPart
 
 
 class Router:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core.dispatch import CLIENT, Message
-from qod_magics.event_engine.operators import Regular, Windowed
+from qod_magics.event_engine.messages.operators import Regular, Windowed
 
 
 def message(progress: int, rows: int = 1, *, source: int = 0, observed: int = 0, moment: int = -1) -> Message:

@@ -21,46 +21,57 @@ states, and by what the others were chosen.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from qod_magics.core.dispatch import US, Dispatcher, S
-from qod_magics.data.fields import Fields, is_number
+from qod_magics.data.fields import Fields
+from qod_magics.data.objects import read_json, read_object
 from qod_magics.errors import ScenarioError
-from qod_magics.event_engine.dataflow import Dataflow, Exchange, Job, Source, Stage
-from qod_magics.event_engine.engine import Engine, Overheads
-from qod_magics.event_engine.links import Links
-from qod_magics.event_engine.sources import Arrivals
-from qod_magics.event_engine.stores import Store
-
-T = TypeVar("T")
+from qod_magics.event_engine.messages.dataflow import Dataflow, Exchange, Job, Source, Stage
+from qod_magics.event_engine.messages.engine import Engine, Overheads
+from qod_magics.event_engine.messages.links import Links
+from qod_magics.event_engine.messages.sources import Arrivals
+from qod_magics.event_engine.messages.stores import Store
 
 ENGINE = "messages"  #: what such a file names as its engine
 
 _TOP = ("engine", "seed", "duration_s", "drain_s", "policy", "cluster", "store", "overheads", "jobs", "given", "chosen")
 
 
+def _check_bandwidth(bytes_per_s: float | None) -> None:
+    if bytes_per_s is not None and bytes_per_s <= 0:
+        raise ValueError(f"bytes_per_s must be above 0, or null for no limit; it is {bytes_per_s:g}")
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Machines and links."""
+    """Machines and links. Raises ValueError without a machine, worker or bandwidth."""
 
     machines: int = 1
     workers: int = 1  #: of each machine
     delay_us: float = 0.0  #: one way, between two machines and from clients
     bytes_per_s: float | None = None  #: of each link; None: no limit
 
+    def __post_init__(self) -> None:
+        if self.machines < 1 or self.workers < 1:
+            raise ValueError(f"machines and workers must be 1 or more, are {self.machines} and {self.workers}")
+        _check_bandwidth(self.bytes_per_s)
+
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Of the remote store and its caches."""
+    """Of the remote store and its caches. Raises ValueError without bandwidth."""
 
     read_us: float = 0.0
     bytes_per_s: float | None = None
     object_bytes: int = 0
     capacity: int | None = None  #: objects a worker; None: no limit
+
+    def __post_init__(self) -> None:
+        _check_bandwidth(self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,7 @@ class OverheadSettings:
 
 @dataclass(frozen=True, slots=True)
 class MessageScenario:
-    """Jobs, a cluster, and how long they run. `read` and `of` raise ScenarioError, one line."""
+    """Jobs, a cluster, and how long they run. `read` and `from_json` raise ScenarioError, one line."""
 
     jobs: tuple[Job, ...]
     duration_s: float
@@ -88,16 +99,14 @@ class MessageScenario:
     @classmethod
     def read(cls, path: str | Path) -> MessageScenario:
         """The scenario of a JSON file."""
-        try:
-            value = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ScenarioError(f"{path} can't be read: {error}") from None
-        return cls.of(value)
+        return cls.from_json(read_json(path))
 
     @classmethod
-    def of(cls, value: Any) -> MessageScenario:
+    def from_json(cls, value: Any) -> MessageScenario:
         """The scenario of a JSON value."""
         top = Fields(value, "the scenario", _TOP)
+        if "engine" in top and top.text("engine") != ENGINE:
+            top.refuse("engine", f"be {ENGINE!r}")
         jobs: list[Job] = []
         for n, each in enumerate(top.items("jobs", "jobs")):
             jobs += _jobs(each, f"jobs[{n}]")
@@ -110,11 +119,11 @@ class MessageScenario:
             tuple(jobs),
             top.number("duration_s", above=0),
             top.whole("seed", at_least=0, default=0),
-            top.number("drain_s") if "drain_s" in top else 0.0,
-            top.text("policy") if "policy" in top else "cameo",
-            _read(Cluster, value.get("cluster", {}), "cluster"),
-            None if value.get("store") is None else _read(StoreSettings, value["store"], "store"),
-            _read(OverheadSettings, value.get("overheads", {}), "overheads"),
+            top.number("drain_s", default=0.0),
+            top.text("policy", default="cameo"),
+            read_object(Cluster, value.get("cluster", {}), "cluster"),
+            None if value.get("store") is None else read_object(StoreSettings, value["store"], "store"),
+            read_object(OverheadSettings, value.get("overheads", {}), "overheads"),
         )
 
     def engine(self, dispatcher: Dispatcher) -> Engine:
@@ -141,10 +150,14 @@ class MessageScenario:
         )
 
     def run(self, dispatcher: Dispatcher) -> Engine:
-        """Run it to its end; the engine holds the results."""
+        """Run it to its end; the engine holds the results.
+
+        Raises AssertionError if messages were lost or run twice, or the dispatcher's state is inconsistent.
+        """
         engine = self.engine(dispatcher)
         until = round(self.duration_s * S)
         engine.run(until, drain=until + round(self.drain_s * S) if self.drain_s else None)
+        engine.check()
         return engine
 
 
@@ -155,64 +168,24 @@ def _jobs(value: Any, where: str) -> list[Job]:
     sources = []
     for n, each in enumerate(top.items("sources", "sources")):
         here = f"{where}.sources[{n}]"
-        arrivals = _read(Arrivals, each.get("arrivals", {}) if isinstance(each, Mapping) else {}, f"{here}.arrivals")
-        sources.append(replace(_read(Source, _without(each, "arrivals"), here), arrivals=arrivals))
+        sending = each.get("arrivals", {}) if isinstance(each, Mapping) else {}
+        sources.append(read_object(Source, each, here, arrivals=read_object(Arrivals, sending, f"{here}.arrivals")))
     stages = []
     for n, each in enumerate(top.items("stages", "stages")):
         here = f"{where}.stages[{n}]"
         inputs = Fields(each, here, [field.name for field in fields(Stage)]).names("inputs")
         if inputs is None:
             raise ScenarioError(f"{here} lacks the field 'inputs': name sources or earlier stages")
-        stage = replace(_read(Stage, _without(each, "inputs"), here, inputs=()), inputs=inputs)
+        stage = read_object(Stage, each, here, inputs=inputs)
         if stage.exchange not in get_args(Exchange):
             known = ", ".join(get_args(Exchange))
             raise ScenarioError(f"{here}.exchange is {stage.exchange!r}: it must be one of {known}")
         stages.append(stage)
+    max_latency_ms = top.number("max_latency_ms", default=0.0)
     try:
-        made = Job(
-            name, tuple(stages), tuple(sources), top.number("max_latency_ms") if "max_latency_ms" in top else 0.0
-        )
+        made = Job(name, tuple(stages), tuple(sources), max_latency_ms)
     except ValueError as error:
         raise ScenarioError(f"{where}: {error}") from None
     if not stages:
         top.refuse("stages", "be a list of stages, at least one")
     return [made] if copies == 1 else [replace(made, name=f"{name}{n}") for n in range(1, copies + 1)]
-
-
-def _without(value: Any, name: str) -> Any:
-    return {key: each for key, each in value.items() if key != name} if isinstance(value, Mapping) else value
-
-
-def _read(cls: type[T], value: Any, where: str, **given: Any) -> T:
-    """An instance of a dataclass whose fields are numbers, texts or flags, from a JSON object."""
-    declared = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
-    known = Fields(value, where, list(declared))
-    found: dict[str, Any] = dict(given)
-    for name, field in declared.items():
-        if name in found:
-            continue
-        if name not in value:
-            if field.default is MISSING and field.default_factory is MISSING:
-                known.any(name)
-            continue
-        each = value[name]
-        kind = str(field.type)
-        if each is None and "None" in kind:
-            found[name] = None
-        elif kind.startswith("bool"):
-            found[name] = known.flag(name, False)
-        elif kind.startswith("int"):
-            found[name] = known.whole(name, at_least=0, default=0)
-        elif kind.startswith("float"):
-            if each in ("inf", "infinite"):
-                found[name] = float("inf")
-            elif is_number(each):
-                found[name] = known.number(name)
-            else:
-                known.refuse(name, "be a number")
-        else:
-            found[name] = known.text(name)
-    try:
-        return cls(**found)
-    except ValueError as error:
-        raise ScenarioError(f"{where}: {error}") from None

@@ -1,11 +1,11 @@
-"""What a run of messages comes to, as text."""
+"""The summary of a run of messages, as text."""
 
 from __future__ import annotations
 
 from qod_magics.core.dispatch import MS, S
 from qod_magics.core.wording import counted
-from qod_magics.event_engine.engine import Engine
-from qod_magics.event_engine.results import JobResults
+from qod_magics.event_engine.messages.engine import Engine
+from qod_magics.event_engine.messages.results import JobResults
 
 #: Jobs that get a line each.
 MOST_JOBS = 30

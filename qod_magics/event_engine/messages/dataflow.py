@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from qod_magics.core.dispatch import MS, US, OperatorInfo, Topology
-from qod_magics.event_engine.operators import Regular, Windowed
-from qod_magics.event_engine.partials import Ends, MarkerSource, Merging, PartialWindows
-from qod_magics.event_engine.sources import Arrivals, Listed
+from qod_magics.core.dispatch import MS, US, OperatorInfo, Topology, stream_channel
+from qod_magics.event_engine.messages.operators import Regular, Windowed
+from qod_magics.event_engine.messages.partials import Ends, MarkerSource, Merging, PartialWindows
+from qod_magics.event_engine.messages.sources import Arrivals, Listed
 
 #: How the output of a sender reaches the operators of a stage: each gets a part of the rows (and the progress), or one
 #: of them gets all: always the same one ("one": by the sender's number), in turns, or by the key of the rows.
 Exchange: TypeAlias = Literal["all", "one", "turns", "key"]
-#: (operators of a stage, how they are reached, number of the sender among its like)
+#: (operators of a stage, how they are reached, number of the sender within its stage, or of the client in its source)
 Route: TypeAlias = tuple[tuple[int, ...], Exchange, int]
 
 
@@ -30,7 +30,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One function, run by `width` parallel operators."""
+    """One function, run by `width` parallel operators. Raises ValueError without any."""
 
     name: str
     inputs: tuple[str, ...]  #: sources or stages
@@ -47,6 +47,10 @@ class Stage:
     #: several workers may execute messages of a window: its reader, of width 1, merges their partial results
     partial: bool = False
     hand_on_us: float = 0.0  #: CPU of handing on a partial result
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"width must be 1 or more, is {self.width}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,7 @@ class Dataflow:
                 client = Client(number, source, len(self.clients), seed, routes(source.name, c))
                 self.clients.append(client)
                 for o in _reached(client.routes):
-                    channels[o].append(-2 - client.number)
+                    channels[o].append(stream_channel(client.number))
         infos = []
         for stage in job.stages:
             slide, length, origin = _window(stage)

@@ -12,9 +12,9 @@ import simpy
 
 from qod_magics.core.dispatch import (
     CLIENT,
-    ON_THE_WAY,
+    IN_FLIGHT,
+    MS,
     Dispatcher,
-    Fetch,
     Forward,
     Instruction,
     Kind,
@@ -22,15 +22,15 @@ from qod_magics.core.dispatch import (
     Reply,
     Run,
 )
-from qod_magics.event_engine.books import Books
-from qod_magics.event_engine.dataflow import Client, Dataflow
-from qod_magics.event_engine.links import Links
-from qod_magics.event_engine.operators import Emitted
-from qod_magics.event_engine.partials import EmittedPart
-from qod_magics.event_engine.results import Results
-from qod_magics.event_engine.routing import Router
-from qod_magics.event_engine.sources import Sent
-from qod_magics.event_engine.stores import Store
+from qod_magics.event_engine.messages.books import Books
+from qod_magics.event_engine.messages.dataflow import Client, Dataflow
+from qod_magics.event_engine.messages.links import Links
+from qod_magics.event_engine.messages.operators import Emitted
+from qod_magics.event_engine.messages.partials import EmittedPart
+from qod_magics.event_engine.messages.results import Results
+from qod_magics.event_engine.messages.routing import Router
+from qod_magics.event_engine.messages.sources import Sent
+from qod_magics.event_engine.messages.stores import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,8 @@ class Engine:
         self.links = links or Links(self.topology)
         self.store = store
         self.books = Books()
-        self.results = Results([(job.name, round(job.max_latency_ms * 1e6)) for job in dataflow.jobs])
+        self.results = Results([(job.name, round(job.max_latency_ms * MS)) for job in dataflow.jobs])
         self.operators = [operator.make() for operator in dataflow.operators]
-        self.busy = [0] * len(self.topology.workers)  #: ns at work, by worker
         self.executed = [0] * len(dataflow.operators)  #: messages, by operator
         self.rows_sent = 0  #: by clients
         self._seed = seed
@@ -81,8 +80,9 @@ class Engine:
         self._declared = dataflow.operators
         self._infos = self.topology.operators
         self._running: list[Message | None] = [None] * len(self.topology.workers)
+        self._busy = [0] * len(self.topology.workers)  # ns, with all of the running messages
+        self._ends = [0] * len(self.topology.workers)  # when a worker's last message ends or has ended
         self._last: list[int] = [-1] * len(self.topology.workers)  # operator that a worker ran last
-        self._cost: list[int] = [0] * len(self.topology.workers)
         self._router = Router(dataflow)
         self._markers = dataflow.marker_source()
         self._clock = simpy.Environment(initial_time=0)
@@ -98,8 +98,20 @@ class Engine:
         """Virtual time, ns."""
         return int(self._clock.now)
 
+    @property
+    def busy(self) -> list[int]:
+        """Time at work so far by worker, ns."""
+        return [busy - max(end - self.now, 0) for busy, end in zip(self._busy, self._ends, strict=True)]
+
     def run(self, until: int, *, drain: int | None = None) -> Results:
-        """Run to this time, ns; then, if `drain` is given, on without clients until nothing is left or that time."""
+        """Run, and on from where it stopped if called again.
+
+        Args:
+            until: when clients stop sending, ns: the first call decides; and the end, without `drain`.
+            drain: the end, ns: before `until` it is a pause, after it the time by which messages that are left are
+                executed.
+
+        """
         clock = self._clock
         if not self._until:
             self._until = until
@@ -200,7 +212,7 @@ class Engine:
             return
         assert isinstance(message, Message)
         books = self.books
-        books.on_the_way -= 1
+        books.in_flight -= 1
         message.at = at
         if message.kind is Kind.CONTROL and not message.work:
             books.done += 1
@@ -215,17 +227,14 @@ class Engine:
         for each in instructions:
             kind = each.__class__
             if kind is Run:
-                self._run(each)  # type: ignore[arg-type]
+                self._run(now, each)  # type: ignore[arg-type]
             elif kind is Forward:
                 self._forward(now, at, each)  # type: ignore[arg-type]
-            elif kind is Reply:
-                self._reply(now, at, each)  # type: ignore[arg-type]
             else:
-                assert isinstance(each, Fetch), f"{each!r} is no instruction"
-                if self.store is not None:
-                    self.store.fetch(each.worker, each.object)
+                assert kind is Reply, f"{each!r} is no instruction"
+                self._reply(now, at, each)  # type: ignore[arg-type]
 
-    def _run(self, run: Run) -> None:
+    def _run(self, now: int, run: Run) -> None:
         worker, message = run.worker, run.message
         if self._running[worker] is not None:
             raise RuntimeError(f"worker {worker} is to run message {message.id}, but is busy")
@@ -238,7 +247,7 @@ class Engine:
         self._running[worker] = message
         self.books.waiting -= 1
         self.books.running += 1
-        message.at = ON_THE_WAY
+        message.at = IN_FLIGHT
         took = message.work + self._overheads.run
         if self._overheads.switch and self._last[worker] != message.operator:
             took += self._overheads.switch
@@ -247,7 +256,8 @@ class Engine:
         self._last[worker] = message.operator
         if self.store is not None:
             took += self.store.read(worker, message.objects)
-        self.busy[worker] += took
+        self._busy[worker] += took
+        self._ends[worker] = now + took
         self.executed[message.operator] += 1
         event = self._clock.timeout(took, worker)
         event.callbacks.append(self._on_finish)
@@ -260,13 +270,15 @@ class Engine:
         elif message.waits:
             message.waits = False
             books.waiting -= 1
-        elif message.at != ON_THE_WAY:
+        elif message.at != IN_FLIGHT:
             books.held -= 1
         else:
-            raise RuntimeError(f"message {message.id} is to be sent to machine {forward.to}, but is on its way")
-        books.on_the_way += 1
+            raise RuntimeError(
+                f"message {message.id} is to be sent to machine {forward.to}, but it is in flight, or runs"
+            )
+        books.in_flight += 1
         self._send(now, message.at, forward.to, message, message.bytes)
-        message.at = ON_THE_WAY
+        message.at = IN_FLIGHT
 
     def _reply(self, now: int, at: int, reply: Reply) -> None:
         self._send(now, at, reply.to, reply, 0)
