@@ -105,10 +105,14 @@ class Cluster:
         pace = self.holding.get(instance.id)
         return wanted if pace is None else {**wanted, self.board.pace(instance.id): pace}
 
+    def instances_of(self, task: str) -> list[Instance]:
+        """A task's instances, in the order of their numbers."""
+        return sorted((i for i in self.all_instances if i.job.task == task), key=lambda i: i.job.index)
+
     def forget(self, task: str) -> None:
         """Remove a task's instances, whose queries have been stopped."""
-        for id in [i.id for i in self.all_instances if i.job.task == task]:
-            del self.instances[id]
+        for instance in self.instances_of(task):
+            del self.instances[instance.id]
 
     def take(self, instance: Instance) -> None:
         """Enter an instance's reported batches in the books, each once; its first batch completes a move."""

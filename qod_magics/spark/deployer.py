@@ -252,7 +252,7 @@ class Deployer:
     def _forget(self, task: str) -> None:
         """Remove a task's instances, its row counts, and all dials of the task and of the streams from and to it."""
         board = self.cluster.board
-        paced = [board.pace(i.id) for i in self.cluster.all_instances if i.job.task == task]
+        paced = [board.pace(instance.id) for instance in self.cluster.instances_of(task)]
         self.cluster.forget(task)
         self.cluster.own_source.pop(task, None)
         pipes = [pipe.name for pipe in self.cluster.deployment.pipes.values() if task in (pipe.source, pipe.target)]
@@ -263,8 +263,8 @@ class Deployer:
         """New instances of a task, placed where its previous ones were. They are STARTING, not WAITING: the watcher
         would start the latter too."""
         if afresh:
-            self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
-        had = {i.id: i for i in self.cluster.all_instances if i.job.task == spec.id}
+            self.new_generation(spec)
+        had = {instance.id: instance for instance in self.cluster.instances_of(spec.id)}
         self.cluster.forget(spec.id)
         generation = self._generation[spec.id]
         made = []

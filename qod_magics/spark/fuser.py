@@ -18,11 +18,11 @@ from functools import partial
 from qod_magics.application.fusing import Edge, fused, fused_edges, parted, why_not_fused, why_not_parted
 from qod_magics.application.sink import Parquet
 from qod_magics.application.tasks import TaskSpec
-from qod_magics.core.actions import Fuse, Refusal, Unfuse
-from qod_magics.core.runtime import refused
+from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.wording import listed
 from qod_magics.errors import QodError, TaskManagerError, nearest
 from qod_magics.kafka.offsets import end_offsets
+from qod_magics.spark.changes import begin_change, check_running, nothing_to_do
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S, Deployer
 from qod_magics.spark.deployment import Deployment
@@ -83,18 +83,8 @@ class Fuser:
         kind = "fuse" if isinstance(action, Fuse) else "unfuse"
         if self._under_way == (kind, action.edge):
             return
-        try:
-            changed = (self.fuse if kind == "fuse" else self.unfuse)(action.edge, action.why)
-        except QodError as error:
-            self.cluster.add(refused(Refusal(action, str(error))))
-            return
-
-        def tell(done: Future[None]) -> None:
-            error = done.exception()
-            if error is not None:
-                self.cluster.add(refused(Refusal(action, reason(error))))
-
-        changed.add_done_callback(tell)
+        change = self.fuse if kind == "fuse" else self.unfuse
+        begin_change(self.cluster, action, partial(change, action.edge, action.why))
 
     def fuse(self, edge: Edge, why: str = "") -> Future[None]:
         """Begin to run two neighbouring tasks as one query. The future raises QodError, one line, if both run as
@@ -112,7 +102,7 @@ class Fuser:
         with self.cluster.lock:
             specs = self.cluster.deployment.specs
             if any(self._same(edge, inner, spec) for spec in specs.values() for inner in fused_edges(spec)):
-                return _done()
+                return nothing_to_do()
             first, second = (self._task(name, "fuse") for name in edge)
             at = f"{first.id} and {second.id} can't be fused"
             refusal = why_not_fused(first, second, specs.values()) or self._why_apart(first, second)
@@ -138,7 +128,7 @@ class Fuser:
             deployment = self.cluster.deployment
             specs = deployment.specs
             if edge in deployment.edges or ">".join(edge) in deployment.pipes:
-                return _done()
+                return nothing_to_do()
             found = [
                 (spec, inner) for spec in specs.values() for inner in fused_edges(spec) if self._same(edge, inner, spec)
             ]
@@ -150,11 +140,11 @@ class Fuser:
                 within = listed([spec.id for spec, _ in found])
                 raise TaskManagerError(f"{edge[0]} runs within {within}, which each compute it: they can't be parted.")
             spec, inner = found[0]
-            mine = self._of(spec.id)
+            mine = self.cluster.instances_of(spec.id)
             refusal = why_not_parted(spec, inner, specs.values(), len(mine), self._keeps_state(mine))
             if refusal:
                 raise TaskManagerError(f"{spec.id} can't be parted at {'>'.join(inner)}: {refusal}.")
-            self._check_running(mine, "unfuse")
+            check_running(mine, "unfuse it")
             return self._begin(_Change("unfuse", inner, (spec,), parted(spec, inner)), edge, why)
 
     def _same(self, edge: Edge, inner: Edge, spec: TaskSpec) -> bool:
@@ -181,7 +171,7 @@ class Fuser:
 
     def _why_apart(self, first: TaskSpec, second: TaskSpec) -> str:
         """Why the instances of two tasks can't become one query each, as one clause; "" if they can."""
-        upper, lower = self._of(first.id), self._of(second.id)
+        upper, lower = self.cluster.instances_of(first.id), self.cluster.instances_of(second.id)
         if len(upper) != len(lower):
             return f"{first.id} has {len(upper)} instances, {second.id} {len(lower)}"
         for one, other in zip(upper, lower, strict=True):
@@ -191,8 +181,8 @@ class Fuser:
                 return f"{one.id} is on {where}, {other.id} on {there.id if there else 'none'}: move one to the other"
         if any(not i.job.feeds for i in upper):
             return f"{first.id} reads a source of its own, which has no offsets to go on from"
-        self._check_running([*upper, *lower], "fuse")
-        keeping = [spec for spec in (first, second) if self._keeps_state(self._of(spec.id))]
+        check_running([*upper, *lower], "fuse it")
+        keeping = [spec for spec in (first, second) if self._keeps_state(self.cluster.instances_of(spec.id))]
         if len(keeping) > 1:
             return f"{first.id} and {second.id} both keep state, and a checkpoint holds that of one of them"
         if keeping and (refusal := why_not_transplanted(self.deployer.checkpoints)):
@@ -203,16 +193,6 @@ class Fuser:
 
     def _keeps_state(self, instances: Sequence[Instance]) -> bool:
         return any(i.facts is not None and i.facts.keeps_state for i in instances)
-
-    def _check_running(self, instances: Sequence[Instance], verb: str) -> None:
-        busy = next((i for i in instances if i.state is not State.RUNNING), None)
-        if busy is not None:
-            doing = "being moved" if busy.state is State.MOVING else busy.state.value
-            raise TaskManagerError(f"{busy.id} is {doing}: {verb} it once it runs.")
-
-    def _of(self, task: str) -> list[Instance]:
-        """Its instances, in the order of their numbers."""
-        return sorted((i for i in self.cluster.all_instances if i.job.task == task), key=lambda i: i.job.index)
 
     # -- how it is done ----------------------------------------------------------------------------------------------
 
@@ -258,7 +238,7 @@ class Fuser:
             generation = change.generations[spec.id] = self.deployer.new_generation(spec)
             job, _ = next(iter(self.deployer.jobs_of(after, spec, generation).values()))
             change.facts[spec.id] = workshop.plan_facts(job)
-        keeping = [spec for spec in change.gone if self._keeps_state(self._of(spec.id))]
+        keeping = [spec for spec in change.gone if self._keeps_state(self.cluster.instances_of(spec.id))]
         heirs = [spec for spec in change.made if change.facts[spec.id].keeps_state]
         if len(keeping) != len(heirs):
             names = listed([spec.id for spec in heirs])
@@ -276,7 +256,7 @@ class Fuser:
                     f"{change.undone}: {files[0]} writes files, where each group stands once, when it is complete; "
                     "in two queries a group is written whenever it changes."
                 )
-            if len(self._of(keeping[0].id)[0].job.feeds) > 1 and heirs[0] is not change.made[0]:
+            if len(self.cluster.instances_of(keeping[0].id)[0].job.feeds) > 1 and heirs[0] is not change.made[0]:
                 raise TaskManagerError(f"{change.undone}: {heirs[0].id} keeps state, and reads the inputs of others.")
 
     def _change(self, change: _Change, after: Deployment, why: str) -> None:
@@ -289,7 +269,7 @@ class Fuser:
             for spec in change.gone:
                 if stopped:
                     self._drain(spec)
-                mine = self._of(spec.id)
+                mine = self.cluster.instances_of(spec.id)
                 self._stop(mine, change)
                 stopped += mine
             made = self._made(change, after)
@@ -319,13 +299,13 @@ class Fuser:
         stop_all(self.cluster, self.lifecycle, instances, change.undone, f"{change.kind}-waits")
 
     def _drain(self, spec: TaskSpec) -> None:
-        """Wait until a task, nobody sends to any more, has read all. Raises TaskManagerError if it does not in time or
-        is lost with its task manager, KafkaError."""
+        """Wait until a task to which nothing is sent any more has read its topic to the end. Raises TaskManagerError if
+        it does not in time or is lost with its task manager, KafkaError."""
         account = next(iter(self.cluster.deployment.accounts_of(spec.id).values()))
         ends = end_offsets(self.cluster.deployment.kafka, [account.topic], timeout_s=10.0)[account.topic]
         deadline = time.monotonic() + DRAIN_S
         while True:
-            for instance in self._of(spec.id):
+            for instance in self.cluster.instances_of(spec.id):
                 home = instance.task_manager
                 if home is None or not home.alive() or not self.cluster.is_up(home):
                     raise TaskManagerError(f"{instance.id} was lost with its task manager.")
@@ -343,7 +323,7 @@ class Fuser:
     def _made(self, change: _Change, after: Deployment) -> dict[str, list[Instance]]:
         """The new instances, by task, on the task managers of those that they replace."""
         made = {}
-        held = [self._of(spec.id) for spec in change.gone]
+        held = [self.cluster.instances_of(spec.id) for spec in change.gone]
         for spec in change.made:
             jobs = self.deployer.jobs_of(after, spec, change.generations[spec.id])
             made[spec.id] = [
@@ -365,7 +345,7 @@ class Fuser:
         if change.stateful is None or change.heir is None:
             return
         now = self.cluster.deployment
-        for old, new in zip(self._of(change.stateful.id), made[change.heir.id], strict=True):
+        for old, new in zip(self.cluster.instances_of(change.stateful.id), made[change.heir.id], strict=True):
             at, to = _offsets(old.job.feeds, now), _offsets(new.job.feeds, after)
             new.begun = transplant(old.checkpoint, new.checkpoint, at, None if at == to else to)
             if old.begun and not new.begun:
@@ -381,7 +361,7 @@ class Fuser:
         same |= {board.send(f"{name}>{first}"): board.send(f"{name}>{then}") for name in change.gone[0].upstream}
         cluster.dials |= {new: cluster.dials[was] for was, new in same.items() if was in cluster.dials}
         for spec in change.gone:
-            for instance in self._of(spec.id):
+            for instance in self.cluster.instances_of(spec.id):
                 del cluster.instances[instance.id]
                 cluster.dials.pop(board.pace(instance.id), None)
         gone = cluster.deployment.restore(after)
@@ -439,12 +419,6 @@ class Fuser:
         if why is not None:
             raise TaskManagerError(f"{instance.id} can't go on from the state that it was given: {why}.")
         return instance.mode != "real-time" and "Waiting for data" in query.status["message"]
-
-
-def _done() -> Future[None]:
-    done: Future[None] = Future()
-    done.set_result(None)
-    return done
 
 
 def _offsets(feeds: Sequence[Feed], deployment: Deployment) -> Offsets:

@@ -160,7 +160,7 @@ class Metrics:
     def _scalability(self, spec: TaskSpec) -> dict[str, Any]:
         """How many instances a task may have, with what it can be fused, and whether it keeps state, once its plan
         tells."""
-        told = [i.facts for i in self.cluster.all_instances if i.job.task == spec.id and i.facts is not None]
+        told = [each.facts for each in self.cluster.instances_of(spec.id) if each.facts is not None]
         most = {MAX_PARALLELISM.name: self.cluster.deployment.max_parallelism(spec)}
         keeps_state = bool(told) and told[0].keeps_state
         return most | self._fusion(spec, keeps_state) | ({STATEFUL.name: int(keeps_state)} if told else {})

@@ -16,10 +16,10 @@ from functools import partial
 
 from qod_magics.application import graph
 from qod_magics.application.tasks import TaskSpec
-from qod_magics.core.actions import Refusal, Scale
-from qod_magics.core.runtime import refused
-from qod_magics.errors import QodError, TaskManagerError, nearest
+from qod_magics.core.actions import Scale
+from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
+from qod_magics.spark.changes import begin_change, check_running, nothing_to_do
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S, Deployer
 from qod_magics.spark.instance import Instance, State
@@ -59,18 +59,7 @@ class Scaler:
             if now is not None and now[0] != action.task:
                 self._waiting[action.task] = action
                 return
-        try:
-            scaled = self.scale(action.task, action.parallelism, action.to, action.why)
-        except QodError as error:
-            self.cluster.add(refused(Refusal(action, str(error))))
-            return
-
-        def tell(done: Future[None]) -> None:
-            error = done.exception()
-            if error is not None:
-                self.cluster.add(refused(Refusal(action, reason(error))))
-
-        scaled.add_done_callback(tell)
+        begin_change(self.cluster, action, partial(self.scale, action.task, action.parallelism, action.to, action.why))
 
     def _next(self) -> None:
         """Begin the first of those that wait, once the instances of its task run: the rescaling of a task restarts
@@ -80,9 +69,12 @@ class Scaler:
         if action is None:
             return
         end = time.monotonic() + STEP_S
-        while time.monotonic() < end and any(i.state is not State.RUNNING for i in self._of(action.task)):
+        while time.monotonic() < end and self._starts(action.task):
             time.sleep(LOOK_S)
         self.begin(action)
+
+    def _starts(self, task: str) -> bool:
+        return any(instance.state is not State.RUNNING for instance in self.cluster.instances_of(task))
 
     def scale(self, task: str, parallelism: int, to: Sequence[str] = (), why: str = "") -> Future[None]:
         """Begin to rescale a task. The future raises TaskManagerError or KafkaError if it runs as before.
@@ -104,9 +96,7 @@ class Scaler:
                 if not self.cluster.is_up(self.cluster.manager(name)):
                     raise TaskManagerError(f"{name} is being removed: name another task manager.")
             if len(instances) == parallelism:
-                done: Future[None] = Future()
-                done.set_result(None)
-                return done
+                return nothing_to_do()
             if not self.deployer.deploying.acquire(blocking=False):
                 raise TaskManagerError(f"An application is being deployed: scale {task} once it runs.")
             self._under_way = (task, parallelism)
@@ -127,11 +117,8 @@ class Scaler:
         most = deployment.max_parallelism(spec)
         if parallelism > most:
             raise TaskManagerError(f"{task} can't have {parallelism} instances: {_bound(spec, most)}.")
-        instances = self._of(task)
-        busy = next((i for i in instances if i.state is not State.RUNNING), None)
-        if busy is not None:
-            doing = "being moved" if busy.state is State.MOVING else busy.state.value
-            raise TaskManagerError(f"{busy.id} is {doing}: scale {task} once it runs.")
+        instances = self.cluster.instances_of(task)
+        check_running(instances, f"scale {task}")
         if any(i.facts is not None and i.facts.keeps_state for i in instances):
             raise TaskManagerError(
                 f"{task} keeps state, which can't be dealt to other instances while it runs: declare it again with "
@@ -139,12 +126,8 @@ class Scaler:
             )
         return spec, instances
 
-    def _of(self, task: str) -> list[Instance]:
-        """Its instances, in the order of their numbers."""
-        return sorted((i for i in self.cluster.all_instances if i.job.task == task), key=lambda i: i.job.index)
-
     def _scale(self, spec: TaskSpec, parallelism: int, to: tuple[str, ...], why: str) -> None:
-        before = self._of(spec.id)
+        before = self.cluster.instances_of(spec.id)
         try:
             self._check_order(spec)
             self._make_room(spec, parallelism)

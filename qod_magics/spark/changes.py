@@ -1,0 +1,51 @@
+"""Changes of running tasks that plans ask for: rescaling, fusing, parting. They go on in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+
+from qod_magics.core.actions import Action, Refusal
+from qod_magics.core.runtime import refused
+from qod_magics.errors import QodError, TaskManagerError
+from qod_magics.spark.cluster import Cluster
+from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.reason import reason
+
+
+def begin_change(cluster: Cluster, action: Action, change: Callable[[], Future[None]]) -> None:
+    """Begin what a plan asks for. If it is refused, or fails later, that is an event of the cluster.
+
+    Args:
+        cluster: gets the event.
+        action: the plan's.
+        change: begins it; raises QodError to refuse it.
+
+    """
+    try:
+        under_way = change()
+    except QodError as error:
+        cluster.add(refused(Refusal(action, str(error))))
+        return
+
+    def tell(ended: Future[None]) -> None:
+        error = ended.exception()
+        if error is not None:
+            cluster.add(refused(Refusal(action, reason(error))))
+
+    under_way.add_done_callback(tell)
+
+
+def nothing_to_do() -> Future[None]:
+    """A change that has ended."""
+    ended: Future[None] = Future()
+    ended.set_result(None)
+    return ended
+
+
+def check_running(instances: Iterable[Instance], change: str) -> None:
+    """Raise TaskManagerError if one of these does not run; `change` is what to do once it does, as a clause."""
+    busy = next((i for i in instances if i.state is not State.RUNNING), None)
+    if busy is not None:
+        doing = "being moved" if busy.state is State.MOVING else busy.state.value
+        raise TaskManagerError(f"{busy.id} is {doing}: {change} once it runs.")
