@@ -14,7 +14,7 @@ from time import process_time
 
 import simpy
 
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
 from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.dispatchers import dispatcher

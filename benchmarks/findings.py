@@ -2,9 +2,9 @@
 
 One rule decides what counts as reproduced:
 
-- a factor, if ours has between half and one and a half of its excess over 1 (one below 1 is turned over first: 0.67 is
-  as 1.5; one of exactly 1, if ours is within 10 % of it),
-- any other number, if ours is between half and one and a half times as much,
+- a factor, if its gain (factor - 1) is 0.5 to 1.5 times the source's (one below 1 is inverted first: 0.67 is as 1.5;
+  one of exactly 1, if ours is within 10 % of it),
+- any other number, if ours is 0.5 to 1.5 times the source's,
 - a statement or an exact figure, if it holds here.
 
 Rows with a rule of their own say it: `benchmarks.cameo.rows.up_to` is of a largest factor whose load is not given.
@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 
 Verdict = Literal["reproduced", "refuted", "not decidable"]
 REPRODUCED, REFUTED, NOT_DECIDABLE = VERDICTS = get_args(Verdict)
-#: Of a factor's excess over 1, or of another number: how far ours may be from the source's.
+#: Of a factor's gain, or of another number: largest relative difference from the source's.
 TOLERANCE = 0.5
 ALIKE = 0.1  #: relative difference up to which two figures are alike
 
@@ -41,7 +41,7 @@ class Row:
     ours: str
     verdict: Verdict
     why: str = ""
-    calibrated: bool = False  #: a number of our model was chosen by this very figure
+    calibrated: bool = False  #: a parameter of our model was fitted to this figure
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form."""

@@ -12,7 +12,8 @@ from benchmarks.cameo.rows import CAMEO
 from benchmarks.cameo.runs import run
 from benchmarks.cameo.workload import calibration, jobs
 from benchmarks.findings import Row
-from qod_magics.core.dispatch import CLIENT, MS, Message, OperatorInfo, Topology
+from qod_magics.core.dispatch import CLIENT, Message, OperatorInfo, Topology
+from qod_magics.core.nanoseconds import MS
 from qod_magics.policies.dispatchers import dispatcher
 
 US_PER_S = 1e6
@@ -32,7 +33,7 @@ def dispatch_us(name: str, tenants: int, messages: int) -> float:
     for batch in rounds:
         now = batch[-1].observed
         for message in batch:
-            made.sent(now, CLIENT, message)
+            made.made(now, CLIENT, message)
             made.arrived(now, 0, message)
         running = [*made.settle(now)]
         while running:

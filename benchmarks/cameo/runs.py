@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from qod_magics.core.dispatch import MS, Dispatcher, S
+from qod_magics.core.dispatch import Dispatcher
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.event_engine.messages import Dataflow, Engine, Job, Overheads
 from qod_magics.policies.dispatchers import dispatcher
 

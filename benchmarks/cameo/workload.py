@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.messages import Job, Source, Stage
 from qod_magics.event_engine.messages.dataflow import Exchange
 from qod_magics.event_engine.messages.sources import Arrivals, Sent
@@ -59,6 +59,7 @@ class Bursts:
     delay_s: float
     shape: float  #: of the Pareto distribution of rates
     length_s: float  #: for which a rate holds
+    has_keys = False
 
     def messages(self, seed: str, until: int) -> Iterator[Sent]:
         """All messages before `until`, in order: rates by the run and the job, the first moment by the source."""

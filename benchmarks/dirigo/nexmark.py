@@ -10,7 +10,8 @@ import numpy as np
 
 from benchmarks.dirigo.setup import DIRIGO, LAXITY, MADE, REJECT, STATIC, Measured, calibration, measured
 from benchmarks.findings import Row, is_near
-from qod_magics.core.dispatch import MS, Dispatcher, Instruction, Kind, Message
+from qod_magics.core.dispatch import Dispatcher, Instruction, Kind, Message
+from qod_magics.core.nanoseconds import MS
 from qod_magics.event_engine.messages import Job, Source, Stage
 from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.dirigo import Options
@@ -24,7 +25,7 @@ class Watch:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self.updated: dict[tuple[int, int], int] = {}  #: by operator and window, ns
-        self.made: dict[tuple[int, int], int] = {}
+        self.newest: dict[tuple[int, int], int] = {}
         self.closed: set[tuple[int, int]] = set()
         self._infos: Any = ()
 
@@ -38,22 +39,22 @@ class Watch:
     def finished(self, now: int, worker: int, message: Message) -> Iterable[Instruction]:
         info = self._infos[message.operator]
         if info.partial and message.kind is Kind.DATA:
-            moment = message.progress if message.moment < 0 else message.moment
-            window = (message.operator, moment + (info.origin - moment) % info.slide)
+            after = 1 + (message.progress if message.event_time < 0 else message.event_time)
+            window = (message.operator, after + (info.origin - after) % info.slide)
             self.updated[window] = now
-            self.made[window] = max(self.made.get(window, 0), message.observed)
+            self.newest[window] = max(self.newest.get(window, 0), message.observed)
         elif info.partial and message.kind is Kind.MARKER:
             window = (message.operator, message.progress)
             if window in self.updated:
                 self.updated[window] = now
-                self.made[window] = max(self.made[window], message.observed)
+                self.newest[window] = max(self.newest[window], message.observed)
                 self.closed.add(window)
         return self._dispatcher.finished(now, worker, message)
 
     def aggregation_ms(self) -> float:
         """Median over windows, of the last update of the state after the last bid."""
         return (
-            float(np.median([self.updated[each] - made for each, made in self.made.items() if each in self.closed]))
+            float(np.median([self.updated[each] - made for each, made in self.newest.items() if each in self.closed]))
             / MS
         )
 

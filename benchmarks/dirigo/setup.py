@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.findings import Source
-from qod_magics.core.dispatch import MS, Dispatcher, S
+from qod_magics.core.dispatch import Dispatcher
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.event_engine.messages import Dataflow, Engine, Job, Store
 from qod_magics.policies.dirigo import (
     AcceptAndCheck,
@@ -85,9 +86,9 @@ def measured(
     begin = round(until * warm)
     before = 0
     if begin:
-        engine.run(until, drain=begin)
+        engine.run(until, end=begin)
         before = sum(store.fetches) if store else 0
-    engine.run(until, drain=round(until * (1 + drain)))
+    engine.run(until, end=round(until * (1 + drain)))
     engine.check()
     late = sum(getattr(operator, "late", 0) for operator in engine.operators)
     assert not late, f"{late} rows were executed after their windows had been closed"

@@ -10,7 +10,7 @@ from statistics import pstdev
 
 from benchmarks.dirigo.setup import ACCEPT, DIRIGO, FIVE, LAXITY, QUEUE, REJECT, STATIC, Measured, calibration, measured
 from benchmarks.findings import Row
-from qod_magics.core.dispatch import MS, S
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.event_engine.messages import Job, Source, Stage, Store
 from qod_magics.event_engine.messages.sources import Arrivals, Sent
 

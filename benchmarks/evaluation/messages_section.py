@@ -50,11 +50,10 @@ def messages_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
         "rows *5.12* and *6.21b* and in the last table; all other figures are of virtual time, and the same "
         "on any machine.",
         "",
-        "A factor counts as reproduced if ours has between half and one and a half of its excess over 1, another "
-        "number if it is between half and one and a half times as large, and a statement if it holds. Where a source "
-        "gives a largest factor without its load (*up to*), it is enough that a sweep of loads passes it. *Not "
-        "decidable*: the source does not say enough for a model. *Calibrated*: a number of the model was chosen by "
-        "this very figure, which then shows only that there is such a number.",
+        "*Reproduced*: a factor whose gain (factor - 1) is 0.5 to 1.5 times the source's; another number that is 0.5 "
+        "to 1.5 times the source's; a statement that holds. Where a source gives a largest factor without its load "
+        "(*up to*), one load of a sweep must reach it. *Not decidable*: the source does not say enough for a model. "
+        "*Calibrated*: a parameter of the model was fitted to this figure, so that its agreement proves nothing.",
         "",
         *_short(last),
         f"In all {counted([row for rows in tables.values() for row in rows])}.",

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.findings import NOT_DECIDABLE, REPRODUCED, Row, Source, decided, is_factor
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.segments import Results, SegmentScenario, run
 
 GETAFIX = Source("Getafix")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.findings import NOT_DECIDABLE, Row, decided, is_near
 from benchmarks.getafix.cluster import GETAFIX, calibration
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.segments import SegmentScenario, run
 from qod_magics.event_engine.segments.scenario import NodeInfo, QueryKind
 

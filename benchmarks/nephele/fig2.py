@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.findings import Row, Source, decided, is_near
 from benchmarks.nephele.calibrations import calibration
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.buffers import BufferScenario, BufferSimulation
 from qod_magics.policies.channel_policies import channel_policy
 

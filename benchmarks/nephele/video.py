@@ -14,7 +14,7 @@ from benchmarks.findings import NOT_DECIDABLE, Row, Verdict, decided, is_factor,
 from benchmarks.nephele import fig2
 from benchmarks.nephele.calibrations import calibration
 from qod_magics.core.channel_qos import CannotBeMet, Chain, Resize
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.buffers import BufferScenario, BufferSimulation, Interval
 from qod_magics.policies.channel_policies import channel_policy
 

@@ -16,7 +16,7 @@ from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance
 from qod_magics.core.wording import counted
 
-#: what is told of once, when it is asked for
+#: actions that are logged once, when a plan first has them
 Resizing: TypeAlias = Scale | Fuse | Unfuse | AddNode | ReleaseNode
 
 #: a desired accuracy that differs by no more from the last one logged is not worth an entry

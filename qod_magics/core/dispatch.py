@@ -1,6 +1,6 @@
 """Which message runs next, and where: the protocol between a dispatcher, which decides, and an engine of messages.
 
-Sans I/O: the engine reports events (a message was sent, arrived, finished; a reply came back), the dispatcher answers
+Sans I/O: the engine reports events (a message was made, arrived, finished; a reply arrived), the dispatcher answers
 with instructions (run, forward, reply). It knows neither clock nor engine: each event carries its time, in whole
 nanoseconds, so that books and orders are exact.
 
@@ -19,7 +19,6 @@ from typing import Any, Protocol, TypeAlias
 #: Where messages enter that no operator sent; no machine.
 CLIENT = -1
 IN_FLIGHT = -2  #: in place of a machine: between two, or at work
-US, MS, S = 1_000, 1_000_000, 1_000_000_000  #: nanoseconds
 
 
 class Kind(Enum):
@@ -39,7 +38,7 @@ class Message:
     sender: int  #: operator, or CLIENT
     #: of its channel, once it was executed: later rows of the channel have no lower event time, ns
     progress: int = 0
-    moment: int = -1  #: event time of its rows, ns; -1: the progress
+    event_time: int = -1  #: event time of its rows, ns; -1: the progress
     #: when the newest row that influenced it arrived at the system, ns
     observed: int = 0
     cost: int = 0  #: estimated execution time, ns
@@ -136,8 +135,8 @@ class Dispatcher(Protocol):
         """Once, before all events."""
         ...
 
-    def sent(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
-        """A message was made at a machine (or CLIENT), and is to be sent: by `Forward`, now or after replies."""
+    def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+        """A message was made at a machine, or by a client (CLIENT): send it by `Forward`, now or after replies."""
         ...
 
     def arrived(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
@@ -145,7 +144,7 @@ class Dispatcher(Protocol):
         ...
 
     def finished(self, now: int, worker: int, message: Message) -> Iterable[Instruction]:
-        """A worker has executed a message and is idle; its results are reported by `sent`, before this."""
+        """A worker has executed a message and is idle; its results are reported by `made`, before this."""
         ...
 
     def replied(self, now: int, at: int, operator: int, content: Any) -> Iterable[Instruction]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from qod_magics.core.channel_qos import BufferSize, ChannelSample, Report
-from qod_magics.core.dispatch import MS
 from qod_magics.core.job_graph import Channel, Task
+from qod_magics.core.nanoseconds import MS
 
 
 @dataclass(slots=True, eq=False)

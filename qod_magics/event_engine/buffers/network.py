@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qod_magics.core.channel_qos import Chain, Instruction, Resize
-from qod_magics.core.dispatch import MS, S
 from qod_magics.core.job_graph import Channel, JobSequence, Task
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.event_engine.buffers.items import Item
 from qod_magics.event_engine.buffers.scenario import BufferScenario
 from qod_magics.event_engine.buffers.tasks import ChannelRun, TaskRun

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from qod_magics.core.dispatch import MS, US, S
 from qod_magics.core.job_graph import JobConstraint, JobEdge, JobGraph, JobSequence, RuntimeGraph
+from qod_magics.core.nanoseconds import MS, US, S
 from qod_magics.core.wording import show
 from qod_magics.data.fields import Fields, is_number
 from qod_magics.data.objects import read_json, read_object

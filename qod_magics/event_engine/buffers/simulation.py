@@ -14,8 +14,8 @@ from typing import Any
 import simpy
 
 from qod_magics.core.channel_qos import BufferSize, Chain, ChannelPolicy, ChannelSample, Manager, Resize
-from qod_magics.core.dispatch import MS, S
 from qod_magics.core.job_graph import Channel, Task
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.event_engine.buffers.items import Item, Transit
 from qod_magics.event_engine.buffers.measuring import Mailbox
 from qod_magics.event_engine.buffers.network import Link, Way

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from qod_magics.core.dispatch import MS, US, OperatorInfo, Topology, stream_channel
+from qod_magics.core.dispatch import OperatorInfo, Topology, stream_channel
+from qod_magics.core.nanoseconds import MS, US
 from qod_magics.event_engine.messages.operators import Regular, Windowed
 from qod_magics.event_engine.messages.partials import Ends, MarkerSource, Merging, PartialWindows
-from qod_magics.event_engine.messages.sources import Arrivals, Listed
+from qod_magics.event_engine.messages.sources import Arrivals, ClientMessages
 
 #: How the output of a sender reaches the operators of a stage: each gets a part of the rows (and the progress), or one
 #: of them gets all: always the same one ("one": by the sender's number), in turns, or by the key of the rows.
@@ -24,7 +25,7 @@ class Source:
 
     name: str
     clients: int = 1
-    arrivals: Arrivals | Listed = field(default_factory=Arrivals)
+    arrivals: ClientMessages = field(default_factory=Arrivals)
     bytes_per_row: int = 0
 
 
@@ -72,6 +73,7 @@ class Job:
                     "stages, and each name stands for one"
                 )
             known.add(stage.name)
+        self._check_keys()
         partial = {stage.name for stage in self.stages if stage.partial}
         for stage in self.stages:
             merges = [name in partial for name in stage.inputs]
@@ -81,6 +83,19 @@ class Job:
                 )
             if stage.partial and (not stage.slide_ms or {*stage.inputs} & {each.name for each in self.stages}):
                 raise ValueError(f"stage {stage.name!r} is partial: it needs a window, and inputs that are sources")
+
+    def _check_keys(self) -> None:
+        """Raise ValueError for an exchange by key of rows without one. A window's result has rows of many keys."""
+        keyed = {source.name for source in self.sources if source.arrivals.has_keys}
+        for stage in self.stages:
+            without = [name for name in stage.inputs if name not in keyed]
+            if stage.exchange == "key" and stage.width > 1 and without:
+                raise ValueError(
+                    f"stage {stage.name!r} gets rows by key, but {', '.join(without)} has none: give a source `keys`, "
+                    "or the stage another exchange"
+                )
+            if not without and not stage.slide_ms:
+                keyed.add(stage.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,8 @@ from typing import cast
 
 import simpy
 
-from qod_magics.core.dispatch import (
-    CLIENT,
-    IN_FLIGHT,
-    MS,
-    Dispatcher,
-    Forward,
-    Instruction,
-    Kind,
-    Message,
-    Reply,
-    Run,
-)
+from qod_magics.core.dispatch import CLIENT, IN_FLIGHT, Dispatcher, Forward, Instruction, Kind, Message, Reply, Run
+from qod_magics.core.nanoseconds import MS
 from qod_magics.event_engine.messages.books import Books
 from qod_magics.event_engine.messages.dataflow import Client, Dataflow
 from qod_magics.event_engine.messages.links import Links
@@ -103,12 +93,12 @@ class Engine:
         """Time at work so far by worker, ns."""
         return [busy - max(end - self.now, 0) for busy, end in zip(self._busy, self._ends, strict=True)]
 
-    def run(self, until: int, *, drain: int | None = None) -> Results:
+    def run(self, until: int, *, end: int | None = None) -> Results:
         """Run, and on from where it stopped if called again.
 
         Args:
-            until: when clients stop sending, ns: the first call decides; and the end, without `drain`.
-            drain: the end, ns: before `until` it is a pause, after it the time by which messages that are left are
+            until: when clients stop sending, ns: the first call decides; and the end of the run, without `end`.
+            end: of the run, ns: before `until` it is a pause, after it the time by which messages that are left are
                 executed.
 
         """
@@ -118,7 +108,7 @@ class Engine:
             for client in self.dataflow.clients:
                 arrivals = client.source.arrivals.messages(f"{self._seed}/{client.seed}", until)
                 self._next(client, arrivals)
-        end = until if drain is None else drain
+        end = until if end is None else end
         while (at := clock.peek()) <= end and at != math.inf:
             clock.step()
             while clock.peek() == at:
@@ -183,7 +173,7 @@ class Engine:
             self.books.made += 1
             self.books.held += 1
             made.at = machine
-            self._do(now, machine, self.dispatcher.sent(now, machine, made))
+            self._do(now, machine, self.dispatcher.made(now, machine, made))
 
     def _enter(self, now: int, client: Client, sent: Sent) -> None:
         self.rows_sent += sent.rows
@@ -193,12 +183,12 @@ class Engine:
             self.books.held += 1
             if sent.work >= 0:
                 made.cost = made.work = sent.work
-            self._do(now, CLIENT, self.dispatcher.sent(now, CLIENT, made))
+            self._do(now, CLIENT, self.dispatcher.made(now, CLIENT, made))
         if self._markers is not None:
             for marker in self._markers.markers(client.number, now, sent.progress, self._router.numbers()):
                 self.books.made += 1
                 self.books.held += 1
-                self._do(now, CLIENT, self.dispatcher.sent(now, CLIENT, marker))
+                self._do(now, CLIENT, self.dispatcher.made(now, CLIENT, marker))
 
     def _next(self, client: Client, arrivals: Iterator[Sent]) -> None:
         sent = next(arrivals, None)

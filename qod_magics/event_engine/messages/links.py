@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from qod_magics.core.dispatch import S, Topology
+from qod_magics.core.dispatch import Topology
+from qod_magics.core.nanoseconds import S
 
 
 class Links:

@@ -20,7 +20,7 @@ class Emitted(NamedTuple):
     progress: int
     observed: int
     rows: int
-    moment: int = -1  #: event time of the rows; -1: the progress
+    event_time: int = -1  #: event time of the rows; -1: the progress
     key: int = -1
 
 
@@ -65,11 +65,11 @@ class Regular:
         self.rows += message.rows
         rows = int(self.rows * self.selectivity + 1e-9) - self.emitted
         self.emitted += rows
-        progress, moment = message.progress, message.moment
+        progress, event_time = message.progress, message.event_time
         if self._slowest is not None:
-            moment = progress if moment < 0 else moment
+            event_time = progress if event_time < 0 else event_time
             progress = self._slowest.advance(channel_of(message), progress)
-        return (Emitted(progress, message.observed, rows, moment, message.key),)
+        return (Emitted(progress, message.observed, rows, event_time, message.key),)
 
 
 class Windowed:
@@ -123,8 +123,8 @@ class Windowed:
         return ()
 
     def _add(self, message: Message) -> None:
-        """Into the windows that contain its rows: with ends in (moment, moment + length]."""
-        after = 1 + (message.progress if message.moment < 0 else message.moment)
+        """Into the windows that contain its rows: with ends in (event_time, event_time + length]."""
+        after = 1 + (message.progress if message.event_time < 0 else message.event_time)
         end = after + (self._next - after) % self.slide  # the first end after its rows
         beyond = after + self.length
         if end < self._next:

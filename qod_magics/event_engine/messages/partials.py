@@ -46,7 +46,7 @@ class EmittedPart(NamedTuple):
     progress: int
     observed: int
     rows: int
-    moment: int
+    event_time: int
     key: int
     part: Part
 
@@ -80,9 +80,9 @@ class PartialWindows:
         if message.kind is Kind.MARKER:
             return self._hand_on(message)
         self.rows += message.rows
-        moment = message.progress if message.moment < 0 else message.moment
+        event_time = message.progress if message.event_time < 0 else message.event_time
         more = Aggregate(message.rows, message.key, message.observed)
-        after = moment + 1
+        after = event_time + 1
         end = after + (self.origin + self.length - after) % self.slide  # the first end after its rows
         while end < after + self.length:
             if end <= self._handed_on.get(message.at, end - 1):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qod_magics.core.dispatch import MS
+from qod_magics.core.nanoseconds import MS
 
 
 class JobResults:
@@ -31,16 +31,6 @@ class JobResults:
     def percentile_ms(self, percent: float) -> float | None:
         """Of the latencies; None without a result."""
         return float(np.percentile(np.asarray(self.latency), percent)) / MS if self.latency else None
-
-    @property
-    def mean_ms(self) -> float | None:
-        """Mean latency; None without a result."""
-        return float(np.mean(np.asarray(self.latency))) / MS if self.latency else None
-
-    @property
-    def deviation_ms(self) -> float | None:
-        """Standard deviation of the latencies; None without a result."""
-        return float(np.std(np.asarray(self.latency))) / MS if self.latency else None
 
     @property
     def success(self) -> float | None:

@@ -34,7 +34,7 @@ class Router:
         self, sender: int, source: int, emitted: Emitted | EmittedPart, routes: Iterable[Route], bytes_per_row: int
     ) -> Iterator[Message]:
         """The messages by which an operator, or CLIENT, sends an output along its routes."""
-        progress, observed, all_rows, moment, key, *part = emitted
+        progress, observed, all_rows, event_time, key, *part = emitted
         for r, (targets, exchange, number) in enumerate(routes):
             if exchange != "all":
                 targets = (targets[self._chosen(exchange, number, key, (sender, source, r)) % len(targets)],)
@@ -50,7 +50,7 @@ class Router:
                     target,
                     sender,
                     progress,
-                    moment,
+                    event_time,
                     observed,
                     work,
                     rows,

@@ -26,7 +26,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from qod_magics.core.dispatch import US, Dispatcher, S
+from qod_magics.core.dispatch import Dispatcher
+from qod_magics.core.nanoseconds import US, S
 from qod_magics.data.fields import Fields
 from qod_magics.data.objects import read_json, read_object
 from qod_magics.errors import ScenarioError
@@ -156,7 +157,7 @@ class MessageScenario:
         """
         engine = self.engine(dispatcher)
         until = round(self.duration_s * S)
-        engine.run(until, drain=until + round(self.drain_s * S) if self.drain_s else None)
+        engine.run(until, end=until + round(self.drain_s * S) if self.drain_s else None)
         engine.check()
         return engine
 

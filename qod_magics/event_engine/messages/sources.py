@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 
 
 class Sent(NamedTuple):
@@ -20,6 +20,19 @@ class Sent(NamedTuple):
     rows: int
     key: int = -1  #: of all its rows; -1: of many
     work: int = -1  #: execution time at its first operator, ns; -1: as its stage says
+
+
+class ClientMessages(Protocol):
+    """How one client sends."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether each message has a key."""
+        ...
+
+    def messages(self, seed: str, until: int) -> Iterator[Sent]:
+        """All messages before `until`, ns, in order; the same seed gives the same ones."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,11 @@ class Arrivals:
             raise ValueError(f"a client needs per_s above 0, and nothing negative: {self}")
         if self.pareto is not None and self.pareto <= 1:
             raise ValueError(f"a Pareto distribution has a mean only with a shape above 1, not {self.pareto:g}")
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether each message has a key."""
+        return self.keys > 0
 
     def messages(self, seed: str, until: int) -> Iterator[Sent]:
         """All messages before `until`, in order."""
@@ -92,6 +110,11 @@ class Listed:
     """Messages as they are listed, in the order of time."""
 
     sent: tuple[Sent, ...] = ()
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether each message has a key."""
+        return all(each.key >= 0 for each in self.sent)
 
     def messages(self, seed: str, until: int) -> Iterator[Sent]:
         """Those before `until`; the seed plays no part."""

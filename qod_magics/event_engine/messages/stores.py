@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 
 
 class Store:

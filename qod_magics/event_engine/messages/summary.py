@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qod_magics.core.dispatch import MS, S
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.core.wording import counted
 from qod_magics.event_engine.messages.engine import Engine
 from qod_magics.event_engine.messages.results import JobResults

@@ -64,8 +64,7 @@ class MemoryOverTime:
     segments: int = 0
     bytes: int = 0
     largest: int = 0  #: of the node that has most at the time
-    most_bytes: int = 0  #: at any time
-    most_on_a_node: int = 0
+    most_on_a_node: int = 0  #: bytes, at any time
     length: int = 0  #: ns
     _at: int = 0
     _now: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -75,7 +74,6 @@ class MemoryOverTime:
         self.stop(at)
         self._now = copies, segments, sum(used), max(used)
         if self.since <= at <= self.until:
-            self.most_bytes = max(self.most_bytes, self._now[2])
             self.most_on_a_node = max(self.most_on_a_node, self._now[3])
 
     def stop(self, at: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from simpy import Environment
 
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.segments.scenario import NodeInfo
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from time import process_time
 from typing import Any
 
-from qod_magics.core.dispatch import MS, S
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.core.wording import counted
 from qod_magics.event_engine.segments.cluster import SegmentCluster
 from qod_magics.event_engine.segments.scenario import SegmentScenario
@@ -31,7 +31,6 @@ class Results:
     copies: float
     memory: float
     largest_node: float  #: of the node that holds most at the time
-    most_memory: int  #: at any time
     most_on_a_node: int
     loads: int  #: in all
     loaded_bytes: int
@@ -61,7 +60,6 @@ class Results:
             copies=memory.copies / length,
             memory=memory.bytes / length,
             largest_node=memory.largest / length,
-            most_memory=memory.most_bytes,
             most_on_a_node=memory.most_on_a_node,
             loads=books.loaded,
             loaded_bytes=books.loaded_bytes,

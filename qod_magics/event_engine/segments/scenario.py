@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qod_magics.core.dispatch import MS, S
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.data.fields import Fields, is_number
 from qod_magics.data.objects import read_json
 

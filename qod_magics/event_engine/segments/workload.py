@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from qod_magics.core.dispatch import S
+from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.segments.scenario import SegmentScenario
 
 

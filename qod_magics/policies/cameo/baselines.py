@@ -1,4 +1,4 @@
-"""What Cameo was compared with: operators in order of arrival, and Orleans 1.5.2's default (2.8)."""
+"""Cameo's baselines: operators in order of arrival (FIFO), and the default scheduler of Orleans 1.5.2 (2.8)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from qod_magics.core.dispatch import MS, Message
+from qod_magics.core.dispatch import Message
+from qod_magics.core.nanoseconds import MS
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.cameo.pools import Pools
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from qod_magics.core.dispatch import CLIENT, MS, Forward, Instruction, Message, Reply, Topology
+from qod_magics.core.dispatch import CLIENT, Forward, Instruction, Message, Reply, Topology
+from qod_magics.core.nanoseconds import MS
 from qod_magics.policies.cameo.contexts import ContextPolicy
 from qod_magics.policies.cameo.deadlines import DeadlineContexts
 from qod_magics.policies.cameo.parameters import Parameters, TokenRates
@@ -39,7 +40,7 @@ class Cameo(Pools):
         context = message.context
         self._queues[machine].add(message, context.local, context.priority)
 
-    def sent(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+    def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
         """Give a message its context, and send it."""
         sender = message.sender
         if sender == CLIENT:

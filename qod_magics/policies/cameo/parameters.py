@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from qod_magics.core.dispatch import MS, S
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.errors import UsageProblem
 
 Order = Literal["llf", "edf", "sjf"]

@@ -1,4 +1,4 @@
-"""What Cameo and its baselines share: operators fixed to machines, and a queue and workers on each."""
+"""The base of Cameo and its baselines: operators fixed to machines, with a run queue and workers on each."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Pools:
         """Queue a message that arrived at its machine."""
         raise NotImplementedError
 
-    def sent(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+    def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
         """A message goes to the machine of its operator at once."""
         return (Forward(message, self._machines[message.operator]),)
 

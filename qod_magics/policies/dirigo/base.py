@@ -145,7 +145,7 @@ class Dirigo:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def sent(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+    def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
         """To the lessor, at once."""
         lessor = self._lessors[message.operator]
         if message.kind is Kind.MARKER:

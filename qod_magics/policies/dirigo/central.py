@@ -49,7 +49,7 @@ class CentralRandom(Dirigo):
         """All but the scheduler; one of them for windows."""
         return (self._runners[operator % len(self._runners)],) if self._bound[operator] else self._runners
 
-    def sent(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+    def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
         """To the scheduler."""
         message.context = self.ticket(message)
         self.traffic.data += 1

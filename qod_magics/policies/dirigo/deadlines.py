@@ -30,8 +30,8 @@ class Deadlines:
             return NEVER
         time = message.observed
         if info.slide:
-            moment = message.moment if message.moment >= 0 else message.progress
-            time += (info.origin - moment) % info.slide
+            event_time = message.event_time if message.event_time >= 0 else message.progress
+            time += (info.origin - event_time) % info.slide
         return time + info.max_latency - self.after(operator)
 
     def after(self, operator: int) -> int:

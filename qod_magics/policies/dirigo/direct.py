@@ -52,7 +52,7 @@ class QueueBasedDirect(Asking):
         self._held: dict[Channel, list[Message]] = {}  #: markers behind buffered messages
         self._unsent: dict[Channel, int] = {}  #: buffered messages
 
-    def sent(self, now: int, at: int, message: Message) -> Iterator[Instruction]:
+    def made(self, now: int, at: int, message: Message) -> Iterator[Instruction]:
         """Draw two workers, and ask both."""
         channel = (at, message.sender, message.source if message.sender == CLIENT else 0, message.operator)
         if message.kind is Kind.MARKER:

@@ -1,4 +1,4 @@
-"""How many copies there must be, and may be: bounds by counting, and the exact minimum of small cases. Pure."""
+"""Bounds on the number of copies, by counting, and its exact minimum for small cases. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MOST_SEGMENTS = 10
 
 
 def replica_bounds(segments: int, nodes: int) -> tuple[int, int]:
-    """The fewest copies of any plan, and the most that ModifiedBestFit makes: m and m + n - 1.
+    """Lower bound on the copies of any plan, m, and upper bound on those of ModifiedBestFit, m + n - 1 (4).
 
-    Each time that pairs go back into the queue another node is full; the last one never is before the end. Segments
-    are those with pairs; without any, there are no copies.
+    ModifiedBestFit splits a segment only when it fills a node, which it does at most n - 1 times before the end.
+    Segments without pairs do not count.
     """
     return segments, segments + nodes - 1 if segments else 0
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 
-from qod_magics.core.dispatch import MS
+from qod_magics.core.nanoseconds import MS
 from qod_magics.core.segments import Use
 from qod_magics.policies.getafix.parameters import Measure
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TypeVar
 
 from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, Instruction, Report, Resize
-from qod_magics.core.dispatch import S
 from qod_magics.core.job_graph import Channel, JobConstraint, RuntimeGraph, Task
+from qod_magics.core.nanoseconds import S
 from qod_magics.policies.nephele.chaining import TaskFacts, longest_chain
 from qod_magics.policies.nephele.parameters import Parameters
 from qod_magics.policies.nephele.placement import ManagerSetup, Role

@@ -172,8 +172,3 @@ def overlap(setups: Iterable[ManagerSetup]) -> int:
         for task in each.vertices:
             counts[task] = counts.get(task, 0) + 1
     return sum(count * (count - 1) for count in counts.values())
-
-
-def reporters(graph: RuntimeGraph, of: ManagerSetup) -> frozenset[str]:
-    """The workers that report to a manager: those of its graph's tasks, which are also the ends of its channels."""
-    return frozenset(graph.worker(task) for task in of.vertices)

@@ -37,7 +37,7 @@ class Weighed:
             else dict.fromkeys(tasks, 0.0)
             for i, tasks in enumerate(subgraph.tasks)
         ]
-        self._begins, self._ends = own[0], own[-1]
+        self._ends = own[-1]
         #: task -> largest latency from the start to the end of the task (pre), and by which task before it
         self._until: dict[Task, float] = dict(own[0])
         self._before: dict[Task, Task] = {}

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qod_magics.core.channel_qos import Chain, Resize
-from qod_magics.core.dispatch import S
 from qod_magics.core.job_graph import Channel
+from qod_magics.core.nanoseconds import S
 from qod_magics.errors import QodError, ScenarioError, UsageProblem
 from qod_magics.event_engine.buffers import BufferScenario, BufferSimulation, Results, unbalanced
 from qod_magics.event_engine.buffers.run import run_buffers

@@ -20,7 +20,7 @@ class InOrder:
         self.waiting: list[deque[Message]] = [deque() for _ in machines]
         self.idle = [[w for w, at in enumerate(topology.workers) if at == machine] for machine in machines]
 
-    def sent(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+    def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
         return (Forward(message, self.topology.operators[message.operator].machine),)
 
     def arrived(self, now: int, at: int, message: Message) -> Iterable[Instruction]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.dispatch import MS, US, Forward, Instruction, Kind, Message, Reply, Run, S, Topology
+from qod_magics.core.dispatch import Forward, Instruction, Kind, Message, Reply, Run, Topology
+from qod_magics.core.nanoseconds import MS, US, S
 from qod_magics.event_engine.messages import Dataflow, Engine, Job, Links, Overheads, Source, Stage, Store
 from qod_magics.event_engine.messages.sources import Arrivals, Listed, Sent
 from tests.event_engine.messages.in_order import InOrder
@@ -47,7 +48,7 @@ def test_no_message_and_no_row_is_lost(
     engine = Engine(dataflow, InOrder(), seed=seed)
     engine.run(2 * S)
     engine.check()
-    engine.run(2 * S, drain=60 * S)
+    engine.run(2 * S, end=60 * S)
     engine.check()
     assert engine.books.left == 0
     assert engine.rows_sent == 100 * 10 * 2 * clients
@@ -107,7 +108,7 @@ def test_overheads_of_the_dispatcher_take_time() -> None:
 def test_a_worker_has_been_busy_for_as_long_as_it_ran() -> None:
     job = Job("j", (Stage("a", ("s",)),), (listed((0, 3), (1, 3)),))
     engine = Engine(Dataflow([job]), InOrder())
-    engine.run(S, drain=1 * MS)
+    engine.run(S, end=1 * MS)
     assert (engine.now, engine.busy) == (1 * MS, [1 * MS])
     engine.run(S)
     assert (engine.now, engine.busy) == (6 * MS, [6 * MS])
@@ -149,7 +150,7 @@ class Asking(InOrder):
         super().begin(topology)
         self.held: list[Message] = []
 
-    def sent(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+    def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
         self.held.append(message)
         return (Forward(Message(-1, message.operator, message.sender, kind=Kind.CONTROL), 0),)
 

@@ -12,8 +12,8 @@ from qod_magics.core.dispatch import CLIENT, Message
 from qod_magics.event_engine.messages.operators import Regular, Windowed
 
 
-def message(progress: int, rows: int = 1, *, source: int = 0, observed: int = 0, moment: int = -1) -> Message:
-    return Message(1, 0, CLIENT, progress, moment, observed, rows=rows, source=source)
+def message(progress: int, rows: int = 1, *, source: int = 0, observed: int = 0, event_time: int = -1) -> Message:
+    return Message(1, 0, CLIENT, progress, event_time, observed, rows=rows, source=source)
 
 
 def test_a_window_is_emitted_when_its_slowest_channel_has_passed_its_end() -> None:
@@ -27,8 +27,8 @@ def test_a_window_is_emitted_when_its_slowest_channel_has_passed_its_end() -> No
 
 def test_the_result_of_a_window_belongs_to_the_window_that_ends_with_it() -> None:
     window = Windowed(20, 20, 0, (-2,))
-    assert window.execute(message(10, 1, moment=9)) == ()
-    assert window.execute(message(20, 2, moment=19, observed=7)) == ((20, 7, 3, 19, -1),)
+    assert window.execute(message(10, 1, event_time=9)) == ()
+    assert window.execute(message(20, 2, event_time=19, observed=7)) == ((20, 7, 3, 19, -1),)
 
 
 def test_rows_at_the_end_of_a_window_belong_to_the_next_one() -> None:
@@ -47,7 +47,7 @@ def test_empty_windows_are_emitted_so_that_progress_goes_on() -> None:
 def test_rows_of_an_emitted_window_are_counted_late_and_go_into_the_next() -> None:
     window = Windowed(10, 10, 0, (-2,))
     window.execute(message(12, 1))
-    assert window.execute(message(12, 6, moment=4)) == ()
+    assert window.execute(message(12, 6, event_time=4)) == ()
     assert window.late == 6
     assert [each.rows for each in window.execute(message(20, 0))] == [7]
 

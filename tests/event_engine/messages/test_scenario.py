@@ -11,7 +11,7 @@ import pytest
 from qod_magics.application.application import Application
 from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.stream import StreamDeclaration, TopicInput
-from qod_magics.core.dispatch import MS, S
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.errors import ScenarioError
 from qod_magics.event_engine.messages import Dataflow, Engine
 from qod_magics.event_engine.messages.declared import Costs, jobs_of
@@ -75,6 +75,8 @@ def test_the_state_of_keys_is_read_from_the_store() -> None:
         (("jobs",), [], "at least one"),
         (("jobs", 0, "stages", 0, "inputs"), ["trips"], "reads ('trips',): inputs are sources or earlier stages"),
         (("jobs", 0, "stages", 0, "exchange"), "some", "one of all, one, turns, key"),
+        (("jobs", 0, "stages", 0, "exchange"), "key", "gets rows by key, but clicks has none: give a source `keys`"),
+        (("jobs", 0, "stages", 1), {"name": "t", "inputs": ["count"], "width": 2, "exchange": "key"}, "count has none"),
         (("jobs", 0, "stages", 0, "width"), -1, "stages[0].width is -1"),
         (("jobs", 0, "stages", 0, "colour"), 1, "unknown field 'colour'"),
         (("jobs", 0, "sources", 0, "arrivals", "per_s"), 0, "above 0"),
@@ -120,7 +122,7 @@ def test_declared_streams_run_as_jobs() -> None:
         ("counts", 2, 2000, 2),
     ]
     engine = Engine(Dataflow(jobs), InOrder())
-    results = engine.run(10 * S, drain=20 * S)
+    results = engine.run(10 * S, end=20 * S)
     engine.check()
     assert engine.operators[0].rows == 3 * 2 * 10 * 10
     assert all(progress % (2000 * MS) == 0 for progress in results.jobs[0].progress)

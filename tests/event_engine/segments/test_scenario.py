@@ -7,7 +7,7 @@ from copy import deepcopy
 
 import pytest
 
-from qod_magics.core.dispatch import MS, S
+from qod_magics.core.nanoseconds import MS, S
 from qod_magics.errors import ScenarioError, UsageProblem
 from qod_magics.event_engine.segments import SegmentScenario, simulated
 from tests.event_engine.segments.clusters import SMALL, small

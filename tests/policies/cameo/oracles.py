@@ -66,7 +66,7 @@ def drive(dispatcher: Dispatcher, topology: Topology, sends: Iterable[tuple[int,
         while agenda and agenda[0][0] == now:
             _, sent, number, message = heappop(agenda)
             if sent:
-                follow(dispatcher.sent(now, CLIENT, message))
+                follow(dispatcher.made(now, CLIENT, message))
             else:
                 busy.discard(number)
                 follow(dispatcher.finished(now, number, message))

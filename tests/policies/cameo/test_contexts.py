@@ -86,13 +86,13 @@ def test_what_an_operator_sends_inherits_the_token_of_what_it_runs() -> None:
     made.begin(Topology(INFOS, (0,), ((0,),)))
     messages = [Message(i, 0, CLIENT, i, source=0) for i in range(3)]
     for message in messages:
-        made.sent(0, CLIENT, message)
+        made.made(0, CLIENT, message)
         made.arrived(0, 0, message)
     for number, expected in enumerate((0, 500, LEAST_URGENT + 1)):
         (run,) = made.settle(number)
         assert isinstance(run, Run)
         result = Message(10 + number, 1, 0, number, source=0)
-        made.sent(number, 0, result)
+        made.made(number, 0, result)
         assert (result.context.local, result.context.priority) == (0, expected)
         made.finished(number, 0, run.message)
 
@@ -114,7 +114,7 @@ def test_an_idle_worker_holds_no_operator() -> None:
 
     def runs(id: int, now: int) -> list[int]:
         message = Message(id, 0, CLIENT, id, source=0)
-        made.sent(now, CLIENT, message)
+        made.made(now, CLIENT, message)
         made.arrived(now, 0, message)
         found = [each for each in made.settle(now) if isinstance(each, Run)]
         for each in found:

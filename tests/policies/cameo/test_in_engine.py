@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.dispatch import Dispatcher, S, stream_channel
+from qod_magics.core.dispatch import Dispatcher, stream_channel
+from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
 from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.cameo import Parameters, with_deadlines
@@ -50,7 +51,7 @@ def test_every_message_runs_once_and_a_run_repeats(name: str) -> None:
     for run in runs:
         run.run(2 * S)
         run.check()
-        run.run(2 * S, drain=60 * S)
+        run.run(2 * S, end=60 * S)
         run.check()
         assert run.books.left == 0
         assert run.books.done == run.books.made == sum(run.executed) > 300
@@ -62,7 +63,7 @@ def test_the_order_changes_latencies_and_no_result() -> None:
     latencies = set()
     for name in NAMES:
         run = engine(dispatcher(name))
-        run.run(2 * S, drain=60 * S)
+        run.run(2 * S, end=60 * S)
         found[name] = [(sorted(each.progress), each.rows) for each in run.results.jobs]
         latencies.add(tuple(run.results.of("tight").latency))
     assert all(each == found["fifo"] for each in found.values())

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.dispatch import CLIENT, MS, Message, OperatorInfo, Topology, channel_of, stream_channel
+from qod_magics.core.dispatch import CLIENT, Message, OperatorInfo, Topology, channel_of, stream_channel
+from qod_magics.core.nanoseconds import MS
 from qod_magics.policies.cameo.contexts import ReplyContext
 from qod_magics.policies.cameo.deadlines import DeadlineContexts
 from qod_magics.policies.cameo.frontier import frontier_progress, printed_frontier_progress, waits

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from qod_magics.core.dispatch import US, Dispatcher, Instruction, Message, Run
+from qod_magics.core.dispatch import Dispatcher, Instruction, Message, Run
+from qod_magics.core.nanoseconds import US
 from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage, Store
 from qod_magics.event_engine.messages.sources import Listed as ListedMessages
 from qod_magics.event_engine.messages.sources import Sent
@@ -47,8 +48,8 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.dispatcher, name)
 
-    def sent(self, now: int, at: int, message: Message) -> Iterator[Instruction]:
-        return self._noted(now, self.dispatcher.sent(now, at, message))
+    def made(self, now: int, at: int, message: Message) -> Iterator[Instruction]:
+        return self._noted(now, self.dispatcher.made(now, at, message))
 
     def arrived(self, now: int, at: int, message: Message) -> Iterator[Instruction]:
         return self._noted(now, self.dispatcher.arrived(now, at, message))
@@ -103,7 +104,7 @@ def ran(
     stage = Stage("run", ("client",), width=workers, exchange="key", stateful=store is not None)
     job = Job("job", (stage,), (Source("client", arrivals=ListedMessages(sent)),))
     engine = Engine(Dataflow([job], machines=workers, delay_us=delay), watched, store=store)
-    engine.run(10**9, drain=10**12)
+    engine.run(10**9, end=10**12)
     engine.check()
     assert engine.books.left == 0
     tasks = {}

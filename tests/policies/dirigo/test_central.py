@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.dispatch import MS
+from qod_magics.core.nanoseconds import MS
 from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
 from qod_magics.event_engine.messages.sources import Listed, Sent
 from qod_magics.policies.dirigo import CentralRandom
@@ -17,7 +17,7 @@ def test_decisions_are_made_one_after_another(decision: int) -> None:
     job = Job("job", (Stage("run", ("client",), fixed_us=1000),), (Source("client", arrivals=Listed(sent)),))
     dispatcher = CentralRandom(decision=decision * MS)
     engine = Engine(Dataflow([job], machines=400, delay_us=100), dispatcher)
-    engine.run(MS, drain=10**10)
+    engine.run(MS, end=10**10)
     engine.check()
     assert engine.books.left == 0
     assert dispatcher.traffic.forwards == len(engine.results.jobs[0].latency) == 10

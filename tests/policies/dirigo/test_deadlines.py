@@ -35,7 +35,7 @@ def test_a_window_is_due_when_it_can_be_complete() -> None:
     deadlines = Deadlines(CHAIN)
     assert deadlines(Message(1, 4, CLIENT, progress=15, observed=100, cost=1)) == 100 + 55 + 50
     assert deadlines(Message(1, 4, CLIENT, progress=70, observed=100, cost=1)) == 100 + 50
-    assert deadlines(Message(1, 4, CLIENT, progress=99, moment=15, observed=100, cost=1)) == 100 + 55 + 50
+    assert deadlines(Message(1, 4, CLIENT, progress=99, event_time=15, observed=100, cost=1)) == 100 + 55 + 50
 
 
 def test_without_a_target_nothing_is_ever_late() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.dispatch import MS, US, Kind, Message
+from qod_magics.core.dispatch import Kind, Message
+from qod_magics.core.nanoseconds import MS, US
 from qod_magics.errors import UsageProblem
 from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
 from qod_magics.event_engine.messages.operators import Windowed
@@ -48,7 +49,7 @@ def engine_of(
     job = Job("job", (windows, merge), sources, max_latency_ms=latency_ms)
     dispatcher = POLICIES[policy](options)
     engine = Engine(Dataflow([job], machines=workers, delay_us=delay_us), dispatcher)
-    engine.run(10**11, drain=10**12)
+    engine.run(10**11, end=10**12)
     engine.check()
     assert engine.books.left == 0
     return engine
@@ -117,7 +118,7 @@ def test_parts_are_merged_as_in_the_case() -> None:
         def run(machine: int, kind: Kind, key: int, partials: PartialWindows = partials) -> tuple[Any, ...]:
             marker = kind is Kind.MARKER
             message = Message(
-                1, 0, -1, progress=10, moment=9, kind=kind, key=key, payload=len("012") if marker else None
+                1, 0, -1, progress=10, event_time=9, kind=kind, key=key, payload=len("012") if marker else None
             )
             message.at = machine
             return partials.execute(message)
@@ -168,7 +169,7 @@ def plain(policy: str, events_us: list[int], *, parse_us: float, latency_ms: flo
     dispatcher = CentralRandom(options) if policy == "central" else POLICIES[policy](options)
     job = Job("job", stages, (Source("in", arrivals=Listed(sent)),), latency_ms)
     engine = Engine(Dataflow([job], machines=3, delay_us=100), dispatcher)
-    engine.run(10**11, drain=10**12)
+    engine.run(10**11, end=10**12)
     engine.check()
     return engine
 

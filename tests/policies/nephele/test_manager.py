@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, ChannelSample, Instruction, Report, Resize
-from qod_magics.core.dispatch import S
 from qod_magics.core.job_graph import Channel, JobConstraint, JobSequence, RuntimeGraph, Task
+from qod_magics.core.nanoseconds import S
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.channel_policies import channel_policy, channel_policy_names
 from qod_magics.policies.nephele import Parameters, nephele

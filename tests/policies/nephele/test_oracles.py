@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, ChannelSample, Instruction, Report, Resize
-from qod_magics.core.dispatch import S
 from qod_magics.core.job_graph import Channel, JobConstraint, JobSequence, Task
+from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.buffers import BufferScenario, BufferSimulation
 from qod_magics.policies.nephele import Parameters, fixed_buffers, nephele
 from qod_magics.policies.nephele.chaining import TaskFacts, longest_chain

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qod_magics.core.channel_qos import ChannelSample, Report, Resize
-from qod_magics.core.dispatch import S
 from qod_magics.core.job_graph import Channel, JobConstraint, JobEdge, JobGraph, JobSequence, RuntimeGraph, Task
+from qod_magics.core.nanoseconds import S
 from qod_magics.policies.nephele import Parameters, nephele
 from qod_magics.policies.nephele.chaining import TaskFacts, longest_chain
 from qod_magics.policies.nephele.placement import anchor, owner, paths, setup
