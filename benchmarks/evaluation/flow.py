@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
-from types import TracebackType
 
 import psutil
 
 from benchmarks.evaluation.ages import Ends
 from benchmarks.evaluation.capacity import cpu_s, pid
 from benchmarks.evaluation.cluster import Run
+from benchmarks.evaluation.sampling import Sampling
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.offsets import end_offsets
 
-EVERY_S = 0.25
-CPU_EVERY = 4  #: looks
 PAUSE_S = 1.0  #: a real-time query writes nothing while it commits, for some tenths of a second
 BROKER, INJECTOR = "broker", "injector"
 
 
-class Flow:
+class Flow(Sampling):
     """Samples while its context lasts, on a thread of its own.
 
     Attributes:
@@ -36,20 +33,7 @@ class Flow:
         self.cpu: dict[str, Ends] = {}
         self._session = run.session
         self._topic = run.session.runtime.deployment.results[query]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="flow", daemon=True)
-        self._error: Exception | None = None
-
-    def __enter__(self) -> Flow:
-        self._look()
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._over.set()
-        self._thread.join(10.0)
-        if kind is None and self._error is not None:
-            raise self._error
+        super().__init__()
 
     def rate(self, begin: float, end: float) -> float:
         """Rows/s that reached the results between these instants."""
@@ -64,23 +48,18 @@ class Flow:
         """Mean CPU of all task managers together, % of one core."""
         return sum(self.cpu_percent(name, begin, end) for name in list(self.cpu) if name not in (BROKER, INJECTOR))
 
-    def _run(self) -> None:
-        turn = 0
-        try:
-            while not self._over.wait(EVERY_S):
-                turn += 1
-                self._look(cpu=turn % CPU_EVERY == 0)
-        except Exception as error:
-            self._error = error
-
-    def _look(self, cpu: bool = True) -> None:
+    def look(self) -> None:
+        """Sample the rows."""
         try:
             asked = time.time()
             ends = end_offsets(self._session.kafka, [self._topic])
         except KafkaError:  # the broker is busy
             return
         self.rows.add((asked + time.time()) / 2, sum(ends[self._topic].values()))
-        for name, process in self._processes().items() if cpu else ():
+
+    def collect(self) -> None:
+        """Sample the CPU of all processes."""
+        for name, process in self._processes().items():
             try:
                 used = cpu_s(psutil.Process(process))
             except psutil.NoSuchProcess:

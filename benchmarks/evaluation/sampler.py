@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.evaluation.ages import Ends
 from benchmarks.evaluation.recipes import SENT
+from benchmarks.evaluation.sampling import Sampling
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.spark.progress import Batch
 
-EVERY_S = 0.25
 PLACES, AT_EACH = 40, 25  #: positions in a topic of results, and rows read at each
 
 
-class Sampler:
+class Sampler(Sampling):
     """Samples while its context lasts, on a thread of its own.
 
     Args:
@@ -42,21 +40,7 @@ class Sampler:
         self._process = psutil.Process(process)
         self._batches = batches
         self._found: dict[tuple[str, int], Batch] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
-        self._error: Exception | None = None
-
-    def __enter__(self) -> Sampler:
-        self._look()
-        self.collect()
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._over.set()
-        self._thread.join(10.0)
-        if kind is None and self._error is not None:
-            raise self._error
+        super().__init__()
 
     @property
     def found(self) -> list[Batch]:
@@ -67,19 +51,8 @@ class Sampler:
         """Mean CPU in this interval, % of one core."""
         return (self.cpu.offset(end) - self.cpu.offset(begin)) / 10.0 / (end - begin)
 
-    def _run(self) -> None:
-        turn = 0
-        try:
-            while not self._over.wait(EVERY_S):
-                self._look()
-                turn += 1
-                if turn % round(1 / EVERY_S) == 0:
-                    self.collect()
-            self.collect()
-        except Exception as error:
-            self._error = error
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Sample end offsets."""
         try:
             asked = time.time()
             ends = end_offsets(self._kafka, self.ends)
