@@ -9,6 +9,7 @@ from qod_magics.core.dag import Dag
 from qod_magics.core.load import load_of
 from qod_magics.core.optional import TRUST
 from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.table import column
 from qod_magics.policies.stream_economics.measures import known_requirements
 
 
@@ -37,6 +38,10 @@ class Demand:
             hosted[manager].append(i)
         needed = [sum(instance[i] for i in here) for here in hosted]
         return cls(instance, load.manager_of, available, hosted, needed)
+
+    def by_instance(self, snapshot: Snapshot) -> dict[str, float]:
+        """`instance` by the ids of the snapshot that it was measured in."""
+        return dict(zip(column(snapshot.instances, "id"), self.instance, strict=True))
 
     def over(self, manager: int) -> float:
         """CPU that its instances need beyond what it has; 0 where all fit."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from qod_magics.core.actions import Move
 from qod_magics.core.freshness import is_moving
+from qod_magics.core.neighbours import within_a_core
 from qod_magics.core.optional import RESTS
 from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.emptying import emptying_moves, starts_at_once
-from qod_magics.policies.stack.fusion import fusing, parting, within_a_core
+from qod_magics.policies.stack.fusion import fusing, parting
 from qod_magics.policies.stack.levers import Lever
 from qod_magics.policies.stack.stage import Proposal, View
 
@@ -41,7 +42,8 @@ class Place:
             if emptied:
                 return Proposal(emptied)
         if view.eased_s() >= self.fuse_after_s:
-            together = within_a_core(view.together, view.snapshot, view.demand)
+            pairs = within_a_core(view.together, view.snapshot, view.demand.by_instance(view.snapshot))
+            together = {pair: view.together[pair] for pair in pairs}
             return Proposal(fusing(together, view.now_s, self.fuse_after_s))
         if view.pressed_s() < self.after_s:
             return Proposal()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core.actions import Action, AddNode, Fuse, Move
+from qod_magics.core.neighbours import Pair, neighbours
 from qod_magics.core.optional import PAUSED, STAGES
 from qod_magics.core.placement import Unplaced
 from qod_magics.core.plan import Plan
@@ -18,7 +19,6 @@ from qod_magics.core.wording import listed
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
 from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.fusion import Pair, neighbours
 from qod_magics.policies.stack.judge import Judge, Trial
 from qod_magics.policies.stack.levers import LEVER_OF, Lever
 from qod_magics.policies.stack.pressure import Pressure, pressures

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from qod_magics.core.actions import Action
+from qod_magics.core.neighbours import Pair
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.fusion import Pair
 from qod_magics.policies.stack.levers import Lever
 from qod_magics.policies.stack.pressure import Pressure
 

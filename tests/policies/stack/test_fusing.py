@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from qod_magics.core.actions import Fuse, Move, Unfuse
 from qod_magics.core.fusion import FUSED, INSEPARABLE, fused_streams
+from qod_magics.core.neighbours import neighbours, within_a_core
 from qod_magics.core.plan import keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.fusion import fusing, neighbours, parting, within_a_core
+from qod_magics.policies.stack.fusion import fusing, parting
 from qod_magics.policies.stack.place import Place
 from qod_magics.policies.stack.pressure import Pressure
 from qod_magics.policies.stack.stack import StackState
@@ -64,6 +65,10 @@ def view(given, *, pressed_s=0.0, eased_s=None, together=None):
     return View(given, 100.0, keeping_all(given), Demand.of(given), found, eased, None, together or {})
 
 
+def needs(given):
+    return Demand.of(given).by_instance(given)
+
+
 def test_neighbours_run_side_by_side_and_keep_one_state_at_most():
     assert neighbours(chain()) == (("Src", "Mid"), ("Mid", "End"))
     assert neighbours(chain(homes=("tm1", "tm2", "tm2"))) == (("Mid", "End"),)
@@ -100,15 +105,15 @@ def test_what_would_need_more_than_a_core_is_not_fused():
     given = chain(cpu=(40.0, 50.0, 60.0), managers=1)
     given = replace(given, task_managers=(replace(given.task_managers[0], cores=2.0),))
     together = {("Src", "Mid"): 0.0, ("Mid", "End"): 0.0}
-    assert within_a_core(together, given, Demand.of(given)) == {("Src", "Mid"): 0.0}
+    assert within_a_core(together, given, needs(given)) == (("Src", "Mid"),)
     (found,) = Place().propose(view(given, eased_s=60.0, together={("Mid", "End"): 0.0, ("Src", "Mid"): 20.0})).actions
     assert found == Fuse(("Src", "Mid"))
-    assert within_a_core({}, given, Demand.of(given)) == {}
+    assert within_a_core((), given, needs(given)) == ()
     wider = (*given.instances, *(replace(i, id=f"{i.task}.2", cpu=30.0) for i in given.instances[:2]))
     wider = replace(given, instances=wider)
-    assert within_a_core({("Src", "Mid"): 0.0}, wider, Demand.of(wider)) == {("Src", "Mid"): 0.0}
+    assert within_a_core([("Src", "Mid")], wider, needs(wider)) == (("Src", "Mid"),)
     wider = replace(wider, instances=(*wider.instances[:4], replace(wider.instances[4], cpu=150.0)))
-    assert within_a_core({("Src", "Mid"): 0.0}, wider, Demand.of(wider)) == {}
+    assert within_a_core([("Src", "Mid")], wider, needs(wider)) == ()
 
 
 def test_a_fused_task_parts_where_it_is_too_large_to_move():

@@ -1,0 +1,70 @@
+"""Tasks side by side that could be one query. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TypeAlias
+
+from qod_magics.core.freshness import is_moving
+from qod_magics.core.optional import FUSABLE, RESTS, STATEFUL
+from qod_magics.core.snapshot import Instance, Snapshot
+
+#: A stream between two tasks, (from, to).
+Pair: TypeAlias = tuple[str, str]
+
+#: CPU of one core: an instance uses no more.
+CORE = 100.0
+
+
+def neighbours(snapshot: Snapshot) -> tuple[Pair, ...]:
+    """The streams whose ends may be one query: by their declarations, with at most one that keeps state, each instance
+    with its counterpart on one task manager, in the same mode, and none of them starting or moving."""
+    tasks = {task.id: task for task in snapshot.tasks}
+    found = [task for task in snapshot.tasks if FUSABLE.of(task) and len(task.upstream) == 1]
+    if not found:
+        return ()
+    of: dict[str, list[Instance]] = {}
+    for instance in snapshot.instances:
+        of.setdefault(instance.task, []).append(instance)
+    return tuple(
+        (task.upstream[0], task.id)
+        for task in found
+        if not (STATEFUL.of(task) and STATEFUL.of(tasks[task.upstream[0]]))
+        and _side_by_side(of.get(task.upstream[0], []), of.get(task.id, []))
+    )
+
+
+def within_a_core(pairs: Collection[Pair], snapshot: Snapshot, needs: Mapping[str, float]) -> tuple[Pair, ...]:
+    """Of these `neighbours`, those whose query would need no more CPU than the core that an instance can use: a larger
+    one would part again at once. `needs`: by instance, CPU in % of one core."""
+    if not pairs:
+        return ()
+    of: dict[str, list[Instance]] = {}
+    for instance in snapshot.instances:
+        of.setdefault(instance.task, []).append(instance)
+    return tuple(
+        (source, target)
+        for source, target in pairs
+        if all(
+            needs[one.id] + needs[other.id] <= CORE
+            for one, other in zip(_in_order(of[source]), _in_order(of[target]), strict=True)
+        )
+    )
+
+
+def _side_by_side(first: list[Instance], second: list[Instance]) -> bool:
+    """Whether each instance runs beside its counterpart."""
+    return 0 < len(first) == len(second) and all(
+        one.task_manager == other.task_manager
+        and one.extra.get("mode") == other.extra.get("mode")
+        and not any(each.warming_up or is_moving(each) or RESTS.of(each) is not None for each in (one, other))
+        for one, other in zip(_in_order(first), _in_order(second), strict=True)
+    )
+
+
+def _in_order(instances: list[Instance]) -> list[Instance]:
+    return sorted(instances, key=_order)
+
+
+def _order(instance: Instance) -> tuple[int, str]:
+    return len(instance.id), instance.id
