@@ -9,6 +9,7 @@ from typing import Any
 
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.d_storm.demand import Requirement
+from qod_magics.policies.d_storm.fusion import Fusing
 from qod_magics.policies.d_storm.means import is_measured
 from qod_magics.policies.d_storm.monitor import Monitor
 from qod_magics.policies.d_storm.parameters import Parameters
@@ -35,6 +36,7 @@ class Memory:
     ordered: Ordered | None = None
     emptied: tuple[str, ...] = ()  #: released once the next window confirms that the plan took effect
     starved: tuple[str, ...] = ()  #: task managers concerned by instances that fitted nowhere in the last round
+    asked: frozenset[Fusing] = frozenset()  #: fused or parted by a plan, and not yet seen to have taken effect
 
     @classmethod
     def begun(cls, snapshot: Snapshot) -> Memory:

@@ -38,6 +38,19 @@ class Observation:
     known: Mapping[str, Requirement]  #: CPU of each instance, for windows in which it reads nothing
     unit: str  #: of the traffic: "bytes/s", or "rows/s" where a stream's bytes are unknown
 
+    @property
+    def needs(self) -> Mapping[str, float]:
+        """CPU by instance, % of one core."""
+        return {demand.id: demand.cpu for demand in self.problem.demands}
+
+    @property
+    def fits(self) -> bool:
+        """Whether all nodes together, those that could start too, have the CPU and memory that instances demand."""
+        nodes, demands = (*self.problem.nodes, *self.spares), self.problem.demands
+        return sum(each.cpu for each in demands) <= sum(node.cpu for node in nodes) and (
+            sum(each.memory for each in demands) <= sum(node.memory for node in nodes)
+        )
+
 
 def observed(
     snapshot: Snapshot, parameters: Parameters = DEFAULTS, known: Mapping[str, Requirement] | None = None

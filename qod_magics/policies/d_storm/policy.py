@@ -14,6 +14,7 @@ from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.core.spares import spares
 from qod_magics.policies.d_storm.analyser import State, is_due, state_of
 from qod_magics.policies.d_storm.first_placement import placed
+from qod_magics.policies.d_storm.fusion import Fusing, possible, to_fuse, to_part
 from qod_magics.policies.d_storm.memory import Memory, Ordered
 from qod_magics.policies.d_storm.monitor import Monitor
 from qod_magics.policies.d_storm.observation import Observation, observed, usages, window_of
@@ -24,7 +25,8 @@ from qod_magics.policies.d_storm.solver import Solution, solve
 
 
 class DStorm:
-    """Packs instances so that traffic stays inside task managers; starts and releases task managers. Sheds nothing."""
+    """Packs instances so that traffic stays inside task managers; starts and releases task managers; fuses co-located
+    tasks, and parts what no longer packs. Sheds nothing."""
 
     def __init__(self, name: str = "d-storm", parameters: Parameters = DEFAULTS) -> None:
         self.name = name
@@ -57,9 +59,10 @@ class DStorm:
         return DStormReasons(snapshot, plan, self.name)
 
     def _analysed(self, memory: Memory, snapshot: Snapshot) -> tuple[tuple[Action, ...], Memory]:
-        """At the end of a window: release what the last plan emptied, then a round if one is due."""
+        """At the end of a window: release what the last plan emptied, then a round if one is due, or fusing."""
         parameters = self.parameters
         mean = memory.monitor.mean
+        memory = replace(memory, asked=memory.asked & possible(snapshot))
         window = window_of(mean, parameters)
         found = state_of(window, parameters)
         memory = replace(memory, monitor=Monitor(memory.now_s, memory.monitor.seen[-1:]))
@@ -69,11 +72,19 @@ class DStorm:
         if not is_due(found, memory.now_s, memory.last_round_s, parameters):
             if found is State.NORMAL:
                 memory = replace(memory, starved=())
-            return released, memory
-        memory = replace(memory, last_round_s=memory.now_s, starved=())
+            if released or found is State.PERFORMANCE:
+                return released, memory
+            needs = observed(mean, parameters, memory.known).needs
+            return _asked(to_fuse(snapshot, needs, memory.asked), memory)
         seen = observed(mean, parameters, memory.known)
-        memory = replace(memory, known=seen.known)
+        memory = replace(memory, known=seen.known, starved=())
         solved = solve(seen, parameters)
+        if found is State.PERFORMANCE and seen.fits:
+            unplaced = solved.unplaced if isinstance(solved, Packing) else ()
+            parted = to_part(snapshot, seen.needs, unplaced, memory.asked)
+            if parted:  # the round follows once a window has measured the parts
+                return _asked(parted, memory)
+        memory = replace(memory, last_round_s=memory.now_s)
         if isinstance(solved, Packing):
             return released, _alerted(memory, seen, solved)
         if found is State.CONSOLIDATE and not solved.is_cheaper:
@@ -118,6 +129,10 @@ class DStorm:
             memory = _alerted(memory, seen, solved)
             return (), replace(memory, emptied=tuple(sorted(up - ordered.before)))
         return self._carried_out(solved, memory, snapshot, ordered.why)
+
+
+def _asked(actions: tuple[Fusing, ...], memory: Memory) -> tuple[tuple[Action, ...], Memory]:
+    return actions, replace(memory, asked=memory.asked.union(actions))
 
 
 def _released(memory: Memory, snapshot: Snapshot, found: State) -> tuple[tuple[ReleaseNode, ...], Memory]:
