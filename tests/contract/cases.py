@@ -30,6 +30,8 @@ from tests.contract.harness import (
 TO_LEFT, TO_RIGHT = (f"{a}>{b}" for a, b in STREAMS)
 #: Cases after which a cluster is no longer what it was: they get one of their own.
 BREAKING = frozenset({"test_a_lost_task_manager_s_instances_go_on_elsewhere"})
+#: Cases for a cluster that may start task managers.
+GROWING = frozenset({"test_a_plan_starts_a_task_manager_and_releases_it"})
 #: How far a measured rate may be off, as a fraction of it.
 BAND = 0.15
 #: Periods after which a turned dial shows in every measure: the batch under way ends, one more is reported.

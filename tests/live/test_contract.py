@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from qod_magics.session.session import Session
 from qod_magics.spark.timeouts import begin
-from tests.contract.cases import BREAKING, RuntimeContract
+from tests.contract.cases import BREAKING, GROWING, RuntimeContract
 from tests.contract.harness import LEFT, MIN_ACCURACY, PRIORITY, RIGHT, SOURCE, Watch
 from tests.live.conftest import PATIENCE_S, new_topic
 
@@ -146,9 +146,9 @@ class LiveHarness:
 
 
 @contextmanager
-def without_controller() -> Iterator[Session]:
+def without_controller(max_task_managers: int | None = None) -> Iterator[Session]:
     """Kafka and two task managers, and nobody who decides."""
-    with Session.up(task_managers=2, cores=1, period_s=5.0) as session:
+    with Session.up(task_managers=2, cores=1, period_s=5.0, max_task_managers=max_task_managers) as session:
         session.thread.stop()
         yield session
 
@@ -162,9 +162,10 @@ def shared() -> Iterator[Session]:
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest) -> Iterator[Session]:
-    """The shared cluster, or one to break."""
-    if request.node.originalname in BREAKING:
-        with without_controller() as own:
+    """The shared cluster, or one of its own: to break, or to grow."""
+    case = request.node.originalname
+    if case in BREAKING | GROWING:
+        with without_controller(3 if case in GROWING else None) as own:
             yield own
     else:
         yield request.getfixturevalue("shared")
