@@ -109,13 +109,33 @@ def test_rows_that_a_higher_load_left_say_nothing_of_the_costs() -> None:
     """They wait for many seconds of the present input, but were collected within few."""
     loaded, light = seen(20, rate=8000.0), seen(21, rate=500.0)
     left = Measured(lag={"q": 24_000}, input_rate={"q": 8000.0}, accuracy={"q": 0.2})
-    memory = Trusts({"tm1": SHEDDING}, {"q": 0.0})
+    memory = Trusts({"tm1": SHEDDING}, {("q", "tm1"): 0.0})
     _, before = trusted(replace(loaded, at_s=100.0), left, memory)
     fallen, later = trusted(replace(light, at_s=103.0), replace(left, input_rate={"q": 500.0}), before)
     assert later.managers["tm1"].factor == before.managers["tm1"].factor
     assert policy("stream-economics-reactive").decide(fallen, None)[0].desired["q"] == 1.0
     _, stays = trusted(replace(light, at_s=200.0), replace(left, input_rate={"q": 500.0}), later)
     assert stays.managers["tm1"].factor < later.managers["tm1"].factor  # it has had time enough to go
+
+
+def test_the_backlog_of_a_move_says_nothing_of_the_cpu_where_the_query_is_new() -> None:
+    """Its code is compiled there, and rows have waited while it moved. Where it has run before, they say it."""
+
+    def moved(number: int) -> Snapshot:
+        given = seen(number)
+        there = tuple(replace(instance, task_manager="tm2") for instance in given.instances)
+        return replace(given, instances=there, task_managers=(*given.task_managers, TaskManager("tm2", 1.0, 50.0)))
+
+    waiting = waits(WAITING_S + 1.0)
+    _, known = trusted(seen(20), waits(0), WARM)
+    found, new = trusted(moved(21), waiting, known)
+    assert OPEN.of(found.task_managers[1]) == WAITING_COLD_S
+    _, late = trusted(moved(21), waits(WAITING_COLD_S + 1.0), known)
+    assert (late.managers["tm2"].is_open, late.managers["tm2"].factor) == (False, 1.0)  # plans follow the known costs
+    old, _ = trusted(moved(21 + int(COLD_S / 5)), waiting, new)
+    assert OPEN.of(old.task_managers[1]) is None
+    back, _ = trusted(seen(22), waiting, new)
+    assert opened_for(back) is None
 
 
 def test_once_nothing_was_shed_for_some_cycles_it_runs_open_again() -> None:
@@ -183,10 +203,10 @@ def test_trust_stays_within_its_limits(cycles: list[tuple[float, float, bool]]) 
 
 
 def test_task_managers_that_are_gone_are_forgotten() -> None:
-    memory = Trusts({"tm9": SHEDDING}, {"gone": 1.0})
+    memory = Trusts({"tm9": SHEDDING}, {("gone", "tm9"): 1.0})
     _, memory = trusted(seen(0), waits(0), memory)
     assert set(memory.managers) == {"tm1"}
-    assert set(memory.since) == {"q"}
+    assert set(memory.since) == {("q", "tm1")}
 
 
 def test_trust_does_not_fall_where_all_run_at_their_minimums_already() -> None:
@@ -324,7 +344,7 @@ def waiting_for_others(
     )
 
 
-WARM = Trusts(since={"q": 0.0})
+WARM = Trusts(since={("q", "tm1"): 0.0})
 
 
 def test_batches_that_wait_for_something_other_than_cpu_are_no_backlog() -> None:
@@ -370,7 +390,7 @@ def test_batches_are_kept_apart_by_the_time_that_their_cpu_takes() -> None:
     given = sharing(20)
     slow = replace(given.instances[0], cpu=5.0, extra={**given.instances[0].extra, BATCH_RATE.name: 1.0 / 6.0})
     given = replace(given, instances=(slow, given.instances[1]))
-    known = Trusts(since={"q0": 0.0, "q1": 0.0})
+    known = Trusts(since={("q0", "tm1"): 0.0, ("q1", "tm1"): 0.0})
     assert PACED.of(trusted(given, behind(7.0), known)[0].task_managers[0]) is None
     assert PACED.of(trusted(given, behind(9.0), known)[0].task_managers[0]) == 2.0
 
@@ -381,7 +401,7 @@ def test_a_query_by_itself_keeps_no_distance() -> None:
 
 
 def test_a_query_that_is_shed_to_nothing_is_shedding() -> None:
-    memory = Trusts({"tm1": Trust(is_open=False, calm=CALM_CYCLES)}, {"q": 0.0})
+    memory = Trusts({"tm1": Trust(is_open=False, calm=CALM_CYCLES)}, {("q", "tm1"): 0.0})
     _, memory = trusted(seen(20), replace(waits(0), accuracy={"q": 0.0}), memory)
     assert not memory.managers["tm1"].is_open
 

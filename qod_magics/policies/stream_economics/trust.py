@@ -30,6 +30,7 @@ from qod_magics.core.optional import (
 )
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.core.table import column
 from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.accuracy import FULL_CORE
 from qod_magics.policies.stream_economics.measures import known_requirements
@@ -51,7 +52,8 @@ SCARCE, LONGEST_S = 0.8, 30.0
 #: Cycles for which micro-batches are paced after a backlog. Queries that share a task manager take turns by the batch,
 #: so a nearly idle query would use as much of it as one with a thousand rows a batch.
 PACED_CYCLES = 12
-#: A query is new for this long, in seconds since it was first measured.
+#: A query is new for this long, in seconds since it was first measured; on a task manager, too, which compiles its code
+#: anew: the backlog of a move says as little of the CPU there as that of a start.
 COLD_S = 60.0
 #: Known costs above this multiple of all cores shed load before there is a backlog. Other load there is not counted:
 #: compilers and reads of results give way, or a backlog will show what they take.
@@ -111,10 +113,10 @@ class Trust:
 
 @dataclass(frozen=True, slots=True)
 class Trusts:
-    """State of all task managers, and since when each task has been measured."""
+    """State of all task managers, and since when each task has been measured on each, seconds since the epoch."""
 
     managers: Mapping[str, Trust] = field(default_factory=dict)
-    since: Mapping[str, float] = field(default_factory=dict)  #: by task, seconds since the epoch
+    since: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: by (task, task manager)
     collected: Collected = field(default_factory=Collected)
 
 
@@ -123,6 +125,9 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     others."""
     before = memory if memory is not None else Trusts()
     since, now = _since(snapshot, before.since)
+    first: dict[str, float] = {}  #: by task, wherever it was measured first
+    for (task, _), at in since.items():
+        first[task] = min(at, first.get(task, at))
     collected = before.collected.after(snapshot, measured, REST_S)
     waiting = collected.waiting_s(snapshot, measured)
     hosted: dict[str, set[str]] = {manager.id: set() for manager in snapshot.task_managers}
@@ -146,7 +151,8 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     hosts = []
     for manager in snapshot.task_managers:
         tasks = hosted[manager.id]
-        is_cold = any(task not in since or now - since[task] < COLD_S for task in tasks)
+        is_new = any(task not in first or now - first[task] < COLD_S for task in tasks)
+        is_cold = any((at := since.get((task, manager.id))) is None or now - at < COLD_S for task in tasks)
         trust, seen_at = before.managers.get(manager.id, Trust()), newest[manager.id]
         batch_s = BATCH_TIME.of(manager) or 0.0
         interval_s = max(batch_s, intervals_s[manager.id])
@@ -159,7 +165,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             trust,
             waits_s,
             asked=None if is_cold else asked[manager.id],
-            whole=0.0 if is_cold else needed[manager.id] / max(100.0 * manager.cores, 1e-9),
+            whole=0.0 if is_new else needed[manager.id] / max(100.0 * manager.cores, 1e-9),
             used=used[manager.id] if seen_at > trust.seen_at else 0.0,  # one measurement raises trust once
             applied=used[manager.id] <= APPLIED * trust.factor,
             spare=(ELASTIC_CPU.of(manager) or 0.0) / max(100.0 * manager.cores, 1e-9),
@@ -277,18 +283,21 @@ def _intervals_s(snapshot: Snapshot, waiting: Mapping[str, float]) -> Mapping[st
     return found
 
 
-def _since(snapshot: Snapshot, before: Mapping[str, float]) -> tuple[Mapping[str, float], float]:
-    """When each task was first measured, and the newest measurement, seconds since the epoch."""
-    since: dict[str, float] = {}
+def _since(
+    snapshot: Snapshot, before: Mapping[tuple[str, str], float]
+) -> tuple[Mapping[tuple[str, str], float], float]:
+    """When each task was first measured on each task manager, and the newest measurement, seconds since the epoch."""
+    tasks, managers = set(column(snapshot.tasks, "id")), set(column(snapshot.task_managers, "id"))
+    since = {(task, manager): at for (task, manager), at in before.items() if task in tasks and manager in managers}
     now = 0.0
     for instance in snapshot.instances:
         window = window_of(instance)
         if window is not None:
             begin, end = window
             now = max(now, end)
-            since[instance.task] = before.get(instance.task, min(begin, since.get(instance.task, begin)))
-        elif instance.task in before:
-            since[instance.task] = before[instance.task]
+            pair = (instance.task, instance.task_manager)
+            if pair not in before:
+                since[pair] = min(begin, since.get(pair, begin))
     return since, now
 
 
