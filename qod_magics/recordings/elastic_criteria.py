@@ -86,6 +86,18 @@ def shrinks(run: Judged) -> Criterion:
     return Criterion(name, left == 1 and least >= FULL_ACCURACY, detail)
 
 
+def fuses(run: Judged) -> Criterion:
+    """Tasks that were parted, to share the load among task managers, are one query again on the one that stays."""
+    name = "tasks that were parted are one query again"
+    step, end = _phase(run, DOUBLED), _phase(run, QUARTER)
+    if step is None or end is None:
+        return _absent(name, DOUBLED if step is None else QUARTER)
+    before, after = (len(run.records[i].snapshot.tasks) for i in (step.first, end.last))
+    parted, fused = (sum(1 for _ in events(run.records, kind)) for kind in ("unfuse", "fuse"))
+    detail = f"{parted} parted, {fused} fused; {after} tasks at the end, {before} before"
+    return Criterion(name, after <= before, detail if parted else "none was parted")
+
+
 def in_time(run: Judged) -> Criterion:
     """Each query's 95th percentile of latency is within its target once settled."""
     name = "latencies are within their targets once settled"

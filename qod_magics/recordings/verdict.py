@@ -14,7 +14,7 @@ from qod_magics.controller.record import Records
 from qod_magics.recordings.accuracy_errors import accuracy_errors
 from qod_magics.recordings.common_criteria import minimums_kept, plans_replayed, rows_accounted_for
 from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, FULL_ACCURACY, Criterion
-from qod_magics.recordings.elastic_criteria import grows, in_time, is_elastic, sheds_first, shrinks, steady
+from qod_magics.recordings.elastic_criteria import fuses, grows, in_time, is_elastic, sheds_first, shrinks, steady
 from qod_magics.recordings.judged import Judged, never_settled
 from qod_magics.recordings.names import Query, events, queries
 from qod_magics.recordings.phases import DEFAULT_SETTLE_S, phases, seconds
@@ -223,5 +223,5 @@ OVERLOADED: tuple[Callable[[Judged], Criterion], ...] = (
     *(_lag, _estimate, _moves, rows_accounted_for, _full_again, _sheds),
 )
 ELASTIC: tuple[Callable[[Judged], Criterion], ...] = (
-    *(sheds_first, grows, in_time, shrinks, steady, rows_accounted_for),
+    *(sheds_first, grows, in_time, shrinks, fuses, steady, rows_accounted_for),
 )

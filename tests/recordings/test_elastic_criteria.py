@@ -40,7 +40,7 @@ def judged(tmp_path, **changes):
 def test_the_policy_auto_passes_every_criterion(tmp_path):
     found = judged(tmp_path)
     assert all(criterion.passed for criterion in found.values()), found
-    assert len(found) == 8
+    assert len(found) == 9
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,26 @@ def test_a_run_that_does_not_follow_the_load_fails_where_it_does_not(tmp_path, c
     found = judged(tmp_path, **changes)
     assert not found[failed].passed
     assert told in found[failed].detail
+
+
+PARTED = {
+    "duration_s": 700,
+    "phases": [
+        {"name": "calm", "from_s": 20},
+        {"name": "doubled", "from_s": 150},
+        {"name": "quarter", "from_s": 330},
+    ],
+    "topics": [{"topic": "trips", "rate": [[0, 500], [150, 500], [150, 1500], [330, 1500], [330, 250], [700, 250]]}],
+    "tasks": [
+        {"id": "Src", "topic": "trips", "work_us": 400},
+        {"id": "Q1", "upstream": ["Src"], "priority": 1, "min_accuracy": 0.2, "work_us": 500, "fusable": True},
+    ],
+}
+
+
+@pytest.mark.parametrize(("changes", "passed"), [({}, True), ({"duration_s": 345}, False)], ids=["whole", "cut short"])
+def test_tasks_that_were_parted_are_one_query_again(tmp_path, changes, passed):
+    found = judged(tmp_path, **{**PARTED, **changes})
+    criterion = found["tasks that were parted are one query again"]
+    assert criterion.passed == passed, criterion
+    assert criterion.detail.startswith("1 parted, ")
