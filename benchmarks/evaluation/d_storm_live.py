@@ -26,31 +26,33 @@ from qod_magics.policies.d_storm.parameters import DEFAULTS
 from qod_magics.policies.d_storm.problem import Channel
 from qod_magics.policies.d_storm.traffic import inter_node_traffic
 from qod_magics.recordings.reading import load as load_recording
+from qod_magics.session.session import Session
 
-D_STORM, ROUND_ROBIN = "d-storm", "storm-round-robin"
+D_STORM, UNFUSED, ROUND_ROBIN = "d-storm", "d-storm, unfused", "storm-round-robin"
 #: The defaults are windows of a minute, and ten minutes between two rounds: longer than these runs.
 SHORT = replace(DEFAULTS, window_s=15.0, interval_s=30.0)
-#: A variant more, such as one whose plans fuse tasks, is one more line of the table.
 VARIANTS: Mapping[str, Variant] = {
     D_STORM: Variant(lambda: DStorm(parameters=SHORT)),
+    UNFUSED: Variant(lambda: DStorm(parameters=replace(SHORT, fuse=False))),
     ROUND_ROBIN: named(ROUND_ROBIN),
 }
 TOPIC, PARTITIONS = "rows", 1
 CHAIN = dict.fromkeys(("clean", "enrich", "score", "store"), STEPS // 4)
-FIRST, *_, LAST = CHAIN
+*_, LAST = CHAIN
 FULL, QUARTER = 1.1, 0.275  #: of what one core takes
 TARGET_S = 10.0  #: of the latency of the last task
-WARM_S, FULL_S, QUARTER_S = 30.0, 40.0, 90.0
+WARM_S, FULL_S, QUARTER_S = 60.0, 40.0, 150.0  #: in each, tasks are fused one after the other, a window each
 MEASURED_S = 25.0  #: the last part of each stage
 STAGES = ("full", "quarter")
-BY_HAND = "moved by hand"  #: why `Run.place` moves
+BY_HAND = ("moved by hand", None)  #: the reasons of `Run.place` and of `start_chain`
+DONE = ("move", "fuse", "unfuse", "task-manager-removed")
 
 
 def d_storm_live(out: Path, scale: float) -> dict[str, Any]:
     """Figures by policy and stage under the same load. `scale` shortens the stages, fraction of 1."""
     with running(out / "d-storm-live-calibration.jsonl", {TOPIC: PARTITIONS}, jit="c1") as run:
         run.decide_by(VARIANTS[ROUND_ROBIN].make())
-        start_chain(run.session, TOPIC, CHAIN, priority=1)
+        start_chain(run.session, TOPIC, CHAIN, fuse=True, priority=1)
         rate = carried(run, LAST, TOPIC, PARTITIONS, scale)
     full, quarter = {TOPIC: FULL * rate}, {TOPIC: QUARTER * rate}
     stages = [
@@ -69,7 +71,7 @@ def _run(record: Path, variant: Variant, stages: Sequence[Stage]) -> dict[str, A
         create_topics(run.session.kafka, {TOPIC: PARTITIONS})
         policy = variant.make()
         run.decide_by(policy)
-        start_chain(run.session, TOPIC, CHAIN, priority=1, max_latency_s=TARGET_S)
+        start_chain(run.session, TOPIC, CHAIN, fuse=True, priority=1, max_latency_s=TARGET_S)
         run.place(submitted(policy, [*run.session.runtime.task_managers]))
         with Flow(run, LAST) as flow:
             bounds, injector = play(run, stages, PARTITIONS)
@@ -84,7 +86,8 @@ def _run(record: Path, variant: Variant, stages: Sequence[Stage]) -> dict[str, A
                 "broker_us": 1e4 * flow.cpu_percent(BROKER, settled, end) / rows_s if rows_s else None,
                 "down_s": sum(pauses(flow.rows, begin, end)),
             }
-        sent = booked(run, injector, {TOPIC: FIRST})
+        run.session.pause()  # what reads the topic stays what it is
+        sent = booked(run, injector, {TOPIC: reader(run.session)})
         left = books.ended(run, before)
     records = load_recording(record)
     found = told(records)
@@ -97,6 +100,11 @@ def submitted(policy: Policy, task_managers: Sequence[str]) -> Mapping[str, str]
     declared one by one, and placed without those to come. Pure."""
     managers = [TaskManager(id, 1.0, 0.0) for id in sorted(task_managers)]
     return placer_of(policy)([Unplaced(f"{task}.1", task, None, frozenset()) for task in CHAIN], managers, ())
+
+
+def reader(session: Session) -> str:
+    """The task that reads the topic: the first of the chain, or what that is fused into."""
+    return next(spec.id for spec in session.runtime.deployment.specs.values() if not spec.upstream)
 
 
 # -- from the recording, pure ------------------------------------------------------------------------------------------
@@ -113,10 +121,10 @@ def told(records: Records) -> dict[str, Any]:
         from_s = (own[-1].at - own[0].at).total_seconds()
         last = [r for r in own if (own[-1].at - r.at).total_seconds() <= min(MEASURED_S, from_s / 2)]
         stages[name] = _of(last)
-    events = [event for record in records for event in record.events if event.detail.get("why") != BY_HAND]
+    events = [event for record in records for event in record.events if event.detail.get("why") not in BY_HAND]
     return {
         "stages": stages,
-        "actions": [event.to_json() for event in events if event.kind in ("move", "task-manager-removed")],
+        "actions": [event.to_json() for event in events if event.kind in DONE],
         "policy_ms": max(record.policy_ms for record in records),
     }
 

@@ -4,6 +4,7 @@ CPU beside them: separate queries, and a chain of tasks that are a Spark query e
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from qod_magics.session.session import Session
@@ -29,9 +30,16 @@ def start_queries(session: Session, topics: Mapping[str, str], **restrictions: A
 
 
 def start_chain(
-    session: Session, topic: str, steps: Mapping[str, int], *, max_parallelism: int | None = None, **restrictions: Any
+    session: Session,
+    topic: str,
+    steps: Mapping[str, int],
+    *,
+    max_parallelism: int | None = None,
+    fuse: bool = False,
+    **restrictions: Any,
 ) -> None:
-    """Tasks in a row, each on one instance; `steps`: of the hash in each. Only the last one has restrictions."""
+    """Tasks in a row, each on one instance; `steps`: of the hash in each. Only the last one has restrictions. `fuse`:
+    they may be one query, and are parted once they are declared."""
     before = ""
     for name, count in steps.items():
         last = restrictions if name == [*steps][-1] else {}
@@ -39,5 +47,8 @@ def start_chain(
             recipe, feed = hashed(count, before, "hash"), {"from_": before, "max_parallelism": max_parallelism}
         else:
             recipe, feed = hashed(count), {"topic": topic, "schema": SCHEMA}
-        session.stream(name, recipe, fuse=False, mode="realtime", **feed, **last)  # type: ignore[arg-type]
+        session.stream(name, recipe, fuse=fuse, mode="realtime", **feed, **last)  # type: ignore[arg-type]
         before = name
+    if fuse:
+        for first, second in pairwise(steps):
+            session.unfuse(first, second)

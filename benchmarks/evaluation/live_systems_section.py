@@ -217,7 +217,8 @@ def d_storm_section(runs: Runs) -> tuple[str, list[Row]]:
         f"A chain of four equal tasks on two task managers of a core each, at {d_storm_live.FULL:g} of what one core "
         f"takes and then at a quarter of that. *Between*: rows/s on streams whose ends are on different task managers, "
         "of those on all streams; every stream goes through the broker, wherever its ends are. *CPU per row*: of the "
-        "task managers' processes for each row at the end of the chain, with what they use without rows. Windows of "
+        "task managers' processes for each row at the end of the chain, with what they use without rows. d-storm also "
+        "runs tasks that it has placed side by side as one query; *unfused*: it does not. Windows of "
         f"{last['d_storm']['window_s']:g} s and {last['d_storm']['interval_s']:g} s between two rounds, instead of the "
         "source's 60 and 600 s. Nothing that two cores of one machine share can show the cost of a network, nor more "
         "than one task manager saved.",
@@ -258,8 +259,14 @@ def d_storm_section(runs: Runs) -> tuple[str, list[Row]]:
             " %",
             at_most=LESS_TRAFFIC,
         ),
-        Row("CPU per row against round-robin, full load", "", _cpu(runs, "full"), " %"),
-        Row("CPU per row against round-robin, a quarter of the load", "", _cpu(runs, "quarter"), " %"),
+        *(
+            Row(f"CPU per row against {words}, {load}", "", _against(runs, stage, "cpu_us", other), " %", at_most=most)
+            for other, words, most in (
+                (d_storm_live.ROUND_ROBIN, "round-robin", None),
+                (d_storm_live.UNFUSED, "d-storm without fusing", 0.0),
+            )
+            for stage, load in (("full", "full load"), ("quarter", "a quarter of the load"))
+        ),
         *_checks(runs),
     ]
 
@@ -268,13 +275,9 @@ def _traffic(runs: Runs, stage: str) -> Values:
     return _against(runs, stage, "between_rows_s")
 
 
-def _cpu(runs: Runs, stage: str) -> Values:
-    return _against(runs, stage, "cpu_us")
-
-
-def _against(runs: Runs, stage: str, key: str) -> Values:
-    """A figure of D-Storm against round-robin's, relative, %."""
-    pair = (of(runs, name, "stages", stage, key) for name in (d_storm_live.D_STORM, d_storm_live.ROUND_ROBIN))
+def _against(runs: Runs, stage: str, key: str, other: str = d_storm_live.ROUND_ROBIN) -> Values:
+    """A figure of D-Storm against another policy's, relative, %."""
+    pair = (of(runs, name, "stages", stage, key) for name in (d_storm_live.D_STORM, other))
     return _each(lambda mine, others: 100 * (_ratio(mine, others) - 1), *pair)
 
 
@@ -324,6 +327,8 @@ def _actions(run: Figures, policy: str) -> str:
                 said.append(f"{each['instance']} to {each['to']}")
             case "task-manager-removed":
                 said.append(f"{each['task_manager']} leaves")
+            case "fuse" | "unfuse" as kind:
+                said.append(f"{each['from']} and {each['to']} {'are one' if kind == 'fuse' else 'part'}")
     return ", ".join(said) or "none"
 
 

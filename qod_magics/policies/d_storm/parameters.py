@@ -18,6 +18,7 @@ class Parameters:
     consolidation: float = 0.50  #: theta [C]: usage of a node below which it counts as under-used
     tolerance: float = 0.05  #: tol [C]: throughput below (1 - tol) of the workload does not match it
     relabel: bool = True  #: [C] nodes of one size change their roles so that fewer instances move
+    fuse: bool = True  #: [C] co-located tasks become one query, and part where they no longer pack
     fixed_memory_mb: float = 0.0  #: [C] intercept of an instance's memory, which does not grow with its input
     node_patience_s: float = 180.0  #: [C] how long a round waits, beyond its start time, for a node that it ordered
     cycle_s: float = 5.0  #: [C] time between two snapshots that do not tell when they were measured

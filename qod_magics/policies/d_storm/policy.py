@@ -72,14 +72,14 @@ class DStorm:
         if not is_due(found, memory.now_s, memory.last_round_s, parameters):
             if found is State.NORMAL:
                 memory = replace(memory, starved=())
-            if released or found is State.PERFORMANCE:
+            if released or found is State.PERFORMANCE or not parameters.fuse:
                 return released, memory
             needs = observed(mean, parameters, memory.known).needs
             return _asked(to_fuse(snapshot, needs, memory.asked), memory)
         seen = observed(mean, parameters, memory.known)
         memory = replace(memory, known=seen.known, starved=())
         solved = solve(seen, parameters)
-        if found is State.PERFORMANCE and seen.fits:
+        if found is State.PERFORMANCE and parameters.fuse and seen.fits:
             unplaced = solved.unplaced if isinstance(solved, Packing) else ()
             parted = to_part(snapshot, seen.needs, unplaced, memory.asked)
             if parted:  # the round follows once a window has measured the parts

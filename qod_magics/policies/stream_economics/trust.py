@@ -126,8 +126,8 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     before = memory if memory is not None else Trusts()
     since, now = _since(snapshot, before.since)
     first: dict[str, float] = {}  #: by task, wherever it was measured first
-    for (task, _), at in since.items():
-        first[task] = min(at, first.get(task, at))
+    for (task, _), at_s in since.items():
+        first[task] = min(at_s, first.get(task, at_s))
     collected = before.collected.after(snapshot, measured, REST_S)
     waiting = collected.waiting_s(snapshot, measured)
     hosted: dict[str, set[str]] = {manager.id: set() for manager in snapshot.task_managers}
@@ -151,8 +151,8 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     hosts = []
     for manager in snapshot.task_managers:
         tasks = hosted[manager.id]
-        is_new = any(task not in first or now - first[task] < COLD_S for task in tasks)
-        is_cold = any((at := since.get((task, manager.id))) is None or now - at < COLD_S for task in tasks)
+        is_new = any(now - first.get(task, now) < COLD_S for task in tasks)
+        is_cold = any(now - since.get((task, manager.id), now) < COLD_S for task in tasks)
         trust, seen_at = before.managers.get(manager.id, Trust()), newest[manager.id]
         batch_s = BATCH_TIME.of(manager) or 0.0
         interval_s = max(batch_s, intervals_s[manager.id])
