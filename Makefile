@@ -94,10 +94,6 @@ endef
 test: jars ## run the tests: the pure ones, those on real Kafka and Spark, then those in a browser
 	$(call tests, and not slow)
 
-.PHONY: test-again
-test-again: jars ## run again what failed last
-	$(python) -m pytest --last-failed --last-failed-no-failures none
-
 .PHONY: test-all
 test-all: export HYPOTHESIS_PROFILE ?= many
 test-all: jars ## run all tests, those too that take minutes together
