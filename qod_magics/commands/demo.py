@@ -26,7 +26,7 @@ from qod_magics.recordings.verdict import verdict
 NOTEBOOK = "taxi_drives_overload.ipynb"
 AUTO_NOTEBOOK = "taxi_drives_auto.ipynb"
 #: Seconds that each notebook takes at full length, for the progress bar.
-LENGTH_S = {NOTEBOOK: 460.0, AUTO_NOTEBOOK: 330.0}
+LENGTH_S = {NOTEBOOK: 460.0, AUTO_NOTEBOOK: 480.0}
 #: The title of each one's report.
 TITLES = {NOTEBOOK: "Taxi Drives, overloaded", AUTO_NOTEBOOK: "Taxi Drives, with task managers that follow the load"}
 #: Scale of `--short`: phases this short still have a settled part.
