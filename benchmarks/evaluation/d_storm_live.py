@@ -19,6 +19,7 @@ from benchmarks.evaluation.readings import homes
 from qod_magics.controller.record import Record, Records
 from qod_magics.core.placement import Unplaced
 from qod_magics.core.policy import Policy, placer_of
+from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies.d_storm import DStorm
@@ -44,7 +45,7 @@ TARGET_S = 10.0  #: of the latency of the last task
 WARM_S, FULL_S, QUARTER_S = 60.0, 40.0, 150.0  #: in each, tasks are fused one after the other, a window each
 MEASURED_S = 25.0  #: the last part of each stage
 STAGES = ("full", "quarter")
-BY_HAND = ("moved by hand", None)  #: the reasons of `Run.place` and of `start_chain`
+BY_HAND = "by hand"  #: why `Run.place` moves and `start_chain` parts
 DONE = ("move", "fuse", "unfuse", "task-manager-removed")
 
 
@@ -121,12 +122,16 @@ def told(records: Records) -> dict[str, Any]:
         from_s = (own[-1].at - own[0].at).total_seconds()
         last = [r for r in own if (own[-1].at - r.at).total_seconds() <= min(MEASURED_S, from_s / 2)]
         stages[name] = _of(last)
-    events = [event for record in records for event in record.events if event.detail.get("why") not in BY_HAND]
+    events = [event for record in records for event in record.events]
     return {
         "stages": stages,
-        "actions": [event.to_json() for event in events if event.kind in DONE],
+        "actions": [event.to_json() for event in events if event.kind in DONE and not _is_by_hand(event)],
         "policy_ms": max(record.policy_ms for record in records),
     }
+
+
+def _is_by_hand(event: Event) -> bool:
+    return str(event.detail.get("why")).endswith(BY_HAND)
 
 
 def _of(records: Sequence[Record]) -> dict[str, Any]:
