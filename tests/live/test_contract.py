@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -148,7 +149,8 @@ class LiveHarness:
 @contextmanager
 def without_controller(max_task_managers: int | None = None) -> Iterator[Session]:
     """Kafka and two task managers, and nobody who decides."""
-    with Session.up(task_managers=2, cores=1, period_s=5.0, max_task_managers=max_task_managers) as session:
+    options: dict[str, Any] = {"period_s": 5.0, "max_task_managers": max_task_managers, "jit": "c1"}
+    with Session.up(task_managers=2, cores=1, **options) as session:
         session.thread.stop()
         yield session
 

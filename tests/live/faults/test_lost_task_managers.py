@@ -33,7 +33,7 @@ def rows_on_theirs(cluster: Session, mode: str = "auto") -> Iterator[tuple[Sessi
     """A session of its own whose query `rows` runs on a server of the user's: the session, the topic, the id of that
     task manager, and its process."""
     theirs = server_of(cluster)
-    options: dict[str, Any] = {"period_s": PERIOD_S, **kafka_of(cluster)}
+    options: dict[str, Any] = {"period_s": PERIOD_S, "jit": "c1", **kafka_of(cluster)}
     with Session.up(task_managers=1, cores=1, connect=[theirs.url], **options) as session:
         pause(session)
         topic = new_topic(session)
@@ -101,7 +101,7 @@ def test_instances_of_hung_and_killed_task_managers_go_on_elsewhere_or_wait(
 ) -> None:
     """On two of the test's own, beside the shared broker: the one with the state hangs, then the one left is killed."""
     monkeypatch.setattr(recovery, "HUNG_S", 10.0)
-    options: dict[str, Any] = {"period_s": PERIOD_S, **kafka_of(cluster)}
+    options: dict[str, Any] = {"period_s": PERIOD_S, "jit": "c1", **kafka_of(cluster)}
     # the shared server, where the state ends, writes its last snapshot within a minute, also after the session's end
     with Session.up(task_managers=2, cores=1, checkpoints=str(tmp_path), **options) as session:
         pause(session)
