@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from qod_magics.controller.record import Record
-from qod_magics.core.optional import STAGES
+from qod_magics.core.optional import stage_notes
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy, StagedPolicy
 from qod_magics.core.runtime import Event
@@ -40,7 +40,7 @@ def policy_notes(policy: Policy, snapshot: Snapshot | None, plan: Plan | None) -
 def recorded_notes(record: Record, paused: Collection[str]) -> tuple[StageNote, ...]:
     """The notes of the stages in a recorded cycle, in which these were paused. Of a policy that is not installed here:
     of the stages that had something to say."""
-    told = record.plan.extra.get(STAGES.name, {})
+    told = stage_notes(record.plan)
     names = _stage_names(record.policy or PAPER_POLICY) or tuple(stage for stage in told if stage != SHED)
     return _notes(names, paused, record.snapshot, record.plan)
 
@@ -63,7 +63,7 @@ def _notes(
 ) -> tuple[StageNote, ...]:
     if not names:
         return ()
-    told: Mapping[str, str] = plan.extra.get(STAGES.name, {}) if plan is not None else {}
+    told: Mapping[str, str] = {} if plan is None else stage_notes(plan)
     found = [StageNote(name, PAUSED if name in paused else told.get(name, IDLE)) for name in names]
     shed = [told[SHED]] if SHED in told else []
     if snapshot is not None and plan is not None:

@@ -10,6 +10,7 @@ import pytest
 
 from qod_magics.controller import DecisionLog
 from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.stack.levers import Lever
 from qod_magics.recordings.frame import frames
@@ -105,6 +106,14 @@ def test_of_a_policy_that_is_not_installed_here_those_are_shown_that_had_somethi
     assert words(shown(lines)[0]) == {"grow": "waits", "shed": f"moved end.1; end keeps {keeps:.2f} of the input"}
     del lines[0]["plan"]["stages"]
     assert shown(lines)[0]["stages"] == []
+
+
+@pytest.mark.parametrize("stages", [3, ["grow"], {"grow": 1}])
+def test_notes_that_are_no_texts_are_refused_in_one_line(recorded, stages):
+    lines = deepcopy(recorded[-1:])
+    lines[0]["plan"]["stages"] = stages
+    with pytest.raises(SnapshotError, match=r"plan\.stages: .* is not an object of texts; give {stage: text}"):
+        shown(lines)
 
 
 def test_before_the_first_cycle_every_stage_is_idle_or_paused():

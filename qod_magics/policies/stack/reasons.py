@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from qod_magics.core.optional import STAGES
+from qod_magics.core.optional import stage_notes
 from qod_magics.core.plan import Plan
 from qod_magics.core.reasons import Reasons
 
@@ -14,7 +14,7 @@ class StackReasons:
 
     def __init__(self, shedding: Reasons, plan: Plan) -> None:
         self._shedding = shedding
-        self._notes: Mapping[str, str] = plan.extra.get(STAGES.name, {})
+        self._notes = stage_notes(plan)
 
     def __repr__(self) -> str:
         return f"{self._shedding!r}, with {len(self._notes)} notes of stages"
