@@ -52,6 +52,8 @@ def _each(function: Callable[..., float], *columns: Values) -> Values:
 
 
 def _ratio(a: float, b: float) -> float:
+    if not a:
+        return 0.0
     return a / b if b else float("inf")
 
 
