@@ -69,6 +69,10 @@ demo-short: jars ## the same in a few minutes
 demo-auto: jars ## run the demonstration of policy auto: task managers join and leave with the load
 	$(python) -m qod_magics demo --auto
 
+.PHONY: demo-auto-short
+demo-auto-short: jars ## the same in a few minutes
+	$(python) -m qod_magics demo --auto --short
+
 .PHONY: lab
 lab: jars ## open JupyterLab on the notebooks
 	$(python) -m jupyterlab --ServerApp.root_dir=notebooks --LabApp.default_url=/lab/tree/index.ipynb $(if $(filter 0,$(shell id -u)),--allow-root)
