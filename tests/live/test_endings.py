@@ -59,7 +59,7 @@ def busy(kernel: Kernel) -> Busy:
 
 def work(kernel: Kernel) -> None:
     """A session in full swing: broker, task manager, standby, injector, a stream that sends and a query with state."""
-    kernel.run("%qod up --task-managers 1 --max-task-managers 3 --period 2")
+    kernel.run("%qod up --task-managers 1 --max-task-managers 3 --period 2 --jit c1")
     kernel.run(f"from qod_magics.data import trip_schema\nTRIPS = trip_schema()\ninjector = qod.inject({SCENARIO})")
     kernel.run('%%qod_stream Trips --topic trips --schema "$TRIPS" --no-fuse\nsource')
     kernel.run(
