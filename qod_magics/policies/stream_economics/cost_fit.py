@@ -15,7 +15,7 @@ CPU is % of one core, rates are thousands of rows/s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from math import copysign, sqrt
 
@@ -55,6 +55,12 @@ class CostFit:
     information: Matrix  #: inverse of the covariance of the coefficients
     evidence: Vector  #: information * coefficients
     surprises: int = 0  #: readings in a row far above (> 0) or below (< 0) their prediction
+    #: (fixed, read, work): % of one core (in micro-batches: at one batch/s), and % of one core for each 1000 rows/s;
+    #: each 0 or more. Solved for once: they are asked for several times between two readings.
+    costs: Vector = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "costs", _costs(self.information, self.evidence))
 
     @classmethod
     def first(cls, read: float, kept: float, cpu: float, batches: float | None = None) -> CostFit:
@@ -91,50 +97,39 @@ class CostFit:
             surprises = int(copysign(min(abs(self.surprises) + 1 if same_side else 1, CHANGE), off))
         changed = abs(surprises) >= CHANGE
         weight = (1.0 if changed else min(1.0, HUBER / max(abs(off), 1e-9))) / variance
-        left = self._without(row, REMEMBERED_AFTER_CHANGE if changed else REMEMBERED)
-        information = tuple(
-            tuple(value + weight * row[i] * row[j] for j, value in enumerate(line))
-            for i, line in enumerate(left.information)
-        )
-        evidence = tuple(value + weight * row[i] * cpu for i, value in enumerate(left.evidence))
-        return CostFit(information, evidence, surprises)
+        information, evidence = self._without(row, REMEMBERED_AFTER_CHANGE if changed else REMEMBERED)
+        return CostFit(_updated(information, weight, row), _added(evidence, weight, row, cpu), surprises)
 
-    def _without(self, row: Vector, remembered: float) -> CostFit:
-        """With less certainty in the direction of `row` only; the coefficients stay."""
+    def _without(self, row: Vector, remembered: float) -> tuple[Matrix, Vector]:
+        """Information and evidence with less certainty in the direction of `row` only; the coefficients stay."""
         along = _times(self.information, row)
         sure = _dot(row, along)
         if sure <= 0.0:
-            return self
+            return self.information, self.evidence
         lost = (1.0 - remembered) / sure
         told = _dot(row, self.evidence)
-        information = tuple(
-            tuple(value - lost * along[i] * along[j] for j, value in enumerate(line))
-            for i, line in enumerate(self.information)
-        )
-        evidence = tuple(value - lost * along[i] * told for i, value in enumerate(self.evidence))
-        return replace(self, information=information, evidence=evidence)
+        return _updated(self.information, -lost, along), _added(self.evidence, -lost, along, told)
 
     def expected(self, read: float, kept: float, batches: float | None = None) -> float:
         """Predicted CPU of an instance at these rates."""
         return _dot((1.0 if batches is None else batches, read, kept), self.costs)
 
-    @property
-    def costs(self) -> Vector:
-        """(fixed, read, work): % of one core (in micro-batches: at one batch/s), and % of one core for each 1000
-        rows/s; each 0 or more."""
-        best: Vector | None = None
-        least = 0.0
-        for size in (3, 2, 1):
-            for used in combinations(range(3), size):
-                found = _solved(self.information, self.evidence, used)
-                if found is None or min(found) < 0.0:
-                    continue
-                value = 0.5 * _dot(found, _times(self.information, found)) - _dot(found, self.evidence)
-                if best is None or value < least:
-                    best, least = found, value
-            if size == 3 and best is not None:
-                return best
-        return best or (0.0, 0.0, 0.0)
+
+def _costs(information: Matrix, evidence: Vector) -> Vector:
+    """The most likely coefficients, none below 0."""
+    best: Vector | None = None
+    least = 0.0
+    for size in (3, 2, 1):
+        for used in combinations(range(3), size):
+            found = _solved(information, evidence, used)
+            if found is None or min(found) < 0.0:
+                continue
+            value = 0.5 * _dot(found, _times(information, found)) - _dot(found, evidence)
+            if best is None or value < least:
+                best, least = found, value
+        if size == 3 and best is not None:
+            return best
+    return best or (0.0, 0.0, 0.0)
 
 
 def _dot(one: Vector, other: Vector) -> float:
@@ -145,14 +140,35 @@ def _times(matrix: Matrix, vector: Vector) -> Vector:
     return _dot(matrix[0], vector), _dot(matrix[1], vector), _dot(matrix[2], vector)
 
 
+def _updated(matrix: Matrix, weight: float, row: Vector) -> Matrix:
+    """The rank-one update: matrix + weight * row * row'."""
+    (a, b, c), (d, e, f), (g, h, i) = matrix
+    u, v, w = row
+    p, q, r = weight * u, weight * v, weight * w
+    return (
+        (a + p * u, b + p * v, c + p * w),
+        (d + q * u, e + q * v, f + q * w),
+        (g + r * u, h + r * v, i + r * w),
+    )
+
+
+def _added(vector: Vector, weight: float, row: Vector, value: float) -> Vector:
+    """The same of the right-hand side: vector + weight * value * row."""
+    p, q, r = row
+    return vector[0] + weight * p * value, vector[1] + weight * q * value, vector[2] + weight * r * value
+
+
 def _inverse(matrix: Matrix) -> Matrix:
     """For a symmetric positive definite matrix, scaled to a unit diagonal first: columns differ by many orders."""
-    scale = [sqrt(matrix[i][i]) for i in range(3)]
-    (_, a, b), (_, _, c), _ = (tuple(matrix[i][j] / scale[i] / scale[j] for j in range(3)) for i in range(3))
+    p, q, r = sqrt(matrix[0][0]), sqrt(matrix[1][1]), sqrt(matrix[2][2])
+    a, b, c = matrix[0][1] / p / q, matrix[0][2] / p / r, matrix[1][2] / q / r
     determinant = max(1.0 + 2.0 * a * b * c - a * a - b * b - c * c, 1e-12)
-    x, y, z = b * c - a, a * c - b, a * b - c
-    adjugate = ((1.0 - c * c, x, y), (x, 1.0 - b * b, z), (y, z, 1.0 - a * a))
-    return tuple(tuple(adjugate[i][j] / determinant / scale[i] / scale[j] for j in range(3)) for i in range(3))
+    x, y, z = (b * c - a) / determinant, (a * c - b) / determinant, (a * b - c) / determinant
+    return (
+        ((1.0 - c * c) / determinant / p / p, x / p / q, y / p / r),
+        (x / q / p, (1.0 - b * b) / determinant / q / q, z / q / r),
+        (y / r / p, z / r / q, (1.0 - a * a) / determinant / r / r),
+    )
 
 
 def _solved(matrix: Matrix, vector: Vector, used: tuple[int, ...]) -> Vector | None:
