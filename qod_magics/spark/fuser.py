@@ -377,14 +377,10 @@ class Fuser:
         """Start the new instances, readers first, so that nothing is read before all can start. Once a first one of
         those that read rows runs, the others are restarted by the watcher if they fail."""
         first, *later = made.values()
-        waiting = [instance for mine in later for instance in mine]
-        started = gather({i.id: partial(self._start_one, i, change) for i in waiting}, STEP_S)
-        for error in (
-            *started.values(),
-            *gather({first[0].id: partial(self._start_one, first[0], change)}, STEP_S).values(),
-        ):
-            if isinstance(error, BaseException):
-                raise error if isinstance(error, QodError) else TaskManagerError(reason(error))
+        for instances in ([instance for mine in later for instance in mine], first[:1]):
+            for error in gather({i.id: partial(self._start_one, i, change) for i in instances}, STEP_S).values():
+                if isinstance(error, BaseException):
+                    raise error if isinstance(error, QodError) else TaskManagerError(reason(error))
 
         def start(instance: Instance) -> None:
             home = instance.task_manager

@@ -249,6 +249,15 @@ def test_a_failed_start_puts_back_what_ran(made: Made, kind: str) -> None:
     assert {i.task_manager.id for i in made.cluster.all_instances if i.task_manager} == {"tm1"}
 
 
+def test_nothing_is_read_while_a_reader_can_t_start(made: Made) -> None:
+    """It would be written to a topic that is deleted, and read again."""
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    made.started, made.failing = [], {"q.1"}
+    with pytest.raises(TaskManagerError, match="q.1 can't start"):
+        made.fuser.unfuse(("mid", "q")).result(10.0)
+    assert made.started == []
+
+
 def test_a_task_manager_that_is_lost_meanwhile_loses_nothing(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     before, home = made.state, made.cluster.task_managers["tm1"]
 
