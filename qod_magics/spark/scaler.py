@@ -62,16 +62,17 @@ class Scaler:
         begin_change(self.cluster, action, partial(self.scale, action.task, action.parallelism, action.to, action.why))
 
     def _next(self) -> None:
-        """Begin the first of those that wait, once the instances of its task run: the rescaling of a task restarts
-        those that send to it."""
-        with self.cluster.lock:
-            action = self._waiting.pop(next(iter(self._waiting), ""), None)
-        if action is None:
-            return
-        end = time.monotonic() + STEP_S
-        while time.monotonic() < end and self._starts(action.task):
-            time.sleep(LOOK_S)
-        self.begin(action)
+        """Begin the first of those that wait that is not refused, once the instances of its task run: the rescaling of a
+        task restarts those that send to it."""
+        while True:
+            with self.cluster.lock:
+                if self._under_way is not None or not self._waiting:  # its end looks again
+                    return
+                action = self._waiting.pop(next(iter(self._waiting)))
+            end = time.monotonic() + STEP_S
+            while time.monotonic() < end and self._starts(action.task):
+                time.sleep(LOOK_S)
+            self.begin(action)
 
     def _starts(self, task: str) -> bool:
         return any(instance.state is not State.RUNNING for instance in self.cluster.instances_of(task))

@@ -148,6 +148,18 @@ def test_several_that_a_plan_asks_for_take_turns(made: Made) -> None:
     soon(lambda: not made.scaler.deployer.deploying.locked())
 
 
+def test_one_that_is_refused_holds_up_none_of_those_that_wait(made: Made) -> None:
+    """They would begin after the next rescaling, whatever plans ask for by then."""
+    with made["q.1"].lock:
+        made.scaler.begin(Scale("q", 2))
+        made.scaler.begin(Scale("p", 2))  # there is none
+        made.scaler.begin(Scale("q.1", 1))  # nor this one
+        made.scaler.begin(Scale("src", 2))
+    soon(lambda: kinds(made.cluster) == ["scale", "action-refused", "action-refused", "scale"])
+    assert "src.2" in made.cluster.instances
+    soon(lambda: not made.scaler.deployer.deploying.locked())
+
+
 def test_as_many_as_there_are_is_no_change(made: Made) -> None:
     made.scaler.scale("q", 1).result(10.0)
     assert made.started == made.cluster.events == []
