@@ -372,8 +372,8 @@ class Instance:
         try:
             self.query = self.unended = None
             self.hold()
+            self.task_manager = None  # first: `reinstate`, or a start elsewhere, may come in between
             self.become(State.WAITING, of=set(State) - {State.GAVE_UP})
-            self.task_manager = None
         finally:
             if lock is self.lock:
                 lock.release()
