@@ -347,8 +347,10 @@ class SparkRuntime:
         """Stop all queries, close all task managers, delete the topics of streams. What fails is in `unstopped` and
         `undeleted`."""
         self._ended.set()
-        with self.cluster.lock:  # what is being fused or parted starts nothing any more
+        with self.cluster.lock:  # nothing is started any more, whatever change is under way
             self.cluster.leaving |= self.cluster.task_managers.keys()
+            for instance in self.cluster.all_instances:
+                instance.become(State.STOPPED)
         self._watcher.join(5.0)
         homes = {i.id: i.task_manager for i in self.cluster.all_instances}
         stopped = gather({i.id: partial(self.lifecycle.stop, i) for i in self.cluster.all_instances}, 15.0)

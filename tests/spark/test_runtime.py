@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -122,6 +123,28 @@ def test_nothing_is_started_any_more_while_the_session_ends(runtime: SparkRuntim
     runtime.add_task_manager(Ending())  # type: ignore[arg-type]
     runtime.close()
     assert up == [False]
+
+
+def test_a_start_that_is_under_way_while_the_session_ends_comes_too_late(runtime: SparkRuntime) -> None:
+    """A move, say, that had not reached the server yet."""
+    asked: list[Any] = []
+
+    class Attached(Silent):
+        kind = "attached"
+
+        def turn(self, dials: Any) -> None:
+            asked.append(dials)
+            raise TaskManagerError("here it would start")
+
+        def close(self) -> None:  # all queries have been stopped by now
+            with suppress(TaskManagerError):
+                runtime.lifecycle.start(late, self)  # type: ignore[arg-type]
+
+    runtime.add_task_manager(Attached())  # type: ignore[arg-type]
+    late = instance_on(runtime, "late", runtime.task_managers["tm1"])
+    assert late.become(State.MOVING)
+    runtime.close()
+    assert asked == []
 
 
 def test_a_task_manager_that_comes_after_the_end_is_refused(runtime: SparkRuntime) -> None:
