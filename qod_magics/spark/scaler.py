@@ -220,7 +220,8 @@ class Scaler:
         left to the watcher."""
         managers = self.cluster.task_managers
         homes: dict[str, TaskManager] = {i.id: i.task_manager for i in instances if i.task_manager is not None}
-        homes |= {i.id: managers[to[i.id]] for i in instances if i.id not in homes and to.get(i.id) in managers}
+        asked = {i.id: managers.get(to.get(i.id, "")) for i in instances if i.id not in homes}
+        homes |= {id: home for id, home in asked.items() if home is not None and self.cluster.is_up(home)}
         with suppress(TaskManagerError):  # none is up
             placed = self.cluster.targets({i.id: () for i in instances if i.id not in homes})
             homes |= {id: managers[target] for id, target in placed.items() if target in managers}

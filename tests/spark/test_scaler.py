@@ -310,6 +310,14 @@ def test_who_is_lost_while_it_starts_starts_elsewhere_with_its_new_partitions(
     assert made.partitions == {"q.1": (0, 2, 4, 6), "q.2": (1, 3, 5, 7)}
 
 
+def test_nothing_starts_on_a_task_manager_that_is_removed_meanwhile(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor while the session ends: on a session of the user's it would run on."""
+    monkeypatch.setattr(module, "grow_topics", lambda *_: made.cluster.leaving.update(("tm1", "tm2")))
+    made.scaler.scale("q", 2, ("tm2",)).result(10.0)
+    assert made.started == []
+    assert (made["q.1"].state, made["q.2"].state) == (State.WAITING, State.WAITING)
+
+
 def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
