@@ -222,7 +222,7 @@ class Scaler:
         homes: dict[str, TaskManager] = {i.id: i.task_manager for i in instances if i.task_manager is not None}
         asked = {i.id: managers.get(to.get(i.id, "")) for i in instances if i.id not in homes}
         homes |= {id: home for id, home in asked.items() if home is not None and self.cluster.is_up(home)}
-        with suppress(TaskManagerError):  # none is up
+        with suppress(Exception):  # none is up, or the policy fails: the watcher asks again, and reports that
             placed = self.cluster.targets({i.id: () for i in instances if i.id not in homes})
             homes |= {id: managers[target] for id, target in placed.items() if target in managers}
 

@@ -318,6 +318,21 @@ def test_nothing_starts_on_a_task_manager_that_is_removed_meanwhile(made: Made, 
     assert (made["q.1"].state, made["q.2"].state) == (State.WAITING, State.WAITING)
 
 
+def test_a_policy_that_fails_to_place_what_is_added_is_asked_again(made: Made) -> None:
+    place = made.cluster.place
+
+    def failing(*_: Any) -> Any:
+        raise KeyError("tm1")
+
+    made.cluster.place = failing
+    made.scaler.scale("q", 2).result(10.0)
+    assert (made["q.1"].state, made["q.2"].state) == (State.RUNNING, State.WAITING)
+    made.cluster.place = place
+    made.parts.recovery.place_waiting()
+    soon(lambda: made["q.2"].state is State.RUNNING)
+    assert made.partitions == {"q.1": (0, 2, 4, 6), "q.2": (1, 3, 5, 7)}
+
+
 def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
