@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from qod_magics.core.actions import Action, Refusal
@@ -43,9 +43,13 @@ def nothing_to_do() -> Future[None]:
     return ended
 
 
-def check_running(instances: Iterable[Instance], change: str) -> None:
-    """Raise TaskManagerError if one of these does not run; `change` is what to do once it does, as a clause."""
+def check_running(instances: Sequence[Instance], change: str) -> None:
+    """Raise TaskManagerError if one of these does not run, or is ahead of the books, by which others would go on from
+    where it is; `change` is what to do once it does, as a clause."""
     busy = next((i for i in instances if i.state is not State.RUNNING), None)
     if busy is not None:
         doing = "being moved" if busy.state is State.MOVING else busy.state.value
         raise TaskManagerError(f"{busy.id} is {doing}: {change} once it runs.")
+    behind = next((i for i in instances if i.reports_lost), None)
+    if behind is not None:
+        raise TaskManagerError(f"{behind.id} has ended no batch since its last reports were lost: {change} once it has.")

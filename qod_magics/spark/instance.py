@@ -89,6 +89,7 @@ class Instance:
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether its checkpoint has a finished batch
+    reports_lost: bool = False  #: whether its checkpoint may be ahead of the books: until its next report
     stall: StallDetector = field(default_factory=StallDetector)  #: of its present run
     told_stalled: bool = False  #: whether its present run was reported as stalled
     python_cpu: float = 0.0  #: its share of its task manager's Python workers, % of one core; 0 in real-time mode
@@ -158,6 +159,7 @@ class Instance:
             self.job = replace(self.job, run=before.job.run)  # the files of a checkpoint are in one directory
             self.no_realtime = before.no_realtime
             self.checkpoint, self.begun = before.checkpoint, before.begun
+            self.reports_lost = before.reports_lost
 
     def start(
         self,
@@ -319,6 +321,8 @@ class Instance:
                 self.reported.append(batch)
                 fresh = True
                 self.begun = True
+                if batch.run_id == self.run_id:  # it tells where that run began
+                    self.reports_lost = False
         return fresh
 
     def unpolled(self) -> float:
@@ -357,7 +361,11 @@ class Instance:
                 query.stop()
                 if self.unended is query:
                     self.unended = None
-                self.poll()
+                try:
+                    self.poll()
+                except BaseException:
+                    self.reports_lost = True
+                    raise
             finally:
                 if self.query is query:  # not detached meanwhile
                     self.query = None
@@ -370,6 +378,8 @@ class Instance:
         if not lock.acquire(timeout=0.5):
             self.lock = threading.RLock()
         try:
+            if self.query is not None or self.unended is not None:
+                self.reports_lost = True
             self.query = self.unended = None
             self.hold()
             self.task_manager = None  # first: `reinstate`, or a start elsewhere, may come in between

@@ -30,13 +30,14 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
         TaskManagerError: they go on as before.
 
     """
-    claimed = [instance for instance in instances if instance.become(State.STOPPED, of={State.RUNNING})]
+    claimed = [i for i in instances if not i.reports_lost and i.become(State.STOPPED, of={State.RUNNING})]
     if len(claimed) == len(instances):
         ends = {i.id: partial(_end, cluster, lifecycle, i, waits) for i in instances}
         ended = gather(ends, STEP_S + LONGEST_S)
         failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
     else:
-        failed = {i.id: f"it is {i.state.value}" for i in instances if i not in claimed}
+        lost = "its last reports were lost, and it has ended no batch since"
+        failed = {i.id: lost if i.reports_lost else f"it is {i.state.value}" for i in instances if i not in claimed}
     if failed:
         why = "; ".join(f"{id} could not be stopped: {error}" for id, error in failed.items())
         for instance in claimed:

@@ -274,6 +274,29 @@ def test_a_first_batch_that_read_its_input_twice_drops_no_row_twice_at_its_sendi
     assert made.deployment.accounts["trips>fares"].dropped_before == 8
 
 
+def test_a_run_that_ends_without_its_last_report_leaves_the_books_behind(watched: Watched) -> None:
+    """Until the next run reports where it began."""
+
+    class Mute(Reporting):
+        @property
+        def lastProgress(self) -> dict[str, Any] | None:
+            if not self.active:
+                raise ConnectionError("nobody answers")
+            return super().lastProgress
+
+    one = watched.one
+    one.query = Mute()  # type: ignore[assignment]
+    with pytest.raises(ConnectionError):
+        one.stop()
+    assert one.reports_lost
+    one.query, one.run_id = watched.query, "r"  # type: ignore[assignment]
+    one.poll()
+    assert one.reports_lost
+    watched.query.recentProgress = [done(3)]
+    one.poll()
+    assert not one.reports_lost
+
+
 def test_a_late_report_of_a_stream_that_was_removed_is_not_of_the_stream_of_that_name_since() -> None:
     """Its offsets are of a topic that is gone: a rescaling would start to read the new one there."""
     home = manager()

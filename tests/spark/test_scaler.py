@@ -355,6 +355,36 @@ def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
     assert kinds(made.cluster) == ["query-failed", "scale", "query-restarted"]
 
 
+def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches whose reports were lost with a task manager would be read again, and counted twice downstream."""
+    one = made["q.1"]
+    one.forsake()
+    made.parts.recovery.place_waiting()
+    soon(lambda: one.state is State.RUNNING)
+    with pytest.raises(TaskManagerError, match=r"q\.1 has ended no batch since its last reports were lost: scale q once"):
+        made.scaler.scale("q", 2)
+    report = {
+        "runId": "r",
+        "batchId": 4,
+        "timestamp": "2026-03-01T10:00:00.000Z",
+        "sources": [{"startOffset": {"s.q": {"0": 100}}, "endOffset": {"s.q": {"0": 120}}}],
+        "observedMetrics": {"shed.s.q": {"rows": 20, "kept": 20}},
+    }
+    query: Any = one.query
+    query.lastProgress, query.recentProgress = report, [report]
+    one.poll()
+
+    monkeypatch.setattr(module, "grow_topics", lambda *_: setattr(one, "reports_lost", True))
+    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: its last reports were lost"):
+        made.scaler.scale("q", 2).result(10.0)
+    assert (one.state, one.query) == (State.RUNNING, query)
+    one.reports_lost = False
+    monkeypatch.setattr(module, "grow_topics", lambda *_: None)
+    made.scaler.scale("q", 2).result(10.0)
+    assert {starting[0] for *_, starting in made.started[-2:]} == {120}
+    assert made.cluster.deployment.accounts["src>q"].unreported == 30
+
+
 def test_a_query_is_stopped_between_two_micro_batches(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     one, home = made["q.1"], made.cluster.task_managers["tm1"]
     one.mode = "micro-batch"
