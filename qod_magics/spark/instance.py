@@ -115,11 +115,14 @@ class Instance:
             self.state = state
             return True
 
-    def reinstate(self) -> None:
-        """Have it restarted where it ran: the deployment that should replace it has failed."""
+    def reinstate(self, *, runs: bool = False) -> None:
+        """Have it restarted where it ran, or go on there if it still `runs`: the deployment that should replace it has
+        failed."""
         with self.changing:
             if self.task_manager is None:
                 self.state = State.WAITING
+            elif self.state is State.STOPPED and runs and self.query is not None:
+                self.state = State.RUNNING
             elif self.state is State.STOPPED:
                 self.retry_at, self.state = 0.0, State.BACKING_OFF  # the watcher starts it
 

@@ -37,12 +37,14 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
         failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
     else:
         lost = "its last reports were lost, and it has ended no batch since"
-        failed = {i.id: lost if i.reports_lost else f"it is {i.state.value}" for i in instances if i not in claimed}
+        states = {i.id: i.state for i in instances if i not in claimed}
+        failed = {id: lost if state is State.RUNNING else f"it is {state.value}" for id, state in states.items()}
     if failed:
         why = "; ".join(f"{id} could not be stopped: {error}" for id, error in failed.items())
         for instance in claimed:
-            instance.failure = f"{undone}, for {why}"
-            instance.reinstate()
+            if len(claimed) == len(instances):
+                instance.failure = f"{undone}, for {why}"
+            instance.reinstate(runs=len(claimed) < len(instances))  # none was asked to stop
         raise TaskManagerError(f"{why}. All instances go on as before.")
 
 

@@ -355,6 +355,21 @@ def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
     assert kinds(made.cluster) == ["query-failed", "scale", "query-restarted"]
 
 
+def test_nobody_is_restarted_where_another_can_t_be_stopped(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the batch under way has written would be written again."""
+    made.scaler.scale("q", 2).result(10.0)
+    one, query = made["q.1"], made["q.1"].query
+    monkeypatch.setattr(module, "grow_topics", lambda *_: made["q.2"].become(State.MOVING))
+    with pytest.raises(TaskManagerError, match=r"q\.2 could not be stopped: it is moving. All instances go on as bef"):
+        made.scaler.scale("q", 3).result(10.0)
+    assert (made["q.1"], one.state, one.query) == (one, State.RUNNING, query)
+    made["q.2"].become(State.RUNNING)
+    monkeypatch.setattr(module, "grow_topics", lambda *_: one.forsake() or made["q.2"].become(State.MOVING))
+    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it is waiting; q\.2 could not be"):
+        made.scaler.scale("q", 3).result(10.0)
+    assert one.state is State.WAITING
+
+
 def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches whose reports were lost with a task manager would be read again, and counted twice downstream."""
     one = made["q.1"]
