@@ -410,10 +410,14 @@ class Fuser:
         with instance.lock:
             why, query = instance.failed(), instance.query
             instance.poll()
-        if instance.ended() >= 0 or query is None:
+        if instance.meter.last:
             return True
+        if query is None and instance.state in (State.BACKING_OFF, State.GAVE_UP):  # the watcher has found it first
+            why = instance.failure
         if why is not None:
             raise TaskManagerError(f"{instance.id} can't go on from the state that it was given: {why}.")
+        if query is None:
+            return True
         return instance.mode != "real-time" and "Waiting for data" in query.status["message"]
 
 

@@ -345,6 +345,23 @@ def test_state_goes_with_the_task_that_keeps_it(made: Made, tmp_path: Path, keep
     assert made.begun == {f"{keeps}.1": True, other.id: False}
 
 
+def test_a_query_that_fails_on_its_state_is_put_back_whoever_finds_it_first(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watcher would try it again on that state, and in the end give up."""
+    keep_state(made, tmp_path, "mid")
+    before, start = made.state, Instance.start
+
+    def failing(self: Instance, *others: Any) -> None:
+        start(self, *others)
+        made.parts.lifecycle.fail(self, "the state is corrupt")
+
+    monkeypatch.setattr(Instance, "start", failing)
+    with pytest.raises(TaskManagerError, match=r"q\.1 can't go on from the state that it was given: the state is corr"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.state == before
+
+
 def test_state_that_is_not_found_here_is_not_lost(made: Made, tmp_path: Path) -> None:
     made.fuser.deployer.checkpoints = str(tmp_path)  # where only the task managers see it
     made.stateful = {"mid"}
