@@ -36,6 +36,21 @@ def begin_change(cluster: Cluster, action: Action, change: Callable[[], Future[N
     under_way.add_done_callback(tell)
 
 
+def in_one_line(change: Callable[[], None], undone: str) -> Callable[[], None]:
+    """The change, with errors that are not of this package, such as Spark's of many lines, as TaskManagerError;
+    `undone` is what becomes of it, as one clause."""
+
+    def run() -> None:
+        try:
+            change()
+        except QodError:
+            raise
+        except Exception as error:
+            raise TaskManagerError(f"{undone}: {reason(error)}.") from error
+
+    return run
+
+
 def nothing_to_do() -> Future[None]:
     """A change that has ended."""
     ended: Future[None] = Future()
@@ -52,4 +67,4 @@ def check_running(instances: Sequence[Instance], change: str) -> None:
         raise TaskManagerError(f"{busy.id} is {doing}: {change} once it runs.")
     behind = next((i for i in instances if i.reports_lost), None)
     if behind is not None:
-        raise TaskManagerError(f"{behind.id} has ended no batch since its last reports were lost: {change} once it has.")
+        raise TaskManagerError(f"{behind.id} has ended no batch since reports of it were lost: {change} once it has.")

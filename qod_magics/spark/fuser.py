@@ -22,7 +22,7 @@ from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.wording import listed
 from qod_magics.errors import QodError, TaskManagerError, nearest
 from qod_magics.kafka.offsets import end_offsets
-from qod_magics.spark.changes import begin_change, check_running, nothing_to_do
+from qod_magics.spark.changes import begin_change, check_running, in_one_line, nothing_to_do
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S, Deployer
 from qod_magics.spark.deployment import Deployment
@@ -154,7 +154,8 @@ class Fuser:
         if not self.deployer.deploying.acquire(blocking=False):
             raise TaskManagerError(f"Tasks are being deployed, fused or rescaled: {change.kind} {change.name} after.")
         self._under_way = (change.kind, asked)
-        return begin(partial(self._run, change, why), f"{change.kind}-{change.name}")
+        run = in_one_line(partial(self._run, change, why), change.undone)
+        return begin(run, f"{change.kind}-{change.name}")
 
     # -- what can be done --------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.actions import Scale
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
-from qod_magics.spark.changes import begin_change, check_running, nothing_to_do
+from qod_magics.spark.changes import begin_change, check_running, in_one_line, nothing_to_do
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S, Deployer
 from qod_magics.spark.instance import Instance, State
@@ -62,8 +62,8 @@ class Scaler:
         begin_change(self.cluster, action, partial(self.scale, action.task, action.parallelism, action.to, action.why))
 
     def _next(self) -> None:
-        """Begin the first of those that wait that is not refused, once the instances of its task run: the rescaling of a
-        task restarts those that send to it."""
+        """Begin the first of those that wait that is not refused, once the instances of its task run: the rescaling of
+        a task restarts those that send to it."""
         while True:
             with self.cluster.lock:
                 if self._under_way is not None or not self._waiting:  # its end looks again
@@ -101,7 +101,8 @@ class Scaler:
             if not self.deployer.deploying.acquire(blocking=False):
                 raise TaskManagerError(f"An application is being deployed: scale {task} once it runs.")
             self._under_way = (task, parallelism)
-        return begin(partial(self._scale, spec, parallelism, tuple(to), why), f"scale-{task}")
+        run = in_one_line(partial(self._scale, spec, parallelism, tuple(to), why), f"{task} was not scaled")
+        return begin(run, f"scale-{task}")
 
     def _scalable(self, task: str, parallelism: int) -> tuple[TaskSpec, list[Instance]]:
         """The task and its instances. Raises TaskManagerError, one line, where it can't be rescaled now."""

@@ -36,7 +36,7 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
         ended = gather(ends, STEP_S + LONGEST_S)
         failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
     else:
-        lost = "its last reports were lost, and it has ended no batch since"
+        lost = "reports of it were lost, and it has ended no batch since"
         states = {i.id: i.state for i in instances if i not in claimed}
         failed = {id: lost if state is State.RUNNING else f"it is {state.value}" for id, state in states.items()}
     if failed:

@@ -253,7 +253,7 @@ def test_nothing_is_read_while_a_reader_can_t_start(made: Made) -> None:
     """It would be written to a topic that is deleted, and read again."""
     made.fuser.fuse(("mid", "q")).result(10.0)
     made.started, made.failing = [], {"q.1"}
-    with pytest.raises(TaskManagerError, match="q.1 can't start"):
+    with pytest.raises(TaskManagerError, match=r"q\.1 can't start"):
         made.fuser.unfuse(("mid", "q")).result(10.0)
     assert made.started == []
 
@@ -396,6 +396,16 @@ def test_groups_in_files_stay_complete(made: Made, tmp_path: Path) -> None:
     with pytest.raises(TaskManagerError, match=r"mid>q was not fused: q writes files, where each group stands once"):
         made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.state == before
+    assert made.started == []
+
+
+def test_errors_of_spark_are_told_in_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def facts(*_: Any) -> PlanFacts:
+        raise ConnectionError("the server is gone\n\nJVM stacktrace:\nmany lines")
+
+    monkeypatch.setattr(Workshop, "plan_facts", facts)
+    with pytest.raises(TaskManagerError, match=r"^mid>q was not fused: the server is gone\.$"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.started == []
 
 

@@ -226,6 +226,17 @@ def test_the_newest_rows_of_groups_stay_the_newest(made: Made, monkeypatch: pyte
     assert len(made.partitions) == 2
 
 
+def test_errors_of_spark_are_told_in_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(*_: Any) -> None:
+        raise ConnectionError("the server is gone\n\nJVM stacktrace:\nmany lines")
+
+    made["src.1"].facts = PlanFacts(keeps_state=True)
+    monkeypatch.setattr(type(made.cluster.deployment), "result_keys", keys)
+    with pytest.raises(TaskManagerError, match=r"^q was not scaled: the server is gone\.$"):
+        made.scaler.scale("q", 2).result(10.0)
+    assert made["q.1"].state is State.RUNNING
+
+
 def slow(one: Instance) -> Query:
     """Its query, which does not end until its gate opens."""
     query: Any = one.query
@@ -310,7 +321,9 @@ def test_who_is_lost_while_it_starts_starts_elsewhere_with_its_new_partitions(
     assert made.partitions == {"q.1": (0, 2, 4, 6), "q.2": (1, 3, 5, 7)}
 
 
-def test_nothing_starts_on_a_task_manager_that_is_removed_meanwhile(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_starts_on_a_task_manager_that_is_removed_meanwhile(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor while the session ends: on a session of the user's it would run on."""
     monkeypatch.setattr(module, "grow_topics", lambda *_: made.cluster.leaving.update(("tm1", "tm2")))
     made.scaler.scale("q", 2, ("tm2",)).result(10.0)
@@ -376,7 +389,7 @@ def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monk
     one.forsake()
     made.parts.recovery.place_waiting()
     soon(lambda: one.state is State.RUNNING)
-    with pytest.raises(TaskManagerError, match=r"q\.1 has ended no batch since its last reports were lost: scale q once"):
+    with pytest.raises(TaskManagerError, match=r"q\.1 has ended no batch since reports of it were lost: scale q"):
         made.scaler.scale("q", 2)
     report = {
         "runId": "r",
@@ -390,7 +403,7 @@ def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monk
     one.poll()
 
     monkeypatch.setattr(module, "grow_topics", lambda *_: setattr(one, "reports_lost", True))
-    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: its last reports were lost"):
+    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: reports of it were lost"):
         made.scaler.scale("q", 2).result(10.0)
     assert (one.state, one.query) == (State.RUNNING, query)
     one.reports_lost = False
