@@ -59,12 +59,12 @@ def nothing_to_do() -> Future[None]:
 
 
 def check_running(instances: Sequence[Instance], change: str) -> None:
-    """Raise TaskManagerError if one of these does not run, or is ahead of the books, by which others would go on from
-    where it is; `change` is what to do once it does, as a clause."""
+    """Raise TaskManagerError if one of these does not run, or may be elsewhere than the books, by which others would go
+    on from where it is; `change` is what to do once it does, as a clause."""
     busy = next((i for i in instances if i.state is not State.RUNNING), None)
     if busy is not None:
         doing = "being moved" if busy.state is State.MOVING else busy.state.value
         raise TaskManagerError(f"{busy.id} is {doing}: {change} once it runs.")
-    behind = next((i for i in instances if i.reports_lost), None)
-    if behind is not None:
-        raise TaskManagerError(f"{behind.id} has ended no batch since reports of it were lost: {change} once it has.")
+    elsewhere = next((i for i in instances if i.books_differ), None)
+    if elsewhere is not None:
+        raise TaskManagerError(f"{elsewhere.id} has to end a batch first, which tells where it is: {change} then.")

@@ -303,6 +303,7 @@ class Deployer:
                 self.cluster.instances.update(ran)
                 gone = self.cluster.deployment.restore(before)
             for instance in stopped:
+                instance.books_differ = True  # the tasks begun may have read on
                 instance.reinstate()
         self.delete(gone)
 

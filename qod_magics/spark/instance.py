@@ -89,7 +89,7 @@ class Instance:
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether its checkpoint has a finished batch
-    reports_lost: bool = False  #: whether its checkpoint may be ahead of the books: until its next report
+    books_differ: bool = False  #: whether the books may be elsewhere than its checkpoint: until its next report
     stall: StallDetector = field(default_factory=StallDetector)  #: of its present run
     told_stalled: bool = False  #: whether its present run was reported as stalled
     python_cpu: float = 0.0  #: its share of its task manager's Python workers, % of one core; 0 in real-time mode
@@ -162,7 +162,7 @@ class Instance:
             self.job = replace(self.job, run=before.job.run)  # the files of a checkpoint are in one directory
             self.no_realtime = before.no_realtime
             self.checkpoint, self.begun = before.checkpoint, before.begun
-            self.reports_lost = before.reports_lost
+            self.books_differ = before.books_differ
 
     def start(
         self,
@@ -325,7 +325,7 @@ class Instance:
                 fresh = True
                 self.begun = True
                 if batch.run_id == self.run_id:  # it tells where that run began
-                    self.reports_lost = False
+                    self.books_differ = False
         return fresh
 
     def unpolled(self) -> float:
@@ -367,7 +367,7 @@ class Instance:
                 try:
                     self.poll()
                 except BaseException:
-                    self.reports_lost = True
+                    self.books_differ = True
                     raise
             finally:
                 if self.query is query:  # not detached meanwhile
@@ -382,7 +382,7 @@ class Instance:
             self.lock = threading.RLock()
         try:
             if self.query is not None or self.unended is not None:
-                self.reports_lost = True
+                self.books_differ = True
             self.query = self.unended = None
             self.hold()
             self.task_manager = None  # first: `reinstate`, or a start elsewhere, may come in between

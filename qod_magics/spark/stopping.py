@@ -30,15 +30,15 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
         TaskManagerError: they go on as before.
 
     """
-    claimed = [i for i in instances if not i.reports_lost and i.become(State.STOPPED, of={State.RUNNING})]
+    claimed = [i for i in instances if not i.books_differ and i.become(State.STOPPED, of={State.RUNNING})]
     if len(claimed) == len(instances):
         ends = {i.id: partial(_end, cluster, lifecycle, i, waits) for i in instances}
         ended = gather(ends, STEP_S + LONGEST_S)
         failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
     else:
-        lost = "reports of it were lost, and it has ended no batch since"
+        unknown = "it has to end a batch first, which tells where it is"
         states = {i.id: i.state for i in instances if i not in claimed}
-        failed = {id: lost if state is State.RUNNING else f"it is {state.value}" for id, state in states.items()}
+        failed = {id: unknown if state is State.RUNNING else f"it is {state.value}" for id, state in states.items()}
     if failed:
         why = "; ".join(f"{id} could not be stopped: {error}" for id, error in failed.items())
         for instance in claimed:

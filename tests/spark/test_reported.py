@@ -288,13 +288,13 @@ def test_a_run_that_ends_without_its_last_report_leaves_the_books_behind(watched
     one.query = Mute()  # type: ignore[assignment]
     with pytest.raises(ConnectionError):
         one.stop()
-    assert one.reports_lost
+    assert one.books_differ
     one.query, one.run_id = watched.query, "r"  # type: ignore[assignment]
     one.poll()
-    assert one.reports_lost
+    assert one.books_differ
     watched.query.recentProgress = [done(3)]
     one.poll()
-    assert not one.reports_lost
+    assert not one.books_differ
 
 
 def test_a_late_report_of_a_stream_that_was_removed_is_not_of_the_stream_of_that_name_since() -> None:

@@ -389,7 +389,7 @@ def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monk
     one.forsake()
     made.parts.recovery.place_waiting()
     soon(lambda: one.state is State.RUNNING)
-    with pytest.raises(TaskManagerError, match=r"q\.1 has ended no batch since reports of it were lost: scale q"):
+    with pytest.raises(TaskManagerError, match=r"q\.1 has to end a batch first, which tells where it is: scale q"):
         made.scaler.scale("q", 2)
     report = {
         "runId": "r",
@@ -402,11 +402,11 @@ def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monk
     query.lastProgress, query.recentProgress = report, [report]
     one.poll()
 
-    monkeypatch.setattr(module, "grow_topics", lambda *_: setattr(one, "reports_lost", True))
-    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: reports of it were lost"):
+    monkeypatch.setattr(module, "grow_topics", lambda *_: setattr(one, "books_differ", True))
+    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it has to end a batch first"):
         made.scaler.scale("q", 2).result(10.0)
     assert (one.state, one.query) == (State.RUNNING, query)
-    one.reports_lost = False
+    one.books_differ = False
     monkeypatch.setattr(module, "grow_topics", lambda *_: None)
     made.scaler.scale("q", 2).result(10.0)
     assert {starting[0] for *_, starting in made.started[-2:]} == {120}
