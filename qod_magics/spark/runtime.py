@@ -352,8 +352,11 @@ class SparkRuntime:
             for instance in self.cluster.all_instances:
                 instance.become(State.STOPPED)
         self._watcher.join(5.0)
-        homes = {i.id: i.task_manager for i in self.cluster.all_instances}
-        stopped = gather({i.id: partial(self.lifecycle.stop, i) for i in self.cluster.all_instances}, 15.0)
+        ending = {i.id: i for i in self.cluster.all_instances}
+        # runs that no deployment could stop, beside those that took their places
+        ending |= {f"{i.id} (earlier run {at})": i for at, i in enumerate(self.cluster.lingering, 1)}
+        homes = {id: i.task_manager for id, i in ending.items()}
+        stopped = gather({id: partial(self.lifecycle.stop, i) for id, i in ending.items()}, 15.0)
         for manager in list(self.task_managers.values()):
             with suppress(Exception):
                 manager.close()

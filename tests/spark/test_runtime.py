@@ -31,6 +31,7 @@ from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.timeouts import begin, gather
 from tests.application.frames import application, stream
 from tests.spark.batches import batch
+from tests.spark.stand_ins import Query
 
 
 class Kafka:
@@ -145,6 +146,30 @@ def test_a_start_that_is_under_way_while_the_session_ends_comes_too_late(runtime
     assert late.become(State.MOVING)
     runtime.close()
     assert asked == []
+
+
+def test_a_run_that_no_deployment_could_stop_is_stopped_or_told_of_at_the_end(runtime: SparkRuntime) -> None:
+    class Attached(Silent):
+        kind = "attached"
+
+    def gone() -> None:
+        raise ConnectionError("nobody answers")
+
+    runtime.add_task_manager(Attached())  # type: ignore[arg-type]
+    home = runtime.task_managers["tm1"]
+    for query in (Query(), Query()):
+        one = instance_on(runtime, "T", home)
+        one.query = query  # type: ignore[assignment]
+        runtime.cluster.instances.clear()
+        runtime.cluster.lingering.append(one)
+    asked: list[str] = []
+    first, second = runtime.cluster.lingering
+    first.query.stop = lambda: asked.append("stop")  # type: ignore[union-attr, method-assign]
+    second.query.stop = gone  # type: ignore[union-attr, method-assign]
+    instance_on(runtime, "T", home)
+    runtime.close()
+    assert asked == ["stop"]
+    assert runtime.unstopped == ["T.1 (earlier run 2) may still run on tm1: nobody answers"]
 
 
 def test_a_task_manager_that_comes_after_the_end_is_refused(runtime: SparkRuntime) -> None:
