@@ -51,12 +51,12 @@ class Scaler:
 
     def begin(self, action: Scale) -> None:
         """Begin a rescaling that a plan asks for, unless it is under way or done; a refused one is an event. While
-        another task is rescaled, it waits for that, and replaces what waits for the same task."""
+        another task is rescaled, it waits for that; it replaces what waits for the same task."""
         with self.cluster.lock:
             now = self._under_way
             if now == (action.task, action.parallelism):
                 return
-            if now is not None and now[0] != action.task:
+            if action.task in self._waiting or (now is not None and now[0] != action.task):
                 self._waiting[action.task] = action
                 return
         begin_change(self.cluster, action, partial(self.scale, action.task, action.parallelism, action.to, action.why))
@@ -68,11 +68,14 @@ class Scaler:
             with self.cluster.lock:
                 if self._under_way is not None or not self._waiting:  # its end looks again
                     return
-                action = self._waiting.pop(next(iter(self._waiting)))
+                task = next(iter(self._waiting))
             end = time.monotonic() + STEP_S
-            while time.monotonic() < end and self._starts(action.task):
+            while time.monotonic() < end and self._starts(task):
                 time.sleep(LOOK_S)
-            self.begin(action)
+            with self.cluster.lock:
+                action = self._waiting.pop(task, None)
+            if action is not None:
+                self.begin(action)
 
     def _starts(self, task: str) -> bool:
         return any(instance.state is not State.RUNNING for instance in self.cluster.instances_of(task))

@@ -148,6 +148,20 @@ def test_several_that_a_plan_asks_for_take_turns(made: Made) -> None:
     soon(lambda: not made.scaler.deployer.deploying.locked())
 
 
+def test_what_a_later_plan_asks_for_replaces_what_waits_until_its_task_runs(made: Made) -> None:
+    with made["q.1"].lock:
+        made.scaler.begin(Scale("q", 2))
+        made.scaler.begin(Scale("src", 2))
+        made["src.1"].state = State.STARTING
+    soon(lambda: kinds(made.cluster) == ["scale"])
+    made.scaler.begin(Scale("src", 1))  # it stays as it is
+    runs(made["src.1"])
+    time.sleep(5 * module.LOOK_S)
+    soon(lambda: not made.scaler._waiting)
+    assert "src.2" not in made.cluster.instances
+    assert kinds(made.cluster) == ["scale"]
+
+
 def test_one_that_is_refused_holds_up_none_of_those_that_wait(made: Made) -> None:
     """They would begin after the next rescaling, whatever plans ask for by then."""
     with made["q.1"].lock:
