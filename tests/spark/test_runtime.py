@@ -172,6 +172,34 @@ def test_a_run_that_no_deployment_could_stop_is_stopped_or_told_of_at_the_end(ru
     assert runtime.unstopped == ["T.1 (earlier run 2) may still run on tm1: nobody answers"]
 
 
+def test_an_end_that_is_interrupted_leaves_no_server_and_no_topic(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`%qod down` can't be given again, and takes as long as queries that hang."""
+    closed: list[str] = []
+
+    class Impatient(Named):
+        def close(self) -> None:
+            closed.append(self.id)
+            if self.id == "tm1":
+                raise KeyboardInterrupt
+            raise ConnectionError("nobody answers")
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    runtime.add_task_manager(Impatient("tm1"))  # type: ignore[arg-type]
+    runtime.add_task_manager(Impatient("tm2"))  # type: ignore[arg-type]
+    runtime.cluster.leftover_topics.add("qod.s.a.b.1")
+    monkeypatch.setattr("qod_magics.spark.runtime.gather", interrupted)
+    monkeypatch.setattr("qod_magics.spark.runtime.delete_topics", lambda _, topics, **__: closed.extend(topics))
+    with pytest.raises(KeyboardInterrupt):
+        runtime.close()
+    assert closed == ["tm1", "tm2", "qod.s.a.b.1"]
+    assert not runtime.task_managers
+    monkeypatch.undo()
+
+
 def test_a_task_manager_that_comes_after_the_end_is_refused(runtime: SparkRuntime) -> None:
     runtime.close()
 
