@@ -203,6 +203,24 @@ def test_a_deployment_that_is_interrupted_twice_puts_back_what_ran(monkeypatch: 
     assert made.cluster.deployment.specs == before
 
 
+def test_an_interrupt_while_old_topics_are_deleted_does_not_hide_that_it_was_deployed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session would take the streams before for those that run, and the next declaration put them back."""
+    _, made = running(Query())
+    asked: list[set[str]] = []
+
+    def interrupted(_: Any, topics: set[str]) -> None:
+        asked.append(topics)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Deployment, "adopt", lambda *_: {"qod.s.a.b.1"})
+    monkeypatch.setattr(module, "delete_topics", interrupted)
+    assert made.deployer.deploy(())
+    assert asked == [{"qod.s.a.b.1"}]
+    assert made.cluster.leftover_topics == {"qod.s.a.b.1"}  # deleted at the end
+
+
 # -- where the output goes ---------------------------------------------------------------------------------------------
 
 
