@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from qod_magics.core.actions import Action, Refusal
@@ -36,6 +36,21 @@ def begin_change(cluster: Cluster, action: Action, change: Callable[[], Future[N
     under_way.add_done_callback(tell)
 
 
+def in_one_line(change: Callable[[], None], undone: str) -> Callable[[], None]:
+    """The change, with errors that are not of this package, such as Spark's of many lines, as TaskManagerError;
+    `undone` is what becomes of it, as one clause."""
+
+    def run() -> None:
+        try:
+            change()
+        except QodError:
+            raise
+        except Exception as error:
+            raise TaskManagerError(f"{undone}: {reason(error)}.") from error
+
+    return run
+
+
 def nothing_to_do() -> Future[None]:
     """A change that has ended."""
     ended: Future[None] = Future()
@@ -43,9 +58,13 @@ def nothing_to_do() -> Future[None]:
     return ended
 
 
-def check_running(instances: Iterable[Instance], change: str) -> None:
-    """Raise TaskManagerError if one of these does not run; `change` is what to do once it does, as a clause."""
+def check_running(instances: Sequence[Instance], change: str) -> None:
+    """Raise TaskManagerError if one of these does not run, or may be elsewhere than the books, by which others would go
+    on from where it is; `change` is what to do once it does, as a clause."""
     busy = next((i for i in instances if i.state is not State.RUNNING), None)
     if busy is not None:
         doing = "being moved" if busy.state is State.MOVING else busy.state.value
         raise TaskManagerError(f"{busy.id} is {doing}: {change} once it runs.")
+    elsewhere = next((i for i in instances if i.books_differ), None)
+    if elsewhere is not None:
+        raise TaskManagerError(f"{elsewhere.id} has to end a batch first, which tells where it is: {change} then.")

@@ -124,7 +124,7 @@ class Cluster:
                 times = 1.0  #: that the counts of a first batch, which does not say where it began, hold each row
                 for feed in batch.feeds:
                     account = self.deployment.accounts.get(names.get(feed.topic, ""))
-                    if account is not None:
+                    if account is not None and account.topic == feed.topic:  # not of a stream of this name since
                         times = max(times, account.take(feed))
                     elif not instance.job.feeds:
                         own = self.own_source.setdefault(instance.job.task, [0, 0])

@@ -129,7 +129,10 @@ class Deployer:
             except BaseException:
                 self.roll_back(before, ran, stopping)
                 raise
-            self.delete(gone)
+            try:
+                self.delete(gone)
+            except KeyboardInterrupt:  # too late: these tasks run, and are the declared ones
+                self.cluster.leftover_topics.update(gone)
         return True
 
     def adopt_partitions(self) -> None:
@@ -295,14 +298,17 @@ class Deployer:
         """After a failed deployment: run exactly the instances that ran before it."""
         with self.cluster.lock:
             begun = [i for i in self.cluster.all_instances if ran.get(i.id) is not i]
-        self._stop(begun)
-        with self.cluster.lock:
-            self.cluster.instances.clear()
-            self.cluster.instances.update(ran)
-            gone = self.cluster.deployment.restore(before)
+        try:
+            self._stop(begun)
+        finally:  # also if the user interrupts this, too
+            with self.cluster.lock:
+                self.cluster.instances.clear()
+                self.cluster.instances.update(ran)
+                gone = self.cluster.deployment.restore(before)
+            for instance in stopped:
+                instance.books_differ = True  # the tasks begun may have read on
+                instance.reinstate()
         self.delete(gone)
-        for instance in stopped:
-            instance.reinstate()
 
     def delete(self, topics: Collection[str]) -> None:
         """Delete topics that nothing uses any more; if the broker fails now, when the session ends."""

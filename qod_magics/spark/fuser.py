@@ -22,7 +22,7 @@ from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.wording import listed
 from qod_magics.errors import QodError, TaskManagerError, nearest
 from qod_magics.kafka.offsets import end_offsets
-from qod_magics.spark.changes import begin_change, check_running, nothing_to_do
+from qod_magics.spark.changes import begin_change, check_running, in_one_line, nothing_to_do
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S, Deployer
 from qod_magics.spark.deployment import Deployment
@@ -154,7 +154,8 @@ class Fuser:
         if not self.deployer.deploying.acquire(blocking=False):
             raise TaskManagerError(f"Tasks are being deployed, fused or rescaled: {change.kind} {change.name} after.")
         self._under_way = (change.kind, asked)
-        return begin(partial(self._run, change, why), f"{change.kind}-{change.name}")
+        run = in_one_line(partial(self._run, change, why), change.undone)
+        return begin(run, f"{change.kind}-{change.name}")
 
     # -- what can be done --------------------------------------------------------------------------------------------
 
@@ -377,14 +378,10 @@ class Fuser:
         """Start the new instances, readers first, so that nothing is read before all can start. Once a first one of
         those that read rows runs, the others are restarted by the watcher if they fail."""
         first, *later = made.values()
-        waiting = [instance for mine in later for instance in mine]
-        started = gather({i.id: partial(self._start_one, i, change) for i in waiting}, STEP_S)
-        for error in (
-            *started.values(),
-            *gather({first[0].id: partial(self._start_one, first[0], change)}, STEP_S).values(),
-        ):
-            if isinstance(error, BaseException):
-                raise error if isinstance(error, QodError) else TaskManagerError(reason(error))
+        for instances in ([instance for mine in later for instance in mine], first[:1]):
+            for error in gather({i.id: partial(self._start_one, i, change) for i in instances}, STEP_S).values():
+                if isinstance(error, BaseException):
+                    raise error if isinstance(error, QodError) else TaskManagerError(reason(error))
 
         def start(instance: Instance) -> None:
             home = instance.task_manager
@@ -414,10 +411,14 @@ class Fuser:
         with instance.lock:
             why, query = instance.failed(), instance.query
             instance.poll()
-        if instance.ended() >= 0 or query is None:
+        if instance.meter.last:
             return True
+        if query is None and instance.state in (State.BACKING_OFF, State.GAVE_UP):  # the watcher has found it first
+            why = instance.failure
         if why is not None:
             raise TaskManagerError(f"{instance.id} can't go on from the state that it was given: {why}.")
+        if query is None:
+            return True
         return instance.mode != "real-time" and "Waiting for data" in query.status["message"]
 
 

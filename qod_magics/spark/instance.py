@@ -89,6 +89,7 @@ class Instance:
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether its checkpoint has a finished batch
+    books_differ: bool = False  #: whether the books may be elsewhere than its checkpoint: until its next report
     stall: StallDetector = field(default_factory=StallDetector)  #: of its present run
     told_stalled: bool = False  #: whether its present run was reported as stalled
     python_cpu: float = 0.0  #: its share of its task manager's Python workers, % of one core; 0 in real-time mode
@@ -114,11 +115,14 @@ class Instance:
             self.state = state
             return True
 
-    def reinstate(self) -> None:
-        """Have it restarted where it ran: the deployment that should replace it has failed."""
+    def reinstate(self, *, runs: bool = False) -> None:
+        """Have it restarted where it ran, or go on there if it still `runs`: the deployment that should replace it has
+        failed."""
         with self.changing:
             if self.task_manager is None:
                 self.state = State.WAITING
+            elif self.state is State.STOPPED and runs and self.query is not None:
+                self.state = State.RUNNING
             elif self.state is State.STOPPED:
                 self.retry_at, self.state = 0.0, State.BACKING_OFF  # the watcher starts it
 
@@ -158,6 +162,7 @@ class Instance:
             self.job = replace(self.job, run=before.job.run)  # the files of a checkpoint are in one directory
             self.no_realtime = before.no_realtime
             self.checkpoint, self.begun = before.checkpoint, before.begun
+            self.books_differ = before.books_differ
 
     def start(
         self,
@@ -319,6 +324,8 @@ class Instance:
                 self.reported.append(batch)
                 fresh = True
                 self.begun = True
+                if batch.run_id == self.run_id:  # it tells where that run began
+                    self.books_differ = False
         return fresh
 
     def unpolled(self) -> float:
@@ -357,7 +364,11 @@ class Instance:
                 query.stop()
                 if self.unended is query:
                     self.unended = None
-                self.poll()
+                try:
+                    self.poll()
+                except BaseException:
+                    self.books_differ = True
+                    raise
             finally:
                 if self.query is query:  # not detached meanwhile
                     self.query = None
@@ -370,10 +381,12 @@ class Instance:
         if not lock.acquire(timeout=0.5):
             self.lock = threading.RLock()
         try:
+            if self.query is not None or self.unended is not None:
+                self.books_differ = True
             self.query = self.unended = None
             self.hold()
+            self.task_manager = None  # first: `reinstate`, or a start elsewhere, may come in between
             self.become(State.WAITING, of=set(State) - {State.GAVE_UP})
-            self.task_manager = None
         finally:
             if lock is self.lock:
                 lock.release()

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
 from qod_magics.core.actions import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, Unfuse
@@ -347,21 +347,34 @@ class SparkRuntime:
         """Stop all queries, close all task managers, delete the topics of streams. What fails is in `unstopped` and
         `undeleted`."""
         self._ended.set()
-        with self.cluster.lock:  # what is being fused or parted starts nothing any more
+        with self.cluster.lock:  # nothing is started any more, whatever change is under way
             self.cluster.leaving |= self.cluster.task_managers.keys()
-        self._watcher.join(5.0)
-        homes = {i.id: i.task_manager for i in self.cluster.all_instances}
-        stopped = gather({i.id: partial(self.lifecycle.stop, i) for i in self.cluster.all_instances}, 15.0)
-        for manager in list(self.task_managers.values()):
-            with suppress(Exception):
-                manager.close()
-        # a local one has ended, and its queries with it
+            for instance in self.cluster.all_instances:
+                instance.become(State.STOPPED)
+        with ExitStack() as then:  # each of these is done, also if the user interrupts one before it
+            then.callback(self.cluster.instances.clear)
+            then.callback(self.cluster.task_managers.clear)
+            then.callback(self._delete_topics)
+            for manager in reversed(list(self.task_managers.values())):
+                then.callback(_close, manager)
+            self._watcher.join(5.0)
+            self._stop_queries()
+
+    def _stop_queries(self) -> None:
+        ending = {i.id: i for i in self.cluster.all_instances}
+        # runs that no deployment could stop, beside those that took their places
+        ending |= {f"{i.id} (earlier run {at})": i for at, i in enumerate(self.cluster.lingering, 1)}
+        homes = {id: i.task_manager for id, i in ending.items()}
+        stopped = gather({id: partial(self.lifecycle.stop, i) for id, i in ending.items()}, 15.0)
+        # a local one will have ended, and its queries with it
         left = {id: home for id, home in homes.items() if home is not None and home.kind != "local"}
         self.unstopped = [
             f"{id} may still run on {home.id}: {reason(error)}"
             for id, home in left.items()
             if isinstance(error := stopped[id], BaseException)
         ]
+
+    def _delete_topics(self) -> None:
         topics = self.deployment.own_topics() | self.cluster.leftover_topics
         try:
             delete_topics(self.kafka, topics, timeout_s=5.0)
@@ -369,8 +382,6 @@ class SparkRuntime:
             session, broker = self.deployment.session, self.kafka.bootstrap
             self.undeleted = [f"{len(topics)} topics qod.{session}.* stay on {broker}: {reason(error)}"]
         self.cluster.leftover_topics.clear()
-        self.cluster.task_managers.clear()
-        self.cluster.instances.clear()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -408,3 +419,8 @@ class SparkRuntime:
             return False
         self._failing.pop(what, None)
         return True
+
+
+def _close(manager: TaskManager) -> None:
+    with suppress(Exception):
+        manager.close()

@@ -19,7 +19,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.actions import Scale
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
-from qod_magics.spark.changes import begin_change, check_running, nothing_to_do
+from qod_magics.spark.changes import begin_change, check_running, in_one_line, nothing_to_do
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S, Deployer
 from qod_magics.spark.instance import Instance, State
@@ -51,27 +51,31 @@ class Scaler:
 
     def begin(self, action: Scale) -> None:
         """Begin a rescaling that a plan asks for, unless it is under way or done; a refused one is an event. While
-        another task is rescaled, it waits for that, and replaces what waits for the same task."""
+        another task is rescaled, it waits for that; it replaces what waits for the same task."""
         with self.cluster.lock:
             now = self._under_way
             if now == (action.task, action.parallelism):
                 return
-            if now is not None and now[0] != action.task:
+            if action.task in self._waiting or (now is not None and now[0] != action.task):
                 self._waiting[action.task] = action
                 return
         begin_change(self.cluster, action, partial(self.scale, action.task, action.parallelism, action.to, action.why))
 
     def _next(self) -> None:
-        """Begin the first of those that wait, once the instances of its task run: the rescaling of a task restarts
-        those that send to it."""
-        with self.cluster.lock:
-            action = self._waiting.pop(next(iter(self._waiting), ""), None)
-        if action is None:
-            return
-        end = time.monotonic() + STEP_S
-        while time.monotonic() < end and self._starts(action.task):
-            time.sleep(LOOK_S)
-        self.begin(action)
+        """Begin the first of those that wait that is not refused, once the instances of its task run: the rescaling of
+        a task restarts those that send to it."""
+        while True:
+            with self.cluster.lock:
+                if self._under_way is not None or not self._waiting:  # its end looks again
+                    return
+                task = next(iter(self._waiting))
+            end = time.monotonic() + STEP_S
+            while time.monotonic() < end and self._starts(task):
+                time.sleep(LOOK_S)
+            with self.cluster.lock:
+                action = self._waiting.pop(task, None)
+            if action is not None:
+                self.begin(action)
 
     def _starts(self, task: str) -> bool:
         return any(instance.state is not State.RUNNING for instance in self.cluster.instances_of(task))
@@ -100,7 +104,8 @@ class Scaler:
             if not self.deployer.deploying.acquire(blocking=False):
                 raise TaskManagerError(f"An application is being deployed: scale {task} once it runs.")
             self._under_way = (task, parallelism)
-        return begin(partial(self._scale, spec, parallelism, tuple(to), why), f"scale-{task}")
+        run = in_one_line(partial(self._scale, spec, parallelism, tuple(to), why), f"{task} was not scaled")
+        return begin(run, f"scale-{task}")
 
     def _scalable(self, task: str, parallelism: int) -> tuple[TaskSpec, list[Instance]]:
         """The task and its instances. Raises TaskManagerError, one line, where it can't be rescaled now."""
@@ -219,8 +224,9 @@ class Scaler:
         left to the watcher."""
         managers = self.cluster.task_managers
         homes: dict[str, TaskManager] = {i.id: i.task_manager for i in instances if i.task_manager is not None}
-        homes |= {i.id: managers[to[i.id]] for i in instances if i.id not in homes and to.get(i.id) in managers}
-        with suppress(TaskManagerError):  # none is up
+        asked = {i.id: managers.get(to.get(i.id, "")) for i in instances if i.id not in homes}
+        homes |= {id: home for id, home in asked.items() if home is not None and self.cluster.is_up(home)}
+        with suppress(Exception):  # none is up, or the policy fails: the watcher asks again, and reports that
             placed = self.cluster.targets({i.id: () for i in instances if i.id not in homes})
             homes |= {id: managers[target] for id, target in placed.items() if target in managers}
 

@@ -276,8 +276,10 @@ class LocalServer:
 
     def stop(self, timeout_s: float = 3.0) -> None:
         """End the server, after `timeout_s` seconds by force, and remove its directory."""
-        self.child.stop(timeout_s)
-        self.claim.release()
+        try:
+            self.child.stop(timeout_s)
+        finally:
+            self.claim.release()
 
     def _listens(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):

@@ -30,18 +30,21 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
         TaskManagerError: they go on as before.
 
     """
-    claimed = [instance for instance in instances if instance.become(State.STOPPED, of={State.RUNNING})]
+    claimed = [i for i in instances if not i.books_differ and i.become(State.STOPPED, of={State.RUNNING})]
     if len(claimed) == len(instances):
         ends = {i.id: partial(_end, cluster, lifecycle, i, waits) for i in instances}
         ended = gather(ends, STEP_S + LONGEST_S)
         failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
     else:
-        failed = {i.id: f"it is {i.state.value}" for i in instances if i not in claimed}
+        unknown = "it has to end a batch first, which tells where it is"
+        states = {i.id: i.state for i in instances if i not in claimed}
+        failed = {id: unknown if state is State.RUNNING else f"it is {state.value}" for id, state in states.items()}
     if failed:
         why = "; ".join(f"{id} could not be stopped: {error}" for id, error in failed.items())
         for instance in claimed:
-            instance.failure = f"{undone}, for {why}"
-            instance.reinstate()
+            if len(claimed) == len(instances):
+                instance.failure = f"{undone}, for {why}"
+            instance.reinstate(runs=len(claimed) < len(instances))  # none was asked to stop
         raise TaskManagerError(f"{why}. All instances go on as before.")
 
 

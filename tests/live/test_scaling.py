@@ -187,6 +187,7 @@ def test_who_is_lost_with_its_task_manager_comes_back_with_its_own_partitions(
         assert (parts(session), home(session, "q.1")) == ({"q.1": (0,)}, kept)
 
         session.add_task_manager(cores=1)
+        eventually(lambda: not session.runtime.instances["q.1"].books_differ, what="the books are where it is")
         lost, kept = homes()
         _kill_at_start(session, lost, monkeypatch)
         session.runtime.scaler.scale("q", 3, (kept, lost)).result(120.0)

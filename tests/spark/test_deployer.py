@@ -183,6 +183,44 @@ def test_an_instance_that_a_failed_deployment_put_back_is_left_to_its_restart() 
     assert made.cluster.lingering == []
 
 
+def test_a_deployment_that_is_interrupted_twice_puts_back_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Impatient users press the button again while what has begun is being stopped."""
+    one, made = running(Query())
+    before, calls, gather = made.cluster.deployment.specs, list[int](), module.gather
+
+    def interrupted(wanted: Any, timeout_s: float) -> Any:
+        calls.append(len(wanted))
+        if len(calls) > 2:  # what ran has been stopped: now the new one starts, and then is stopped
+            raise KeyboardInterrupt
+        return gather(wanted, timeout_s)
+
+    monkeypatch.setattr(module, "gather", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.deployer.deploy(declared(trigger_s=5.0))
+    assert calls == [0, 1, 1, 1]
+    assert made.cluster.all_instances == [one]
+    assert one.state is State.BACKING_OFF  # the watcher starts it
+    assert made.cluster.deployment.specs == before
+
+
+def test_an_interrupt_while_old_topics_are_deleted_does_not_hide_that_it_was_deployed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session would take the streams before for those that run, and the next declaration put them back."""
+    _, made = running(Query())
+    asked: list[set[str]] = []
+
+    def interrupted(_: Any, topics: set[str]) -> None:
+        asked.append(topics)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Deployment, "adopt", lambda *_: {"qod.s.a.b.1"})
+    monkeypatch.setattr(module, "delete_topics", interrupted)
+    assert made.deployer.deploy(())
+    assert asked == [{"qod.s.a.b.1"}]
+    assert made.cluster.leftover_topics == {"qod.s.a.b.1"}  # deleted at the end
+
+
 # -- where the output goes ---------------------------------------------------------------------------------------------
 
 

@@ -249,6 +249,38 @@ def test_a_failed_start_puts_back_what_ran(made: Made, kind: str) -> None:
     assert {i.task_manager.id for i in made.cluster.all_instances if i.task_manager} == {"tm1"}
 
 
+def test_nothing_is_read_while_a_reader_can_t_start(made: Made) -> None:
+    """It would be written to a topic that is deleted, and read again."""
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    made.started, made.failing = [], {"q.1"}
+    with pytest.raises(TaskManagerError, match=r"q\.1 can't start"):
+        made.fuser.unfuse(("mid", "q")).result(10.0)
+    assert made.started == []
+
+
+def test_rows_that_a_query_has_read_that_was_taken_back_are_read_again(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in a topic that was deleted; the books have them until the query put back reports where it is."""
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    start = Instance.start
+
+    def refused(self: Instance, *others: Any) -> None:
+        start(self, *others)
+        if self.id == "mid.1":
+            made.reads("src>mid", 10)
+            raise TaskManagerError("mid.1 can't run in real-time mode")
+
+    monkeypatch.setattr(Instance, "start", refused)
+    with pytest.raises(TaskManagerError, match="real-time"):
+        made.fuser.unfuse(("mid", "q")).result(10.0)
+    monkeypatch.setattr(Instance, "start", start)
+    made.parts.recovery.retry()
+    soon(lambda: made["q.1"].state is State.RUNNING)
+    with pytest.raises(TaskManagerError, match=r"q\.1 has to end a batch first, which tells where it is: unfuse it th"):
+        made.fuser.unfuse(("mid", "q"))
+
+
 def test_a_task_manager_that_is_lost_meanwhile_loses_nothing(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     before, home = made.state, made.cluster.task_managers["tm1"]
 
@@ -336,6 +368,23 @@ def test_state_goes_with_the_task_that_keeps_it(made: Made, tmp_path: Path, keep
     assert made.begun == {f"{keeps}.1": True, other.id: False}
 
 
+def test_a_query_that_fails_on_its_state_is_put_back_whoever_finds_it_first(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watcher would try it again on that state, and in the end give up."""
+    keep_state(made, tmp_path, "mid")
+    before, start = made.state, Instance.start
+
+    def failing(self: Instance, *others: Any) -> None:
+        start(self, *others)
+        made.parts.lifecycle.fail(self, "the state is corrupt")
+
+    monkeypatch.setattr(Instance, "start", failing)
+    with pytest.raises(TaskManagerError, match=r"q\.1 can't go on from the state that it was given: the state is corr"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.state == before
+
+
 def test_state_that_is_not_found_here_is_not_lost(made: Made, tmp_path: Path) -> None:
     made.fuser.deployer.checkpoints = str(tmp_path)  # where only the task managers see it
     made.stateful = {"mid"}
@@ -370,6 +419,16 @@ def test_groups_in_files_stay_complete(made: Made, tmp_path: Path) -> None:
     with pytest.raises(TaskManagerError, match=r"mid>q was not fused: q writes files, where each group stands once"):
         made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.state == before
+    assert made.started == []
+
+
+def test_errors_of_spark_are_told_in_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def facts(*_: Any) -> PlanFacts:
+        raise ConnectionError("the server is gone\n\nJVM stacktrace:\nmany lines")
+
+    monkeypatch.setattr(Workshop, "plan_facts", facts)
+    with pytest.raises(TaskManagerError, match=r"^mid>q was not fused: the server is gone\.$"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.started == []
 
 
@@ -461,6 +520,8 @@ def test_whatever_fails_the_books_balance_and_the_streams_are_as_declared(steps:
             made.failing = set()
             made.parts.recovery.retry()
             soon(lambda: all(i.state is State.RUNNING for i in made.cluster.all_instances))
+            for each in made.cluster.all_instances:  # it has ended a batch
+                each.books_differ = False
             source = next(name for name in made.deployment.accounts if ">" not in name)
             made.reads(source, 10)
             rows += 10

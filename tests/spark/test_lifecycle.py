@@ -165,6 +165,21 @@ def test_what_was_stopped_for_a_deployment_that_failed_runs_again() -> None:
     assert one.state is State.WAITING
 
 
+def test_what_is_put_back_while_it_loses_its_task_manager_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backing off without one, it would be restarted by nobody."""
+    one, _, _ = stopped_by_a_deployment()
+    become = Instance.become
+
+    def put_back_then(self: Instance, state: State, **of: Any) -> bool:
+        done = become(self, state, **of)
+        self.reinstate()
+        return done
+
+    monkeypatch.setattr(Instance, "become", put_back_then)
+    one.forsake()
+    assert (one.state, one.task_manager) == (State.WAITING, None)
+
+
 def test_what_was_given_up_for_want_of_a_topic_starts_when_it_is_back() -> None:
     home = manager()
     one, other = instance(home, Query()), instance(home, Query())

@@ -263,7 +263,8 @@ def test_a_first_batch_that_read_its_input_twice_drops_no_row_twice_at_its_sendi
     one = instance(home)
     one.job = job
     made = cluster(home, instances=(one,))
-    made.deployment.accounts.update({name: Account(name, {0: 0}) for name in ("trips", "trips>fares")})
+    topics = {"trips": "trips-topic", "trips>fares": "fares-topic"}
+    made.deployment.accounts.update({name: Account(topic, {0: 0}) for name, topic in topics.items()})
     twice = FeedCount("trips-topic", None, {0: 10}, read=20, kept=12)
     one.reported.append(batch(0, 0.0, 1.0, feeds=(twice,), out=12, sent={"0": 4}))
     once = FeedCount("trips-topic", {0: 10}, {0: 20}, read=10, kept=6)
@@ -271,6 +272,43 @@ def test_a_first_batch_that_read_its_input_twice_drops_no_row_twice_at_its_sendi
     made.take(one)
     assert made.deployment.accounts["trips"].dropped == 8
     assert made.deployment.accounts["trips>fares"].dropped_before == 8
+
+
+def test_a_run_that_ends_without_its_last_report_leaves_the_books_behind(watched: Watched) -> None:
+    """Until the next run reports where it began."""
+
+    class Mute(Reporting):
+        @property
+        def lastProgress(self) -> dict[str, Any] | None:
+            if not self.active:
+                raise ConnectionError("nobody answers")
+            return super().lastProgress
+
+    one = watched.one
+    one.query = Mute()  # type: ignore[assignment]
+    with pytest.raises(ConnectionError):
+        one.stop()
+    assert one.books_differ
+    one.query, one.run_id = watched.query, "r"  # type: ignore[assignment]
+    one.poll()
+    assert one.books_differ
+    watched.query.recentProgress = [done(3)]
+    one.poll()
+    assert not one.books_differ
+
+
+def test_a_late_report_of_a_stream_that_was_removed_is_not_of_the_stream_of_that_name_since() -> None:
+    """Its offsets are of a topic that is gone: a rescaling would start to read the new one there."""
+    home = manager()
+    old = instance(home)
+    feed = Feed("trips>fares", ("trips",), "s.trips.fares.1", (0,), {0: 0}, None, stream=True)
+    old.job = replace(old.job, feeds=(feed,))
+    made = cluster(home)
+    account = made.deployment.accounts["trips>fares"] = Account("s.trips.fares.2", {0: 0}, {0: 10})
+    read = FeedCount("s.trips.fares.1", {0: 4000}, {0: 5000}, read=1000, kept=1000)
+    old.reported.append(batch(7, 0.0, 1.0, feeds=(read,)))
+    made.take(old)
+    assert (account.position, account.processed, account.unreported) == ({0: 10}, 0, 0)
 
 
 def test_a_report_that_comes_after_one_of_the_run_that_followed_is_not_entered(watched: Watched) -> None:

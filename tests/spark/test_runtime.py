@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,7 @@ from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.timeouts import begin, gather
 from tests.application.frames import application, stream
 from tests.spark.batches import batch
+from tests.spark.stand_ins import Query
 
 
 class Kafka:
@@ -122,6 +124,80 @@ def test_nothing_is_started_any_more_while_the_session_ends(runtime: SparkRuntim
     runtime.add_task_manager(Ending())  # type: ignore[arg-type]
     runtime.close()
     assert up == [False]
+
+
+def test_a_start_that_is_under_way_while_the_session_ends_comes_too_late(runtime: SparkRuntime) -> None:
+    """A move, say, that had not reached the server yet."""
+    asked: list[Any] = []
+
+    class Attached(Silent):
+        kind = "attached"
+
+        def turn(self, dials: Any) -> None:
+            asked.append(dials)
+            raise TaskManagerError("here it would start")
+
+        def close(self) -> None:  # all queries have been stopped by now
+            with suppress(TaskManagerError):
+                runtime.lifecycle.start(late, self)  # type: ignore[arg-type]
+
+    runtime.add_task_manager(Attached())  # type: ignore[arg-type]
+    late = instance_on(runtime, "late", runtime.task_managers["tm1"])
+    assert late.become(State.MOVING)
+    runtime.close()
+    assert asked == []
+
+
+def test_a_run_that_no_deployment_could_stop_is_stopped_or_told_of_at_the_end(runtime: SparkRuntime) -> None:
+    class Attached(Silent):
+        kind = "attached"
+
+    def gone() -> None:
+        raise ConnectionError("nobody answers")
+
+    runtime.add_task_manager(Attached())  # type: ignore[arg-type]
+    home = runtime.task_managers["tm1"]
+    for query in (Query(), Query()):
+        one = instance_on(runtime, "T", home)
+        one.query = query  # type: ignore[assignment]
+        runtime.cluster.instances.clear()
+        runtime.cluster.lingering.append(one)
+    asked: list[str] = []
+    first, second = runtime.cluster.lingering
+    first.query.stop = lambda: asked.append("stop")  # type: ignore[union-attr, method-assign]
+    second.query.stop = gone  # type: ignore[union-attr, method-assign]
+    instance_on(runtime, "T", home)
+    runtime.close()
+    assert asked == ["stop"]
+    assert runtime.unstopped == ["T.1 (earlier run 2) may still run on tm1: nobody answers"]
+
+
+def test_an_end_that_is_interrupted_leaves_no_server_and_no_topic(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`%qod down` can't be given again, and takes as long as queries that hang."""
+    closed: list[str] = []
+
+    class Impatient(Named):
+        def close(self) -> None:
+            closed.append(self.id)
+            if self.id == "tm1":
+                raise KeyboardInterrupt
+            raise ConnectionError("nobody answers")
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    runtime.add_task_manager(Impatient("tm1"))  # type: ignore[arg-type]
+    runtime.add_task_manager(Impatient("tm2"))  # type: ignore[arg-type]
+    runtime.cluster.leftover_topics.add("qod.s.a.b.1")
+    monkeypatch.setattr("qod_magics.spark.runtime.gather", interrupted)
+    monkeypatch.setattr("qod_magics.spark.runtime.delete_topics", lambda _, topics, **__: closed.extend(topics))
+    with pytest.raises(KeyboardInterrupt):
+        runtime.close()
+    assert closed == ["tm1", "tm2", "qod.s.a.b.1"]
+    assert not runtime.task_managers
+    monkeypatch.undo()
 
 
 def test_a_task_manager_that_comes_after_the_end_is_refused(runtime: SparkRuntime) -> None:

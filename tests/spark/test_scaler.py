@@ -148,6 +148,32 @@ def test_several_that_a_plan_asks_for_take_turns(made: Made) -> None:
     soon(lambda: not made.scaler.deployer.deploying.locked())
 
 
+def test_what_a_later_plan_asks_for_replaces_what_waits_until_its_task_runs(made: Made) -> None:
+    with made["q.1"].lock:
+        made.scaler.begin(Scale("q", 2))
+        made.scaler.begin(Scale("src", 2))
+        made["src.1"].state = State.STARTING
+    soon(lambda: kinds(made.cluster) == ["scale"])
+    made.scaler.begin(Scale("src", 1))  # it stays as it is
+    runs(made["src.1"])
+    time.sleep(5 * module.LOOK_S)
+    soon(lambda: not made.scaler._waiting)
+    assert "src.2" not in made.cluster.instances
+    assert kinds(made.cluster) == ["scale"]
+
+
+def test_one_that_is_refused_holds_up_none_of_those_that_wait(made: Made) -> None:
+    """They would begin after the next rescaling, whatever plans ask for by then."""
+    with made["q.1"].lock:
+        made.scaler.begin(Scale("q", 2))
+        made.scaler.begin(Scale("p", 2))  # there is none
+        made.scaler.begin(Scale("q.1", 1))  # nor this one
+        made.scaler.begin(Scale("src", 2))
+    soon(lambda: kinds(made.cluster) == ["scale", "action-refused", "action-refused", "scale"])
+    assert "src.2" in made.cluster.instances
+    soon(lambda: not made.scaler.deployer.deploying.locked())
+
+
 def test_as_many_as_there_are_is_no_change(made: Made) -> None:
     made.scaler.scale("q", 1).result(10.0)
     assert made.started == made.cluster.events == []
@@ -212,6 +238,17 @@ def test_the_newest_rows_of_groups_stay_the_newest(made: Made, monkeypatch: pyte
     keys[0] = None  # rows that stand for themselves
     made.scaler.scale("q", 2).result(10.0)
     assert len(made.partitions) == 2
+
+
+def test_errors_of_spark_are_told_in_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(*_: Any) -> None:
+        raise ConnectionError("the server is gone\n\nJVM stacktrace:\nmany lines")
+
+    made["src.1"].facts = PlanFacts(keeps_state=True)
+    monkeypatch.setattr(type(made.cluster.deployment), "result_keys", keys)
+    with pytest.raises(TaskManagerError, match=r"^q was not scaled: the server is gone\.$"):
+        made.scaler.scale("q", 2).result(10.0)
+    assert made["q.1"].state is State.RUNNING
 
 
 def slow(one: Instance) -> Query:
@@ -298,6 +335,31 @@ def test_who_is_lost_while_it_starts_starts_elsewhere_with_its_new_partitions(
     assert made.partitions == {"q.1": (0, 2, 4, 6), "q.2": (1, 3, 5, 7)}
 
 
+def test_nothing_starts_on_a_task_manager_that_is_removed_meanwhile(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor while the session ends: on a session of the user's it would run on."""
+    monkeypatch.setattr(module, "grow_topics", lambda *_: made.cluster.leaving.update(("tm1", "tm2")))
+    made.scaler.scale("q", 2, ("tm2",)).result(10.0)
+    assert made.started == []
+    assert (made["q.1"].state, made["q.2"].state) == (State.WAITING, State.WAITING)
+
+
+def test_a_policy_that_fails_to_place_what_is_added_is_asked_again(made: Made) -> None:
+    place = made.cluster.place
+
+    def failing(*_: Any) -> Any:
+        raise KeyError("tm1")
+
+    made.cluster.place = failing
+    made.scaler.scale("q", 2).result(10.0)
+    assert (made["q.1"].state, made["q.2"].state) == (State.RUNNING, State.WAITING)
+    made.cluster.place = place
+    made.parts.recovery.place_waiting()
+    soon(lambda: made["q.2"].state is State.RUNNING)
+    assert made.partitions == {"q.1": (0, 2, 4, 6), "q.2": (1, 3, 5, 7)}
+
+
 def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +380,51 @@ def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
     soon(lambda: two.state is State.RUNNING)
     assert made.started[-1][:3] == ("q.2", "tm2", (1, 3, 5, 7))
     assert kinds(made.cluster) == ["query-failed", "scale", "query-restarted"]
+
+
+def test_nobody_is_restarted_where_another_can_t_be_stopped(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the batch under way has written would be written again."""
+    made.scaler.scale("q", 2).result(10.0)
+    one, query = made["q.1"], made["q.1"].query
+    monkeypatch.setattr(module, "grow_topics", lambda *_: made["q.2"].become(State.MOVING))
+    with pytest.raises(TaskManagerError, match=r"q\.2 could not be stopped: it is moving. All instances go on as bef"):
+        made.scaler.scale("q", 3).result(10.0)
+    assert (made["q.1"], one.state, one.query) == (one, State.RUNNING, query)
+    made["q.2"].become(State.RUNNING)
+    monkeypatch.setattr(module, "grow_topics", lambda *_: one.forsake() or made["q.2"].become(State.MOVING))
+    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it is waiting; q\.2 could not be"):
+        made.scaler.scale("q", 3).result(10.0)
+    assert one.state is State.WAITING
+
+
+def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches whose reports were lost with a task manager would be read again, and counted twice downstream."""
+    one = made["q.1"]
+    one.forsake()
+    made.parts.recovery.place_waiting()
+    soon(lambda: one.state is State.RUNNING)
+    with pytest.raises(TaskManagerError, match=r"q\.1 has to end a batch first, which tells where it is: scale q"):
+        made.scaler.scale("q", 2)
+    report = {
+        "runId": "r",
+        "batchId": 4,
+        "timestamp": "2026-03-01T10:00:00.000Z",
+        "sources": [{"startOffset": {"s.q": {"0": 100}}, "endOffset": {"s.q": {"0": 120}}}],
+        "observedMetrics": {"shed.s.q": {"rows": 20, "kept": 20}},
+    }
+    query: Any = one.query
+    query.lastProgress, query.recentProgress = report, [report]
+    one.poll()
+
+    monkeypatch.setattr(module, "grow_topics", lambda *_: setattr(one, "books_differ", True))
+    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it has to end a batch first"):
+        made.scaler.scale("q", 2).result(10.0)
+    assert (one.state, one.query) == (State.RUNNING, query)
+    one.books_differ = False
+    monkeypatch.setattr(module, "grow_topics", lambda *_: None)
+    made.scaler.scale("q", 2).result(10.0)
+    assert {starting[0] for *_, starting in made.started[-2:]} == {120}
+    assert made.cluster.deployment.accounts["src>q"].unreported == 30
 
 
 def test_a_query_is_stopped_between_two_micro_batches(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

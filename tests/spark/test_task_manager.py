@@ -7,14 +7,16 @@ import shlex
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
+from qod_magics.spark import task_manager as module
 from qod_magics.spark.dial import DialReading
 from qod_magics.spark.location import refuses
-from qod_magics.spark.server import _quoted
+from qod_magics.spark.server import LocalServer, _quoted
 from qod_magics.spark.task_manager import TaskManager
-from tests.spark.stand_ins import BOARD, Spark
+from tests.spark.stand_ins import BOARD, Spark, manager
 
 RUN = "0a0b0c0d-0000-4000-8000-000000000000"
 
@@ -88,3 +90,21 @@ def test_a_server_is_gone_when_its_port_refuses_connections() -> None:
 @pytest.mark.parametrize("option", ["-Dx=/tmp/a b", "-Dx=plain", '-Dx=a "b" c', "-Dx=c:\\a b"])
 def test_an_option_with_spaces_stays_one(option: str) -> None:
     assert shlex.split(_quoted(option)) == [option]
+
+
+def test_an_interrupt_leaves_neither_a_server_nor_a_claim_of_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def interrupted(*_: object) -> None:
+        done.append("interrupted")
+        raise KeyboardInterrupt
+
+    server = object.__new__(LocalServer)
+    monkeypatch.setattr(server, "child", SimpleNamespace(stop=interrupted, alive=lambda: True), raising=False)
+    monkeypatch.setattr(server, "claim", SimpleNamespace(release=lambda: done.append("released")), raising=False)
+    made = manager()
+    made.kind, made.server = "connect", server
+    monkeypatch.setattr(module, "let_go", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.close()
+    assert done == ["interrupted", "interrupted", "released"]
