@@ -214,14 +214,17 @@ class TaskManager:
             return None
 
     def close(self, timeout_s: float = 8.0) -> None:
-        """Release the session and stop our own server. The notebook's session gets its settings back and stays."""
-        if self.kind == "attached":
-            with suppress(Exception):
-                call_within(self._restore_settings, timeout_s, f"{self.id}: its settings")
-        else:
-            let_go(self.spark, timeout_s if self.alive() else 0.5)
-        if self.server is not None:
-            self.server.stop()
+        """Release the session and stop our own server, also if interrupted while the session is released. The
+        notebook's session gets its settings back and stays."""
+        try:
+            if self.kind == "attached":
+                with suppress(Exception):
+                    call_within(self._restore_settings, timeout_s, f"{self.id}: its settings")
+            else:
+                let_go(self.spark, timeout_s if self.alive() else 0.5)
+        finally:
+            if self.server is not None:
+                self.server.stop()
 
     def _restore_settings(self) -> None:
         for key, value in self._settings_before.items():

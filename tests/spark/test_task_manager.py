@@ -7,9 +7,11 @@ import shlex
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
+from qod_magics.spark import task_manager
 from qod_magics.spark.dial import DialReading
 from qod_magics.spark.location import refuses
 from qod_magics.spark.server import _quoted
@@ -88,3 +90,16 @@ def test_a_server_is_gone_when_its_port_refuses_connections() -> None:
 @pytest.mark.parametrize("option", ["-Dx=/tmp/a b", "-Dx=plain", '-Dx=a "b" c', "-Dx=c:\\a b"])
 def test_an_option_with_spaces_stays_one(option: str) -> None:
     assert shlex.split(_quoted(option)) == [option]
+
+
+def test_a_server_is_stopped_though_the_release_of_its_session_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    stopped: list[bool] = []
+    made = TaskManager("tm1", Spark(), kind="local", cores=1.0, board=BOARD)  # type: ignore[arg-type]
+    made.server = SimpleNamespace(child=SimpleNamespace(alive=lambda: True), stop=lambda: stopped.append(True))  # type: ignore[assignment]
+    monkeypatch.setattr(task_manager, "let_go", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.close()
+    assert stopped == [True]
