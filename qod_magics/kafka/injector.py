@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from os import PathLike
@@ -237,7 +238,7 @@ def _check_record(path: Path) -> None:
 
 
 class _Lines:
-    """The record as read so far."""
+    """The record as read so far. Any thread may read on: a scenario's runner does so beside the notebook."""
 
     def __init__(self, path: Path = Path()) -> None:
         self.path = path
@@ -246,19 +247,21 @@ class _Lines:
         self.counts: dict[str, dict[str, Any]] = {}
         self.notes: list[str] = []
         self._offset = 0
+        self._reading = threading.Lock()
 
     def read(self) -> None:
         """Read the complete new lines."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                new = file.read()
-        except OSError:
-            return
-        whole = new[: new.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for text in whole.splitlines():
-            self._take(json.loads(text))
+        with self._reading:  # two that read the same lines would skip as many of the next
+            try:
+                with self.path.open("rb") as file:
+                    file.seek(self._offset)
+                    new = file.read()
+            except OSError:
+                return
+            whole = new[: new.rfind(b"\n") + 1]
+            self._offset += len(whole)
+            for text in whole.splitlines():
+                self._take(json.loads(text))
 
     def _take(self, line: dict[str, Any]) -> None:
         if line["kind"] == "start":
