@@ -24,7 +24,9 @@ from qod_magics.session.budget import LOCAL, Budget
 from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import Pool
 from qod_magics.spark.dial import DialReading
+from qod_magics.spark.instance import State
 from qod_magics.spark.runtime import SparkRuntime
+from tests.spark.stand_ins import instance
 
 WAIT_S = 20.0  #: far more than anything here takes
 
@@ -334,3 +336,22 @@ def test_the_standby_closes_with_the_session(make: Callable[..., Lab]) -> None:
 def test_without_a_budget_a_runtime_starts_and_releases_nothing(make: Callable[..., Lab]) -> None:
     assert make(2).runtime.supports == {Move, Scale, Fuse, Unfuse, AddNode, ReleaseNode}
     assert SparkRuntime.supports == {Move, Scale, Fuse, Unfuse}
+
+
+def test_one_joins_though_what_waits_for_it_can_not_be_placed(make: Callable[..., Lab]) -> None:
+    lab = make(2, standby=False)
+
+    def broken(*_: Any) -> Any:
+        raise ValueError("no place")
+
+    lab.runtime.place_by(broken)
+    waits = instance()
+    waits.state = State.WAITING
+    lab.runtime.cluster.instances[waits.id] = waits
+    lab.maker.gate.set()
+    lab.apply(AddNode(LOCAL))
+    lab.soon(lambda: lab.maker.made and not lab.nodes.states())
+    assert lab.up == ["tm1", "tm2"]
+    assert not lab.maker.made["tm2"].closed
+    assert any("no place" in event["why"] for event in lab.events("watcher-failed"))
+    lab.runtime.cluster.instances.clear()
