@@ -224,7 +224,7 @@ class Pool:
     def drained(self, id: str, reusable: bool, now: float) -> bool:
         """Its instances have moved. Whether it stands by from now on, being `reusable`; else it is to be closed."""
         node = self.nodes[id]
-        if not (reusable and self.budget.standby and self._ahead() is None):
+        if not (reusable and self.budget.standby and LOCAL in self._kinds and self._ahead() is None):
             return False
         self.nodes[id] = replace(node, kind=LOCAL, state=NodeState.STANDBY, begun=now)
         return True

@@ -143,6 +143,14 @@ def test_it_is_closed_if_another_stands_by_or_none_may(made: Pool) -> None:
     assert "tm9" not in made.nodes
 
 
+def test_none_stands_by_where_no_local_one_can_be_added() -> None:
+    made = Pool(Budget(3, 0, ("sc://a",), ("sc://b",)), lambda: "tm2", {}, {})
+    node, _ = made.reserve(LOCAL, {"tm1"}, 0.0)
+    made.joined(node.id)
+    made.release("tm2", "removed by hand", {"tm1", "tm2"}, 1.0)
+    assert not made.drained("tm2", True, 2.0), "nothing could take it from there"
+
+
 def test_the_last_one_is_not_released() -> None:
     made, up = pool(3), {"tm1", "tm2"}
     made.release("tm1", "", up, 0.0)
