@@ -73,6 +73,7 @@ class Provisioner:
         self.start_s: dict[str, float] = {}  #: by kind: seconds until the last one was warm
         self.cores_of: dict[str, float] = {}  #: by kind: cores of the last one, as plans see it
         self._urls: dict[str, str] = {}  #: by id: of those connected to; may hold tokens
+        self._abandoned: set[str] = set()  #: ids of local ones that are to end once their process runs
 
     def __repr__(self) -> str:
         return f"provisioner of {', '.join(server.name for server in self._servers) or 'no local task manager'}"
@@ -150,7 +151,8 @@ class Provisioner:
         return free_cores(count, [cpu for server in servers for cpu in server.options.cpus or ()])
 
     def abandon(self, id: str) -> None:
-        """End a local one that is still starting."""
+        """End a local one that is still starting; if its process does not run yet, as soon as it does."""
+        self._abandoned.add(id)
         for server in list(self._servers):
             if server.name == id:
                 begin(server.stop, f"abandon-{id}")
@@ -166,7 +168,7 @@ class Provisioner:
     def _begun(self, server: LocalServer) -> None:
         with self._lock:
             self._servers = [*(known for known in self._servers if known.child.alive()), server]
-        if self._ended:
+        if self._ended or server.name in self._abandoned:
             server.stop()
 
     def _warmed(self, manager: TaskManager, begun: float | None = None) -> TaskManager:
