@@ -41,7 +41,7 @@ class Maker(Protocol):
         ...
 
     def url_of(self, id: str) -> str | None:
-        """The URL of one that was connected to."""
+        """The URL of one that was connected to; told once, since its server is spare once it has left."""
         ...
 
     def abandon(self, id: str) -> None:
@@ -67,6 +67,7 @@ class SessionNodes:
         self._pool, self._maker, self._runtime = pool, maker, runtime
         self._lock = threading.RLock()  #: of the pool and the two below; nothing is waited for under it
         self._warm: dict[str, TaskManager] = {}  #: by id: warm ones that the runtime does not have
+        self._were_up: set[str] = set()  #: when they were tended last
         self._ended = False
 
     def __repr__(self) -> str:
@@ -99,7 +100,13 @@ class SessionNodes:
         return self._maker.track(begin(partial(self._drain, id, why), f"release-{id}"))
 
     def tend(self) -> None:
-        """Replace a standby that has ended, and start the next while the budget allows it, or one if none is up."""
+        """Replace a standby that has ended, and start the next while the budget allows it, or one if none is up. The
+        server of one that was lost is spare again: it may come back."""
+        with self._lock:
+            up = set(self._runtime.task_managers)
+            for id in self._were_up - up - self._pool.nodes.keys():
+                self._pool.closed(id, self._maker.url_of(id))
+            self._were_up = up
         for id, manager in list(self._warm.items()):
             if manager.alive() or self.states().get(id) is not NodeState.STANDBY:
                 continue
@@ -226,7 +233,8 @@ class SessionNodes:
             manager = self._runtime.withdraw(id, why)
         except Exception as error:  # it was lost meanwhile
             with self._lock:
-                self._pool.closed(id)
+                stays = id in self._runtime.task_managers
+                self._pool.closed(id, None if stays else self._maker.url_of(id))
             self._runtime.cluster.add(refused(Refusal(ReleaseNode(id, why), reason(error))))
             raise
         reusable = manager.kind == LOCAL and self._hosts_nothing(manager)

@@ -123,8 +123,8 @@ class Provisioner:
         return self.join(self.connected(id, url))
 
     def url_of(self, id: str) -> str | None:
-        """The URL of one that was connected to."""
-        return self._urls.get(id)
+        """The URL of one that was connected to; told once."""
+        return self._urls.pop(id, None)
 
     def attach(self, spark: SparkSession) -> TaskManager:
         """Attach an existing Spark session. Raises TaskManagerError."""

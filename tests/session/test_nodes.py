@@ -20,9 +20,9 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.core.spares import spares
 from qod_magics.errors import TaskManagerError
-from qod_magics.session.budget import LOCAL, Budget
+from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.nodes import SessionNodes
-from qod_magics.session.pool import Pool
+from qod_magics.session.pool import Node, Pool
 from qod_magics.spark.dial import DialReading
 from qod_magics.spark.instance import State
 from qod_magics.spark.runtime import SparkRuntime
@@ -79,13 +79,16 @@ class Maker:
         self.error: Exception | None = None
         self.made: dict[str, Manager] = {}
         self.abandoned: list[str] = []
+        self.urls: dict[str, str] = {}
         self.asked: list[str] = []
 
     def local(self, id: str) -> Any:
         return self._make(id, "local")
 
     def remote(self, id: str, url: str) -> Any:
-        return self._make(id, "connect")
+        made = self._make(id, "connect")
+        self.urls[id] = url
+        return made
 
     def _make(self, id: str, kind: str) -> Manager:
         self.asked.append(id)
@@ -96,7 +99,7 @@ class Maker:
         return self.made[id]
 
     def url_of(self, id: str) -> str | None:
-        return "sc://a" if id in self.made and self.made[id].kind == "connect" else None
+        return self.urls.pop(id, None)
 
     def abandon(self, id: str) -> None:
         self.abandoned.append(id)
@@ -355,3 +358,31 @@ def test_one_joins_though_what_waits_for_it_can_not_be_placed(make: Callable[...
     assert not lab.maker.made["tm2"].closed
     assert any("no place" in event["why"] for event in lab.events("watcher-failed"))
     lab.runtime.cluster.instances.clear()
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_a_spare_server_that_was_lost_is_spare_again(
+    make: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, leaving: bool
+) -> None:
+    lab = make(3, standby=False, spare=("sc://a",))
+    lab.maker.gate.set()
+
+    def offered() -> list[str]:
+        return [spare.kind for spare in spares(lab.runtime.observe().snapshot)]
+
+    assert offered() == [LOCAL, CONNECT]
+    lab.apply(AddNode(CONNECT))
+    lab.soon(lambda: lab.up == ["tm1", "tm2"])
+    assert offered() == [LOCAL]
+    lab.nodes.tend()
+    if leaving:
+        monkeypatch.setattr(lab.runtime, "withdraw", lambda *_: lab.runtime.cluster.manager("tm2"))
+        lab.runtime.cluster.task_managers.pop("tm2")
+        lab.nodes._pool.nodes["tm2"] = Node("tm2", "", NodeState.LEAVING, 0.0, 0.0, "idle")
+        with pytest.raises(TaskManagerError):
+            lab.nodes._drain("tm2", "idle")
+    lab.maker.made["tm2"].lives = False
+    lab.soon(lambda: offered() == [LOCAL, CONNECT])
+    for _ in range(3):
+        lab.nodes.tend()
+    assert spares(lab.runtime.observe().snapshot)[1].count == 1
