@@ -120,14 +120,15 @@ class SessionNodes:
 
     # -- by hand -------------------------------------------------------------------------------------------------------
 
-    def admit(self, kind: str, make: Callable[[str], TaskManager], *, plain: bool) -> str:
-        """Add the one that `make` starts under the id it gets; if it is `plain`, with no options of its own, the one
-        that stands by or is being prepared instead. Returns its id once it is up. Raises QodError."""
+    def admit(self, kind: str, make: Callable[[str], TaskManager], *, plain: bool, url: str | None = None) -> str:
+        """Add the one that `make` starts under the id it gets, or connects to at `url`; if it is `plain`, with no
+        options of its own, the one that stands by or is being prepared instead. Returns its id once it is up. Raises
+        QodError."""
         if plain and {NodeState.STANDBY, NodeState.PREPARING} & set(self.states().values()):
             due = self._ask(partial(self._pool.add, LOCAL, "added by hand"))
             self._do(due)
             return self._awaited(due[-1].node)
-        node, due = self._ask(partial(self._pool.reserve, kind))
+        node, due = self._ask(partial(self._pool.reserve, kind, url=url))
         self._do(due)
         try:
             manager = make(node.id)

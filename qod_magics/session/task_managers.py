@@ -66,7 +66,7 @@ class TaskManagers:
         if self.nodes is None:
             return made.join(make(made.name())).id
         plain = all(option is None for option in (url, cores, *of_local.values()))
-        return self.nodes.admit(LOCAL if url is None else CONNECT, make, plain=plain)
+        return self.nodes.admit(LOCAL if url is None else CONNECT, make, plain=plain, url=url)
 
     def remove(self, id: str, kill: bool) -> bool:
         """`Session.remove_task_manager`."""

@@ -121,6 +121,17 @@ def test_a_server_that_was_released_can_be_added_again() -> None:
     assert [spare.kind for spare in made.spares({"tm1"}, 3.0)] == [LOCAL, CONNECT]
 
 
+def test_a_spare_server_that_is_added_by_hand_is_not_added_twice() -> None:
+    made, up = pool(4, standby=False, spare=("sc://a",)), {"tm1"}
+    node, _ = made.reserve(CONNECT, up, 0.0, "sc://a")
+    assert [spare.kind for spare in made.spares(up, 0.0)] == [LOCAL]
+    made.cancelled(node.id)
+    assert [spare.kind for spare in made.spares(up, 1.0)] == [LOCAL, CONNECT], "it did not come up"
+    node, _ = made.reserve(CONNECT, up, 2.0, "sc://b")
+    assert node.url is None, "no spare one"
+    assert [spare.kind for spare in made.spares(up, 2.0)] == [LOCAL, CONNECT]
+
+
 def test_the_one_that_is_released_stands_by_if_none_does() -> None:
     made, up = pool(2), {"tm1", "tm2"}
     assert made.release("tm2", "idle", up, 0.0)
