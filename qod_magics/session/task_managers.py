@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from qod_magics.errors import UsageProblem
 from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import Pool
 from qod_magics.session.provisioning import BudgetMaker, Provisioner
 from qod_magics.session.settings import Settings, check_kind
 from qod_magics.spark.runtime import SparkRuntime
+from qod_magics.spark.server import ServerOptions
 from qod_magics.spark.task_manager import TaskManager
 
 
@@ -54,14 +56,20 @@ class TaskManagers:
         """`Session.add_task_manager`."""
         of_local = {"cpus": cpus, "jit": jit, "memory": memory, "slots": slots}
         check_kind(url, {"ui": ui}, of_local)
+        if cores is not None and cpus is not None:
+            raise UsageProblem("--cores and --cpus both say which cores it has: leave one of them out")
+        if cores is not None and cores < 1:
+            raise UsageProblem(f"a task manager of {cores} cores: it needs 1 or more")
         made = self._provisioner
 
+        def options() -> ServerOptions:
+            return self._settings.server(made.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
+
         def make(id: str) -> TaskManager:
-            if url is not None:
-                return made.connected(id, url, ui, cores)
-            return made.started(
-                id, lambda: self._settings.server(made.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
-            )
+            return made.started(id, options) if url is None else made.connected(id, url, ui, cores)
+
+        if url is None:
+            options()  # what is wrong is told before a standby gives way
 
         if self.nodes is None:
             return made.join(make(made.name())).id
