@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Sequence
 
 from qod_magics.errors import UsageProblem
+from qod_magics.machine.cores import planned_cpus
 from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import Pool
@@ -39,7 +41,10 @@ class TaskManagers:
         """Let plans add and release them within the budget, if it has a limit. Call it once the first have joined."""
         if budget.most is not None:
             maker = BudgetMaker(self._provisioner, self._settings, budget.each)
-            pool = Pool(budget, self._provisioner.name, self._provisioner.cores_of, self._provisioner.start_s)
+            # those of a local one are known: the last one may have been added by hand, with others
+            local = planned_cpus(budget.each) * (1 - self._settings.headroom)
+            cores = ChainMap({LOCAL: local}, self._provisioner.cores_of)
+            pool = Pool(budget, self._provisioner.name, cores, self._provisioner.start_s)
             self.nodes = SessionNodes(pool, maker, self._runtime)
             self._runtime.use_nodes(self.nodes)
 

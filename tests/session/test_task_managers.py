@@ -9,6 +9,7 @@ import pytest
 
 from qod_magics.core.node_states import NodeState
 from qod_magics.errors import QodError, SetupError, UsageProblem
+from qod_magics.machine.cores import planned_cpus
 from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.provisioning import Provisioner
 from qod_magics.session.settings import Settings
@@ -85,3 +86,11 @@ def test_a_spare_server_that_is_added_by_hand_is_not_offered(desk: Desk) -> None
     assert [spare.kind for spare in desk.managers.nodes.spares()] == [LOCAL, CONNECT]
     assert desk.add(url="sc://a:1") == "tm2"
     assert [spare.kind for spare in desk.managers.nodes.spares()] == [LOCAL]
+
+
+def test_a_plan_is_offered_the_cores_of_the_budget_whatever_was_added_by_hand(desk: Desk) -> None:
+    desk.managers.use(Budget(3, 1, standby=False, cores=1))
+    assert desk.managers.nodes is not None
+    desk.provisioner.cores_of |= {LOCAL: 7.2}
+    (spare,) = desk.managers.nodes.spares()
+    assert spare.cores == pytest.approx(planned_cpus(1) * 0.9)
