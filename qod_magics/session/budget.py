@@ -30,6 +30,11 @@ class Budget:
         first = self.local + len(self.connect)
         if self.local < 0 or first == 0:
             raise UsageProblem(f"{self.local} task managers can't run anything: take 1 or more, or --connect URL")
+        if self.local == 0 and self.cores is not None:
+            raise UsageProblem(
+                f"--cores {self.cores} is of local task managers, and none is started: leave it out; those of a server "
+                "that does not tell them are given by %qod add-tm URL --cores N"
+            )
         if self.most is None:
             if self.spare_connect or not self.standby:
                 raise UsageProblem("--spare-connect and --no-standby are of a budget: add --max-task-managers N")

@@ -316,8 +316,8 @@ def attach_url(
             cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=15.0)
         if cores is None:
             raise TaskManagerError(
-                f"{hidden(url)} does not report how many cores it has: give them with --cores N, or the address of its "
-                "Spark UI with --ui URL."
+                f"{hidden(url)} does not report how many cores it has: give them (%qod add-tm URL --cores N), or the "
+                "address of its Spark UI (--ui URL)."
             )
         return TaskManager(id, spark, kind="connect", cores=cores * (1 - headroom), board=board, ui=ui, slots=slots)
     except BaseException:
