@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -345,6 +346,21 @@ def test_settings_are_the_defaults_of_up(notebook: Notebook, asked: dict[str, An
     notebook.problem("%qod up --headroom 0.3")
     assert (asked["period_s"], asked["jit"], asked["headroom"]) == (2.5, "full", 0.3)
     assert asked["checkpoints"] == "s3a://bucket/here"
+
+
+def test_settings_are_the_defaults_of_attach_too(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def attach(spark: Any, **options: Any) -> Session:
+        seen.update(options)
+        raise UsageProblem("not today")
+
+    monkeypatch.setattr(Session, "attach", attach)
+    notebook.shell.user_ns["spark"] = SimpleNamespace(readStream=None)
+    notebook.shown("%config QodMagics.period = 2.5\n%config QodMagics.headroom = 0.3")
+    notebook.shown("%config QodMagics.checkpoints = 's3a://bucket/here'")
+    notebook.problem("%qod attach")
+    assert (seen["period_s"], seen["headroom"], seen["checkpoints"]) == (2.5, 0.3, "s3a://bucket/here")
 
 
 def test_settings_of_a_profile_count_after_a_reload(bare: Notebook, asked: dict[str, Any]) -> None:
