@@ -135,6 +135,8 @@ class ServerOptions:
             raise SetupError(f"A task manager needs 1 task slot or more, not {self.slots}.")
         if self.jit not in JIT_OPTIONS:
             raise SetupError(f"Unknown JIT mode {self.jit!r}: use one of {', '.join(JIT_OPTIONS)}.")
+        if not re.fullmatch(r"[1-9]\d*[kKmMgGtT]", self.memory):
+            raise SetupError(f"A Java heap is a number with its unit, such as 900m or 2g, not {self.memory!r}.")
 
 
 def spark_home() -> Path:
@@ -368,9 +370,16 @@ def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) 
     return words
 
 
+#: Stack frames, and what Java says around the reason why it can't begin.
+_SAYS_NOTHING = re.compile(
+    r"\s*at |# An error report file|Error: Could not create the Java|Error: A fatal exception has occ|"
+    r"Error occurred during initialization of VM"
+)
+
+
 def _reason(log: str) -> str:
     """The most informative line of a log: the last that names an error and is no stack frame."""
-    lines = [line.strip() for line in log.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not _SAYS_NOTHING.match(line)]
     for line in reversed(lines):
         if "Exception" in line or "Error" in line or "error" in line:
             return line[:300]
