@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -13,10 +12,11 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from qod_magics.errors import KafkaError, UsageProblem
+from qod_magics.errors import KafkaError, SetupError, UsageProblem
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.machine.child import Child
+from qod_magics.machine.directory import temporary
 
 #: A scenario, its JSON form, or the path of a JSON file.
 ScenarioForm = Scenario | Mapping[str, Any] | str | PathLike[str]
@@ -101,13 +101,13 @@ class Injector:
 
         Raises:
             KafkaError: it is already started, or ended at once; the message says why.
-            SetupError: the process can't be started.
+            SetupError: the process can't be started, or there is no room for its files.
             UsageProblem: its record is a file that no injector wrote.
 
         """
         if self._child is not None:
             raise KafkaError("The injector was started before: make a new one")
-        self._directory = Path(tempfile.mkdtemp(prefix="qod-injector-"))
+        self._directory = temporary("qod-injector-")
         try:
             self._spawn(self._directory)
             deadline = time.monotonic() + timeout_s
@@ -117,8 +117,10 @@ class Injector:
                 if time.monotonic() > deadline:
                     raise KafkaError(f"The injector did not start within {timeout_s:g} s: {self._last_words()}")
                 time.sleep(_LOOK_S)
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            if isinstance(error, OSError):
+                raise SetupError(f"The injector can't be started: {error}.") from error
             raise
 
     def position(self) -> float:
