@@ -179,6 +179,8 @@ BAD_LINES = {
     "%qod status now": "'now' is one word too many",
     "%qod watch": "nothing is up",
     "%qod watch long": "seconds: invalid float value: 'long'",
+    "%qod watch 0": "%qod watch 0 shows nothing: take a number of seconds above 0",
+    "%qod watch nan": "%qod watch nan shows nothing",
     "%qod show": "%qod show QUERY [--save FILE], or %qod show --from FILE",
     "%qod show Snk --from kept.jsonl": "%qod show QUERY [--save FILE], or %qod show --from FILE",
     "%qod show --from kept.jsonl --save again.jsonl": "%qod show QUERY [--save FILE], or %qod show --from FILE",
