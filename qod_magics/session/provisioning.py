@@ -47,10 +47,13 @@ def launch(choose: Callable[[], Sequence[ServerOptions]]) -> list[Future[LocalSe
 
 
 def abandon(launched: Sequence[Future[LocalServer]]) -> None:
-    """End servers that were launched, whether or not a provisioner has taken them over."""
-    for future in launched:
-        with suppress(Exception):
-            future.result(END_S).stop()
+    """End servers that were launched, whether or not a provisioner has taken them over. Waits for that for `END_S`
+    seconds: one whose jars are still being downloaded ends when it has begun."""
+    wait([begin(partial(_stop, future), "abandon") for future in launched], END_S)
+
+
+def _stop(launched: Future[LocalServer]) -> None:
+    launched.result().stop()
 
 
 class Provisioner:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from qod_magics.session.provisioning import Provisioner
+import pytest
+
+from qod_magics.errors import SetupError
+from qod_magics.session import provisioning
+from qod_magics.session.provisioning import Provisioner, abandon
+
+WAIT_S = 20.0  #: far more than anything here takes
 
 
 class Server:
@@ -32,3 +40,18 @@ def test_one_that_is_abandoned_before_its_process_runs_ends_then() -> None:
     for server in (given_up, wanted):
         made._begun(server)
     assert (given_up.stopped, wanted.stopped) == (True, False)
+
+
+def test_one_that_is_launched_late_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first launch of all downloads jars, which may take minutes."""
+    monkeypatch.setattr(provisioning, "END_S", 0.05)
+    there, late, broken = (Future[Any]() for _ in range(3))
+    servers = Server("tm1"), Server("tm2")
+    there.set_result(servers[0])
+    broken.set_exception(SetupError("no Java"))
+    abandon([there, late, broken])
+    late.set_result(servers[1])
+    deadline = time.monotonic() + WAIT_S
+    while not all(server.stopped for server in servers):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
