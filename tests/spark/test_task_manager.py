@@ -103,3 +103,33 @@ def test_a_server_is_stopped_though_the_release_of_its_session_is_interrupted(mo
     with pytest.raises(KeyboardInterrupt):
         made.close()
     assert stopped == [True]
+
+
+class Own(Spark):
+    """A notebook's session, interrupted while its address is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = {"spark.sql.shuffle.partitions": "200"}
+
+    def get(self, key: str) -> str | None:
+        return self.settings.get(key)
+
+    def set(self, key: str, value: str) -> None:
+        self.settings[key] = value
+
+    def unset(self, key: str) -> None:
+        del self.settings[key]
+
+    @property
+    def sparkContext(self) -> object:
+        assert self.settings["spark.sql.shuffle.partitions"] == "1"
+        raise KeyboardInterrupt
+
+
+def test_a_session_that_is_not_attached_after_all_has_its_settings_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(task_manager.CONNECT_MODE, raising=False)
+    spark = Own()
+    with pytest.raises(KeyboardInterrupt):
+        task_manager.attach_session("spark", spark, BOARD, 0.1)  # type: ignore[arg-type]
+    assert spark.settings == {"spark.sql.shuffle.partitions": "200"}
