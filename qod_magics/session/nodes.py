@@ -204,9 +204,17 @@ class SessionNodes:
             if not manager.alive():
                 raise TaskManagerError("it ended while it stood by")
             self._runtime.add_task_manager(manager, node.why, _since(node.asked))
-        except Exception as error:
-            manager.close()
-            self._failed(node.id, reason(error))
+        except BaseException as error:
+            if self._runtime.task_managers.get(node.id) is not manager:
+                try:
+                    manager.close()
+                finally:
+                    self._failed(node.id, reason(error))
+            else:  # interrupted after that
+                with self._lock:
+                    self._pool.joined(node.id)
+            if not isinstance(error, Exception):
+                raise
         else:
             with self._lock:
                 self._pool.joined(node.id)

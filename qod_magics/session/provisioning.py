@@ -138,7 +138,8 @@ class Provisioner:
         try:
             self._runtime.add_task_manager(manager)
         except BaseException:
-            manager.close()
+            if self._runtime.task_managers.get(manager.id) is not manager:  # else interrupted after that
+                manager.close()
             raise
         return manager
 

@@ -386,3 +386,23 @@ def test_a_spare_server_that_was_lost_is_spare_again(
     for _ in range(3):
         lab.nodes.tend()
     assert spares(lab.runtime.observe().snapshot)[1].count == 1
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_one_whose_join_is_interrupted_has_joined_or_is_closed(
+    make: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, joined: bool
+) -> None:
+    lab, add = make(2, standby=False), SparkRuntime.add_task_manager
+
+    def interrupted(*given: Any) -> None:
+        if joined:
+            add(lab.runtime, *given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lab.runtime, "add_task_manager", interrupted)
+    other = Manager("tm2")
+    with pytest.raises(KeyboardInterrupt):
+        lab.nodes.admit(LOCAL, lambda id: other, plain=False)  # type: ignore[arg-type, return-value]
+    assert other.closed is not joined
+    assert lab.up == (["tm1", "tm2"] if joined else ["tm1"])
+    assert lab.nodes.states() == {}, "it holds no place in the budget"

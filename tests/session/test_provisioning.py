@@ -55,3 +55,21 @@ def test_one_that_is_launched_late_ends_too(monkeypatch: pytest.MonkeyPatch) -> 
     while not all(server.stopped for server in servers):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_one_that_has_joined_is_not_closed_if_interrupted_then(joined: bool) -> None:
+    """It would stay among the task managers, with no session."""
+    there: dict[str, Any] = {}
+
+    def add(manager: Any) -> None:
+        if joined:
+            there[manager.id] = manager
+        raise KeyboardInterrupt
+
+    closed: list[bool] = []
+    runtime: Any = SimpleNamespace(add_task_manager=add, task_managers=there)
+    manager: Any = SimpleNamespace(id="tm2", close=lambda: closed.append(True))
+    with pytest.raises(KeyboardInterrupt):
+        Provisioner(runtime, 0.1).join(manager)
+    assert closed == ([] if joined else [True])
