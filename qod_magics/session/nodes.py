@@ -148,6 +148,14 @@ class SessionNodes:
             raise TaskManagerError(f"{id} is being removed already.")
         return under_way.result()
 
+    def kill(self, id: str) -> bool:
+        """Kill the one that stands by, which is replaced after a while; False: it does not."""
+        with self._lock:
+            manager = self._warm.get(id)
+        if manager is not None:
+            manager.kill()
+        return manager is not None
+
     def end(self) -> None:
         """Start nothing more, and close what stands by. What is starting ends with its server."""
         with self._lock:

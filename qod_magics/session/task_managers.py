@@ -84,7 +84,8 @@ class TaskManagers:
     def remove(self, id: str, kill: bool) -> bool:
         """`Session.remove_task_manager`."""
         if kill:
-            self._runtime.kill_task_manager(id)
+            if self.nodes is None or not self.nodes.kill(id):
+                self._runtime.kill_task_manager(id)
         elif self.nodes is not None:
             return self.nodes.remove(id)
         else:

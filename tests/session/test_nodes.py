@@ -67,6 +67,9 @@ class Manager:
     def ask(self, call: Callable[[], Any], what: str, timeout_s: float) -> Any:
         return call()
 
+    def kill(self) -> None:
+        self.lives = False
+
     def close(self) -> None:
         self.closed = True
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from qod_magics.core.node_states import NodeState
-from qod_magics.errors import QodError, SetupError, UsageProblem
+from qod_magics.errors import QodError, SetupError, TaskManagerError, UsageProblem
 from qod_magics.machine.cores import planned_cpus
 from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.provisioning import Provisioner
 from qod_magics.session.settings import Settings
 from qod_magics.session.task_managers import TaskManagers
 from qod_magics.spark.runtime import SparkRuntime
-from tests.session.test_nodes import Kafka, Manager
+from tests.session.test_nodes import WAIT_S, Kafka, Manager
 
 NOTHING: dict[str, Any] = dict.fromkeys(("url", "cores", "cpus", "ui", "jit", "memory", "slots"))
 
@@ -94,3 +95,19 @@ def test_a_plan_is_offered_the_cores_of_the_budget_whatever_was_added_by_hand(de
     desk.provisioner.cores_of |= {LOCAL: 7.2}
     (spare,) = desk.managers.nodes.spares()
     assert spare.cores == pytest.approx(planned_cpus(1) * 0.9)
+
+
+def test_a_standby_that_hangs_can_be_killed(desk: Desk) -> None:
+    desk.managers.use(Budget(2, 1))
+    nodes = desk.managers.nodes
+    assert nodes is not None
+    nodes.tend()
+    deadline = time.monotonic() + WAIT_S
+    while nodes.states() != {"tm2": NodeState.STANDBY}:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert desk.managers.remove("tm2", kill=True) is False
+    nodes.tend()
+    assert nodes.states() == {}
+    with pytest.raises(TaskManagerError, match="no task manager 'tm2'"):
+        desk.managers.remove("tm2", kill=True)
