@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from qod_magics.errors import UsageProblem
 from qod_magics.machine.cores import core_sets, usable_cores
+from qod_magics.spark.connection import hidden
 
 #: Kinds of task managers, as in `AddNode.kind`.
 LOCAL, CONNECT = "local", "connect"
@@ -27,6 +28,8 @@ class Budget:
     cores: int | None = None  #: of each local one; None: the machine's, divided among all that may be up
 
     def __post_init__(self) -> None:
+        for url in (*self.connect, *self.spare_connect):
+            check_url(url)
         first = self.local + len(self.connect)
         if self.local < 0 or first == 0:
             raise UsageProblem(f"{self.local} task managers can't run anything: take 1 or more, or --connect URL")
@@ -81,6 +84,12 @@ class Budget:
             f"up to {self.most_local} local task managers of {_cores(each)} each on this machine's {_cores(there)}: "
             f"from the {_ordinal(there // each + 1)} on they share cores"
         )
+
+
+def check_url(url: str) -> None:
+    """Raise UsageProblem for what can't be the URL of a server."""
+    if not url.startswith("sc://"):
+        raise UsageProblem(f"{hidden(url)!r} is no server: write sc://HOST:PORT")
 
 
 def _cores(count: int) -> str:

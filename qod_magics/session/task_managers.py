@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from qod_magics.errors import UsageProblem
 from qod_magics.machine.cores import planned_cpus
-from qod_magics.session.budget import CONNECT, LOCAL, Budget
+from qod_magics.session.budget import CONNECT, LOCAL, Budget, check_url
 from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import Pool
 from qod_magics.session.provisioning import BudgetMaker, Provisioner
@@ -61,6 +61,8 @@ class TaskManagers:
         """`Session.add_task_manager`."""
         of_local = {"cpus": cpus, "jit": jit, "memory": memory, "slots": slots}
         check_kind(url, {"ui": ui}, of_local)
+        if url is not None:
+            check_url(url)
         if cores is not None and cpus is not None:
             raise UsageProblem("--cores and --cpus both say which cores it has: leave one of them out")
         if cores is not None and cores < 1:

@@ -55,6 +55,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     [
         ({"cores": 1, "cpus": [0]}, UsageProblem, "--cores and --cpus both say"),
         ({"url": "sc://a:1", "cores": 0}, UsageProblem, "a task manager of 0 cores: it needs 1 or more"),
+        ({"url": "a:15002"}, UsageProblem, "'a:15002' is no server: write sc://HOST:PORT"),
         ({"cores": -1}, UsageProblem, "a task manager of -1 cores"),
         ({"cores": 4711}, UsageProblem, "4711 cores"),
         ({"cpus": [4711]}, UsageProblem, "cores 4711"),
