@@ -16,7 +16,7 @@ from qod_magics.controller.record import Record
 from qod_magics.controller.record_json import record_from_json
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.errors import QodError, SetupError
+from qod_magics.errors import QodError, SetupError, UsageProblem
 from qod_magics.notebook.replies import FROM_THE_START
 from qod_magics.recordings.criterion import format_verdict
 from qod_magics.recordings.names import queries
@@ -44,9 +44,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--notebook", type=Path, default=None, help="another notebook of the same shape")
     given = parser.parse_args(argv)
     out: Path = (given.out or Path("build/demo-auto" if given.auto else "build/demo")).resolve()
-    out.mkdir(parents=True, exist_ok=True)
     try:
-        notebook = given.notebook or _find(AUTO_NOTEBOOK if given.auto else NOTEBOOK)
+        notebook = given.notebook or Path("notebooks") / (AUTO_NOTEBOOK if given.auto else NOTEBOOK)
+        _check(notebook)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageProblem(f"--out {out} can't be written: {error.strerror}. Name another directory.") from error
         problem = _play(notebook, out, SHORT if given.short else 1.0)
         if problem is not None:
             print(f"demo: {problem}")
@@ -60,11 +64,9 @@ def main(argv: list[str]) -> int:
         return 2
 
 
-def _find(name: str) -> Path:
-    path = Path("notebooks") / name
+def _check(path: Path) -> None:
     if not path.is_file():
         raise SetupError(f"No {path} here: run the demo from the top of the repository, or name one with --notebook.")
-    return path
 
 
 def _play(notebook: Path, out: Path, scale: float) -> str | None:
@@ -74,7 +76,10 @@ def _play(notebook: Path, out: Path, scale: float) -> str | None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
-    book = nbformat.read(notebook, 4)
+    try:
+        book = nbformat.read(notebook, 4)
+    except Exception as error:
+        return f"{notebook} can't be read as a notebook: {' '.join(str(error).split())[:200]}"
     environment = {**os.environ, "QOD_DEMO_BUILD": str(out), "QOD_DEMO_SCALE": repr(scale)}
     where = {"metadata": {"path": str(notebook.resolve().parent)}}
     client = NotebookClient(book, timeout=900, resources=where, extra_arguments=[FROM_THE_START])

@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import socket
-import tempfile
 import time
 import uuid
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from qod_magics.errors import KafkaError
+from qod_magics.errors import KafkaError, SetupError
 from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import broker_jars
 from qod_magics.jvm.java import Java, find_java
@@ -27,6 +26,7 @@ from qod_magics.kafka.cluster import QUIET, Admin
 from qod_magics.kafka.options import spark_options
 from qod_magics.kafka.properties import Login, Retention, log4j_properties, server_properties
 from qod_magics.machine.child import Child
+from qod_magics.machine.directory import temporary
 
 _STARTS = 3  #: attempts: a free port can be taken before the broker binds it
 GARBAGE_COLLECTOR = "-XX:+UseSerialGC"
@@ -135,7 +135,7 @@ class EmbeddedBroker:
         """Format and run the broker on free ports and wait until it answers. Does nothing while it runs.
 
         Raises:
-            SetupError: there is no Java, or the jars can't be resolved.
+            SetupError: there is no Java, the jars can't be resolved, or there is no room for its files.
             KafkaError: it did not come up within `timeout_s` seconds; the message quotes its log.
 
         """
@@ -146,9 +146,9 @@ class EmbeddedBroker:
         self._owner = os.getpid()
         java, jars = find_java(), broker_jars()
         for attempt in range(1, _STARTS + 1):
-            self._directory = Path(tempfile.mkdtemp(prefix="qod-kafka-"))
-            self._port, controller_port = free_ports(2)
+            self._directory = temporary("qod-kafka-")
             try:
+                self._port, controller_port = free_ports(2)
                 self._configure(self._directory, controller_port)
                 self._format(java, jars)
                 self._run(java, jars)
@@ -158,8 +158,10 @@ class EmbeddedBroker:
                 self.stop()
                 if attempt == _STARTS or "in use" not in str(error):
                     raise
-            except BaseException:
+            except BaseException as error:
                 self.stop()
+                if isinstance(error, OSError):
+                    raise SetupError(f"The embedded broker can't be started: {error}.") from error
                 raise
 
     def restart(self, timeout_s: float = 60.0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from os import PathLike
@@ -12,10 +12,11 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from qod_magics.errors import KafkaError, UsageProblem
+from qod_magics.errors import KafkaError, SetupError, UsageProblem
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.machine.child import Child
+from qod_magics.machine.directory import temporary
 
 #: A scenario, its JSON form, or the path of a JSON file.
 ScenarioForm = Scenario | Mapping[str, Any] | str | PathLike[str]
@@ -100,13 +101,13 @@ class Injector:
 
         Raises:
             KafkaError: it is already started, or ended at once; the message says why.
-            SetupError: the process can't be started.
+            SetupError: the process can't be started, or there is no room for its files.
             UsageProblem: its record is a file that no injector wrote.
 
         """
         if self._child is not None:
             raise KafkaError("The injector was started before: make a new one")
-        self._directory = Path(tempfile.mkdtemp(prefix="qod-injector-"))
+        self._directory = temporary("qod-injector-")
         try:
             self._spawn(self._directory)
             deadline = time.monotonic() + timeout_s
@@ -116,8 +117,10 @@ class Injector:
                 if time.monotonic() > deadline:
                     raise KafkaError(f"The injector did not start within {timeout_s:g} s: {self._last_words()}")
                 time.sleep(_LOOK_S)
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            if isinstance(error, OSError):
+                raise SetupError(f"The injector can't be started: {error}.") from error
             raise
 
     def position(self) -> float:
@@ -237,7 +240,7 @@ def _check_record(path: Path) -> None:
 
 
 class _Lines:
-    """The record as read so far."""
+    """The record as read so far. Any thread may read on: a scenario's runner does so beside the notebook."""
 
     def __init__(self, path: Path = Path()) -> None:
         self.path = path
@@ -246,19 +249,21 @@ class _Lines:
         self.counts: dict[str, dict[str, Any]] = {}
         self.notes: list[str] = []
         self._offset = 0
+        self._reading = threading.Lock()
 
     def read(self) -> None:
         """Read the complete new lines."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                new = file.read()
-        except OSError:
-            return
-        whole = new[: new.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for text in whole.splitlines():
-            self._take(json.loads(text))
+        with self._reading:  # two that read the same lines would skip as many of the next
+            try:
+                with self.path.open("rb") as file:
+                    file.seek(self._offset)
+                    new = file.read()
+            except OSError:
+                return
+            whole = new[: new.rfind(b"\n") + 1]
+            self._offset += len(whole)
+            for text in whole.splitlines():
+                self._take(json.loads(text))
 
     def _take(self, line: dict[str, Any]) -> None:
         if line["kind"] == "start":

@@ -37,6 +37,7 @@ class Presence:
     """
 
     def __init__(self, kafka: Kafka, session: str) -> None:
+        self._session = session
         self.topic = _MARK.format(session)
         self._kafka = kafka
         self._ended = threading.Event()
@@ -51,11 +52,17 @@ class Presence:
         self._thread.start()
 
     def end(self) -> None:
-        """Write no more, and delete the topic. Raises KafkaError."""
+        """Write no more, and delete the topic; it stays where others of the session do, for a later session to find
+        them by it. Raises KafkaError."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join(TIMEOUT_S)
-            delete_topics(self._kafka, [self.topic], timeout_s=TIMEOUT_S)
+            own = f"qod.{self._session}."
+            if not any(
+                name.startswith(own) and name != self.topic
+                for name in topic_partitions(self._kafka, timeout_s=TIMEOUT_S)
+            ):
+                delete_topics(self._kafka, [self.topic], timeout_s=TIMEOUT_S)
 
     def _run(self) -> None:
         producer = Producer({**self._kafka.client_config(), "message.timeout.ms": round(1000 * BEAT_S)}, logger=LOG)
@@ -75,8 +82,10 @@ def sweep(kafka: Kafka, dead_s: float = DEAD_S) -> Mapping[str, int]:
     marked = {session for session in sessions if _MARK.format(session) in topics}
     dead = {session for session in marked if time.time() - _last_beat(kafka, _MARK.format(session)) > dead_s}
     gone = {session: [name for name in topics if name.startswith(f"qod.{session}.")] for session in sorted(dead)}
-    for names in gone.values():  # the mark last: what is left by a failure is found again
-        delete_topics(kafka, sorted(names, key=lambda name: name.endswith(".alive")), timeout_s=TIMEOUT_S)
+    for session, names in gone.items():  # the mark last: what is left by a failure is found again
+        mark = _MARK.format(session)
+        delete_topics(kafka, [name for name in names if name != mark], timeout_s=TIMEOUT_S)
+        delete_topics(kafka, [mark], timeout_s=TIMEOUT_S)
     return {session: len(names) for session, names in gone.items()}
 
 

@@ -76,16 +76,20 @@ class Child:
         assert self._watchdog.stdin is not None
         assert self._watchdog.stdout is not None
         self._orders: IO[str] = self._watchdog.stdin
-        self._say(
-            command=self.command,
-            env=_environment(env or {}),
-            cwd=None if cwd is None else str(cwd),
-            log=str(log_path),
-            cpus=None if cpus is None else sorted(cpus),
-            remove=[str(path) for path in self._remove],
-            grace_s=grace_s,
-        )
-        started = json.loads(self._watchdog.stdout.readline() or '{"error": "its watchdog did not start"}')
+        try:
+            self._say(
+                command=self.command,
+                env=_environment(env or {}),
+                cwd=None if cwd is None else str(cwd),
+                log=str(log_path),
+                cpus=None if cpus is None else sorted(cpus),
+                remove=[str(path) for path in self._remove],
+                grace_s=grace_s,
+            )
+            started = json.loads(self._watchdog.stdout.readline() or '{"error": "its watchdog did not start"}')
+        except BaseException:  # an interrupted cell keeps its frames, and with them this pipe open
+            self._end_watchdog()
+            raise
         if "error" in started:
             self._end_watchdog()
             raise SetupError(f"Can't start {self.command[0]}: {started['error']}")

@@ -8,7 +8,18 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from qod_magics.errors import SetupError
 from qod_magics.machine.child import GRACE_S, Child
+
+
+def temporary(prefix: str) -> Path:
+    """A new temporary directory. Raises SetupError: none can be made."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    except OSError as error:
+        raise SetupError(
+            f"No temporary directory can be made: {error.strerror or error}. Make room, or set TMPDIR to another place."
+        ) from error
 
 
 class Directory:
@@ -18,12 +29,12 @@ class Directory:
     task managers, which write their checkpoints there, have ended.
 
     Raises:
-        SetupError: the janitor can't be started; the directory is removed.
+        SetupError: it can't be made; or the janitor can't be started, and it is removed.
 
     """
 
     def __init__(self, prefix: str) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        self.path = temporary(prefix)
         program = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(3600)"
         try:
             self._janitor = Child(

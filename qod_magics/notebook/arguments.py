@@ -80,6 +80,8 @@ def pairs(words: list[str]) -> dict[str, str]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise UsageProblem(f"an option is NAME=VALUE, not {word!r}")
+        if name in found:
+            raise UsageProblem(f"option {name} is given twice: leave one of them out")
         found[name] = value
     return found
 

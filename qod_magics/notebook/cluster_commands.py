@@ -102,6 +102,7 @@ class ClusterCommands(Commands):
                 policy_name=given.policy,
                 period_s=given.period,
                 record=given.record,
+                headroom=self.headroom,
                 checkpoints=self.checkpoints or None,
             )
         )

@@ -129,6 +129,8 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
         )
         parser.add_argument("seconds", nargs="?", type=float, help="show the status for this long, in a notebook too")
         given = parser.read(words)
+        if given.seconds is not None and not given.seconds > 0:
+            raise UsageProblem(f"%qod watch {given.seconds:g} shows nothing: take a number of seconds above 0")
         session = self._session()
         if given.seconds is None and in_kernel():
             session.view.show()

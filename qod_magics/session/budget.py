@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from qod_magics.errors import UsageProblem
 from qod_magics.machine.cores import core_sets, usable_cores
+from qod_magics.spark.connection import hidden
 
 #: Kinds of task managers, as in `AddNode.kind`.
 LOCAL, CONNECT = "local", "connect"
@@ -27,9 +28,16 @@ class Budget:
     cores: int | None = None  #: of each local one; None: the machine's, divided among all that may be up
 
     def __post_init__(self) -> None:
+        for url in (*self.connect, *self.spare_connect):
+            check_url(url)
         first = self.local + len(self.connect)
         if self.local < 0 or first == 0:
             raise UsageProblem(f"{self.local} task managers can't run anything: take 1 or more, or --connect URL")
+        if self.local == 0 and self.cores is not None:
+            raise UsageProblem(
+                f"--cores {self.cores} is of local task managers, and none is started: leave it out; those of a server "
+                "that does not tell them are given by %qod add-tm URL --cores N"
+            )
         if self.most is None:
             if self.spare_connect or not self.standby:
                 raise UsageProblem("--spare-connect and --no-standby are of a budget: add --max-task-managers N")
@@ -76,6 +84,12 @@ class Budget:
             f"up to {self.most_local} local task managers of {_cores(each)} each on this machine's {_cores(there)}: "
             f"from the {_ordinal(there // each + 1)} on they share cores"
         )
+
+
+def check_url(url: str) -> None:
+    """Raise UsageProblem for what can't be the URL of a server."""
+    if not url.startswith("sc://"):
+        raise UsageProblem(f"{hidden(url)!r} is no server: write sc://HOST:PORT")
 
 
 def _cores(count: int) -> str:

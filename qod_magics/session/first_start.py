@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qod_magics.application.stream import Mode
-from qod_magics.errors import SetupError
+from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.jvm import class_data
 from qod_magics.kafka.broker import EmbeddedBroker, broker_archives
 from qod_magics.machine.cache import cache_dir, locked
@@ -45,6 +45,8 @@ def make_archives(say: Callable[[str], None]) -> None:
             server = LocalServer("archives", ServerOptions(), archiving=True)
             manager = start_local(server.name, server.options, board, 0.0, server=server)
             try:
+                if manager.server is not server:  # one without an archive, on other ports
+                    raise TaskManagerError("A port was taken meanwhile, and no archive is made: try again.")
                 for mode in [mode for mode in MODES if mode != "realtime" or not manager.no_realtime]:
                     warm_up(manager, broker, DialBoard(f"archives-{mode}"), None, whole_batch=True, mode=mode)
                 server.child.end(class_data.END_S)

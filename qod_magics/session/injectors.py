@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.injector import Injector, ScenarioForm
+from qod_magics.machine.cores import check_cores
 
 
 class Injectors:
@@ -30,6 +31,7 @@ class Injectors:
 
     def start(self, scenario: ScenarioForm, record: str | os.PathLike[str] | None, cpus: set[int] | None) -> Injector:
         """`Session.inject`."""
+        check_cores(cpus)
         injector = Injector.into(self._kafka, scenario, record, cpus)
         injector.start()
         self._endings.callback(injector.stop)

@@ -41,7 +41,7 @@ class Maker(Protocol):
         ...
 
     def url_of(self, id: str) -> str | None:
-        """The URL of one that was connected to."""
+        """The URL of one that was connected to; told once, since its server is spare once it has left."""
         ...
 
     def abandon(self, id: str) -> None:
@@ -67,6 +67,7 @@ class SessionNodes:
         self._pool, self._maker, self._runtime = pool, maker, runtime
         self._lock = threading.RLock()  #: of the pool and the two below; nothing is waited for under it
         self._warm: dict[str, TaskManager] = {}  #: by id: warm ones that the runtime does not have
+        self._were_up: set[str] = set()  #: when they were tended last
         self._ended = False
 
     def __repr__(self) -> str:
@@ -99,7 +100,13 @@ class SessionNodes:
         return self._maker.track(begin(partial(self._drain, id, why), f"release-{id}"))
 
     def tend(self) -> None:
-        """Replace a standby that has ended, and start the next while the budget allows it, or one if none is up."""
+        """Replace a standby that has ended, and start the next while the budget allows it, or one if none is up. The
+        server of one that was lost is spare again: it may come back."""
+        with self._lock:
+            up = set(self._runtime.task_managers)
+            for id in self._were_up - up - self._pool.nodes.keys():
+                self._pool.closed(id, self._maker.url_of(id))
+            self._were_up = up
         for id, manager in list(self._warm.items()):
             if manager.alive() or self.states().get(id) is not NodeState.STANDBY:
                 continue
@@ -113,14 +120,15 @@ class SessionNodes:
 
     # -- by hand -------------------------------------------------------------------------------------------------------
 
-    def admit(self, kind: str, make: Callable[[str], TaskManager], *, plain: bool) -> str:
-        """Add the one that `make` starts under the id it gets; if it is `plain`, with no options of its own, the one
-        that stands by or is being prepared instead. Returns its id once it is up. Raises QodError."""
+    def admit(self, kind: str, make: Callable[[str], TaskManager], *, plain: bool, url: str | None = None) -> str:
+        """Add the one that `make` starts under the id it gets, or connects to at `url`; if it is `plain`, with no
+        options of its own, the one that stands by or is being prepared instead. Returns its id once it is up. Raises
+        QodError."""
         if plain and {NodeState.STANDBY, NodeState.PREPARING} & set(self.states().values()):
             due = self._ask(partial(self._pool.add, LOCAL, "added by hand"))
             self._do(due)
             return self._awaited(due[-1].node)
-        node, due = self._ask(partial(self._pool.reserve, kind))
+        node, due = self._ask(partial(self._pool.reserve, kind, url=url))
         self._do(due)
         try:
             manager = make(node.id)
@@ -139,6 +147,14 @@ class SessionNodes:
         if under_way is None:
             raise TaskManagerError(f"{id} is being removed already.")
         return under_way.result()
+
+    def kill(self, id: str) -> bool:
+        """Kill the one that stands by, which is replaced after a while; False: it does not."""
+        with self._lock:
+            manager = self._warm.get(id)
+        if manager is not None:
+            manager.kill()
+        return manager is not None
 
     def end(self) -> None:
         """Start nothing more, and close what stands by. What is starting ends with its server."""
@@ -196,9 +212,17 @@ class SessionNodes:
             if not manager.alive():
                 raise TaskManagerError("it ended while it stood by")
             self._runtime.add_task_manager(manager, node.why, _since(node.asked))
-        except Exception as error:
-            manager.close()
-            self._failed(node.id, reason(error))
+        except BaseException as error:
+            if self._runtime.task_managers.get(node.id) is not manager:
+                try:
+                    manager.close()
+                finally:
+                    self._failed(node.id, reason(error))
+            else:  # interrupted after that
+                with self._lock:
+                    self._pool.joined(node.id)
+            if not isinstance(error, Exception):
+                raise
         else:
             with self._lock:
                 self._pool.joined(node.id)
@@ -226,7 +250,8 @@ class SessionNodes:
             manager = self._runtime.withdraw(id, why)
         except Exception as error:  # it was lost meanwhile
             with self._lock:
-                self._pool.closed(id)
+                stays = id in self._runtime.task_managers
+                self._pool.closed(id, None if stays else self._maker.url_of(id))
             self._runtime.cluster.add(refused(Refusal(ReleaseNode(id, why), reason(error))))
             raise
         reusable = manager.kind == LOCAL and self._hosts_nothing(manager)

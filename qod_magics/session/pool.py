@@ -155,12 +155,17 @@ class Pool:
         node = self._enter(kind, NodeState.STARTING, why, now)
         return (*self._displaced(up), Start(node))
 
-    def reserve(self, kind: str, up: Collection[str], now: float) -> tuple[Node, tuple[Instruction, ...]]:
-        """A place for one that the user starts with options of its own. Raises TaskManagerError: the budget is used
-        up."""
+    def reserve(
+        self, kind: str, up: Collection[str], now: float, url: str | None = None
+    ) -> tuple[Node, tuple[Instruction, ...]]:
+        """A place for one that the user starts with options of its own, or for the user's server at `url`, which is no
+        longer spare then. Raises TaskManagerError: the budget is used up."""
         self._check_room(up)
+        spare = url if url in self._urls else None
+        if spare is not None:
+            self._urls.remove(spare)
         name = self._name()
-        node = self.nodes[name] = Node(name, kind, NodeState.STARTING, now, now, "added by hand")
+        node = self.nodes[name] = Node(name, kind, NodeState.STARTING, now, now, "added by hand", spare)
         return node, self._displaced(up)
 
     def release(self, id: str, why: str, up: Collection[str], now: float) -> bool:
@@ -219,12 +224,14 @@ class Pool:
 
     def cancelled(self, id: str) -> None:
         """What the user started did not come up, and is not tried again."""
-        self.nodes.pop(id)
+        node = self.nodes.pop(id)
+        if node.url is not None:
+            self._urls.append(node.url)
 
     def drained(self, id: str, reusable: bool, now: float) -> bool:
         """Its instances have moved. Whether it stands by from now on, being `reusable`; else it is to be closed."""
         node = self.nodes[id]
-        if not (reusable and self.budget.standby and self._ahead() is None):
+        if not (reusable and self.budget.standby and LOCAL in self._kinds and self._ahead() is None):
             return False
         self.nodes[id] = replace(node, kind=LOCAL, state=NodeState.STANDBY, begun=now)
         return True

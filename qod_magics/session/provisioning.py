@@ -47,10 +47,13 @@ def launch(choose: Callable[[], Sequence[ServerOptions]]) -> list[Future[LocalSe
 
 
 def abandon(launched: Sequence[Future[LocalServer]]) -> None:
-    """End servers that were launched, whether or not a provisioner has taken them over."""
-    for future in launched:
-        with suppress(Exception):
-            future.result(END_S).stop()
+    """End servers that were launched, whether or not a provisioner has taken them over. Waits for that for `END_S`
+    seconds: one whose jars are still being downloaded ends when it has begun."""
+    wait([begin(partial(_stop, future), "abandon") for future in launched], END_S)
+
+
+def _stop(launched: Future[LocalServer]) -> None:
+    launched.result().stop()
 
 
 class Provisioner:
@@ -73,6 +76,7 @@ class Provisioner:
         self.start_s: dict[str, float] = {}  #: by kind: seconds until the last one was warm
         self.cores_of: dict[str, float] = {}  #: by kind: cores of the last one, as plans see it
         self._urls: dict[str, str] = {}  #: by id: of those connected to; may hold tokens
+        self._abandoned: set[str] = set()  #: ids of local ones that are to end once their process runs
 
     def __repr__(self) -> str:
         return f"provisioner of {', '.join(server.name for server in self._servers) or 'no local task manager'}"
@@ -122,8 +126,8 @@ class Provisioner:
         return self.join(self.connected(id, url))
 
     def url_of(self, id: str) -> str | None:
-        """The URL of one that was connected to."""
-        return self._urls.get(id)
+        """The URL of one that was connected to; told once."""
+        return self._urls.pop(id, None)
 
     def attach(self, spark: SparkSession) -> TaskManager:
         """Attach an existing Spark session. Raises TaskManagerError."""
@@ -134,7 +138,8 @@ class Provisioner:
         try:
             self._runtime.add_task_manager(manager)
         except BaseException:
-            manager.close()
+            if self._runtime.task_managers.get(manager.id) is not manager:  # else interrupted after that
+                manager.close()
             raise
         return manager
 
@@ -150,7 +155,8 @@ class Provisioner:
         return free_cores(count, [cpu for server in servers for cpu in server.options.cpus or ()])
 
     def abandon(self, id: str) -> None:
-        """End a local one that is still starting."""
+        """End a local one that is still starting; if its process does not run yet, as soon as it does."""
+        self._abandoned.add(id)
         for server in list(self._servers):
             if server.name == id:
                 begin(server.stop, f"abandon-{id}")
@@ -166,7 +172,7 @@ class Provisioner:
     def _begun(self, server: LocalServer) -> None:
         with self._lock:
             self._servers = [*(known for known in self._servers if known.child.alive()), server]
-        if self._ended:
+        if self._ended or server.name in self._abandoned:
             server.stop()
 
     def _warmed(self, manager: TaskManager, begun: float | None = None) -> TaskManager:

@@ -25,7 +25,8 @@ class ScenarioRunner:
 
     A task manager that the scenario adds gets the session's next id; the scenario's name for it only serves to remove
     the same one later. Applications are functions that declare streams; stopping one stops the streams it declared.
-    A failed event is noted in the recording, and the scenario continues.
+    A failed event is noted in the recording, and the scenario continues. It is over when its injector has ended: where
+    that was stopped or killed, the events that were not due yet are noted instead.
     """
 
     def __init__(self, session: SessionInterface, injector: Injector, applications: Mapping[str, Start]) -> None:
@@ -62,6 +63,7 @@ class ScenarioRunner:
         left = list(self.injector.scenario.events)
         phase = None
         while not self._ended.wait(LOOK_S) and self.session.alive:
+            ended = not self.injector.alive()  # first: what is due by its end is done
             now = self.injector.phase()
             if now != phase:
                 phase = now
@@ -74,7 +76,10 @@ class ScenarioRunner:
                 except Exception as error:  # applications are functions of the user's
                     words = f"{event.action} {event.target}: {describe(error)}"
                     self.session.controller.note("scenario-failed", words)
-            if not self.injector.alive() and not left:
+            if ended:
+                for event in left:
+                    words = f"{event.action} {event.target}: the injector ended before second {event.at_s:g}"
+                    self.session.controller.note("scenario-failed", words)
                 return
 
     def _do(self, event: ScenarioEvent) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Sequence
 
-from qod_magics.session.budget import CONNECT, LOCAL, Budget
+from qod_magics.errors import UsageProblem
+from qod_magics.machine.cores import planned_cpus
+from qod_magics.session.budget import CONNECT, LOCAL, Budget, check_url
 from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import Pool
 from qod_magics.session.provisioning import BudgetMaker, Provisioner
 from qod_magics.session.settings import Settings, check_kind
 from qod_magics.spark.runtime import SparkRuntime
+from qod_magics.spark.server import ServerOptions
 from qod_magics.spark.task_manager import TaskManager
 
 
@@ -37,7 +41,10 @@ class TaskManagers:
         """Let plans add and release them within the budget, if it has a limit. Call it once the first have joined."""
         if budget.most is not None:
             maker = BudgetMaker(self._provisioner, self._settings, budget.each)
-            pool = Pool(budget, self._provisioner.name, self._provisioner.cores_of, self._provisioner.start_s)
+            # those of a local one are known: the last one may have been added by hand, with others
+            local = planned_cpus(budget.each) * (1 - self._settings.headroom)
+            cores = ChainMap({LOCAL: local}, self._provisioner.cores_of)
+            pool = Pool(budget, self._provisioner.name, cores, self._provisioner.start_s)
             self.nodes = SessionNodes(pool, maker, self._runtime)
             self._runtime.use_nodes(self.nodes)
 
@@ -54,24 +61,33 @@ class TaskManagers:
         """`Session.add_task_manager`."""
         of_local = {"cpus": cpus, "jit": jit, "memory": memory, "slots": slots}
         check_kind(url, {"ui": ui}, of_local)
+        if url is not None:
+            check_url(url)
+        if cores is not None and cpus is not None:
+            raise UsageProblem("--cores and --cpus both say which cores it has: leave one of them out")
+        if cores is not None and cores < 1:
+            raise UsageProblem(f"a task manager of {cores} cores: it needs 1 or more")
         made = self._provisioner
 
+        def options() -> ServerOptions:
+            return self._settings.server(made.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
+
         def make(id: str) -> TaskManager:
-            if url is not None:
-                return made.connected(id, url, ui, cores)
-            return made.started(
-                id, lambda: self._settings.server(made.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
-            )
+            return made.started(id, options) if url is None else made.connected(id, url, ui, cores)
+
+        if url is None:
+            options()  # what is wrong is told before a standby gives way
 
         if self.nodes is None:
             return made.join(make(made.name())).id
         plain = all(option is None for option in (url, cores, *of_local.values()))
-        return self.nodes.admit(LOCAL if url is None else CONNECT, make, plain=plain)
+        return self.nodes.admit(LOCAL if url is None else CONNECT, make, plain=plain, url=url)
 
     def remove(self, id: str, kill: bool) -> bool:
         """`Session.remove_task_manager`."""
         if kill:
-            self._runtime.kill_task_manager(id)
+            if self.nodes is None or not self.nodes.kill(id):
+                self._runtime.kill_task_manager(id)
         elif self.nodes is not None:
             return self.nodes.remove(id)
         else:

@@ -64,6 +64,9 @@ def connect(
                 let_go(spark, 0.5)
                 raise TaskManagerError(f"{hidden(url)} can't be used: {reason(error)}.{_hint(url, error)}") from error
             time.sleep(0.5)
+        except BaseException:  # interrupted: nobody else will
+            let_go(spark, 0.5)
+            raise
     spark.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
     return spark
 

@@ -138,7 +138,8 @@ class SparkRuntime:
             self.cluster.task_managers[manager.id] = manager
             self.cluster.cpu[manager.id] = 0.0
             self.cluster.event("task-manager-up", task_manager=manager.id, cores=manager.cores, took_s=took_s, why=why)
-        self.recovery.place_waiting()
+        # it is up whatever becomes of these: the watcher tries again each second
+        self._attempt("starting what waits for a task manager", self.recovery.place_waiting)
 
     def remove_task_manager(self, id: str) -> None:
         """Move its instances to the others, then close it.

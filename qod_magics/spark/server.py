@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.jvm.ports import free_ports
 from qod_magics.machine.child import Child
 from qod_magics.machine.core_claims import CoreClaim
+from qod_magics.machine.directory import temporary
 from qod_magics.spark.loopback import loopback_jar, with_jar
 
 _LOGGING = """\
@@ -135,6 +135,8 @@ class ServerOptions:
             raise SetupError(f"A task manager needs 1 task slot or more, not {self.slots}.")
         if self.jit not in JIT_OPTIONS:
             raise SetupError(f"Unknown JIT mode {self.jit!r}: use one of {', '.join(JIT_OPTIONS)}.")
+        if not re.fullmatch(r"[1-9]\d*[kKmMgGtT]", self.memory):
+            raise SetupError(f"A Java heap is a number with its unit, such as 900m or 2g, not {self.memory!r}.")
 
 
 def spark_home() -> Path:
@@ -199,7 +201,7 @@ class LocalServer:
         no_realtime: why no query may run in real-time mode on it; "": one may.
 
     Raises:
-        SetupError: no Java, or no connector jars.
+        SetupError: no Java, no connector jars, or no room for its files.
         TaskManagerError: it ended while starting; the message carries the last line of its log.
 
     """
@@ -210,9 +212,13 @@ class LocalServer:
         self.begun = time.monotonic()
         self.name = name
         self.options = options
-        self.directory = Path(tempfile.mkdtemp(prefix="qod-tm-"))
         self.token = secrets.token_urlsafe(24)
         self.claim = claim or CoreClaim(options.cpus or ())
+        try:
+            self.directory = temporary("qod-tm-")
+        except BaseException:
+            self.claim.release()
+            raise
         try:
             self.port, self.ui_port = free_ports(2)
             (self.directory / "log4j2.properties").write_text(_LOGGING)
@@ -237,9 +243,11 @@ class LocalServer:
                 remove=[self.directory],
                 cwd=self.directory,
             )
-        except BaseException:
+        except BaseException as error:
             self.claim.release()
             shutil.rmtree(self.directory, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise SetupError(f"Task manager {name} can't be started: {error}.") from error
             raise
 
     def __repr__(self) -> str:
@@ -370,9 +378,16 @@ def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) 
     return words
 
 
+#: Stack frames, and what Java says around the reason why it can't begin.
+_SAYS_NOTHING = re.compile(
+    r"\s*at |# An error report file|Error: Could not create the Java|Error: A fatal exception has occ|"
+    r"Error occurred during initialization of VM"
+)
+
+
 def _reason(log: str) -> str:
     """The most informative line of a log: the last that names an error and is no stack frame."""
-    lines = [line.strip() for line in log.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not _SAYS_NOTHING.match(line)]
     for line in reversed(lines):
         if "Exception" in line or "Error" in line or "error" in line:
             return line[:300]

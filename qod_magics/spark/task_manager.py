@@ -214,23 +214,19 @@ class TaskManager:
             return None
 
     def close(self, timeout_s: float = 8.0) -> None:
-        """Release the session and stop our own server. The notebook's session gets its settings back and stays."""
+        """Release the session and stop our own server, also if interrupted while the session is released. The
+        notebook's session gets its settings back and stays."""
         try:
             if self.kind == "attached":
                 with suppress(Exception):
-                    call_within(self._restore_settings, timeout_s, f"{self.id}: its settings")
+                    call_within(
+                        partial(_restore, self.spark, self._settings_before), timeout_s, f"{self.id}: its settings"
+                    )
             else:
                 let_go(self.spark, timeout_s if self.alive() else 0.5)
-        finally:  # also if the user interrupts this
+        finally:
             if self.server is not None:
                 self.server.stop()
-
-    def _restore_settings(self) -> None:
-        for key, value in self._settings_before.items():
-            if value is None:
-                self.spark.conf.unset(key)
-            else:
-                self.spark.conf.set(key, value)
 
 
 def start_local(
@@ -315,8 +311,8 @@ def attach_url(
             cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=15.0)
         if cores is None:
             raise TaskManagerError(
-                f"{hidden(url)} does not report how many cores it has: give them with --cores N, or the address of its "
-                "Spark UI with --ui URL."
+                f"{hidden(url)} does not report how many cores it has: give them (%qod add-tm URL --cores N), or the "
+                "address of its Spark UI (--ui URL)."
             )
         return TaskManager(id, spark, kind="connect", cores=cores * (1 - headroom), board=board, ui=ui, slots=slots)
     except BaseException:
@@ -342,19 +338,32 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
         before = call_within(lambda: adopt(spark, SESSION_CONF), 60.0, "the attached session")
     except Exception as error:
         raise TaskManagerError(f"The Spark session can't be attached: {reason(error)}") from error
-    ui = spark.sparkContext.uiWebUrl if classic else ui_address(spark)
-    cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
-    if cores is None:
-        cores = float(spark.sparkContext.defaultParallelism if classic else os.cpu_count() or 1)
-    if is_here(spark):
-        cores = min(cores, planned_cpus(os.cpu_count() or 1))
-    return TaskManager(
-        id,
-        spark,
-        kind="attached",
-        cores=cores * (1 - headroom),
-        board=board,
-        ui=ui,
-        settings_before=before,
-        slots=slots,
-    )
+    try:
+        ui = spark.sparkContext.uiWebUrl if classic else ui_address(spark)
+        cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
+        if cores is None:
+            cores = float(spark.sparkContext.defaultParallelism if classic else os.cpu_count() or 1)
+        if is_here(spark):
+            cores = min(cores, planned_cpus(os.cpu_count() or 1))
+        return TaskManager(
+            id,
+            spark,
+            kind="attached",
+            cores=cores * (1 - headroom),
+            board=board,
+            ui=ui,
+            settings_before=before,
+            slots=slots,
+        )
+    except BaseException:
+        with suppress(Exception):
+            call_within(partial(_restore, spark, before), 8.0, f"{id}: its settings")
+        raise
+
+
+def _restore(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+    for key, value in before.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)

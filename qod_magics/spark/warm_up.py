@@ -6,7 +6,9 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from confluent_kafka import Producer
 from pyspark.sql import functions as F
@@ -23,6 +25,8 @@ from qod_magics.spark.pipeline import Feed, Job
 from qod_magics.spark.realtime import refuses_realtime
 from qod_magics.spark.task_manager import TaskManager
 from qod_magics.spark.timeouts import call_within
+
+T = TypeVar("T")
 
 _ROWS = 2_000
 _SCHEMA = "id LONG, zone INT, amount DOUBLE, at TIMESTAMP"
@@ -93,8 +97,12 @@ def warm_up(
             raise
         manager.works_on(instance.run_id or "")  # warms up its REST API, too
         deadline = time.monotonic() + timeout_s
-        while not (instance.poll() if whole_batch else _has_rows(kafka, out)):
-            why = instance.failed()
+
+        def asked(call: Callable[[], T]) -> T:  # one that hangs answers no call, and none of Spark's has a timeout
+            return call_within(call, max(deadline - time.monotonic(), 1.0), f"warming {manager.id} up")
+
+        while not (asked(instance.poll) if whole_batch else _has_rows(kafka, out)):
+            why = asked(instance.failed)
             if why is not None and instance.mode == "real-time" and refuses_realtime(why):
                 instance.fall_back(why)
                 start()

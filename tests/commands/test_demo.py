@@ -173,6 +173,25 @@ def test_without_the_notebook_it_says_where_to_run(
     assert "run the demo from the top of the repository, or name one with --notebook" in printed[0]
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--notebook", "nope.ipynb", "--out", "out"], "No nope.ipynb here"),
+        (["--notebook", "text.ipynb", "--out", "out"], "text.ipynb can't be read as a notebook"),
+        (["--notebook", "text.ipynb", "--out", "text.ipynb/out"], "can't be written: Not a directory. Name another"),
+    ],
+)
+def test_what_can_not_be_read_or_written_is_one_line(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.ipynb").write_text("no notebook")
+    assert run_module(["demo", *words]) == 2
+    (printed,) = capsys.readouterr().out.splitlines()
+    assert printed.startswith("demo: ")
+    assert told in printed
+
+
 def test_a_run_is_judged_and_written_up(tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[Line]) -> None:
     (tmp_path / "run.jsonl").write_bytes(b"".join(map(text, lines)))
     (tmp_path / "off.jsonl").write_bytes(b"".join(map(text, taxi_drives(False))))

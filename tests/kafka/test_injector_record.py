@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.kafka.injector import Injector
+from qod_magics.kafka.injector import Injector, _Lines
 from qod_magics.kafka.scenario import Scenario
 
 SCENARIO = {
@@ -23,3 +28,26 @@ def test_a_file_that_no_injector_wrote_stays(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageProblem, match="no injector wrote: choose another"):
         Injector(Scenario.from_json(SCENARIO), "127.0.0.1:1", record=path).start()
     assert path.read_text() == text
+
+
+class Slow(io.BytesIO):
+    """A file whose lines take a while."""
+
+    def read(self, *given: Any) -> bytes:
+        time.sleep(0.05)
+        return super().read(*given)
+
+
+def test_two_that_read_the_record_at_once_skip_no_line() -> None:
+    written = bytearray(json.dumps({"kind": "start", "monotonic_s": 5.0}).encode() + b"\n")
+    lines = _Lines()
+    lines.path = type("Record", (), {"open": lambda *_: Slow(bytes(written))})()  # type: ignore[assignment]
+    readers = [threading.Thread(target=lines.read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert lines.started_s == 5.0
+    written += json.dumps({"kind": "end", "position_s": 1.0}).encode() + b"\n"
+    lines.read()
+    assert lines.ended_s == 1.0

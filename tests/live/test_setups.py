@@ -296,8 +296,8 @@ def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(cluster: Se
             assert not [name for name in there if name.startswith("qod.0b0b0b")]
         assert f"qod.{session.id}.alive" not in topic_partitions(broker)
     finally:
-        alive.end()
         delete_topics(broker, [*others, late.topic])
+        alive.end()
 
 
 def test_options_reach_spark(cluster: Session, broker: EmbeddedBroker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -158,6 +159,9 @@ BAD_LINES = {
     "%qod up --kafka-cpus one": "cores are numbers with commas between, such as 0,1, not 'one'",
     "%qod up --kafka-cpus 4711": "cores 4711: this machine has 0",
     "%qod up --kafka-option acks": "an option is NAME=VALUE, not 'acks'",
+    "%qod up --kafka h:1 --kafka-option a=1 --kafka-option a=2": "option a is given twice: leave one of them out",
+    "%qod up --connect localhost:15002": "'localhost:15002' is no server: write sc://HOST:PORT",
+    "%qod up --max-task-managers 2 --spare-connect http://a:1": "'http://a:1' is no server: write sc://HOST:PORT",
     "%qod up two": "'two' is one word too many",
     "%qod up --max-task-managers two": "--max-task-managers: invalid int value: 'two'",
     "%qod up -n 2 --max-task-managers 1": "--max-task-managers 1 is less than the 2 to start with: take 2 or more",
@@ -178,6 +182,8 @@ BAD_LINES = {
     "%qod status now": "'now' is one word too many",
     "%qod watch": "nothing is up",
     "%qod watch long": "seconds: invalid float value: 'long'",
+    "%qod watch 0": "%qod watch 0 shows nothing: take a number of seconds above 0",
+    "%qod watch nan": "%qod watch nan shows nothing",
     "%qod show": "%qod show QUERY [--save FILE], or %qod show --from FILE",
     "%qod show Snk --from kept.jsonl": "%qod show QUERY [--save FILE], or %qod show --from FILE",
     "%qod show --from kept.jsonl --save again.jsonl": "%qod show QUERY [--save FILE], or %qod show --from FILE",
@@ -345,6 +351,21 @@ def test_settings_are_the_defaults_of_up(notebook: Notebook, asked: dict[str, An
     notebook.problem("%qod up --headroom 0.3")
     assert (asked["period_s"], asked["jit"], asked["headroom"]) == (2.5, "full", 0.3)
     assert asked["checkpoints"] == "s3a://bucket/here"
+
+
+def test_settings_are_the_defaults_of_attach_too(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def attach(spark: Any, **options: Any) -> Session:
+        seen.update(options)
+        raise UsageProblem("not today")
+
+    monkeypatch.setattr(Session, "attach", attach)
+    notebook.shell.user_ns["spark"] = SimpleNamespace(readStream=None)
+    notebook.shown("%config QodMagics.period = 2.5\n%config QodMagics.headroom = 0.3")
+    notebook.shown("%config QodMagics.checkpoints = 's3a://bucket/here'")
+    notebook.problem("%qod attach")
+    assert (seen["period_s"], seen["headroom"], seen["checkpoints"]) == (2.5, 0.3, "s3a://bucket/here")
 
 
 def test_settings_of_a_profile_count_after_a_reload(bare: Notebook, asked: dict[str, Any]) -> None:

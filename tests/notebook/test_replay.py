@@ -117,3 +117,10 @@ def test_what_is_no_recording_is_one_line(tmp_path):
     with pytest.raises(QodError) as caught:
         qod_magics.replay(file)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["nope.jsonl", "."])
+def test_a_recording_that_can_not_be_read_is_one_line(tmp_path, name):
+    with pytest.raises(UsageProblem, match=r"can't be read .*: name a recording") as caught:
+        qod_magics.replay(tmp_path / name)
+    assert "\n" not in str(caught.value)

@@ -26,6 +26,10 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"most": 1, "local": 2}, "--max-task-managers 1 is less than the 2 to start with: take 2 or more"),
         ({"most": 1, "local": 1, "connect": ["sc://a"]}, "less than the 2"),
         ({"most": 2, "local": 0, "connect": ["sc://a"]}, "--spare-connect URL"),
+        (
+            {"most": None, "local": 0, "connect": ["sc://a"], "cores": 4},
+            "--cores 4 is of local .* %qod add-tm URL --cor",
+        ),
         ({"most": None, "local": 1, "standby": False}, "add --max-task-managers N"),
         ({"most": None, "local": 1, "spare_connect": ["sc://a"]}, "add --max-task-managers N"),
     ],

@@ -20,11 +20,13 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.core.spares import spares
 from qod_magics.errors import TaskManagerError
-from qod_magics.session.budget import LOCAL, Budget
+from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.nodes import SessionNodes
-from qod_magics.session.pool import Pool
+from qod_magics.session.pool import Node, Pool
 from qod_magics.spark.dial import DialReading
+from qod_magics.spark.instance import State
 from qod_magics.spark.runtime import SparkRuntime
+from tests.spark.stand_ins import instance
 
 WAIT_S = 20.0  #: far more than anything here takes
 
@@ -65,6 +67,9 @@ class Manager:
     def ask(self, call: Callable[[], Any], what: str, timeout_s: float) -> Any:
         return call()
 
+    def kill(self) -> None:
+        self.lives = False
+
     def close(self) -> None:
         self.closed = True
 
@@ -77,13 +82,16 @@ class Maker:
         self.error: Exception | None = None
         self.made: dict[str, Manager] = {}
         self.abandoned: list[str] = []
+        self.urls: dict[str, str] = {}
         self.asked: list[str] = []
 
     def local(self, id: str) -> Any:
         return self._make(id, "local")
 
     def remote(self, id: str, url: str) -> Any:
-        return self._make(id, "connect")
+        made = self._make(id, "connect")
+        self.urls[id] = url
+        return made
 
     def _make(self, id: str, kind: str) -> Manager:
         self.asked.append(id)
@@ -94,7 +102,7 @@ class Maker:
         return self.made[id]
 
     def url_of(self, id: str) -> str | None:
-        return "sc://a" if id in self.made and self.made[id].kind == "connect" else None
+        return self.urls.pop(id, None)
 
     def abandon(self, id: str) -> None:
         self.abandoned.append(id)
@@ -334,3 +342,70 @@ def test_the_standby_closes_with_the_session(make: Callable[..., Lab]) -> None:
 def test_without_a_budget_a_runtime_starts_and_releases_nothing(make: Callable[..., Lab]) -> None:
     assert make(2).runtime.supports == {Move, Scale, Fuse, Unfuse, AddNode, ReleaseNode}
     assert SparkRuntime.supports == {Move, Scale, Fuse, Unfuse}
+
+
+def test_one_joins_though_what_waits_for_it_can_not_be_placed(make: Callable[..., Lab]) -> None:
+    lab = make(2, standby=False)
+
+    def broken(*_: Any) -> Any:
+        raise ValueError("no place")
+
+    lab.runtime.place_by(broken)
+    waits = instance()
+    waits.state = State.WAITING
+    lab.runtime.cluster.instances[waits.id] = waits
+    lab.maker.gate.set()
+    lab.apply(AddNode(LOCAL))
+    lab.soon(lambda: lab.maker.made and not lab.nodes.states())
+    assert lab.up == ["tm1", "tm2"]
+    assert not lab.maker.made["tm2"].closed
+    assert any("no place" in event["why"] for event in lab.events("watcher-failed"))
+    lab.runtime.cluster.instances.clear()
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_a_spare_server_that_was_lost_is_spare_again(
+    make: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, leaving: bool
+) -> None:
+    lab = make(3, standby=False, spare=("sc://a",))
+    lab.maker.gate.set()
+
+    def offered() -> list[str]:
+        return [spare.kind for spare in spares(lab.runtime.observe().snapshot)]
+
+    assert offered() == [LOCAL, CONNECT]
+    lab.apply(AddNode(CONNECT))
+    lab.soon(lambda: lab.up == ["tm1", "tm2"])
+    assert offered() == [LOCAL]
+    lab.nodes.tend()
+    if leaving:
+        monkeypatch.setattr(lab.runtime, "withdraw", lambda *_: lab.runtime.cluster.manager("tm2"))
+        lab.runtime.cluster.task_managers.pop("tm2")
+        lab.nodes._pool.nodes["tm2"] = Node("tm2", "", NodeState.LEAVING, 0.0, 0.0, "idle")
+        with pytest.raises(TaskManagerError):
+            lab.nodes._drain("tm2", "idle")
+    lab.maker.made["tm2"].lives = False
+    lab.soon(lambda: offered() == [LOCAL, CONNECT])
+    for _ in range(3):
+        lab.nodes.tend()
+    assert spares(lab.runtime.observe().snapshot)[1].count == 1
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_one_whose_join_is_interrupted_has_joined_or_is_closed(
+    make: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, joined: bool
+) -> None:
+    lab, add = make(2, standby=False), SparkRuntime.add_task_manager
+
+    def interrupted(*given: Any) -> None:
+        if joined:
+            add(lab.runtime, *given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lab.runtime, "add_task_manager", interrupted)
+    other = Manager("tm2")
+    with pytest.raises(KeyboardInterrupt):
+        lab.nodes.admit(LOCAL, lambda id: other, plain=False)  # type: ignore[arg-type, return-value]
+    assert other.closed is not joined
+    assert lab.up == (["tm1", "tm2"] if joined else ["tm1"])
+    assert lab.nodes.states() == {}, "it holds no place in the budget"

@@ -121,6 +121,17 @@ def test_a_server_that_was_released_can_be_added_again() -> None:
     assert [spare.kind for spare in made.spares({"tm1"}, 3.0)] == [LOCAL, CONNECT]
 
 
+def test_a_spare_server_that_is_added_by_hand_is_not_added_twice() -> None:
+    made, up = pool(4, standby=False, spare=("sc://a",)), {"tm1"}
+    node, _ = made.reserve(CONNECT, up, 0.0, "sc://a")
+    assert [spare.kind for spare in made.spares(up, 0.0)] == [LOCAL]
+    made.cancelled(node.id)
+    assert [spare.kind for spare in made.spares(up, 1.0)] == [LOCAL, CONNECT], "it did not come up"
+    node, _ = made.reserve(CONNECT, up, 2.0, "sc://b")
+    assert node.url is None, "no spare one"
+    assert [spare.kind for spare in made.spares(up, 2.0)] == [LOCAL, CONNECT]
+
+
 def test_the_one_that_is_released_stands_by_if_none_does() -> None:
     made, up = pool(2), {"tm1", "tm2"}
     assert made.release("tm2", "idle", up, 0.0)
@@ -141,6 +152,14 @@ def test_it_is_closed_if_another_stands_by_or_none_may(made: Pool) -> None:
     assert not made.drained("tm9", True, 2.0)
     made.closed("tm9")
     assert "tm9" not in made.nodes
+
+
+def test_none_stands_by_where_no_local_one_can_be_added() -> None:
+    made = Pool(Budget(3, 0, ("sc://a",), ("sc://b",)), lambda: "tm2", {}, {})
+    node, _ = made.reserve(LOCAL, {"tm1"}, 0.0)
+    made.joined(node.id)
+    made.release("tm2", "removed by hand", {"tm1", "tm2"}, 1.0)
+    assert not made.drained("tm2", True, 2.0), "nothing could take it from there"
 
 
 def test_the_last_one_is_not_released() -> None:

@@ -36,10 +36,12 @@ class Declared:
         self.names = tuple(n for n in self.names if n != name)
 
 
-def played(session: Declared, applications: Mapping[str, Start], *events: tuple[str, str]) -> ScenarioRunner:
-    """The runner of these events (action and target), once it has come to its end."""
+def played(
+    session: Declared, applications: Mapping[str, Start], *events: tuple[str, str], at_s: float = 0.0
+) -> ScenarioRunner:
+    """The runner of these events (action and target), once it has come to its end: the injector's, at second 1."""
     injector: Any = SimpleNamespace(
-        scenario=SimpleNamespace(events=[ScenarioEvent(0.0, *event) for event in events]),
+        scenario=SimpleNamespace(events=[ScenarioEvent(at_s, *event) for event in events]),
         phase=lambda: None,
         position=lambda: 1.0,
         alive=lambda: False,
@@ -76,3 +78,12 @@ def test_an_error_that_says_what_is_wrong_is_noted_as_it_is() -> None:
     session = Declared()
     played(session, {"app": refused}, ("start_application", "app"))
     assert session.notes == [("scenario-failed", "start_application app: there is no stream 'trips'")]
+
+
+def test_a_scenario_is_over_with_its_injector_and_what_was_not_due_is_noted() -> None:
+    session = Declared()
+    runner = played(session, {"app": lambda s: s.stream("x")}, ("start_application", "app"), at_s=5.0)
+    assert session.notes == [("scenario-failed", "start_application app: the injector ended before second 5")]
+    assert runner.done == []
+    played(session, {"app": lambda s: s.stream("x")}, ("start_application", "app"), at_s=1.0)
+    assert session.names == ("before", "x")

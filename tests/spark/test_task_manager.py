@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qod_magics.spark import task_manager as module
+from qod_magics.spark import task_manager
 from qod_magics.spark.dial import DialReading
 from qod_magics.spark.location import refuses
 from qod_magics.spark.server import LocalServer, _quoted
@@ -104,7 +104,37 @@ def test_an_interrupt_leaves_neither_a_server_nor_a_claim_of_its_cores(monkeypat
     monkeypatch.setattr(server, "claim", SimpleNamespace(release=lambda: done.append("released")), raising=False)
     made = manager()
     made.kind, made.server = "connect", server
-    monkeypatch.setattr(module, "let_go", interrupted)
+    monkeypatch.setattr(task_manager, "let_go", interrupted)
     with pytest.raises(KeyboardInterrupt):
         made.close()
     assert done == ["interrupted", "interrupted", "released"]
+
+
+class Own(Spark):
+    """A notebook's session, interrupted while its address is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = {"spark.sql.shuffle.partitions": "200"}
+
+    def get(self, key: str) -> str | None:
+        return self.settings.get(key)
+
+    def set(self, key: str, value: str) -> None:
+        self.settings[key] = value
+
+    def unset(self, key: str) -> None:
+        del self.settings[key]
+
+    @property
+    def sparkContext(self) -> object:
+        assert self.settings["spark.sql.shuffle.partitions"] == "1"
+        raise KeyboardInterrupt
+
+
+def test_a_session_that_is_not_attached_after_all_has_its_settings_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(task_manager.CONNECT_MODE, raising=False)
+    spark = Own()
+    with pytest.raises(KeyboardInterrupt):
+        task_manager.attach_session("spark", spark, BOARD, 0.1)  # type: ignore[arg-type]
+    assert spark.settings == {"spark.sql.shuffle.partitions": "200"}

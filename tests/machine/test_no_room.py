@@ -1,0 +1,71 @@
+"""Where files of servers can't be written, that is one line, and nothing is left: no directory, no claim of a core."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qod_magics.errors import SetupError
+from qod_magics.kafka import broker
+from qod_magics.kafka.broker import EmbeddedBroker
+from qod_magics.kafka.injector import Injector
+from qod_magics.kafka.scenario import Scenario
+from qod_magics.machine.core_claims import LINUX, CoreClaim, claimed
+from qod_magics.machine.directory import Directory
+from qod_magics.spark.server import LocalServer, ServerOptions
+
+SCENARIO = {"duration_s": 1, "topics": [{"topic": "t", "data": {"generator": "taxi-trips"}, "rate": 1.0}]}
+
+
+def start_server() -> None:
+    LocalServer("tm1", ServerOptions(frozenset({0})), CoreClaim({0}))
+
+
+def start_broker() -> None:
+    EmbeddedBroker().start()
+
+
+def start_injector() -> None:
+    Injector(Scenario.from_json(SCENARIO), "127.0.0.1:1").start()
+
+
+STARTS: list[Callable[[], Any]] = [start_server, start_broker, start_injector]
+
+
+def refused(start: Callable[[], Any]) -> str:
+    with pytest.raises(SetupError) as caught:
+        start()
+    assert "\n" not in str(caught.value)
+    assert claimed({0}) == frozenset()
+    return str(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def no_jars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is downloaded or looked for."""
+    monkeypatch.setattr(broker, "find_java", lambda: None)
+    monkeypatch.setattr(broker, "broker_jars", list)
+
+
+@pytest.mark.skipif(not LINUX, reason="cores are claimed on Linux")
+@pytest.mark.parametrize("start", [*STARTS, lambda: Directory("qod-session-")])
+def test_no_directory(start: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert refused(start).startswith("No temporary directory can be made: No such file or directory. Make room, or")
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_disk_that_is_full(start: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(Path, "write_text", full)
+    assert "can't be started: [Errno 28] No space left on device" in refused(start)
+    assert list(tmp_path.iterdir()) == []

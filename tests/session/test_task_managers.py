@@ -1,0 +1,114 @@
+"""What is asked of task managers by hand, looked at before anything comes or goes; nothing is started here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from qod_magics.core.node_states import NodeState
+from qod_magics.errors import QodError, SetupError, TaskManagerError, UsageProblem
+from qod_magics.machine.cores import planned_cpus
+from qod_magics.session.budget import CONNECT, LOCAL, Budget
+from qod_magics.session.provisioning import Provisioner
+from qod_magics.session.settings import Settings
+from qod_magics.session.task_managers import TaskManagers
+from qod_magics.spark.runtime import SparkRuntime
+from tests.session.test_nodes import WAIT_S, Kafka, Manager
+
+NOTHING: dict[str, Any] = dict.fromkeys(("url", "cores", "cpus", "ui", "jit", "memory", "slots"))
+
+
+class Desk:
+    """The task managers of a session with tm1, and a provisioner whose servers are stand-ins."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runtime = SparkRuntime(Kafka(), "s", "/nowhere")  # type: ignore[arg-type]
+        self.provisioner = Provisioner(self.runtime, 0.1)
+        self.provisioner.name()
+        self.runtime.add_task_manager(Manager("tm1"))  # type: ignore[arg-type]
+        self.made: list[str] = []
+        monkeypatch.setattr(self.provisioner, "started", lambda id, choose: choose() and self.make(id, "local"))
+        monkeypatch.setattr(self.provisioner, "connected", lambda id, *_: self.make(id, "connect"))
+        self.managers = TaskManagers(self.runtime, self.provisioner, Settings())
+
+    def make(self, id: str, kind: str) -> Manager:
+        self.made.append(id)
+        return Manager(id, kind)
+
+    def add(self, **given: Any) -> str:
+        return self.managers.add(**{**NOTHING, **given})
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    made = Desk(monkeypatch)
+    yield made
+    made.managers.end()
+    made.runtime.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "told"),
+    [
+        ({"cores": 1, "cpus": [0]}, UsageProblem, "--cores and --cpus both say"),
+        ({"url": "sc://a:1", "cores": 0}, UsageProblem, "a task manager of 0 cores: it needs 1 or more"),
+        ({"url": "a:15002"}, UsageProblem, "'a:15002' is no server: write sc://HOST:PORT"),
+        ({"cores": -1}, UsageProblem, "a task manager of -1 cores"),
+        ({"cores": 4711}, UsageProblem, "4711 cores"),
+        ({"cpus": [4711]}, UsageProblem, "cores 4711"),
+        ({"slots": 0}, SetupError, "1 task slot or more"),
+        ({"jit": "fast"}, SetupError, "JIT mode 'fast'"),
+    ],
+)
+@pytest.mark.parametrize("budget", [None, 2])
+def test_what_is_wrong_is_told_before_a_standby_gives_way(
+    desk: Desk, budget: int | None, given: dict[str, Any], kind: type[QodError], told: str
+) -> None:
+    if budget is not None:
+        desk.managers.use(Budget(budget, 1))
+        assert desk.managers.nodes is not None
+        desk.managers.nodes.tend()
+        assert set(desk.managers.nodes.states()) == {"tm2"}
+    with pytest.raises(kind, match=told) as caught:
+        desk.add(**given)
+    assert "\n" not in str(caught.value)
+    assert list(desk.runtime.task_managers) == ["tm1"]
+    if desk.managers.nodes is None:
+        assert desk.made == []
+    else:
+        assert desk.managers.nodes.states() in ({"tm2": NodeState.PREPARING}, {"tm2": NodeState.STANDBY})
+
+
+def test_a_spare_server_that_is_added_by_hand_is_not_offered(desk: Desk) -> None:
+    desk.managers.use(Budget(3, 1, spare_connect=("sc://a:1",), standby=False))
+    assert desk.managers.nodes is not None
+    assert [spare.kind for spare in desk.managers.nodes.spares()] == [LOCAL, CONNECT]
+    assert desk.add(url="sc://a:1") == "tm2"
+    assert [spare.kind for spare in desk.managers.nodes.spares()] == [LOCAL]
+
+
+def test_a_plan_is_offered_the_cores_of_the_budget_whatever_was_added_by_hand(desk: Desk) -> None:
+    desk.managers.use(Budget(3, 1, standby=False, cores=1))
+    assert desk.managers.nodes is not None
+    desk.provisioner.cores_of |= {LOCAL: 7.2}
+    (spare,) = desk.managers.nodes.spares()
+    assert spare.cores == pytest.approx(planned_cpus(1) * 0.9)
+
+
+def test_a_standby_that_hangs_can_be_killed(desk: Desk) -> None:
+    desk.managers.use(Budget(2, 1))
+    nodes = desk.managers.nodes
+    assert nodes is not None
+    nodes.tend()
+    deadline = time.monotonic() + WAIT_S
+    while nodes.states() != {"tm2": NodeState.STANDBY}:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert desk.managers.remove("tm2", kill=True) is False
+    nodes.tend()
+    assert nodes.states() == {}
+    with pytest.raises(TaskManagerError, match="no task manager 'tm2'"):
+        desk.managers.remove("tm2", kill=True)
