@@ -1,6 +1,7 @@
 """The engine: tasks, output buffers, links and receivers in virtual time, under managers of latency constraints.
 
-`simpy` keeps the queue of events; times are whole nanoseconds, and the same scenario and seed give the same run.
+`simpy` keeps the queue of events; times are whole nanoseconds, and the same scenario and seed give the same run. What
+is drawn for one purpose comes from a generator of its own: the input is the same under every policy (`sources`).
 Control messages take no time of their own: a report waits for its turn, an instruction acts at once.
 """
 
@@ -15,13 +16,14 @@ import simpy
 
 from qod_magics.core.channel_qos import BufferSize, Chain, ChannelPolicy, ChannelSample, Manager, Resize
 from qod_magics.core.job_graph import Channel, Task
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.nanoseconds import MS
 from qod_magics.event_engine.buffers.items import Item, Transit
 from qod_magics.event_engine.buffers.measuring import Mailbox
 from qod_magics.event_engine.buffers.network import Link, Way
 from qod_magics.event_engine.buffers.output import OutputBuffer, Shipment
 from qod_magics.event_engine.buffers.results import Action, Results
 from qod_magics.event_engine.buffers.scenario import BufferScenario
+from qod_magics.event_engine.buffers.sources import Stream, arrivals, streams
 from qod_magics.event_engine.buffers.tasks import ChannelRun, TaskRun, Thread
 
 DRAIN_LOOK = MS  #: how often it is looked whether the queues of tasks that are to be chained are empty
@@ -40,7 +42,6 @@ class BufferSimulation:
         self.scenario, self.policy = scenario, policy
         self._graph = scenario.graph
         self._env = simpy.Environment(initial_time=0)
-        self._random = random.Random(scenario.seed)
         self._flushes = policy.flushes
         self._overhead = scenario.item_overhead
         links = {worker: Link(scenario.network) for workers in self._graph.workers.values() for worker in workers}
@@ -81,13 +82,14 @@ class BufferSimulation:
     def run(self) -> Results:
         """Run to the end of the scenario. Raises AssertionError if items or bytes were lost or counted twice."""
         self._start_sources()
-        interval = self.scenario.interval
+        interval, seed = self.scenario.interval, self.scenario.seed
         self._at(interval, self._end_interval)
+        checks, reports = random.Random(f"checks {seed}"), random.Random(f"reports {seed}")
         for number, manager in enumerate(self.managers):
-            self._at(interval + self._random.randrange(interval), self._check, manager)
+            self._at(interval + checks.randrange(interval), self._check, manager)
             for worker, of in self._mail:
                 if of == number:
-                    self._at(interval + self._random.randrange(interval), self._report, (worker, number))
+                    self._at(interval + reports.randrange(interval), self._report, (worker, number))
         self._env.run(until=self.scenario.end)
         self.results.check()
         return self.results
@@ -96,8 +98,8 @@ class BufferSimulation:
 
     def _route(self) -> None:
         """Which channel each group of streams takes, at each task."""
-        streams, job = self.scenario.streams, self._graph.job
-        groups = -(-streams.count // streams.group)
+        given, job = self.scenario.streams, self._graph.job
+        groups = -(-given.count // given.group)
         for task, run in self.tasks.items():
             run.outputs = {}
             for edge in job.edges:
@@ -113,38 +115,27 @@ class BufferSimulation:
                     run.outputs = {g: self.channels[Channel(task, receivers[i])] for g, i in enumerate(chosen)}
 
     def _start_sources(self) -> None:
-        streams, draw = self.scenario.streams, self._random
         sources = [run for run in self.tasks.values() if run.vertex.kind == "source"]
-        for stream in range(streams.count):
-            rate = streams.kbit_per_s * draw.lognormvariate(0.0, streams.spread)
-            if draw.random() < streams.slow_share:
-                rate = draw.uniform(*streams.slow_kbit_per_s)
-            start = round(draw.uniform(0, streams.start_s + 1 / streams.items_per_s) * S) if streams.start_s else 0
-            bytes = streams.item_bytes or rate * 1000 / 8 / streams.items_per_s
-            steps = self._emissions(sources[stream % len(sources)], stream, bytes, start)
-            self._at(start, self._advance, steps)
+        for stream in streams(self.scenario):
+            steps = self._emissions(sources[stream.number % len(sources)], stream)
+            self._at(stream.start, self._advance, steps)
 
     def _advance(self, steps: Iterator[int]) -> None:
         when = next(steps, None)
         if when is not None:
             self._at(when, self._advance, steps)
 
-    def _emissions(self, source: TaskRun, stream: int, mean_bytes: float, start: int) -> Iterator[int]:
-        """Emits the items of a stream; yields when the next one is due."""
-        streams, draw = self.scenario.streams, self._random
-        group, made = stream // streams.group, 0
+    def _emissions(self, source: TaskRun, stream: Stream) -> Iterator[int]:
+        """Emits the items of a stream; yields when it goes on, if that is later. What arrives while the sender is held
+        back is emitted as soon as it may write again."""
+        group = stream.number // self.scenario.streams.group
         channel = source.outputs.get(group) or source.outputs[-1]
-        spread = streams.item_spread
-        shift = -spread * spread / 2  # so that the mean stays
-        while streams.items is None or made < streams.items:
-            bytes = mean_bytes * draw.lognormvariate(shift, spread) if spread else mean_bytes
-            now = self.now
+        free = self.now
+        for due, bytes in arrivals(self.scenario, stream):
+            if max(due, free) > self.now:
+                yield max(due, free)
             source.emitted += 1
-            item = Item(stream, group, max(1, round(bytes)), bytes, 1, now)
-            free = self._write(channel, item)
-            made += 1
-            due = start + round(made * S / streams.items_per_s)
-            yield max(due, free) if due > now else max(free, now + round(S / streams.items_per_s))
+            free = self._write(channel, Item(stream.number, group, max(1, round(bytes)), bytes, 1, self.now))
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
