@@ -183,58 +183,47 @@ class BufferSimulation:
         thread.is_busy = False
         while thread.queue and not thread.is_halted:
             task, run, transit = thread.queue.popleft()
-            now = self.now
             run.queued -= 1
             run.entered += 1
-            run.meter.enter(run.channel, transit.exits, transit.ships, transit.tag, now)
-            last, item, end = self._work(task, transit.item, now)
-            if end > now:
-                thread.is_busy = True
-                self._at(end, self._done, (thread, last, item))
-                return
-            free = now if item is None else self._emit(last, item)
-            if free > now:
-                thread.is_busy = True
-                self._at(free, self._next, thread)
+            run.meter.enter(run.channel, transit.exits, transit.ships, transit.tag, self.now)
+            if self._work(thread, task, transit.item):
                 return
 
-    def _work(self, task: TaskRun, item: Item, at: int) -> tuple[TaskRun, Item | None, int]:
-        """Pass an item through a task, and by call through those that are chained to it: the last one that had it, what
-        that one emits, and when its work is done."""
-        while True:
-            emitted = task.enter(item, at)
-            if task.vertex.kind == "sink":
-                self.results.leave(item, at)
-            at += task.vertex.work
-            task.meter.busy += task.vertex.work
-            if emitted is None:
-                return task, None, at
-            task.meter.leave(task.task, at)
-            if task.following is None:
-                task.in_service += 1
-                return task, emitted, at
-            task.emitted += 1
-            task, item = task.following, emitted
+    def _work(self, thread: Thread, task: TaskRun, item: Item) -> bool:
+        """Take an item into user code; whether the thread is busy then."""
+        now, takes = self.now, task.vertex.work
+        emitted = task.enter(item, now)
+        if task.vertex.kind == "sink":
+            self.results.leave(item, now)
+        if emitted is not None:
+            task.in_service += 1
+        if not takes:
+            return self._leave(thread, task, emitted)
+        task.meter.work(now, takes)
+        thread.is_busy = True
+        self._at(now + takes, self._done, (thread, task, emitted))
+        return True
 
     def _done(self, what: tuple[Thread, TaskRun, Item | None]) -> None:
-        thread, task, item = what
-        if item is not None:
-            if task.following is not None:  # chained while it was at work
-                task.in_service -= 1
-                task.emitted += 1
-                last, emitted, end = self._work(task.following, item, self.now)
-                self._at(end, self._done, (thread, last, emitted))
-                return
-            free = self._emit(task, item)
-            if free > self.now:
-                self._at(free, self._next, thread)
-                return
-        self._next(thread)
+        if not self._leave(*what):
+            self._next(what[0])
 
-    def _emit(self, task: TaskRun, item: Item) -> int:
+    def _leave(self, thread: Thread, task: TaskRun, item: Item | None) -> bool:
+        """An item leaves user code, by call for the next task of a chain, else for a channel; whether the thread is
+        busy then, or held back. None: the task emits nothing."""
+        if item is None:
+            return False
         task.in_service -= 1
         task.emitted += 1
-        return self._write(task.output(item), item)
+        task.meter.leave(task.task, self.now)
+        if task.following is not None:
+            return self._work(thread, task.following, item)
+        free = self._write(task.output(item), item)
+        if free <= self.now:
+            return False
+        thread.is_busy = True
+        self._at(free, self._next, thread)
+        return True
 
     # --- measuring ----------------------------------------------------------------------------------------------------
 
@@ -264,9 +253,8 @@ class BufferSimulation:
                     box.life_times.append(sample)
                     box.sizes[channel] = run.size
         for task, each in self.tasks.items():
-            each.meter.sample_due, each.meter.sampled = True, None
-            cores = each.meter.busy / interval
-            each.meter.busy = 0
+            each.meter.sample_due = True
+            cores = each.meter.take_busy(self.now) / interval
             for box in each.meter.mailboxes:
                 box.cpu.append((task, cores))
         self._at(self.now + interval, self._end_interval)
