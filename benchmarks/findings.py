@@ -7,7 +7,9 @@ One rule decides what counts as reproduced:
 - any other number, if ours is 0.5 to 1.5 times the source's,
 - a statement or an exact figure, if it holds here.
 
-Rows with a rule of their own say it: `benchmarks.cameo.rows.up_to` is of a largest factor whose load is not given.
+Rows with a rule of their own say it: `benchmarks.cameo.rows.up_to` is of a largest factor whose load is not given. A
+figure that a parameter of the model was fitted to gets its verdict by the same rule, and is marked as calibrated: it
+proves nothing. Not decidable is what the source says too little of for a model.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ CALIBRATED: Mapping[str, str] = {
         "experiment, frame rate and bit rates by the latencies of scenarios 1 and 2."
     ),
     "Getafix": (
-        "Calibrated: queries/s of a client by Scarlett's replication factor with 20 clients, and the CPU time of a "
-        "pair by one of the knees; both figures count as not decidable."
+        "Calibrated: the number of live segments by Getafix' replication factor with 20 clients, queries/s of a client "
+        "by Scarlett's, and the CPU time of a pair by one of the knees."
     ),
 }
 

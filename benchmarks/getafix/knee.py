@@ -15,6 +15,7 @@ from qod_magics.event_engine.segments.scenario import NodeInfo, QueryKind
 CONFIGURATIONS = ((15, 2500), (15, 1500), (30, 2500), (30, 1500))
 SOURCE = {(15, 2500): 9}
 OTHERS = 6
+NOT_SHOWN = (30, 1500)  #: taken to be the fourth
 #: The knee: the fewest copies with a mean latency of at most this multiple of that with a copy on every node.
 NEAR = 1.2
 
@@ -62,17 +63,15 @@ def rows(found: dict[tuple[int, int], Knee]) -> list[Row]:
     """The figures."""
     made = []
     for (nodes, rate), each in found.items():
-        source = SOURCE.get((nodes, rate))
-        chosen = source is not None
+        chosen, shown = (nodes, rate) in SOURCE, (nodes, rate) != NOT_SHOWN
+        source = SOURCE.get((nodes, rate), OTHERS)
         made.append(
             GETAFIX.row(
                 "knee",
                 f"copies at the knee of latency, {nodes} nodes and {rate:,} queries/s",
-                f"{source if chosen else OTHERS}"
-                if chosen or (nodes, rate) != (30, 1500)
-                else f"{OTHERS}, if it is shown",
+                f"{source}" if shown else f"{source}, if it is shown",
                 f"{each.copies}",
-                NOT_DECIDABLE if chosen or (nodes, rate) == (30, 1500) else decided(is_near(OTHERS, each.copies)),
+                decided(is_near(source, each.copies)) if shown else NOT_DECIDABLE,
                 "the CPU time of a pair was chosen by it"
                 if chosen
                 else f"within half of it; knee: within {NEAR - 1:.0%} of a copy on every node, a bound of ours; the "

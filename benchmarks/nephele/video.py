@@ -114,7 +114,7 @@ def runs(quick: bool = False) -> Mapping[int, VideoRun]:
     """The three scenarios, each in a process of its own unless this is one already. Quick: a small job for a short
     time, whose figures are not those of the table."""
     if quick:
-        value = scenario(4, 75, streams=16)
+        value = scenario(4, 135, streams=16)
         return {number: run(value, *SCENARIOS[number]) for number in SCENARIOS}
     value = scenario(PIPELINES, SECONDS)
     if parent_process() is not None:

@@ -64,16 +64,22 @@ class ChannelMeter:
 
 @dataclass(slots=True, eq=False)
 class TaskMeter:
-    """Measures one task: from when an item enters to when the next one leaves."""
+    """Measures one task: from when an item enters to when the next one leaves.
+
+    The first item that enters in an interval is remembered, and sampled when the next one leaves, in whatever interval
+    that is: the source does not say that it is forgotten, and its tags on channels are not either. So a task that is
+    slower than an interval gives a sample for each interval, and gives them late.
+    """
 
     mailboxes: list[Mailbox] = field(default_factory=list)
-    sampled: int | None = None  #: when the item entered that is sampled in this interval
-    sample_due: bool = True
-    busy: int = 0  #: time at work in this interval
+    sampled: list[int] = field(default_factory=list)  #: when the items entered that are remembered
+    sample_due: bool = True  #: whether the next item is remembered for this interval
     count: int = 0
     latency: int = 0
     _since: int = 0  #: items that entered since the last one left, and the sum of the times
     _since_sum: int = 0
+    _busy: int = 0  #: time at work since the last look, with all of the work that has begun
+    _ends: int = 0  #: when that work ends
 
     def enter(self, now: int) -> None:
         """An item enters user code."""
@@ -81,17 +87,22 @@ class TaskMeter:
         self._since_sum += now
         if self.sample_due:
             self.sample_due = False
-            self.sampled = now
+            self.sampled.append(now)
+
+    def work(self, now: int, takes: int) -> None:
+        """The thread begins to work for the task."""
+        self._busy += takes
+        self._ends = now + takes
 
     def leave(self, task: Task, now: int) -> None:
         """An item leaves user code."""
         self.count += self._since
         self.latency += self._since * now - self._since_sum
         self._since = self._since_sum = 0
-        if self.sampled is not None:
+        if self.sampled:
             for mailbox in self.mailboxes:
-                mailbox.task_latencies.append((task, (now - self.sampled) / MS))
-            self.sampled = None
+                mailbox.task_latencies += [(task, (now - entered) / MS) for entered in self.sampled]
+            self.sampled.clear()
 
     def take(self) -> float | None:
         """Mean latency of the interval, ms; None if no item left."""
@@ -99,4 +110,11 @@ class TaskMeter:
             return None
         found = self.latency / self.count / MS
         self.count = self.latency = 0
+        return found
+
+    def take_busy(self, now: int) -> int:
+        """Time at work since the last look, ns; work that goes on counts for the next one from now on."""
+        left = max(self._ends - now, 0)
+        found = self._busy - left
+        self._busy = left
         return found

@@ -21,6 +21,7 @@ form a group. Stream s enters at source s modulo the parallelism; a group goes t
 over different channels to different sinks. An item has `kbit_per_s` / `items_per_s` bits, times a lognormal factor
 (`spread`: of the streams, `item_spread`: of their items), or exactly `item_bytes`. A map emits `bytes`, or
 `bytes_ratio` times the bytes of the source's items. `items`: the number after which a stream ends; absent: none.
+The same `seed` gives the same items under every policy; a sender that is held back emits them later.
 `given` and `chosen` are notes: which numbers a source states, and by what the others were chosen.
 """
 

@@ -1,6 +1,7 @@
 """The engine: tasks, output buffers, links and receivers in virtual time, under managers of latency constraints.
 
-`simpy` keeps the queue of events; times are whole nanoseconds, and the same scenario and seed give the same run.
+`simpy` keeps the queue of events; times are whole nanoseconds, and the same scenario and seed give the same run. What
+is drawn for one purpose comes from a generator of its own: the input is the same under every policy (`sources`).
 Control messages take no time of their own: a report waits for its turn, an instruction acts at once.
 """
 
@@ -15,13 +16,14 @@ import simpy
 
 from qod_magics.core.channel_qos import BufferSize, Chain, ChannelPolicy, ChannelSample, Manager, Resize
 from qod_magics.core.job_graph import Channel, Task
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.nanoseconds import MS
 from qod_magics.event_engine.buffers.items import Item, Transit
 from qod_magics.event_engine.buffers.measuring import Mailbox
 from qod_magics.event_engine.buffers.network import Link, Way
 from qod_magics.event_engine.buffers.output import OutputBuffer, Shipment
 from qod_magics.event_engine.buffers.results import Action, Results
 from qod_magics.event_engine.buffers.scenario import BufferScenario
+from qod_magics.event_engine.buffers.sources import Stream, arrivals, streams
 from qod_magics.event_engine.buffers.tasks import ChannelRun, TaskRun, Thread
 
 DRAIN_LOOK = MS  #: how often it is looked whether the queues of tasks that are to be chained are empty
@@ -40,7 +42,6 @@ class BufferSimulation:
         self.scenario, self.policy = scenario, policy
         self._graph = scenario.graph
         self._env = simpy.Environment(initial_time=0)
-        self._random = random.Random(scenario.seed)
         self._flushes = policy.flushes
         self._overhead = scenario.item_overhead
         links = {worker: Link(scenario.network) for workers in self._graph.workers.values() for worker in workers}
@@ -81,13 +82,14 @@ class BufferSimulation:
     def run(self) -> Results:
         """Run to the end of the scenario. Raises AssertionError if items or bytes were lost or counted twice."""
         self._start_sources()
-        interval = self.scenario.interval
+        interval, seed = self.scenario.interval, self.scenario.seed
         self._at(interval, self._end_interval)
+        checks, reports = random.Random(f"checks {seed}"), random.Random(f"reports {seed}")
         for number, manager in enumerate(self.managers):
-            self._at(interval + self._random.randrange(interval), self._check, manager)
+            self._at(interval + checks.randrange(interval), self._check, manager)
             for worker, of in self._mail:
                 if of == number:
-                    self._at(interval + self._random.randrange(interval), self._report, (worker, number))
+                    self._at(interval + reports.randrange(interval), self._report, (worker, number))
         self._env.run(until=self.scenario.end)
         self.results.check()
         return self.results
@@ -96,8 +98,8 @@ class BufferSimulation:
 
     def _route(self) -> None:
         """Which channel each group of streams takes, at each task."""
-        streams, job = self.scenario.streams, self._graph.job
-        groups = -(-streams.count // streams.group)
+        given, job = self.scenario.streams, self._graph.job
+        groups = -(-given.count // given.group)
         for task, run in self.tasks.items():
             run.outputs = {}
             for edge in job.edges:
@@ -113,38 +115,27 @@ class BufferSimulation:
                     run.outputs = {g: self.channels[Channel(task, receivers[i])] for g, i in enumerate(chosen)}
 
     def _start_sources(self) -> None:
-        streams, draw = self.scenario.streams, self._random
         sources = [run for run in self.tasks.values() if run.vertex.kind == "source"]
-        for stream in range(streams.count):
-            rate = streams.kbit_per_s * draw.lognormvariate(0.0, streams.spread)
-            if draw.random() < streams.slow_share:
-                rate = draw.uniform(*streams.slow_kbit_per_s)
-            start = round(draw.uniform(0, streams.start_s + 1 / streams.items_per_s) * S) if streams.start_s else 0
-            bytes = streams.item_bytes or rate * 1000 / 8 / streams.items_per_s
-            steps = self._emissions(sources[stream % len(sources)], stream, bytes, start)
-            self._at(start, self._advance, steps)
+        for stream in streams(self.scenario):
+            steps = self._emissions(sources[stream.number % len(sources)], stream)
+            self._at(stream.start, self._advance, steps)
 
     def _advance(self, steps: Iterator[int]) -> None:
         when = next(steps, None)
         if when is not None:
             self._at(when, self._advance, steps)
 
-    def _emissions(self, source: TaskRun, stream: int, mean_bytes: float, start: int) -> Iterator[int]:
-        """Emits the items of a stream; yields when the next one is due."""
-        streams, draw = self.scenario.streams, self._random
-        group, made = stream // streams.group, 0
+    def _emissions(self, source: TaskRun, stream: Stream) -> Iterator[int]:
+        """Emits the items of a stream; yields when it goes on, if that is later. What arrives while the sender is held
+        back is emitted as soon as it may write again."""
+        group = stream.number // self.scenario.streams.group
         channel = source.outputs.get(group) or source.outputs[-1]
-        spread = streams.item_spread
-        shift = -spread * spread / 2  # so that the mean stays
-        while streams.items is None or made < streams.items:
-            bytes = mean_bytes * draw.lognormvariate(shift, spread) if spread else mean_bytes
-            now = self.now
+        free = self.now
+        for due, bytes in arrivals(self.scenario, stream):
+            if max(due, free) > self.now:
+                yield max(due, free)
             source.emitted += 1
-            item = Item(stream, group, max(1, round(bytes)), bytes, 1, now)
-            free = self._write(channel, item)
-            made += 1
-            due = start + round(made * S / streams.items_per_s)
-            yield max(due, free) if due > now else max(free, now + round(S / streams.items_per_s))
+            free = self._write(channel, Item(stream.number, group, max(1, round(bytes)), bytes, 1, self.now))
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
@@ -192,58 +183,47 @@ class BufferSimulation:
         thread.is_busy = False
         while thread.queue and not thread.is_halted:
             task, run, transit = thread.queue.popleft()
-            now = self.now
             run.queued -= 1
             run.entered += 1
-            run.meter.enter(run.channel, transit.exits, transit.ships, transit.tag, now)
-            last, item, end = self._work(task, transit.item, now)
-            if end > now:
-                thread.is_busy = True
-                self._at(end, self._done, (thread, last, item))
-                return
-            free = now if item is None else self._emit(last, item)
-            if free > now:
-                thread.is_busy = True
-                self._at(free, self._next, thread)
+            run.meter.enter(run.channel, transit.exits, transit.ships, transit.tag, self.now)
+            if self._work(thread, task, transit.item):
                 return
 
-    def _work(self, task: TaskRun, item: Item, at: int) -> tuple[TaskRun, Item | None, int]:
-        """Pass an item through a task, and by call through those that are chained to it: the last one that had it, what
-        that one emits, and when its work is done."""
-        while True:
-            emitted = task.enter(item, at)
-            if task.vertex.kind == "sink":
-                self.results.leave(item, at)
-            at += task.vertex.work
-            task.meter.busy += task.vertex.work
-            if emitted is None:
-                return task, None, at
-            task.meter.leave(task.task, at)
-            if task.following is None:
-                task.in_service += 1
-                return task, emitted, at
-            task.emitted += 1
-            task, item = task.following, emitted
+    def _work(self, thread: Thread, task: TaskRun, item: Item) -> bool:
+        """Take an item into user code; whether the thread is busy then."""
+        now, takes = self.now, task.vertex.work
+        emitted = task.enter(item, now)
+        if task.vertex.kind == "sink":
+            self.results.leave(item, now)
+        if emitted is not None:
+            task.in_service += 1
+        if not takes:
+            return self._leave(thread, task, emitted)
+        task.meter.work(now, takes)
+        thread.is_busy = True
+        self._at(now + takes, self._done, (thread, task, emitted))
+        return True
 
     def _done(self, what: tuple[Thread, TaskRun, Item | None]) -> None:
-        thread, task, item = what
-        if item is not None:
-            if task.following is not None:  # chained while it was at work
-                task.in_service -= 1
-                task.emitted += 1
-                last, emitted, end = self._work(task.following, item, self.now)
-                self._at(end, self._done, (thread, last, emitted))
-                return
-            free = self._emit(task, item)
-            if free > self.now:
-                self._at(free, self._next, thread)
-                return
-        self._next(thread)
+        if not self._leave(*what):
+            self._next(what[0])
 
-    def _emit(self, task: TaskRun, item: Item) -> int:
+    def _leave(self, thread: Thread, task: TaskRun, item: Item | None) -> bool:
+        """An item leaves user code, by call for the next task of a chain, else for a channel; whether the thread is
+        busy then, or held back. None: the task emits nothing."""
+        if item is None:
+            return False
         task.in_service -= 1
         task.emitted += 1
-        return self._write(task.output(item), item)
+        task.meter.leave(task.task, self.now)
+        if task.following is not None:
+            return self._work(thread, task.following, item)
+        free = self._write(task.output(item), item)
+        if free <= self.now:
+            return False
+        thread.is_busy = True
+        self._at(free, self._next, thread)
+        return True
 
     # --- measuring ----------------------------------------------------------------------------------------------------
 
@@ -273,9 +253,8 @@ class BufferSimulation:
                     box.life_times.append(sample)
                     box.sizes[channel] = run.size
         for task, each in self.tasks.items():
-            each.meter.sample_due, each.meter.sampled = True, None
-            cores = each.meter.busy / interval
-            each.meter.busy = 0
+            each.meter.sample_due = True
+            cores = each.meter.take_busy(self.now) / interval
             for box in each.meter.mailboxes:
                 box.cpu.append((task, cores))
         self._at(self.now + interval, self._end_interval)

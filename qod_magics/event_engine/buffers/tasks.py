@@ -74,13 +74,13 @@ class TaskRun:
     def enter(self, item: Item, now: int) -> Item | None:
         """Take an item into user code; what is emitted when the work on it is done."""
         self.entered += 1
-        self.meter.enter(now)
         vertex = self.vertex
+        if vertex.kind == "sink":
+            return None  # it has no task latency
+        self.meter.enter(now)
         if vertex.kind == "map":
             bytes = self._bytes_out(item.coded)
             return Item(item.stream, item.group, bytes, item.coded, item.origins, item.origin_sum)
-        if vertex.kind == "sink":
-            return None
         self._origins += item.origins
         self._origin_sum += item.origin_sum
         streams = self.held.setdefault(item.group, {})

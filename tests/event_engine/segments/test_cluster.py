@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simpy import Environment
+from simpy import Environment, Event
 
 from qod_magics.core.nanoseconds import MS, S
 from qod_magics.core.segments import Round
@@ -14,6 +16,7 @@ from qod_magics.event_engine.segments.books import MemoryOverTime
 from qod_magics.event_engine.segments.node import Node, Pair, Query
 from qod_magics.event_engine.segments.scenario import NodeInfo
 from qod_magics.event_engine.segments.workload import Slices, queries
+from qod_magics.policies.replication import replication_policy
 from tests.event_engine.segments.clusters import small
 
 POLICIES = [
@@ -77,6 +80,52 @@ def test_the_same_seed_gives_the_same_run_and_the_same_queries_under_every_polic
     assert first == again
     assert run(small(seed=4), "getafix") != first
     assert {run(small(), *each).pairs for each in POLICIES} == {first.pairs}
+
+
+class Watched(SegmentCluster):
+    """Writes down what clients ask: when, for which segment, and how much work that is; and when slices end."""
+
+    def __init__(self, scenario, policy) -> None:
+        super().__init__(scenario, policy)
+        self.asked: dict[Pair, tuple[int, int, str, int]] = {}
+        self.ended: list[tuple[int, tuple[str, ...]]] = []
+
+    def _send(self, pair: Pair) -> None:
+        # a pair that waited for a first copy is sent again
+        self.asked.setdefault(pair, (int(self.env.now), pair.query.at, pair.segment, pair.work))
+        super()._send(pair)
+
+    def _ends(self) -> Generator[Event, None, None]:
+        for event in super()._ends():
+            self.ended.append((self.env.now, self.at_hand))
+            yield event
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    behind=st.sampled_from([[1], [0.1, 0.8, 0.1]]),
+    burst=st.sampled_from([0, 50]),
+    storage=st.sampled_from([50, 100_000]),
+)
+def test_queries_work_slices_and_sizes_are_the_same_under_every_policy(seed, behind, burst, storage) -> None:
+    scenario = small(
+        seed=seed,
+        duration_s=25,
+        clients={"burst": burst},
+        queries={"behind": behind},
+        deep_storage={"bytes_per_s": storage},
+    )
+    runs = [Watched(scenario, replication_policy(*each)) for each in POLICIES]
+    for each in runs:
+        each.run()
+    first = runs[0]
+    assert len(first.asked) > 900
+    for each in runs[1:]:
+        assert [*each.asked.values()] == [*first.asked.values()]
+        assert each.ended == first.ended
+        assert each.slices.size == first.slices.size
+    assert len({tuple(each.latencies) for each in runs}) == len(runs)  # in what they do they differ
 
 
 def test_the_newest_segment_takes_the_place_of_the_oldest() -> None:
