@@ -49,12 +49,13 @@ class ScaleOutAndIn:
     def _out(self, view: View, pressed_s: float) -> Proposal:
         snapshot, demand = view.snapshot, view.demand
         lacking = listed([each.words for each in view.pressures.values()])
-        if demand.short <= self.least:
-            return Proposal(note=f"{lacking}: CPU is not short, so that no task manager would help")
-        because = f"{lacking} for {pressed_s:.0f} s, {demand.short:.0f} % of a core is short"
-        wider = None if view.proposed else wider_task(snapshot, demand, because)
+        short = max(demand.short, *(need - CORE for need in demand.instance), 0.0)
+        because = f"{lacking} for {pressed_s:.0f} s, {short:.0f} % of a core is short"
+        wider = None if view.proposed or short <= self.least else wider_task(snapshot, demand, because)
         if wider is not None:
             return Proposal((wider,))
+        if demand.short <= self.least:
+            return Proposal(note=f"{lacking}: CPU is not short, so that no task manager would help")
         kinds = spares(snapshot)
         started = enough(kinds, demand.beyond, self.least)
         if not started and not view.proposed and (one := cheapest(kinds, demand.short)) is not None:

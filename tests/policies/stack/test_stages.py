@@ -169,6 +169,17 @@ def test_a_task_beyond_a_core_gets_another_instance_where_there_is_room():
     assert wider_task(keyed, needing(keyed, 1.5), "") is None
 
 
+def test_a_task_beyond_a_core_gets_another_instance_where_its_task_manager_has_more_cores():
+    """No CPU is short there: the one core that the instance can use is."""
+    given = snapshot([1, 1], [5.0, 90.0], managers=1, spare=(SMALL,), max_parallelism=4)
+    given = replace(given, task_managers=(replace(given.task_managers[0], cores=4.0),))
+    pressed = view(given, pressed_s=30.0)
+    (found,) = ScaleOutAndIn().propose(replace(pressed, demand=needing(given, 1.5))).actions
+    assert found == Scale("Q1", 2, ("tm1",))
+    assert "35 % of a core is short" in found.why
+    assert "CPU is not short" in ScaleOutAndIn().propose(replace(pressed, demand=needing(given, 1.15))).note
+
+
 def test_two_instances_that_one_can_replace_become_one():
     given = snapshot([1, 1], [5.0, 20.0], managers=2, max_parallelism=4)
     two = replace(given, instances=(*given.instances, Instance("Q1.2", "Q1", "tm2", 1000.0, 20.0, False)))
