@@ -33,8 +33,9 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Judge:
     """Moves and rescales are judged by the utility of all queries once they have settled. One that did harm is taken
-    back; one that did not help is not proposed again for a while. Where the load has changed meanwhile, or an
-    instance or a task manager has gone so that nothing can be taken back, nothing is judged. Task managers that join or leave are not judged: by themselves they change no query."""
+    back; one that did not help is not proposed again for a while. Where the load has changed meanwhile, or an instance
+    or a task manager has gone so that nothing can be taken back, nothing is judged. Task managers that join or leave
+    are not judged: by themselves they change no query."""
 
     parameters: Parameters = PARAMETERS
 
