@@ -23,10 +23,13 @@ def fusing(together: Mapping[Pair, float], now_s: float, after_s: float) -> tupl
     return (Fuse((source, target), why),)
 
 
-def parting(snapshot: Snapshot, demand: Demand, least: float) -> tuple[Unfuse, ...]:
-    """One fused task to part, the largest, at the last stream where it can be: if its task manager lacks CPU and there
-    is room elsewhere, each at least `least` % of a core; or if an instance needs more than the core that it can use,
-    and its task manager has more of them."""
+def parting(snapshot: Snapshot, demand: Demand, least: float, margin: float = 1.0) -> tuple[Unfuse, ...]:
+    """One fused task to part, the largest, at the last stream where it can be: if its task manager lacks at least
+    `least` % of a core, and a part fits elsewhere, with `margin` as a multiple of its need; or if an instance needs
+    more than the core that it can use, and its task manager has more of them.
+
+    What the parts need is not known, but one of two needs half of it at most.
+    """
     room = max((demand.room(m) for m, each in enumerate(snapshot.task_managers) if takes_instances(each)), default=0.0)
     within = {task.id: separable_streams(task) for task in snapshot.tasks}
     found = [
@@ -34,7 +37,7 @@ def parting(snapshot: Snapshot, demand: Demand, least: float) -> tuple[Unfuse, .
         for i, each in enumerate(snapshot.instances)
         if within[each.task]
         and (
-            (demand.over(demand.home[i]) >= least and room >= least)
+            (demand.over(demand.home[i]) >= least and room >= max(margin * demand.instance[i] / 2, least))
             or (demand.over(demand.home[i]) == 0 and demand.instance[i] > CORE)
         )
     ]

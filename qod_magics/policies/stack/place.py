@@ -50,7 +50,7 @@ class Place:
         moves = helpful_moves(view.snapshot, view.demand, self.least, self.margin)
         if moves:
             return Proposal(moves)
-        parted = parting(view.snapshot, view.demand, self.least)
+        parted = parting(view.snapshot, view.demand, self.least, self.margin)
         if parted:
             return Proposal(parted)
         if view.demand.short > self.least:

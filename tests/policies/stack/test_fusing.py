@@ -137,6 +137,24 @@ def test_a_fused_task_parts_where_it_is_too_large_to_move():
     assert (found, "needs 130 % of a core" in found.why) == (Unfuse(("Mid", "End")), True)
 
 
+def beside(given, cpu):
+    """With another query on tm2."""
+    other = Task("Other", (), 1000.0, 1, 0.2)
+    managers = (given.task_managers[0], replace(given.task_managers[1], cpu=cpu))
+    running = Instance("Other.1", "Other", "tm2", 1000.0, cpu, False)
+    return replace(given, task_managers=managers, tasks=(*given.tasks, other), instances=(*given.instances, running))
+
+
+def test_a_fused_task_parts_only_where_one_of_its_parts_fits_elsewhere():
+    """Else it would cost more where it is, and nothing could leave."""
+    given = fused(95.0)
+    for used, parts in ((40.0, True), (52.0, True), (53.0, False), (90.0, False)):
+        full = beside(given, used)
+        assert bool(parting(full, Demand.of(full), 5.0)) == parts
+    full = beside(given, 50.0)
+    assert parting(full, Demand.of(full), 5.0, 1.1) == ()
+
+
 def test_a_move_that_helps_precedes_it():
     given = fused(60.0)
     busy = replace(given, instances=(replace(given.instances[0], cpu=60.0), given.instances[1]))
