@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from qod_magics.core.actions import Fuse, Unfuse
+from qod_magics.core.freshness import is_moving
 from qod_magics.core.fusion import separable_streams
 from qod_magics.core.neighbours import CORE, Pair
+from qod_magics.core.optional import RESTS
 from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stack.demand import Demand
@@ -26,7 +28,8 @@ def fusing(together: Mapping[Pair, float], now_s: float, after_s: float) -> tupl
 def parting(snapshot: Snapshot, demand: Demand, least: float, margin: float = 1.0) -> tuple[Unfuse, ...]:
     """One fused task to part, the largest, at the last stream where it can be: if its task manager lacks at least
     `least` % of a core, and a part fits elsewhere, with `margin` as a multiple of its need; or if an instance needs
-    more than the core that it can use, and its task manager has more of them.
+    more than the core that it can use, and its task manager has more of them. None whose instance is to stay for now:
+    it may move as a whole later.
 
     What the parts need is not known, but one of two needs half of it at most.
     """
@@ -36,6 +39,8 @@ def parting(snapshot: Snapshot, demand: Demand, least: float, margin: float = 1.
         i
         for i, each in enumerate(snapshot.instances)
         if within[each.task]
+        and RESTS.of(each) is None
+        and not is_moving(each)
         and (
             (demand.over(demand.home[i]) >= least and room >= max(margin * demand.instance[i] / 2, least))
             or (demand.over(demand.home[i]) == 0 and demand.instance[i] > CORE)

@@ -155,6 +155,15 @@ def test_a_fused_task_parts_only_where_one_of_its_parts_fits_elsewhere():
     assert parting(full, Demand.of(full), 5.0, 1.1) == ()
 
 
+@pytest.mark.parametrize("row", [{"rests_s": 30.0}, {"state": "moving"}])
+def test_what_is_to_stay_for_now_is_not_parted_but_moves_as_a_whole_later(row):
+    given = fused(90.0)
+    staying = (replace(given.instances[0], extra={"rests_s": 30.0}), replace(given.instances[1], extra=row))
+    assert Place().propose(view(replace(given, instances=staying), pressed_s=20.0)).actions == ()
+    (found,) = Place().propose(view(given, pressed_s=20.0)).actions
+    assert isinstance(found, Move)
+
+
 def test_a_move_that_helps_precedes_it():
     given = fused(60.0)
     busy = replace(given, instances=(replace(given.instances[0], cpu=60.0), given.instances[1]))
