@@ -43,7 +43,7 @@ def parting(snapshot: Snapshot, demand: Demand, least: float, margin: float = 1.
         and not is_moving(each)
         and (
             (demand.over(demand.home[i]) >= least and room >= max(margin * demand.instance[i] / 2, least))
-            or (demand.over(demand.home[i]) == 0 and demand.instance[i] > CORE)
+            or (demand.over(demand.home[i]) < least and demand.instance[i] > CORE)
         )
     ]
     if not found:
@@ -53,7 +53,7 @@ def parting(snapshot: Snapshot, demand: Demand, least: float, margin: float = 1.
     over = demand.over(home)
     why = (
         f"{instance.task_manager} lacks {over:.0f} % of a core for full accuracy, and no move of {instance.id} helps"
-        if over
+        if over >= least
         else f"{instance.id} needs {demand.instance[largest]:.0f} % of a core, and {instance.task_manager} has more"
     )
     return (Unfuse(within[instance.task][-1], why),)

@@ -164,6 +164,15 @@ def test_what_is_to_stay_for_now_is_not_parted_but_moves_as_a_whole_later(row):
     assert isinstance(found, Move)
 
 
+def test_what_needs_more_than_a_core_parts_where_next_to_nothing_else_is_short():
+    """Between no lack at all and one that counts, it stayed as it was."""
+    given = fused(130.0)
+    for cores, parts in ((1.6, True), (1.48, True), (1.46, True), (1.44, False)):
+        wide = beside(replace(given, task_managers=(replace(given.task_managers[0], cores=cores),) * 2), 95.0)
+        wide = replace(wide, task_managers=(wide.task_managers[0], TaskManager("tm2", 1.0, 95.0)))
+        assert bool(parting(wide, Demand.of(wide), 5.0)) == parts
+
+
 def test_a_move_that_helps_precedes_it():
     given = fused(60.0)
     busy = replace(given, instances=(replace(given.instances[0], cpu=60.0), given.instances[1]))
