@@ -262,3 +262,14 @@ def test_where_not_even_the_minimums_fit_accuracy_is_not_raised_however_cheap_it
     plan = decide(given)
     assert plan.starved == ("tm1",)
     assert plan.desired == {"cheap": minimum, "other": 0.1}
+
+
+@pytest.mark.parametrize("name", [NAME, "stream-economics-reactive", "auto"])
+def test_nothing_moves_to_where_a_task_manager_stands_by(name: str) -> None:
+    tasks = tuple(Task(q, (), 1000.0, 1, 1.0) for q in ("a", "b"))
+    instances = tuple(Instance(f"{q}.1", q, "tm1", 1000.0, 80.0, False) for q in ("a", "b"))
+    given = Snapshot((TaskManager("tm1", 1.0, 160.0), TaskManager("tm2", 1.0, 0.0)), tasks, (), instances)
+    by = replace(given.task_managers[1], extra={"standby": 1})
+    assert [move.to for move in policy(name).decide(given, None)[0].moves] == ["tm2"]
+    plan, _ = policy(name).decide(replace(given, task_managers=(given.task_managers[0], by)), None)
+    assert (plan.actions, plan.starved) == ((), ("tm1",))
