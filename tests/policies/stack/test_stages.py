@@ -147,6 +147,17 @@ def test_beside_moves_only_what_no_move_gains_is_started():
     assert ScaleOutAndIn().propose(more).actions == (AddNode("small"),)
 
 
+def test_the_cpu_of_a_task_manager_that_stands_by_is_no_room():
+    given = snapshot([1, 1, 1], [50.0, 90.0, 90.0], managers=2, spare=(replace(SMALL, count=5),))
+    by = replace(given.task_managers[1], extra={"standby": 1})
+    given = replace(given, task_managers=(given.task_managers[0], by))
+    assert Demand.of(given).beyond == Demand.of(given).short == 130.0
+    assert ScaleOutAndIn().propose(view(given, pressed_s=25.0)).actions == (AddNode("small"), AddNode("small"))
+    calm = snapshot([1, 1], [10.0, 10.0], managers=2)
+    assert Demand.of(calm).is_roomy(0.2)
+    assert not Demand.of(replace(calm, task_managers=(calm.task_managers[0], by))).is_roomy(0.2)
+
+
 def test_without_a_budget_the_stage_says_so():
     proposal = ScaleOutAndIn().propose(view(snapshot([1, 1], [50.0, 90.0], managers=1), pressed_s=60.0))
     assert proposal.actions == ()
