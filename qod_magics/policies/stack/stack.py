@@ -212,7 +212,7 @@ class Stack:
             if under_way.is_done(snapshot):
                 settled_at_s = now_s + (self.settle_s if under_way.disturbs else 0.0)
                 under_way = None
-            elif under_way.has_failed(now_s):
+            elif under_way.has_failed(snapshot, now_s):
                 failed = under_way.not_done(snapshot)
                 refused |= {subject(action): now_s + BACK_OFF_S for action in failed}
                 together = {pair: since for pair, since in together.items() if Fuse(pair) not in failed}  # others first

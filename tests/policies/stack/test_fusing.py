@@ -189,6 +189,25 @@ def test_fusing_is_under_way_until_the_snapshot_shows_it():
     assert [subject(each.actions[0]) for each in (fuse, part)] == [("fuse", "Mid>End"), ("unfuse", "Mid>End")]
 
 
+def test_fusing_that_is_refused_does_not_wait_for_its_time_out():
+    """The first task runs on: nobody stopped it. Where the runtime doesn't say what runs, only time tells."""
+    fuse = UnderWay("place", (Fuse(("Src", "Mid")),), 0.0, frozenset())
+    part = UnderWay("place", (Unfuse(("Mid", "End")),), 0.0, frozenset())
+
+    def running(given, stopped=""):
+        states = ("stopped" if i.task == stopped else "running" for i in given.instances)
+        return replace(
+            given, instances=tuple(replace(i, extra={"state": s}) for i, s in zip(given.instances, states, strict=True))
+        )
+
+    for asked, seen, stops in ((fuse, chain(), "Src"), (part, fused(50.0), "End")):
+        assert [asked.has_failed(running(seen), at_s) for at_s in (30.0, 35.0)] == [False, True]
+        for begun in (running(seen, stops), seen):
+            assert [asked.has_failed(begun, at_s) for at_s in (35.0, 90.0, 95.0)] == [False, False, True]
+    move = UnderWay("place", (Move("Src.1", "tm2"),), 0.0, frozenset())
+    assert not move.has_failed(running(chain()), 35.0)
+
+
 def test_a_pair_that_could_not_be_fused_lets_others_go_first():
     given, fuse = replace(chain(), at_s=100.0), Fuse(("Src", "Mid"))
     together = {("Src", "Mid"): 0.0, ("Mid", "End"): 5.0}
