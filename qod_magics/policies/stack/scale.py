@@ -15,6 +15,7 @@ from qod_magics.core.wording import listed
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.levers import Lever
 from qod_magics.policies.stack.stage import Proposal, View
+from qod_magics.policies.stack.under_way import subject
 from qod_magics.policies.stela.advice import one_more
 
 #: CPU of one core: an instance uses no more.
@@ -52,7 +53,7 @@ class ScaleOutAndIn:
         short = max(demand.short, *(need - CORE for need in demand.instance), 0.0)
         because = f"{lacking} for {pressed_s:.0f} s, {short:.0f} % of a core is short"
         wider = None if view.proposed or short <= self.least else wider_task(snapshot, demand, because)
-        if wider is not None:
+        if wider is not None and " ".join(subject(wider)) not in view.refused:
             return Proposal((wider,))
         if demand.short <= self.least:
             return Proposal(note=f"{lacking}: CPU is not short, so that no task manager would help")

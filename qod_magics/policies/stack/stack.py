@@ -171,7 +171,9 @@ class Stack:
         roomy = now_s if known.roomy_since_s is None else known.roomy_since_s
         roomy_since_s = roomy if is_elastic(snapshot) and demand.is_roomy(HEADROOM) else None
         together = {pair: known.together.get(pair, now_s) for pair in neighbours(snapshot)}
-        view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s, together)
+        skipped = [name for name, until in known.trial.guard.skip.items() if until > now_s]
+        refused = {*map(" ".join, known.refused), *skipped}
+        view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s, together, refused=refused)
         known = replace(
             known,
             shedding=shedding,

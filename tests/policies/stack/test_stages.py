@@ -12,6 +12,7 @@ from qod_magics.core.actions import AddNode, Move, ReleaseNode, Scale
 from qod_magics.core.plan import keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.spares import Spare, spares_to_json
+from qod_magics.policies import policy
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.emptying import emptying_moves
 from qod_magics.policies.stack.place import Place, helpful_moves
@@ -189,6 +190,20 @@ def test_a_task_beyond_a_core_gets_another_instance_where_its_task_manager_has_m
     assert found == Scale("Q1", 2, ("tm1",))
     assert "35 % of a core is short" in found.why
     assert "CPU is not short" in ScaleOutAndIn().propose(replace(pressed, demand=needing(given, 1.15))).note
+
+
+def test_where_another_instance_was_refused_a_task_manager_is_started():
+    """The same instance was asked for again and again, and nothing else."""
+    given = snapshot([2, 1, 2], [5.0, 90.0, 30.0], managers=2, spare=(SMALL,), max_parallelism=4)
+    half = tuple(replace(i, in_rate=500.0) if i.task == "Q1" else i for i in given.instances)
+    auto, state, asked = policy("auto"), None, ()
+    for cycle in range(40):
+        plan, state = auto.decide(replace(given, instances=half, at_s=5.0 * cycle), state)
+        asked += plan.actions
+    assert asked == (Scale("Q1", 2, ("tm2",)), AddNode("small"))
+    pressed = view(replace(given, instances=half), pressed_s=30.0)
+    assert ScaleOutAndIn().propose(replace(pressed, refused={"scale Q1 to 3"})).actions == asked[:1]
+    assert ScaleOutAndIn().propose(replace(pressed, refused={"scale Q1 to 2"})).actions == asked[1:]
 
 
 def test_two_instances_that_one_can_replace_become_one():
