@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from qod_magics.core.dag import Dag
 from qod_magics.core.load import load_of
+from qod_magics.core.neighbours import CORE
 from qod_magics.core.optional import TRUST
 from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
@@ -27,12 +28,16 @@ class Demand:
     @classmethod
     def of(cls, snapshot: Snapshot) -> Demand:
         """By learned costs where the snapshot has them, else in proportion to accuracy (thesis, Eq. 3.9). Trust, which
-        compares costs with backlogs, corrects the CPU available."""
+        compares costs with backlogs, corrects the CPU available; it takes none where an instance needs more than a
+        core, whose backlog says nothing of the other cores."""
         topology = Dag.of(snapshot).topology
         load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
         by_task = [base + cost for base, cost in zip(required.base, required.costs(), strict=True)]
         instance = [by_task[t] for t in load.task_of]
         trust = [TRUST.of(manager) or 1.0 for manager in snapshot.task_managers]
+        for i, home in enumerate(load.manager_of):
+            if instance[i] > CORE:
+                trust[home] = max(trust[home], 1.0)
         available = [cpu * t for cpu, t in zip(required.available, trust, strict=True)]
         hosted: list[list[int]] = [[] for _ in snapshot.task_managers]
         for i, home in enumerate(load.manager_of):

@@ -259,13 +259,13 @@ TASKS = [
 ]
 
 
-def run(rate, policy="auto", managers=1, late_s=None, duration_s=300):
+def run(rate, policy="auto", managers=1, late_s=None, duration_s=300, cores=1.0):
     names = [f"tm{n + 1}" for n in range(managers)]
     events = [] if late_s is None else [{"at_s": late_s, "add_task_manager": names[-1]}]
     made = Simulation.from_json(
         {
             **{"duration_s": duration_s, "topics": [{"topic": "rows", "rate": rate}], "tasks": TASKS},
-            **{"task_managers": [{"id": name} for name in names], "events": events, "policy": policy},
+            **{"task_managers": [{"id": name, "cores": cores} for name in names], "events": events, "policy": policy},
         }
     )
     return simulate(made).cycles
@@ -292,3 +292,10 @@ def test_auto_parts_what_must_move_once_there_is_room_for_it():
     assert {i.task_manager for i in cycles[-1].snapshot.instances} == {"tm1", "tm2"}
     late, early = cycles[-1].plan.desired["end"], min(c.plan.desired["end"] for c in cycles if c.plan is not None)
     assert late > early
+
+
+def test_auto_parts_what_needs_more_than_a_core_where_there_are_more():
+    """It stayed shed: its backlog was taken for a lack of CPU on the whole task manager."""
+    cycles = run([[0, 500], [200, 500], [210, 1600]], cores=2.0, duration_s=400)
+    assert [len(events(cycles, kind)) for kind in ("fuse", "unfuse")] == [2, 1]
+    assert [c.plan.desired["end"] for c in cycles[-8:]] == [1.0] * 8

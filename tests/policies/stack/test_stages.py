@@ -62,6 +62,17 @@ def test_demand_is_that_of_full_accuracy():
     assert Demand.of(half).instance[1] == pytest.approx(80.0)
 
 
+@pytest.mark.parametrize(("need", "available"), [(90.0, 120.0), (110.0, 200.0)])
+def test_a_backlog_of_an_instance_beyond_a_core_says_nothing_of_the_other_cores(need, available):
+    """Else a task manager with cores to spare seems short of CPU, and the task is neither widened nor parted."""
+    given = snapshot([1, 1], [0.0, need], managers=1, max_parallelism=4)
+    host = replace(given.task_managers[0], cores=2.0, extra={"trust": 0.6})
+    found = Demand.of(replace(given, task_managers=(host,)))
+    assert found.available == pytest.approx([available])
+    more = Demand.of(replace(given, task_managers=(replace(host, extra={"trust": 1.2}),)))
+    assert more.available == pytest.approx([240.0])
+
+
 def test_the_instance_that_takes_most_load_off_goes_where_there_is_most_room():
     given = snapshot([1, 1, 1, 2], [10.0, 20.0, 50.0, 5.0], managers=3)
     assert helpful_moves(given, needing(given, 1.75), 5.0, 1.1) == (Move("Q2.1", "tm3"),)
