@@ -56,6 +56,10 @@ class ScaleOutAndIn:
         if wider is not None and " ".join(subject(wider)) not in view.refused:
             return Proposal((wider,))
         if demand.short <= self.least:
+            if demand.short >= 0.5:
+                return Proposal(
+                    note=f"{lacking}: {demand.short:.0f} % of a core is short, too little to start more for"
+                )
             return Proposal(note=f"{lacking}: CPU is not short, so that no task manager would help")
         kinds = spares(snapshot)
         started = enough(kinds, demand.beyond, self.least)

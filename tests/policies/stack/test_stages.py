@@ -182,6 +182,15 @@ def test_lateness_that_cpu_does_not_cause_starts_nothing():
     assert "CPU is not short" in proposal.note
 
 
+def test_a_lack_that_is_too_small_to_start_more_for_is_named():
+    given = snapshot([1, 1], [13.0, 90.0], managers=1, spare=(SMALL,))
+    assert (
+        ScaleOutAndIn()
+        .propose(view(given, pressed_s=60.0))
+        .note.endswith("3 % of a core is short, too little to start more for")
+    )
+
+
 def test_a_task_beyond_a_core_gets_another_instance_where_there_is_room():
     given = snapshot([1, 1], [5.0, 90.0], managers=2, max_parallelism=4)
     assert wider_task(given, needing(given, 1.5), "") == Scale("Q1", 2, ("tm2",))
