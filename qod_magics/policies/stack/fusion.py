@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from qod_magics.core.actions import Fuse, Unfuse
-from qod_magics.core.freshness import is_moving
+from qod_magics.core.freshness import is_running
 from qod_magics.core.fusion import separable_streams
 from qod_magics.core.neighbours import CORE, Pair
 from qod_magics.core.optional import RESTS
@@ -40,7 +40,7 @@ def parting(snapshot: Snapshot, demand: Demand, least: float, margin: float = 1.
         for i, each in enumerate(snapshot.instances)
         if within[each.task]
         and RESTS.of(each) is None
-        and not is_moving(each)
+        and is_running(each)
         and (
             (demand.over(demand.home[i]) >= least and room >= max(margin * demand.instance[i] / 2, least))
             or (demand.over(demand.home[i]) < least and demand.instance[i] > CORE)

@@ -74,7 +74,7 @@ def test_neighbours_run_side_by_side_and_keep_one_state_at_most():
     assert neighbours(chain(homes=("tm1", "tm2", "tm2"))) == (("Mid", "End"),)
     assert neighbours(chain(second={"fusable": 0})) == (("Mid", "End"),)
     assert neighbours(chain(second={"stateful": 1}, third={"stateful": 1})) == (("Src", "Mid"),)
-    assert neighbours(chain(rests_s=3.0)) == ()
+    assert neighbours(chain(rests_s=3.0)) == neighbours(chain(state="backing off")) == ()
     given = chain()
     modes = [replace(i, extra={"mode": mode}) for i, mode in zip(given.instances, ("a", "a", "b"), strict=True)]
     assert neighbours(replace(given, instances=tuple(modes))) == (("Src", "Mid"),)
@@ -155,7 +155,7 @@ def test_a_fused_task_parts_only_where_one_of_its_parts_fits_elsewhere():
     assert parting(full, Demand.of(full), 5.0, 1.1) == ()
 
 
-@pytest.mark.parametrize("row", [{"rests_s": 30.0}, {"state": "moving"}])
+@pytest.mark.parametrize("row", [{"rests_s": 30.0}, {"state": "moving"}, {"state": "given up"}])
 def test_what_is_to_stay_for_now_is_not_parted_but_moves_as_a_whole_later(row):
     given = fused(90.0)
     staying = (replace(given.instances[0], extra={"rests_s": 30.0}), replace(given.instances[1], extra=row))

@@ -107,6 +107,17 @@ def test_moves_take_load_off_and_overload_nobody(drawn, factor):
     assert sum(max(n - a, 0) for n, a in zip(after, demand.available, strict=True)) <= demand.short - 5.0 * len(moves)
 
 
+def test_what_does_not_run_stays_where_it_is():
+    given = snapshot([1, 1, 2], [5.0, 110.0, 30.0])
+    down = tuple(replace(i, extra={"state": "given up"}) for i in given.instances)
+    assert helpful_moves(given, Demand.of(given), 4.0, 1.0)
+    assert helpful_moves(replace(given, instances=down), Demand.of(given), 4.0, 1.0) == ()
+    calm = snapshot([1, 1, 2], [5.0, 20.0, 10.0])
+    down = tuple(replace(i, extra={"state": "backing off"}) for i in calm.instances)
+    assert emptying_moves(calm, Demand.of(calm), 0.2, 8)
+    assert emptying_moves(replace(calm, instances=down), Demand.of(calm), 0.2, 8) == ()
+
+
 def test_an_empty_task_manager_takes_all_that_fits_and_others_one_for_each_core():
     given = snapshot([1, 1, 1, 1, 1], [10.0, 30.0, 25.0, 20.0, 35.0])
     assert helpful_moves(given, Demand.of(given), 5.0, 1.1) == (Move("Q3.1", "tm2"),)
