@@ -41,6 +41,11 @@ def is_moving(instance: Instance) -> bool:
     return instance.extra.get("state") == "moving"
 
 
+def is_running(instance: Instance) -> bool:
+    """Whether it runs, as far as the runtime says: one that starts, moves or has failed is not moved or fused."""
+    return str(instance.extra.get("state", "running")) == "running"
+
+
 def window_of(instance: Instance) -> Window | None:
     """The time window of an instance's metrics. Raises a one-line SnapshotError for an invalid one."""
     window: Any = instance.extra.get("window")

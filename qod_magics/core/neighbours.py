@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
-from qod_magics.core.freshness import is_moving
+from qod_magics.core.freshness import is_running
 from qod_magics.core.optional import FUSABLE, RESTS, STATEFUL
 from qod_magics.core.snapshot import Instance, Snapshot
 
@@ -18,7 +18,7 @@ CORE = 100.0
 
 def neighbours(snapshot: Snapshot) -> tuple[Pair, ...]:
     """The streams whose ends may be one query: by their declarations, with at most one that keeps state, each instance
-    with its counterpart on one task manager, in the same mode, and none of them starting or moving."""
+    with its counterpart on one task manager, in the same mode, and all of them running."""
     tasks = {task.id: task for task in snapshot.tasks}
     found = [task for task in snapshot.tasks if FUSABLE.of(task) and len(task.upstream) == 1]
     if not found:
@@ -57,7 +57,7 @@ def _side_by_side(first: list[Instance], second: list[Instance]) -> bool:
     return 0 < len(first) == len(second) and all(
         one.task_manager == other.task_manager
         and one.extra.get("mode") == other.extra.get("mode")
-        and not any(each.warming_up or is_moving(each) or RESTS.of(each) is not None for each in (one, other))
+        and not any(each.warming_up or not is_running(each) or RESTS.of(each) is not None for each in (one, other))
         for one, other in zip(_in_order(first), _in_order(second), strict=True)
     )
 

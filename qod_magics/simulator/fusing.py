@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from qod_magics.core.actions import Fuse, Refusal, Unfuse
@@ -79,10 +79,13 @@ class Fusing:
             self._stop(made, stops)
 
     def part(self, tasks: Iterable[int]) -> None:
-        """These tasks, by index, stop: what was fused with them is apart when they start again."""
+        """These tasks, by index, stop: what was fused with them is apart when they start again, and what waits to be
+        goes on by itself."""
         chosen, wiring = set(tasks), self._plain
-        if self._change is not None and {self._change.first, self._change.second} & chosen:
+        change = self._change
+        if change is not None and {change.first, change.second} & chosen:
             self._change = None
+            self._restart(change, without=chosen)
         left = tuple(e for e in self.fused if not {int(wiring.edge_source[e]), int(wiring.edge_target[e])} & chosen)
         if left != self.fused:
             self._rewire(left)
@@ -270,12 +273,15 @@ class Fusing:
     def _give_up(self, change: _Change, why: str) -> None:
         """What was stopped starts again where it was, unless it was restarted meanwhile."""
         self._change = None
-        for i, run in change.runs.items():
-            if self._instances.run[i] == run:
-                self._instances.restart(i)
+        self._restart(change)
         self._events.add(
             refused(Refusal(change.action, f"{'>'.join(change.action.edge)} was not {change.kind}d: {why}."))
         )
+
+    def _restart(self, change: _Change, without: Collection[int] = ()) -> None:
+        for i, run in change.runs.items():
+            if self._instances.run[i] == run and int(self._plain.instance_task[i]) not in without:
+                self._instances.restart(i)
 
 
 def _kind(action: Fuse | Unfuse) -> str:

@@ -262,3 +262,29 @@ def test_where_not_even_the_minimums_fit_accuracy_is_not_raised_however_cheap_it
     plan = decide(given)
     assert plan.starved == ("tm1",)
     assert plan.desired == {"cheap": minimum, "other": 0.1}
+
+
+@pytest.mark.parametrize("name", [NAME, "stream-economics-reactive", "auto"])
+def test_nothing_moves_to_where_a_task_manager_stands_by(name: str) -> None:
+    tasks = tuple(Task(q, (), 1000.0, 1, 1.0) for q in ("a", "b"))
+    instances = tuple(Instance(f"{q}.1", q, "tm1", 1000.0, 80.0, False) for q in ("a", "b"))
+    given = Snapshot((TaskManager("tm1", 1.0, 160.0), TaskManager("tm2", 1.0, 0.0)), tasks, (), instances)
+    by = replace(given.task_managers[1], extra={"standby": 1})
+    assert [move.to for move in policy(name).decide(given, None)[0].moves] == ["tm2"]
+    plan, _ = policy(name).decide(replace(given, task_managers=(given.task_managers[0], by)), None)
+    assert (plan.actions, plan.starved) == ((), ("tm1",))
+
+
+@pytest.mark.parametrize("state", ["given up", "backing off", "starting", "moving"])
+@pytest.mark.parametrize("name", ["stream-economics-reactive", "auto"])
+def test_what_does_not_run_is_not_moved(name: str, state: str) -> None:
+    """The cluster refuses it, so that the same move was asked for in each cycle, and nothing else."""
+    tasks = tuple(Task(q, (), 1000.0, 1, 1.0) for q in ("a", "b"))
+    instances = tuple(Instance(f"{q}.1", q, "tm1", 1000.0, 80.0, False, {"state": "running"}) for q in ("a", "b"))
+    given = Snapshot((TaskManager("tm1", 1.0, 160.0), TaskManager("tm2", 1.0, 0.0)), tasks, (), instances)
+    (chosen,) = policy(name).decide(given, None)[0].moves
+    down = tuple(replace(i, extra={"state": state}) if i.id == chosen.instance else i for i in instances)
+    (other,) = policy(name).decide(replace(given, instances=down), None)[0].moves
+    assert other.instance != chosen.instance
+    neither = tuple(replace(i, extra={"state": state}) for i in instances)
+    assert policy(name).decide(replace(given, instances=neither), None)[0].actions == ()

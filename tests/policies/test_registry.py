@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from qod_magics.controller.plan_check import check_plan
+from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import DEFAULT_POLICY, PAPER_POLICY, SHEDDING, policy, policy_names
 from qod_magics.policies.stack import Stack
@@ -11,6 +16,19 @@ from qod_magics.policies.stream_economics import StreamEconomics
 @pytest.mark.parametrize("name", policy_names())
 def test_every_policy_carries_the_name_it_is_asked_by(name: str) -> None:
     assert policy(name).name == name
+
+
+@pytest.mark.parametrize("managers", [0, 1])
+@pytest.mark.parametrize("name", policy_names())
+def test_every_policy_decides_before_there_is_a_task(name: str, managers: int) -> None:
+    """As in a session whose queries have yet to be declared, for longer than any window."""
+    empty = Snapshot(tuple(TaskManager(f"tm{m}", 1.0, 0.0) for m in range(managers)), (), (), ())
+    check_snapshot(empty)
+    decides, state = policy(name), None
+    for cycle in range(30):
+        plan, state = decides.decide(replace(empty, at_s=10.0 * cycle), state)
+        check_plan(plan, empty)
+        assert not plan.actions
 
 
 def test_the_default_is_the_one_that_does_best() -> None:

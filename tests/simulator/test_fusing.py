@@ -195,6 +195,20 @@ def test_one_change_at_a_time_and_what_is_so_already_is_no_change() -> None:
     assert [STATEFUL.of(task) for task in seen.snapshot.tasks] == [1]
 
 
+def test_a_task_that_waits_to_be_fused_goes_on_if_the_other_is_stopped() -> None:
+    lab = chain(tasks=[SOURCE, {**END, "upstream": ["src"], "application": "other"}])
+    lab.wait(20)
+    act(lab.cluster, Fuse(("src", "end")))
+    assert lab.cluster.engine.running.tolist() == [False, True]  # it has stopped, and the other reads to the end
+    lab.cluster.stop_tasks(["end"])
+    lab.wait(10)
+    assert lab.cluster.engine.running.tolist() == [True, False]
+    lab.cluster.start_tasks(["end"])
+    lab.wait(10)
+    act(lab.cluster, Fuse(("src", "end")))
+    assert list(tasks(lab.wait(20))) == ["end"]
+
+
 def test_a_task_manager_that_is_lost_meanwhile_loses_nothing() -> None:
     lab = chain(task_managers=[{"id": "tm1"}, {"id": "tm2"}], moves={**STILL, "wait_s": 5.0})
     lab.place(src="tm1", mid="tm1", end="tm1")

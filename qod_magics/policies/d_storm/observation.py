@@ -97,10 +97,11 @@ def window_of(snapshot: Snapshot, parameters: Parameters = DEFAULTS) -> Window:
 
     Throughput and workload are those of the task that reads the smallest share of what arrives, latency and its target
     those of the query that is furthest from it: its own target of the 95th percentile, or else the limit of the
-    parameters for the median.
+    parameters for the median. Without tasks, both rates are 0.
     """
     read, arriving = _rates(snapshot)
-    worst = min(arriving, key=lambda task: share(read[task], arriving[task]) if arriving[task] > 0 else 1.0)
+    shares = {task: share(read[task], rate) if rate > 0 else 1.0 for task, rate in arriving.items()}
+    worst = min(shares, key=shares.__getitem__, default=None)
     latency_s, limit_s = None, None
     for task in snapshot.tasks:
         target = MAX_LATENCY.of(task)
@@ -113,7 +114,8 @@ def window_of(snapshot: Snapshot, parameters: Parameters = DEFAULTS) -> Window:
     measured = observed(snapshot, replace(parameters, tolerance=1.0))  # nothing grows
     demands = {demand.id: demand for demand in measured.problem.demands}
     nodes = {node.id: node for node in measured.problem.nodes}
-    return Window(read[worst], arriving[worst], latency_s, usages(demands, nodes, measured.current), limit_s)
+    throughput, workload = (0.0, 0.0) if worst is None else (read[worst], arriving[worst])
+    return Window(throughput, workload, latency_s, usages(demands, nodes, measured.current), limit_s)
 
 
 def _rates(snapshot: Snapshot) -> tuple[dict[str, float], dict[str, float]]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode
+from qod_magics.core.optional import PAUSED
 from qod_magics.core.placement import Unplaced, takes_instances
 from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.reasons import Reasons
@@ -75,7 +76,7 @@ class DStorm:
             if released or found is State.PERFORMANCE or not parameters.fuse:
                 return released, memory
             needs = observed(mean, parameters, memory.known).needs
-            return _asked(to_fuse(snapshot, needs, memory.asked), memory)
+            return _asked(to_fuse(snapshot, needs, memory.asked), memory, snapshot)
         seen = observed(mean, parameters, memory.known)
         memory = replace(memory, known=seen.known, starved=())
         solved = solve(seen, parameters)
@@ -83,7 +84,7 @@ class DStorm:
             unplaced = solved.unplaced if isinstance(solved, Packing) else ()
             parted = to_part(snapshot, seen.needs, unplaced, memory.asked)
             if parted:  # the round follows once a window has measured the parts
-                return _asked(parted, memory)
+                return _asked(parted, memory, snapshot)
         memory = replace(memory, last_round_s=memory.now_s)
         if isinstance(solved, Packing):
             return released, _alerted(memory, seen, solved)
@@ -131,7 +132,10 @@ class DStorm:
         return self._carried_out(solved, memory, snapshot, ordered.why)
 
 
-def _asked(actions: tuple[Fusing, ...], memory: Memory) -> tuple[tuple[Action, ...], Memory]:
+def _asked(actions: tuple[Fusing, ...], memory: Memory, snapshot: Snapshot) -> tuple[tuple[Action, ...], Memory]:
+    """These actions, which are not asked for again unless they are only recommended now."""
+    if snapshot.extra.get(PAUSED):
+        return actions, memory
     return actions, replace(memory, asked=memory.asked.union(actions))
 
 

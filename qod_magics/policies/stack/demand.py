@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from qod_magics.core.dag import Dag
 from qod_magics.core.load import load_of
+from qod_magics.core.neighbours import CORE
 from qod_magics.core.optional import TRUST
+from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
 from qod_magics.policies.stream_economics.measures import known_requirements
@@ -19,23 +21,30 @@ class Demand:
 
     instance: Sequence[float]  #: needed at accuracy 1 and the present input rates; above 100: more than one core
     home: Sequence[int]  #: by instance: its task manager
-    available: Sequence[float]  #: by task manager: CPU for its tasks
+    available: Sequence[float]  #: by task manager: CPU for its tasks; 0 where it stands by
     hosted: Sequence[Sequence[int]]  #: by task manager: its instances
     needed: Sequence[float]  #: by task manager: the sum over its instances
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Demand:
         """By learned costs where the snapshot has them, else in proportion to accuracy (thesis, Eq. 3.9). Trust, which
-        compares costs with backlogs, corrects the CPU available."""
+        compares costs with backlogs, corrects the CPU available; it takes none where an instance needs more than a
+        core, whose backlog says nothing of the other cores."""
         topology = Dag.of(snapshot).topology
         load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
         by_task = [base + cost for base, cost in zip(required.base, required.costs(), strict=True)]
         instance = [by_task[t] for t in load.task_of]
         trust = [TRUST.of(manager) or 1.0 for manager in snapshot.task_managers]
+        for i, home in enumerate(load.manager_of):
+            if instance[i] > CORE:
+                trust[home] = max(trust[home], 1.0)
         available = [cpu * t for cpu, t in zip(required.available, trust, strict=True)]
         hosted: list[list[int]] = [[] for _ in snapshot.task_managers]
-        for i, manager in enumerate(load.manager_of):
-            hosted[manager].append(i)
+        for i, home in enumerate(load.manager_of):
+            hosted[home].append(i)
+        for m, manager in enumerate(snapshot.task_managers):
+            if not hosted[m] and not takes_instances(manager):
+                available[m] = 0.0
         needed = [sum(instance[i] for i in here) for here in hosted]
         return cls(instance, load.manager_of, available, hosted, needed)
 

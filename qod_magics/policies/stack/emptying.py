@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from qod_magics.core.actions import Move
-from qod_magics.core.freshness import is_moving
+from qod_magics.core.freshness import is_running
 from qod_magics.core.optional import PRICE, RESTS
 from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot, TaskManager
@@ -24,7 +24,7 @@ def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: in
     up = [m for m, manager in enumerate(managers) if takes_instances(manager)]
     if len(up) < 2 or any(not demand.hosted[m] for m in up):
         return ()
-    restless = {i for i, each in enumerate(instances) if RESTS.of(each) is not None or is_moving(each)}
+    restless = {i for i, each in enumerate(instances) if RESTS.of(each) is not None or not is_running(each)}
     free = {m: (1 - headroom) * demand.available[m] - demand.needed[m] for m in up}
     arrivals = {m: starts_at_once(managers[m]) for m in up}
     moves: list[Move] = []

@@ -14,7 +14,7 @@ from qod_magics.policies.henge.parameters import Parameters
 from qod_magics.policies.henge.utility import Utility, latency_utility
 from qod_magics.policies.stack.pressure import latency
 from qod_magics.policies.stack.stage import View
-from qod_magics.policies.stack.under_way import subject
+from qod_magics.policies.stack.under_way import in_use, subject
 
 #: Ratio by which the load may differ from that before an action for the action to be judged.
 SAME_LOAD = 0.2
@@ -33,8 +33,9 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Judge:
     """Moves and rescales are judged by the utility of all queries once they have settled. One that did harm is taken
-    back; one that did not help is not proposed again for a while. Where the load has changed meanwhile, nothing can be
-    judged. Task managers that join or leave are not judged: by themselves they change no query."""
+    back; one that did not help is not proposed again for a while. Where the load has changed meanwhile, or an instance
+    or a task manager has gone so that nothing can be taken back, nothing is judged. Task managers that join or leave
+    are not judged: by themselves they change no query."""
 
     parameters: Parameters = PARAMETERS
 
@@ -46,7 +47,10 @@ class Judge:
         judged = tuple(actions) if all(isinstance(action, Move | Scale) for action in actions) else ()
         load = sum(view.demand.needed)
         known = trial.guard
-        if known.trial is not None and abs(load - trial.load) > SAME_LOAD * trial.load:
+        if known.trial is not None and (
+            abs(load - trial.load) > SAME_LOAD * trial.load
+            or not _can_be_taken_back(known.trial.proposal.inverse, view.snapshot)
+        ):
             known = replace(known, trial=None)
         proposal = None
         if judged:
@@ -69,6 +73,18 @@ def utilities(view: View) -> Mapping[str, Utility]:
         target = MAX_LATENCY.of(task)
         found[task.id] = Utility(latency_utility(latency(task), target, current) if target else current, most)
     return found
+
+
+def _can_be_taken_back(inverse: Sequence[Action], snapshot: Snapshot) -> bool:
+    """Whether all that these actions name is there still."""
+    instances, tasks = ({each.id for each in rows} for rows in (snapshot.instances, snapshot.tasks))
+    managers = in_use(snapshot)
+    return all(
+        (action.instance in instances and action.to in managers)
+        if isinstance(action, Move)
+        else isinstance(action, Scale) and action.task in tasks
+        for action in inverse
+    )
 
 
 def _inverse(actions: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:

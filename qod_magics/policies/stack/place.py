@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qod_magics.core.actions import Move
-from qod_magics.core.freshness import is_moving
+from qod_magics.core.freshness import is_running
 from qod_magics.core.neighbours import within_a_core
 from qod_magics.core.optional import RESTS
 from qod_magics.core.placement import takes_instances
@@ -50,7 +50,7 @@ class Place:
         moves = helpful_moves(view.snapshot, view.demand, self.least, self.margin)
         if moves:
             return Proposal(moves)
-        parted = parting(view.snapshot, view.demand, self.least)
+        parted = parting(view.snapshot, view.demand, self.least, self.margin)
         if parted:
             return Proposal(parted)
         if view.demand.short > self.least:
@@ -72,7 +72,7 @@ def helpful_moves(snapshot: Snapshot, demand: Demand, least: float, margin: floa
     found = []
     for home in sorted(range(len(managers)), key=lambda m: (-demand.over(m), managers[m].id)):
         over = demand.over(home)
-        staying = [i for i in demand.hosted[home] if RESTS.of(instances[i]) is None and not is_moving(instances[i])]
+        staying = [i for i in demand.hosted[home] if RESTS.of(instances[i]) is None and is_running(instances[i])]
         while over > least and room:
             target = max(room, key=lambda m: (room[m], -m))
             fitting = [i for i in staying if margin * demand.instance[i] <= room[target]]

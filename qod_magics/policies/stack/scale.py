@@ -15,6 +15,7 @@ from qod_magics.core.wording import listed
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.levers import Lever
 from qod_magics.policies.stack.stage import Proposal, View
+from qod_magics.policies.stack.under_way import subject
 from qod_magics.policies.stela.advice import one_more
 
 #: CPU of one core: an instance uses no more.
@@ -49,12 +50,17 @@ class ScaleOutAndIn:
     def _out(self, view: View, pressed_s: float) -> Proposal:
         snapshot, demand = view.snapshot, view.demand
         lacking = listed([each.words for each in view.pressures.values()])
-        if demand.short <= self.least:
-            return Proposal(note=f"{lacking}: CPU is not short, so that no task manager would help")
-        because = f"{lacking} for {pressed_s:.0f} s, {demand.short:.0f} % of a core is short"
-        wider = None if view.proposed else wider_task(snapshot, demand, because)
-        if wider is not None:
+        short = max(demand.short, *(need - CORE for need in demand.instance), 0.0)
+        because = f"{lacking} for {pressed_s:.0f} s, {short:.0f} % of a core is short"
+        wider = None if view.proposed or short <= self.least else wider_task(snapshot, demand, because)
+        if wider is not None and " ".join(subject(wider)) not in view.refused:
             return Proposal((wider,))
+        if demand.short <= self.least:
+            if demand.short >= 0.5:
+                return Proposal(
+                    note=f"{lacking}: {demand.short:.0f} % of a core is short, too little to start more for"
+                )
+            return Proposal(note=f"{lacking}: CPU is not short, so that no task manager would help")
         kinds = spares(snapshot)
         started = enough(kinds, demand.beyond, self.least)
         if not started and not view.proposed and (one := cheapest(kinds, demand.short)) is not None:

@@ -171,7 +171,9 @@ class Stack:
         roomy = now_s if known.roomy_since_s is None else known.roomy_since_s
         roomy_since_s = roomy if is_elastic(snapshot) and demand.is_roomy(HEADROOM) else None
         together = {pair: known.together.get(pair, now_s) for pair in neighbours(snapshot)}
-        view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s, together)
+        skipped = [name for name, until in known.trial.guard.skip.items() if until > now_s]
+        refused = {*map(" ".join, known.refused), *skipped}
+        view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s, together, refused=refused)
         known = replace(
             known,
             shedding=shedding,
@@ -212,7 +214,7 @@ class Stack:
             if under_way.is_done(snapshot):
                 settled_at_s = now_s + (self.settle_s if under_way.disturbs else 0.0)
                 under_way = None
-            elif under_way.has_failed(now_s):
+            elif under_way.has_failed(snapshot, now_s):
                 failed = under_way.not_done(snapshot)
                 refused |= {subject(action): now_s + BACK_OFF_S for action in failed}
                 together = {pair: since for pair, since in together.items() if Fuse(pair) not in failed}  # others first

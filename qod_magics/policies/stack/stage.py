@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,6 +28,7 @@ class View:
     roomy_since_s: float | None = None  #: since when one task manager fewer would have the CPU; None while it would not
     together: Mapping[Pair, float] = field(default_factory=dict)  #: since when neighbours could be one query
     proposed: tuple[Action, ...] = ()  #: by the stages before it, for this snapshot
+    refused: Collection[str] = ()  #: subjects of actions that failed or did not help, and are left alone for a while
 
     def pressed_s(self) -> float:
         """How long the query that has been under pressure longest is so, seconds; 0 without one."""

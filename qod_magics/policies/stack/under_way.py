@@ -13,6 +13,8 @@ from qod_magics.core.snapshot import Snapshot
 
 #: Time after which an action that has had no effect counts as failed, seconds: starting a task manager takes longest.
 TIMEOUT_S = 90.0
+#: Time within which instances that are to be fused or parted have stopped, seconds: their successor is checked first.
+BEGUN_S = 30.0
 #: Time for which a failed action is not tried again, seconds.
 BACK_OFF_S = 120.0
 
@@ -65,9 +67,21 @@ class UnderWay:
                 found.append(action)
         return tuple(found)
 
-    def has_failed(self, now_s: float) -> bool:
-        """Whether they took too long."""
-        return now_s - self.since_s > TIMEOUT_S
+    def has_failed(self, snapshot: Snapshot, now_s: float) -> bool:
+        """Whether they took too long, or what is to be fused or parted runs on as if nobody had asked for it."""
+        waited_s = now_s - self.since_s
+        return waited_s > TIMEOUT_S or (
+            waited_s > BEGUN_S and not any(_may_have_begun(each, snapshot) for each in self.not_done(snapshot))
+        )
+
+
+def _may_have_begun(action: Action, snapshot: Snapshot) -> bool:
+    """Whether an action that has had no effect yet may still have one. Fusing and parting begin with a stop of the
+    instances that read the input; where they are known to run, it was refused, or given up."""
+    if not isinstance(action, Fuse | Unfuse):
+        return True
+    stops = action.edge[0] if isinstance(action, Fuse) else fused_into(snapshot).get(action.edge)
+    return any(each.extra.get("state") != "running" for each in snapshot.instances if each.task == stops)
 
 
 def in_use(snapshot: Snapshot) -> frozenset[str]:

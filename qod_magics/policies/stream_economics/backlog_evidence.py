@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qod_magics.core.freshness import is_moving
+from qod_magics.core.freshness import is_moving, is_running
 from qod_magics.core.load import Load
 from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TRUST
 from qod_magics.core.runtime import Measured
@@ -73,9 +73,9 @@ class BacklogEvidence(Evidence):
         return [warms and OPEN.of(m) is None for warms, m in zip(situation.load.warming, managers, strict=True)]
 
     def movable(self, failed: Sequence[int], situation: Situation) -> Sequence[int]:
-        """The instances that are not in their cool-down."""
+        """The instances that run and are not in their cool-down."""
         instances = situation.snapshot.instances
-        return [i for i in failed if RESTS.of(instances[i]) is None]
+        return [i for i in failed if RESTS.of(instances[i]) is None and is_running(instances[i])]
 
     def left(self, available: list[float], situation: Situation) -> list[float]:
         """Less the CPU that trust below 1 takes away."""

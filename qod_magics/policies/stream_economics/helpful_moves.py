@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qod_magics.core.load import total, whole_cpu
+from qod_magics.core.placement import takes_instances
 from qod_magics.policies.stream_economics.eviction import tolerance
 from qod_magics.policies.stream_economics.moves import Movable, ensure_minimums
 from qod_magics.policies.stream_economics.scheduler import PlacementRequest, place
@@ -24,7 +25,8 @@ def only_helpful(situation: Situation, movable: Movable) -> Minimums:
     If the instances that the paper's algorithm chooses fit nowhere, others of their task manager are tried: the lowest
     priority first, and the largest first within one. If none fits, they stay, and their task manager is starved: a move
     costs a start, and the next task manager would be just as short. Headroom is judged by costs: on a task manager that
-    runs open, an instance counts with its cost elsewhere. One on which an instance warms up is no target.
+    runs open, an instance counts with its cost elsewhere. One on which an instance warms up, or that stands by, is no
+    target.
     """
     snapshot, load, required = situation.snapshot, situation.load, situation.min_required
     by_costs = situation.by_costs.all_of(situation.topology.min_accuracy)
@@ -38,6 +40,9 @@ def only_helpful(situation: Situation, movable: Movable) -> Minimums:
     at_hand = map(max, situation.by_costs.available, fair)
     real = [cpu - total(needs) for cpu, needs in zip(at_hand, known, strict=True)]
     names = [manager.id for manager in snapshot.task_managers]
+    targeted = [
+        takes_instances(each) and not warm for each, warm in zip(snapshot.task_managers, load.warming, strict=True)
+    ]
     leaving: list[int] = []
     targets: dict[str, str] = {}
     for i in _candidates(situation, movable, spare, leaving):
@@ -45,9 +50,7 @@ def only_helpful(situation: Situation, movable: Movable) -> Minimums:
         need = by_costs[load.task_of[i]]
         if need <= tolerance(need):  # its departure would free nothing
             continue
-        room = {
-            name: real[m] if situation.is_open[m] else spare[m] for m, name in enumerate(names) if not load.warming[m]
-        }
+        room = {name: real[m] if situation.is_open[m] else spare[m] for m, name in enumerate(names) if targeted[m]}
         target = place([PlacementRequest(instance.id, need, forbidden=(instance.task_manager,))], room).get(instance.id)
         if target is None or room[target] < MARGIN * need:
             continue

@@ -11,6 +11,7 @@ import pytest
 from qod_magics.controller import Cycle
 from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.fusion import FUSED
+from qod_magics.core.optional import PAUSED
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.d_storm.fusion import possible, to_fuse, to_part
 from qod_magics.policies.d_storm.parameters import Parameters
@@ -74,6 +75,16 @@ def test_the_actions_still_possible_are_those_without_effect() -> None:
 def test_an_action_without_effect_is_not_repeated() -> None:
     every = [5.0 * n for n in range(100)]
     assert decided(TOGETHER, every) == [(60.0, AB), (120.0, BC)]
+
+
+def test_what_was_only_recommended_is_asked_for_once_plans_are_applied() -> None:
+    found, state, policy = [], None, DStorm(parameters=Parameters(interval_s=1e6))
+    for n in range(60):
+        snapshot = replace(TOGETHER, now_s=5.0 * n).snapshot
+        paused = {**snapshot.extra, PAUSED: True} if n < 30 else snapshot.extra
+        plan, state = policy.decide(replace(snapshot, extra=paused), state)
+        found += [(5.0 * n, action) for action in plan.actions]
+    assert found == [(60.0, AB), (120.0, AB), (180.0, AB), (240.0, BC)]
 
 
 @pytest.mark.parametrize("reason", ["behind", "late", "warming"])

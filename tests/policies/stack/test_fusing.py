@@ -74,7 +74,7 @@ def test_neighbours_run_side_by_side_and_keep_one_state_at_most():
     assert neighbours(chain(homes=("tm1", "tm2", "tm2"))) == (("Mid", "End"),)
     assert neighbours(chain(second={"fusable": 0})) == (("Mid", "End"),)
     assert neighbours(chain(second={"stateful": 1}, third={"stateful": 1})) == (("Src", "Mid"),)
-    assert neighbours(chain(rests_s=3.0)) == ()
+    assert neighbours(chain(rests_s=3.0)) == neighbours(chain(state="backing off")) == ()
     given = chain()
     modes = [replace(i, extra={"mode": mode}) for i, mode in zip(given.instances, ("a", "a", "b"), strict=True)]
     assert neighbours(replace(given, instances=tuple(modes))) == (("Src", "Mid"),)
@@ -137,6 +137,42 @@ def test_a_fused_task_parts_where_it_is_too_large_to_move():
     assert (found, "needs 130 % of a core" in found.why) == (Unfuse(("Mid", "End")), True)
 
 
+def beside(given, cpu):
+    """With another query on tm2."""
+    other = Task("Other", (), 1000.0, 1, 0.2)
+    managers = (given.task_managers[0], replace(given.task_managers[1], cpu=cpu))
+    running = Instance("Other.1", "Other", "tm2", 1000.0, cpu, False)
+    return replace(given, task_managers=managers, tasks=(*given.tasks, other), instances=(*given.instances, running))
+
+
+def test_a_fused_task_parts_only_where_one_of_its_parts_fits_elsewhere():
+    """Else it would cost more where it is, and nothing could leave."""
+    given = fused(95.0)
+    for used, parts in ((40.0, True), (52.0, True), (53.0, False), (90.0, False)):
+        full = beside(given, used)
+        assert bool(parting(full, Demand.of(full), 5.0)) == parts
+    full = beside(given, 50.0)
+    assert parting(full, Demand.of(full), 5.0, 1.1) == ()
+
+
+@pytest.mark.parametrize("row", [{"rests_s": 30.0}, {"state": "moving"}, {"state": "given up"}])
+def test_what_is_to_stay_for_now_is_not_parted_but_moves_as_a_whole_later(row):
+    given = fused(90.0)
+    staying = (replace(given.instances[0], extra={"rests_s": 30.0}), replace(given.instances[1], extra=row))
+    assert Place().propose(view(replace(given, instances=staying), pressed_s=20.0)).actions == ()
+    (found,) = Place().propose(view(given, pressed_s=20.0)).actions
+    assert isinstance(found, Move)
+
+
+def test_what_needs_more_than_a_core_parts_where_next_to_nothing_else_is_short():
+    """Between no lack at all and one that counts, it stayed as it was."""
+    given = fused(130.0)
+    for cores, parts in ((1.6, True), (1.48, True), (1.46, True), (1.44, False)):
+        wide = beside(replace(given, task_managers=(replace(given.task_managers[0], cores=cores),) * 2), 95.0)
+        wide = replace(wide, task_managers=(wide.task_managers[0], TaskManager("tm2", 1.0, 95.0)))
+        assert bool(parting(wide, Demand.of(wide), 5.0)) == parts
+
+
 def test_a_move_that_helps_precedes_it():
     given = fused(60.0)
     busy = replace(given, instances=(replace(given.instances[0], cpu=60.0), given.instances[1]))
@@ -151,6 +187,25 @@ def test_fusing_is_under_way_until_the_snapshot_shows_it():
     assert (part.is_done(chain()), part.is_done(fused(10.0))) == (True, False)
     assert fuse.disturbs
     assert [subject(each.actions[0]) for each in (fuse, part)] == [("fuse", "Mid>End"), ("unfuse", "Mid>End")]
+
+
+def test_fusing_that_is_refused_does_not_wait_for_its_time_out():
+    """The first task runs on: nobody stopped it. Where the runtime doesn't say what runs, only time tells."""
+    fuse = UnderWay("place", (Fuse(("Src", "Mid")),), 0.0, frozenset())
+    part = UnderWay("place", (Unfuse(("Mid", "End")),), 0.0, frozenset())
+
+    def running(given, stopped=""):
+        states = ("stopped" if i.task == stopped else "running" for i in given.instances)
+        return replace(
+            given, instances=tuple(replace(i, extra={"state": s}) for i, s in zip(given.instances, states, strict=True))
+        )
+
+    for asked, seen, stops in ((fuse, chain(), "Src"), (part, fused(50.0), "End")):
+        assert [asked.has_failed(running(seen), at_s) for at_s in (30.0, 35.0)] == [False, True]
+        for begun in (running(seen, stops), seen):
+            assert [asked.has_failed(begun, at_s) for at_s in (35.0, 90.0, 95.0)] == [False, False, True]
+    move = UnderWay("place", (Move("Src.1", "tm2"),), 0.0, frozenset())
+    assert not move.has_failed(running(chain()), 35.0)
 
 
 def test_a_pair_that_could_not_be_fused_lets_others_go_first():
@@ -204,13 +259,13 @@ TASKS = [
 ]
 
 
-def run(rate, policy="auto", managers=1, late_s=None, duration_s=300):
+def run(rate, policy="auto", managers=1, late_s=None, duration_s=300, cores=1.0):
     names = [f"tm{n + 1}" for n in range(managers)]
     events = [] if late_s is None else [{"at_s": late_s, "add_task_manager": names[-1]}]
     made = Simulation.from_json(
         {
             **{"duration_s": duration_s, "topics": [{"topic": "rows", "rate": rate}], "tasks": TASKS},
-            **{"task_managers": [{"id": name} for name in names], "events": events, "policy": policy},
+            **{"task_managers": [{"id": name, "cores": cores} for name in names], "events": events, "policy": policy},
         }
     )
     return simulate(made).cycles
@@ -237,3 +292,10 @@ def test_auto_parts_what_must_move_once_there_is_room_for_it():
     assert {i.task_manager for i in cycles[-1].snapshot.instances} == {"tm1", "tm2"}
     late, early = cycles[-1].plan.desired["end"], min(c.plan.desired["end"] for c in cycles if c.plan is not None)
     assert late > early
+
+
+def test_auto_parts_what_needs_more_than_a_core_where_there_are_more():
+    """It stayed shed: its backlog was taken for a lack of CPU on the whole task manager."""
+    cycles = run([[0, 500], [200, 500], [210, 1600]], cores=2.0, duration_s=400)
+    assert [len(events(cycles, kind)) for kind in ("fuse", "unfuse")] == [2, 1]
+    assert [c.plan.desired["end"] for c in cycles[-8:]] == [1.0] * 8

@@ -66,6 +66,25 @@ def test_where_the_load_has_changed_nothing_is_judged():
     assert trial.guard.trial is None
 
 
+@pytest.mark.parametrize("gone", ["task manager", "standing by", "instance"])
+def test_what_can_not_be_taken_back_is_not_judged(gone):
+    """An instance or a task manager left meanwhile: the plan named it all the same."""
+    judge, before, after = Judge(), view(0.0, 0.8), view(20.0, 0.3)
+    first, second = after.snapshot.task_managers
+    changed = {
+        "task manager": {"task_managers": (replace(second, cpu=50.0),)},
+        "standing by": {"task_managers": (replace(first, extra={"standby": 1}), second)},
+        "instance": {"instances": tuple(replace(i, id=f"{i.task}.2") for i in after.snapshot.instances)},
+    }[gone]
+    given = replace(after.snapshot, **changed)
+    moved = tuple(replace(i, task_manager="tm2") for i in given.instances)
+    later = replace(after, snapshot=replace(given, instances=moved))
+    _, trial = judge.weighed(Trial(), before, (MOVE,))
+    assert isinstance(judge.weighed(trial, after, ())[0], Reverted)
+    verdict, trial = judge.weighed(trial, later, ())
+    assert (verdict, trial.guard.trial) == (None, None)
+
+
 def test_a_rescale_is_undone_by_the_number_of_instances_before():
     judge = Judge()
     _, trial = judge.weighed(Trial(), view(0.0, 0.8), (Scale("Q1", 3),))

@@ -12,6 +12,7 @@ from qod_magics.core.actions import AddNode, Move, ReleaseNode, Scale
 from qod_magics.core.plan import keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.spares import Spare, spares_to_json
+from qod_magics.policies import policy
 from qod_magics.policies.stack.demand import Demand
 from qod_magics.policies.stack.emptying import emptying_moves
 from qod_magics.policies.stack.place import Place, helpful_moves
@@ -61,6 +62,17 @@ def test_demand_is_that_of_full_accuracy():
     assert Demand.of(half).instance[1] == pytest.approx(80.0)
 
 
+@pytest.mark.parametrize(("need", "available"), [(90.0, 120.0), (110.0, 200.0)])
+def test_a_backlog_of_an_instance_beyond_a_core_says_nothing_of_the_other_cores(need, available):
+    """Else a task manager with cores to spare seems short of CPU, and the task is neither widened nor parted."""
+    given = snapshot([1, 1], [0.0, need], managers=1, max_parallelism=4)
+    host = replace(given.task_managers[0], cores=2.0, extra={"trust": 0.6})
+    found = Demand.of(replace(given, task_managers=(host,)))
+    assert found.available == pytest.approx([available])
+    more = Demand.of(replace(given, task_managers=(replace(host, extra={"trust": 1.2}),)))
+    assert more.available == pytest.approx([240.0])
+
+
 def test_the_instance_that_takes_most_load_off_goes_where_there_is_most_room():
     given = snapshot([1, 1, 1, 2], [10.0, 20.0, 50.0, 5.0], managers=3)
     assert helpful_moves(given, needing(given, 1.75), 5.0, 1.1) == (Move("Q2.1", "tm3"),)
@@ -93,6 +105,17 @@ def test_moves_take_load_off_and_overload_nobody(drawn, factor):
         assert demand.over(target) == 0
         assert after[target] <= demand.available[target]
     assert sum(max(n - a, 0) for n, a in zip(after, demand.available, strict=True)) <= demand.short - 5.0 * len(moves)
+
+
+def test_what_does_not_run_stays_where_it_is():
+    given = snapshot([1, 1, 2], [5.0, 110.0, 30.0])
+    down = tuple(replace(i, extra={"state": "given up"}) for i in given.instances)
+    assert helpful_moves(given, Demand.of(given), 4.0, 1.0)
+    assert helpful_moves(replace(given, instances=down), Demand.of(given), 4.0, 1.0) == ()
+    calm = snapshot([1, 1, 2], [5.0, 20.0, 10.0])
+    down = tuple(replace(i, extra={"state": "backing off"}) for i in calm.instances)
+    assert emptying_moves(calm, Demand.of(calm), 0.2, 8)
+    assert emptying_moves(replace(calm, instances=down), Demand.of(calm), 0.2, 8) == ()
 
 
 def test_an_empty_task_manager_takes_all_that_fits_and_others_one_for_each_core():
@@ -147,6 +170,17 @@ def test_beside_moves_only_what_no_move_gains_is_started():
     assert ScaleOutAndIn().propose(more).actions == (AddNode("small"),)
 
 
+def test_the_cpu_of_a_task_manager_that_stands_by_is_no_room():
+    given = snapshot([1, 1, 1], [50.0, 90.0, 90.0], managers=2, spare=(replace(SMALL, count=5),))
+    by = replace(given.task_managers[1], extra={"standby": 1})
+    given = replace(given, task_managers=(given.task_managers[0], by))
+    assert Demand.of(given).beyond == Demand.of(given).short == 130.0
+    assert ScaleOutAndIn().propose(view(given, pressed_s=25.0)).actions == (AddNode("small"), AddNode("small"))
+    calm = snapshot([1, 1], [10.0, 10.0], managers=2)
+    assert Demand.of(calm).is_roomy(0.2)
+    assert not Demand.of(replace(calm, task_managers=(calm.task_managers[0], by))).is_roomy(0.2)
+
+
 def test_without_a_budget_the_stage_says_so():
     proposal = ScaleOutAndIn().propose(view(snapshot([1, 1], [50.0, 90.0], managers=1), pressed_s=60.0))
     assert proposal.actions == ()
@@ -159,6 +193,15 @@ def test_lateness_that_cpu_does_not_cause_starts_nothing():
     assert "CPU is not short" in proposal.note
 
 
+def test_a_lack_that_is_too_small_to_start_more_for_is_named():
+    given = snapshot([1, 1], [13.0, 90.0], managers=1, spare=(SMALL,))
+    assert (
+        ScaleOutAndIn()
+        .propose(view(given, pressed_s=60.0))
+        .note.endswith("3 % of a core is short, too little to start more for")
+    )
+
+
 def test_a_task_beyond_a_core_gets_another_instance_where_there_is_room():
     given = snapshot([1, 1], [5.0, 90.0], managers=2, max_parallelism=4)
     assert wider_task(given, needing(given, 1.5), "") == Scale("Q1", 2, ("tm2",))
@@ -167,6 +210,31 @@ def test_a_task_beyond_a_core_gets_another_instance_where_there_is_room():
     assert wider_task(fixed, needing(fixed, 1.5), "") is None
     keyed = snapshot([1, 1], [5.0, 90.0], managers=2, max_parallelism=4, stateful=1)
     assert wider_task(keyed, needing(keyed, 1.5), "") is None
+
+
+def test_a_task_beyond_a_core_gets_another_instance_where_its_task_manager_has_more_cores():
+    """No CPU is short there: the one core that the instance can use is."""
+    given = snapshot([1, 1], [5.0, 90.0], managers=1, spare=(SMALL,), max_parallelism=4)
+    given = replace(given, task_managers=(replace(given.task_managers[0], cores=4.0),))
+    pressed = view(given, pressed_s=30.0)
+    (found,) = ScaleOutAndIn().propose(replace(pressed, demand=needing(given, 1.5))).actions
+    assert found == Scale("Q1", 2, ("tm1",))
+    assert "35 % of a core is short" in found.why
+    assert "CPU is not short" in ScaleOutAndIn().propose(replace(pressed, demand=needing(given, 1.15))).note
+
+
+def test_where_another_instance_was_refused_a_task_manager_is_started():
+    """The same instance was asked for again and again, and nothing else."""
+    given = snapshot([2, 1, 2], [5.0, 90.0, 30.0], managers=2, spare=(SMALL,), max_parallelism=4)
+    half = tuple(replace(i, in_rate=500.0) if i.task == "Q1" else i for i in given.instances)
+    auto, state, asked = policy("auto"), None, ()
+    for cycle in range(40):
+        plan, state = auto.decide(replace(given, instances=half, at_s=5.0 * cycle), state)
+        asked += plan.actions
+    assert asked == (Scale("Q1", 2, ("tm2",)), AddNode("small"))
+    pressed = view(replace(given, instances=half), pressed_s=30.0)
+    assert ScaleOutAndIn().propose(replace(pressed, refused={"scale Q1 to 3"})).actions == asked[:1]
+    assert ScaleOutAndIn().propose(replace(pressed, refused={"scale Q1 to 2"})).actions == asked[1:]
 
 
 def test_two_instances_that_one_can_replace_become_one():
