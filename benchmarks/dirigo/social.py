@@ -12,7 +12,7 @@ from benchmarks.dirigo.setup import ACCEPT, DIRIGO, FIVE, LAXITY, QUEUE, REJECT,
 from benchmarks.findings import Row
 from qod_magics.core.nanoseconds import MS, S
 from qod_magics.event_engine.messages import Job, Source, Stage, Store
-from qod_magics.event_engine.messages.sources import Arrivals, Sent
+from qod_magics.event_engine.messages.sources import Arrivals, ClientMessages, Sent
 
 Runs = dict[str, Measured]
 
@@ -26,6 +26,7 @@ class Spikes:
     workers: int
     shape: float
     interval_s: float
+    has_keys = True
 
     def messages(self, seed: str, until: int) -> Iterator[Sent]:
         draw = Random(seed)
@@ -51,6 +52,7 @@ class Popular:
     users: int
     popular: float  #: share of the users
     share: float  #: of the requests that they make
+    has_keys = True
 
     def messages(self, seed: str, until: int) -> Iterator[Sent]:
         draw = Random(seed)
@@ -89,9 +91,7 @@ def run(
     jobs = []
     for name, share in with_["shares"].items():
         rate = per_s * share
-        arrivals: Arrivals | Spikes | Popular = Arrivals(
-            per_s=rate, rows=1, keys=count, zipf=with_["zipf"], poisson=True
-        )
+        arrivals: ClientMessages = Arrivals(per_s=rate, rows=1, keys=count, zipf=with_["zipf"], poisson=True)
         if popular is not None:
             arrivals = Popular(rate, count, popular, with_["popular_share"])
         if moving:
@@ -110,7 +110,7 @@ def run(
                         stateful=True,
                     ),
                 ),
-                (Source("users", arrivals=arrivals),),  # type: ignore[arg-type]
+                (Source("users", arrivals=arrivals),),
                 max_latency_ms=with_["target_ms"],
             )
         )

@@ -12,7 +12,7 @@ from benchmarks.dirigo.setup import CALIBRATIONS
 from benchmarks.dirigo.table import CALIBRATIONS as BY_CALIBRATION
 from benchmarks.dirigo.table import DETAILS, EXPERIMENTS, rows
 
-SHORT = ("6.6", "6.10", "6.12a", "6.18", "6.21b")
+SHORT = ("6.6", "6.10", "6.12a", "6.15a", "6.15b", "6.18", "6.21b")
 
 
 def test_short_runs_give_rows_with_verdicts() -> None:
