@@ -27,8 +27,9 @@ class Judged:
 
     @property
     def unsettled(self) -> tuple[Phase, ...]:
-        """The phases without a settled record."""
-        return tuple(phase for phase, indices in self.settled.items() if not indices)
+        """The phases without a settled record. Of several with one name, attempts at a load, the last one counts."""
+        last = {phase.name: phase for phase in self.phases}
+        return tuple(phase for phase, indices in self.settled.items() if not indices and last[phase.name] is phase)
 
     def where(self, phase: Phase, index: int) -> str:
         """Where a record is, in words: "at 12 s in calm"."""

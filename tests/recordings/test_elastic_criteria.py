@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -92,3 +93,16 @@ def test_tasks_that_were_parted_are_one_query_again(tmp_path, changes, passed):
     criterion = found["tasks that were parted are one query again"]
     assert criterion.passed == passed, criterion
     assert criterion.detail.startswith("1 parted, ")
+
+
+def test_an_attempt_at_the_load_need_not_settle(tmp_path):
+    """It was too low, and ended, and the next one began, before the cluster had settled."""
+    path = tmp_path / "run.jsonl"
+    simulate(Simulation.from_json(SCENARIO), record=path, keep=False)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    first = next(n for n, line in enumerate(lines) if line.get("phase") == "doubled")
+    lines[first - 2]["phase"] = "doubled"
+    lines[first - 1]["phase"] = None
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = verdict(load(path))
+    assert all(criterion.passed for criterion in found), found
