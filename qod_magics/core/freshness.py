@@ -43,7 +43,7 @@ def is_moving(instance: Instance) -> bool:
 
 def is_running(instance: Instance) -> bool:
     """Whether it runs, as far as the runtime says: one that starts, moves or has failed is not moved or fused."""
-    return str(instance.extra.get("state", "running")) == "running"
+    return instance.extra.get("state") in (None, "running")
 
 
 def window_of(instance: Instance) -> Window | None:

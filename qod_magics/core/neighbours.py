@@ -23,9 +23,7 @@ def neighbours(snapshot: Snapshot) -> tuple[Pair, ...]:
     found = [task for task in snapshot.tasks if FUSABLE.of(task) and len(task.upstream) == 1]
     if not found:
         return ()
-    of: dict[str, list[Instance]] = {}
-    for instance in snapshot.instances:
-        of.setdefault(instance.task, []).append(instance)
+    of = _in_order(snapshot)
     return tuple(
         (task.upstream[0], task.id)
         for task in found
@@ -39,16 +37,11 @@ def within_a_core(pairs: Collection[Pair], snapshot: Snapshot, needs: Mapping[st
     one would part again at once. `needs`: by instance, CPU in % of one core."""
     if not pairs:
         return ()
-    of: dict[str, list[Instance]] = {}
-    for instance in snapshot.instances:
-        of.setdefault(instance.task, []).append(instance)
+    of = _in_order(snapshot)
     return tuple(
         (source, target)
         for source, target in pairs
-        if all(
-            needs[one.id] + needs[other.id] <= CORE
-            for one, other in zip(_in_order(of[source]), _in_order(of[target]), strict=True)
-        )
+        if all(needs[one.id] + needs[other.id] <= CORE for one, other in zip(of[source], of[target], strict=True))
     )
 
 
@@ -58,13 +51,13 @@ def _side_by_side(first: list[Instance], second: list[Instance]) -> bool:
         one.task_manager == other.task_manager
         and one.extra.get("mode") == other.extra.get("mode")
         and not any(each.warming_up or not is_running(each) or RESTS.of(each) is not None for each in (one, other))
-        for one, other in zip(_in_order(first), _in_order(second), strict=True)
+        for one, other in zip(first, second, strict=True)
     )
 
 
-def _in_order(instances: list[Instance]) -> list[Instance]:
-    return sorted(instances, key=_order)
-
-
-def _order(instance: Instance) -> tuple[int, str]:
-    return len(instance.id), instance.id
+def _in_order(snapshot: Snapshot) -> dict[str, list[Instance]]:
+    """By task, its instances in the order of their numbers."""
+    of: dict[str, list[Instance]] = {}
+    for instance in sorted(snapshot.instances, key=lambda each: (len(each.id), each.id)):
+        of.setdefault(instance.task, []).append(instance)
+    return of

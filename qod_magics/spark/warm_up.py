@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from qod_magics.jvm.jars import connector_advice
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
+from qod_magics.machine.directory import temporary
 from qod_magics.spark.dial import DialBoard
 from qod_magics.spark.instance import Instance
 from qod_magics.spark.pipeline import Feed, Job
@@ -50,6 +50,7 @@ def warm_up(
 
     Raises:
         TaskManagerError, KafkaError: the query can't run: nor would any other.
+        SetupError: there is no room for its files.
 
     """
     from contextlib import contextmanager
@@ -75,7 +76,7 @@ def warm_up(
     task = f"warm.{manager.id}"
     feed = Feed(task, ("source",), topic, (0,), {0: 0}, _SCHEMA, False)
     job = Job(task, task, 0, (feed,), build, (f"{task}>out",), ((out, 1, None),), None, None, None)
-    directory = tempfile.mkdtemp(prefix="qod-warm-") if checkpoints is None else f"{checkpoints}/{task}"
+    directory = str(temporary("qod-warm-")) if checkpoints is None else f"{checkpoints}/{task}"
     instance = Instance(job, directory, mode)
 
     def start() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qod_magics.core.actions import AddNode, ReleaseNode, Scale
+from qod_magics.core.neighbours import CORE
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, PRICE, STATEFUL
 from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
@@ -17,9 +18,6 @@ from qod_magics.policies.stack.levers import Lever
 from qod_magics.policies.stack.stage import Proposal, View
 from qod_magics.policies.stack.under_way import subject
 from qod_magics.policies.stela.advice import one_more
-
-#: CPU of one core: an instance uses no more.
-CORE = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class ScaleOutAndIn:
         if wider is not None and " ".join(subject(wider)) not in view.refused:
             return Proposal((wider,))
         if demand.short <= self.least:
-            if demand.short >= 0.5:
+            if round(demand.short) > 0:
                 return Proposal(
                     note=f"{lacking}: {demand.short:.0f} % of a core is short, too little to start more for"
                 )

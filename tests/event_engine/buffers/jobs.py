@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 ELEMENTS = ["e(P,D)", "D", "e(D,M)", "M", "e(M,E)", "E", "e(E,R)"]
@@ -43,4 +44,21 @@ def video(**more: Any) -> dict[str, Any]:
         "streams": streams,
         "network": network,
         **more,
+    }
+
+
+def pair(duration_s: float, streams: Mapping[str, Any], network: Mapping[str, Any]) -> dict[str, Any]:
+    """A sender and a receiver on two workers, on a link of 1 MB/s."""
+    return {
+        "engine": "output-buffers",
+        "duration_s": duration_s,
+        "interval_s": duration_s,
+        "workers": 2,
+        "vertices": [
+            {"name": "A", "kind": "source", "parallelism": 1},
+            {"name": "B", "kind": "sink", "parallelism": 1, "first_worker": 2},
+        ],
+        "edges": [["A", "B", "pointwise"]],
+        "streams": dict(streams),
+        "network": {"bits_per_s": 8e6, "buffer_cost_us": 100, "transport_ms": 10, **network},
     }

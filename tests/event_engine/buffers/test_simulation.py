@@ -19,7 +19,7 @@ from qod_magics.errors import QodError, ScenarioError, UsageProblem
 from qod_magics.event_engine.buffers import BufferScenario, BufferSimulation, Results, unbalanced
 from qod_magics.event_engine.buffers.run import run_buffers
 from qod_magics.policies.channel_policies import channel_policy
-from tests.event_engine.buffers.jobs import ELEMENTS, video
+from tests.event_engine.buffers.jobs import ELEMENTS, pair, video
 
 
 def ran(value: dict[str, Any], policy: str = "nephele", **parameters: Any) -> Results:
@@ -120,20 +120,9 @@ def test_an_interval_counts_the_buffers_as_part_of_a_channels_latency() -> None:
 
 
 def alone(rate: float, **more: Any) -> dict[str, Any]:
-    """A sender and a receiver on two workers."""
-    return {
-        "engine": "output-buffers",
-        "duration_s": 20,
-        "interval_s": 20,
-        "workers": 2,
-        "vertices": [
-            {"name": "A", "kind": "source", "parallelism": 1},
-            {"name": "B", "kind": "sink", "parallelism": 1, "first_worker": 2},
-        ],
-        "edges": [["A", "B", "pointwise"]],
-        "streams": {"count": 1, "items_per_s": rate, "item_bytes": 1000, **more.pop("streams", {})},
-        "network": {"bits_per_s": 8e6, "buffer_cost_us": 100, "transport_ms": 10, "window_bytes": 4000, **more},
-    }
+    """A sender and a receiver on two workers, and one stream."""
+    streams = {"count": 1, "items_per_s": rate, "item_bytes": 1000, **more.pop("streams", {})}
+    return pair(20, streams, {"window_bytes": 4000, **more})
 
 
 def test_a_lone_item_takes_its_cost_its_transmission_and_its_transport() -> None:

@@ -14,7 +14,7 @@ from qod_magics.event_engine.buffers.items import Item
 from qod_magics.event_engine.buffers.sources import arrivals, streams
 from qod_magics.event_engine.buffers.tasks import ChannelRun
 from qod_magics.policies.channel_policies import channel_policy, channel_policy_names
-from tests.event_engine.buffers.jobs import ELEMENTS, video
+from tests.event_engine.buffers.jobs import ELEMENTS, pair, video
 
 #: Each policy and baseline, and Nephele in other ways.
 POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -84,21 +84,9 @@ def test_sizes_are_drawn_for_each_item_and_have_the_mean_of_their_stream() -> No
 
 
 def held_back(seed: int, items_per_s: float) -> dict[str, Any]:
-    """A link of 1 MB/s and a sender that may have 2 kB under way."""
-    return {
-        "engine": "output-buffers",
-        "seed": seed,
-        "duration_s": 30,
-        "interval_s": 30,
-        "workers": 2,
-        "vertices": [
-            {"name": "A", "kind": "source", "parallelism": 1},
-            {"name": "B", "kind": "sink", "parallelism": 1, "first_worker": 2},
-        ],
-        "edges": [["A", "B", "pointwise"]],
-        "streams": {"count": 2, "items_per_s": items_per_s, "kbit_per_s": 3900, "item_spread": 1.0, "items": 1500},
-        "network": {"bits_per_s": 8e6, "buffer_cost_us": 100, "transport_ms": 10, "window_bytes": 2000},
-    }
+    """A sender that may have 2 kB under way."""
+    streams = {"count": 2, "items_per_s": items_per_s, "kbit_per_s": 3900, "item_spread": 1.0, "items": 1500}
+    return {**pair(30, streams, {"window_bytes": 2000}), "seed": seed}
 
 
 @settings(max_examples=5, deadline=None)
