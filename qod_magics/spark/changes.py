@@ -9,7 +9,7 @@ from qod_magics.core.actions import Action, Refusal
 from qod_magics.core.runtime import refused
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.instance import BOOKS_DIFFER, Instance, State
 from qod_magics.spark.reason import reason
 
 
@@ -67,4 +67,4 @@ def check_running(instances: Sequence[Instance], change: str) -> None:
         raise TaskManagerError(f"{busy.id} is {doing}: {change} once it runs.")
     elsewhere = next((i for i in instances if i.books_differ), None)
     if elsewhere is not None:
-        raise TaskManagerError(f"{elsewhere.id} has to end a batch first, which tells where it is: {change} then.")
+        raise TaskManagerError(f"{elsewhere.id} {BOOKS_DIFFER}: {change} then.")

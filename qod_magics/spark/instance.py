@@ -35,6 +35,8 @@ REALTIME_BATCH_S = 5.0
 SLOW_BATCH = 3
 #: Assumed minimum duration of batches in a new run, seconds.
 SHORT_BATCH_S = 0.5
+#: What an instance needs whose checkpoint may be ahead of the books (`Instance.books_differ`), as a predicate.
+BOOKS_DIFFER = "has to end a batch first, which reports its offsets"
 #: Maximum records of a topic per micro-batch and core: for catching up from old offsets, where a batch would read hours
 #: of input. Under an overload it must not bind: plans assume batches as long as their fixed costs ask for, and shorter
 #: ones pay more often for planning and for searching their state (`benchmarks/overload.py`).

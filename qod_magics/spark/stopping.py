@@ -9,7 +9,7 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S
 from qod_magics.spark.hold import LONGEST_S, held
-from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.instance import BOOKS_DIFFER, Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.reason import reason
 from qod_magics.spark.timeouts import gather
@@ -36,9 +36,11 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
         ended = gather(ends, STEP_S + LONGEST_S)
         failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
     else:
-        unknown = "it has to end a batch first, which tells where it is"
         states = {i.id: i.state for i in instances if i not in claimed}
-        failed = {id: unknown if state is State.RUNNING else f"it is {state.value}" for id, state in states.items()}
+        failed = {
+            id: f"it {BOOKS_DIFFER}" if state is State.RUNNING else f"it is {state.value}"
+            for id, state in states.items()
+        }
     if failed:
         why = "; ".join(f"{id} could not be stopped: {error}" for id, error in failed.items())
         for instance in claimed:

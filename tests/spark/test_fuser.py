@@ -277,7 +277,9 @@ def test_rows_that_a_query_has_read_that_was_taken_back_are_read_again(
     monkeypatch.setattr(Instance, "start", start)
     made.parts.recovery.retry()
     soon(lambda: made["q.1"].state is State.RUNNING)
-    with pytest.raises(TaskManagerError, match=r"q\.1 has to end a batch first, which tells where it is: unfuse it th"):
+    with pytest.raises(
+        TaskManagerError, match=r"q\.1 has to end a batch first, which reports its offsets: unfuse it th"
+    ):
         made.fuser.unfuse(("mid", "q"))
 
 

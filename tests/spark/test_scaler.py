@@ -403,7 +403,7 @@ def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monk
     one.forsake()
     made.parts.recovery.place_waiting()
     soon(lambda: one.state is State.RUNNING)
-    with pytest.raises(TaskManagerError, match=r"q\.1 has to end a batch first, which tells where it is: scale q"):
+    with pytest.raises(TaskManagerError, match=r"q\.1 has to end a batch first, which reports its offsets: scale q"):
         made.scaler.scale("q", 2)
     report = {
         "runId": "r",

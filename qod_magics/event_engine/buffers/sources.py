@@ -1,4 +1,4 @@
-"""What enters a job: streams and the items of each, which are the same under every policy."""
+"""The input of a job: streams and their items, the same under every policy."""
 
 from __future__ import annotations
 

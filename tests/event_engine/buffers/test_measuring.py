@@ -1,4 +1,4 @@
-"""What managers are told of tasks, those that are slower than an interval included."""
+"""Samples of task latency and CPU that QoS managers receive, also of tasks slower than the measurement interval."""
 
 from __future__ import annotations
 
