@@ -1,5 +1,6 @@
 """Which sessions are alive on a broker that several use: each has a topic to which it writes once a minute. The topics
-of a session that was killed are deleted by the next one that uses the broker, an hour later."""
+of a session that was killed are deleted by the next one that uses the broker, a day later: the machine of a session that
+has written nothing for a night may have been asleep."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from qod_magics.kafka.topics import create_topics, delete_topics, said, topic_pa
 
 BEAT_S = 60.0
 #: A session that has not written for this long, seconds, is dead.
-DEAD_S = 3600.0
+DEAD_S = 24 * 3600.0
 TIMEOUT_S = 5.0
 #: Of the topic to which a session writes: the last record stays, however long ago the session was killed.
 KEEP = Retention(bytes=1 << 20, seconds=None, segment_bytes=1 << 20)

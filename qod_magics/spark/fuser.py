@@ -21,11 +21,11 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.wording import listed
 from qod_magics.errors import QodError, TaskManagerError, nearest
-from qod_magics.kafka.offsets import end_offsets
 from qod_magics.spark.changes import begin_change, check_running, in_one_line, nothing_to_do
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S, Deployer
 from qod_magics.spark.deployment import Deployment
+from qod_magics.spark.draining import drain
 from qod_magics.spark.hold import LOOK_S
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
@@ -36,8 +36,6 @@ from qod_magics.spark.stopping import stop_all
 from qod_magics.spark.timeouts import begin, gather
 from qod_magics.spark.transplant import Offsets, transplant, why_not_transplanted
 
-#: For how long the second task may take to read its topic to the end, seconds; nothing is read meanwhile by the first.
-DRAIN_S = 60.0
 #: For how long the first batch of a query with another's state is waited for, seconds.
 FIRST_S = 30.0
 
@@ -269,7 +267,7 @@ class Fuser:
         try:
             for spec in change.gone:
                 if stopped:
-                    self._drain(spec)
+                    drain(cluster, spec.id, cluster.deployment.accounts_of(spec.id).values())
                 mine = self.cluster.instances_of(spec.id)
                 self._stop(mine, change)
                 stopped += mine
@@ -298,28 +296,6 @@ class Fuser:
 
     def _stop(self, instances: Sequence[Instance], change: _Change) -> None:
         stop_all(self.cluster, self.lifecycle, instances, change.undone, f"{change.kind}-waits")
-
-    def _drain(self, spec: TaskSpec) -> None:
-        """Wait until a task to which nothing is sent any more has read its topic to the end. Raises TaskManagerError if
-        it does not in time or is lost with its task manager, KafkaError."""
-        account = next(iter(self.cluster.deployment.accounts_of(spec.id).values()))
-        ends = end_offsets(self.cluster.deployment.kafka, [account.topic], timeout_s=10.0)[account.topic]
-        deadline = time.monotonic() + DRAIN_S
-        while True:
-            for instance in self.cluster.instances_of(spec.id):
-                home = instance.task_manager
-                if home is None or not home.alive() or not self.cluster.is_up(home):
-                    raise TaskManagerError(f"{instance.id} was lost with its task manager.")
-                if instance.state is State.RUNNING:
-                    with instance.lock:
-                        instance.poll()
-                    self.cluster.take(instance)
-            waiting = account.count(ends).waiting
-            if not waiting:
-                return
-            if time.monotonic() > deadline:
-                raise TaskManagerError(f"{spec.id} still has {waiting} rows to read after {DRAIN_S:g} s: it is behind.")
-            time.sleep(LOOK_S)
 
     def _made(self, change: _Change, after: Deployment) -> dict[str, list[Instance]]:
         """The new instances, by task, on the task managers of those that they replace."""

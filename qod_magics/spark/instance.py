@@ -72,7 +72,7 @@ class Instance:
     job: Job
     checkpoint: str
     mode_wanted: str = "auto"  #: auto, realtime, microbatch
-    state: State = State.WAITING  #: changed by `become` alone
+    state: State = State.WAITING  #: changed while `changing` is held
     task_manager: TaskManager | None = None
     query: StreamingQuery | None = None
     run_id: str | None = None
@@ -99,7 +99,8 @@ class Instance:
     ended_run: tuple[str, str] | None = None  #: a run that was found to have ended by itself, and why
     polled_at: float = 0.0  #: monotonic: when its reports were last asked for
     lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is started or stopped
-    changing: threading.Lock = field(default_factory=threading.Lock)  #: held while its state changes
+    #: held while its state changes, or what it is attached to
+    changing: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def id(self) -> str:
@@ -272,16 +273,18 @@ class Instance:
         else:
             assert last is not None
             raise last
-        if self.task_manager is not task_manager:  # detached before the answer arrived
+        run_id, begun_at = str(query.runId), time.monotonic()
+        with self.changing:
+            attached = self.task_manager is task_manager
+            if attached:
+                self.query, self.run_id, self.running = query, run_id, job
+                self.mode, self.mode_why = ("real-time" if realtime else "micro-batch"), not_realtime(why)
+                self.started_at, self.told_stalled = begun_at, False
+                if self.state is not State.STOPPED:  # by a deployment, which waits for the lock and ends the query
+                    self.state = State.RUNNING
+        if not attached:  # before the answer arrived
             begin(query.stop, f"stopping-{self.id}")
             raise TaskManagerError(f"{self.id} was detached from {task_manager.id} while it started.")
-        self.query, self.running = query, job
-        self.run_id = str(query.runId)
-        self.mode = "real-time" if realtime else "micro-batch"
-        self.mode_why = not_realtime(why)
-        self.started_at = time.monotonic()
-        self.told_stalled = False
-        self.become(State.RUNNING)  # no effect if a deployment stops it: that waits for the lock and ends the query
 
     def fall_back(self, why: str) -> None:
         """Spark refused real-time mode after the query had started: use micro-batches from the next start on. If no
@@ -385,9 +388,10 @@ class Instance:
         try:
             if self.query is not None or self.unended is not None:
                 self.books_differ = True
-            self.query = self.unended = None
+            with self.changing:  # a start whose answer arrives now finds itself attached, or not
+                self.query = self.unended = None
+                self.task_manager = None  # first: `reinstate`, or a start elsewhere, may come in between
             self.hold()
-            self.task_manager = None  # first: `reinstate`, or a start elsewhere, may come in between
             self.become(State.WAITING, of=set(State) - {State.GAVE_UP})
         finally:
             if lock is self.lock:

@@ -4,14 +4,17 @@ The unit is the partition. Instances that get other partitions stop at the end o
 offset of each of their partitions is in the books, and runs on new checkpoints start there. Instances that keep their
 partitions keep running. In micro-batches the next batch is held before it reads, so that no row is read twice; in
 real-time mode those may be that the next batch has read by the time it is stopped, a small part of one batch.
+
+A stream that is partitioned by a key, and gets more partitions, is read to its end first, while the tasks that send to
+it stand still: a row of a key would otherwise overtake the older ones that wait in another partition.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from qod_magics.application import graph
@@ -22,6 +25,8 @@ from qod_magics.kafka.topics import grow_topics
 from qod_magics.spark.changes import begin_change, check_running, in_one_line, nothing_to_do
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import STEP_S, Deployer
+from qod_magics.spark.deployment import Pipe
+from qod_magics.spark.draining import drain
 from qod_magics.spark.instance import Instance, State
 from qod_magics.spark.lifecycle import Lifecycle
 from qod_magics.spark.meter import shared
@@ -135,11 +140,12 @@ class Scaler:
         before = self.cluster.instances_of(spec.id)
         try:
             self._check_order(spec)
-            self._make_room(spec, parallelism)
             begun = time.monotonic()
-            concerned = self._concerned(spec, before, parallelism)
-            self._stop(concerned)
-            made = self._adopt(spec, parallelism, before, concerned)
+            with self._drained(spec, parallelism):
+                self._make_room(spec, parallelism)
+                concerned = self._concerned(spec, before, parallelism)
+                self._stop(concerned)
+                made = self._adopt(spec, parallelism, before, concerned)
             self._start(made, {f"{spec.id}.{len(before) + at + 1}": name for at, name in enumerate(to)})
             took_s = round(time.monotonic() - begun, 3)
             counts = {"from": len(before), "to": parallelism}
@@ -167,11 +173,41 @@ class Scaler:
                 f"order of a group's rows: declare it with --key {next(iter(keys), 'COLUMN')}."
             )
 
+    @contextmanager
+    def _drained(self, spec: TaskSpec, parallelism: int) -> Iterator[None]:
+        """Within, the task has read its streams of a key that get more partitions to their ends, and their senders
+        stand still; they are started again at its end. Raises as `drain`, and TaskManagerError if a sender can't be
+        stopped."""
+        keyed = [pipe for pipe in self._short(spec, parallelism) if pipe.key is not None]
+        senders = [i for pipe in keyed for i in self.cluster.instances_of(pipe.source)]
+        if senders:
+            self._stop(senders)
+        try:
+            drain(self.cluster, spec.id, [self.cluster.deployment.accounts[pipe.name] for pipe in keyed])
+            yield
+        except BaseException as error:
+            for sender in senders:
+                sender.failure = f"{spec.id} was not scaled, for {reason(error)}"
+            raise
+        finally:
+            self._resume(senders)
+
+    def _resume(self, senders: Sequence[Instance]) -> None:
+        """Start stopped instances where they ran, with the jobs that they have by now."""
+        for sender in senders:
+            sender.reinstate()
+        waiting = [each for each in senders if each.become(State.STARTING, of={State.BACKING_OFF})]
+        self._start(waiting, {})
+
+    def _short(self, spec: TaskSpec, parallelism: int) -> list[Pipe]:
+        """The streams to a task that have fewer partitions than it is to have instances."""
+        pipes = self.cluster.deployment.pipes
+        return [pipes[name] for name in feeds_of(spec) if name in pipes and pipes[name].partitions < parallelism]
+
     def _make_room(self, spec: TaskSpec, parallelism: int) -> None:
         """Add partitions to the topics that have too few: of the streams to the task, and of its results."""
         deployment = self.cluster.deployment
-        pipes = [deployment.pipes[name] for name in feeds_of(spec) if name in deployment.pipes]
-        short = {pipe.topic: deployment.grown_to(spec) for pipe in pipes if pipe.partitions < parallelism}
+        short = {pipe.topic: deployment.grown_to(spec) for pipe in self._short(spec, parallelism)}
         results = deployment.results.get(spec.id)
         grow_topics(deployment.kafka, short | ({} if results is None else {results: parallelism}))
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _STARTS = 3  #: a port found free can be taken before the server binds it
 #: Timeout for the first connection to a user's server, seconds.
 PATIENCE_S = 5.0
+#: Timeout for what is asked of a session once it has answered: settings, cores, dials; seconds.
+INQUIRY_S = 60.0
 
 
 class TaskManager:
@@ -269,9 +271,10 @@ def _start_once(
         server.wait_until_listening()
         spark = connect(server.url, patience_s=90.0, alive=server.child.alive, reattachable=False)
         cores = planned_cpus(_core_count(options)) * (1 - headroom)
-        return TaskManager(
-            id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server, slots=options.slots
+        made = partial(
+            TaskManager, id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server
         )
+        return call_within(partial(made, slots=options.slots), INQUIRY_S, id)
     except BaseException:
         if spark is not None:
             let_go(spark, 0.5)
@@ -299,22 +302,27 @@ def attach_url(
     The address of its UI (for CPU times) and its cores are queried from the server if not given.
 
     Raises:
-        TaskManagerError: it can't be reached, or does not report its cores.
+        TaskManagerError: it can't be reached, does not answer in time, or does not report its cores.
 
     """
     spark = connect(url, PATIENCE_S)
-    try:
+
+    def made() -> TaskManager:
         adopt(spark, OWN_SESSION_CONF)
-        ui = ui or ui_address(spark)
-        slots = None
-        if cores is None:
-            cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=15.0)
-        if cores is None:
+        address = ui or ui_address(spark)
+        usable, slots = cores, None
+        if usable is None:
+            usable = slots = executor_cores(address, setting(spark, "spark.app.id"), patience_s=15.0)
+        if usable is None:
             raise TaskManagerError(
                 f"{hidden(url)} does not report how many cores it has: give them (%qod add-tm URL --cores N), or the "
                 "address of its Spark UI (--ui URL)."
             )
-        return TaskManager(id, spark, kind="connect", cores=cores * (1 - headroom), board=board, ui=ui, slots=slots)
+        planned = usable * (1 - headroom)
+        return TaskManager(id, spark, kind="connect", cores=planned, board=board, ui=address, slots=slots)
+
+    try:
+        return call_within(made, INQUIRY_S, hidden(url))
     except BaseException:
         let_go(spark, 2.0)
         raise
@@ -335,10 +343,11 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
             "spark.stop()) before attaching a classic session."
         )
     try:
-        before = call_within(lambda: adopt(spark, SESSION_CONF), 60.0, "the attached session")
+        before = call_within(lambda: adopt(spark, SESSION_CONF), INQUIRY_S, "the attached session")
     except Exception as error:
         raise TaskManagerError(f"The Spark session can't be attached: {reason(error)}") from error
-    try:
+
+    def made() -> TaskManager:
         ui = spark.sparkContext.uiWebUrl if classic else ui_address(spark)
         cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
         if cores is None:
@@ -355,6 +364,9 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
             settings_before=before,
             slots=slots,
         )
+
+    try:
+        return call_within(made, INQUIRY_S, "the attached session")
     except BaseException:
         with suppress(Exception):
             call_within(partial(_restore, spark, before), 8.0, f"{id}: its settings")

@@ -21,7 +21,7 @@ from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.fusion import FUSED, INSEPARABLE
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark import fuser as module
-from qod_magics.spark import hold
+from qod_magics.spark import draining, hold
 from qod_magics.spark.books import Account
 from qod_magics.spark.cluster import Cluster
 from qod_magics.spark.deployer import Deployer
@@ -112,8 +112,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, root: str = "/nowhere") -> Made:
     monkeypatch.setattr(Instance, "poll", lambda self: False)
     monkeypatch.setattr(hold, "REALTIME_BATCH_S", 0.0)
     monkeypatch.setattr(hold, "LATE_S", 0.0)
-    monkeypatch.setattr(module, "DRAIN_S", 0.2)
-    monkeypatch.setattr(module, "end_offsets", lambda _, topics, **__: {t: {0: made.ends.get(t, 0)} for t in topics})
+    monkeypatch.setattr(draining, "DRAIN_S", 0.2)
+    monkeypatch.setattr(draining, "end_offsets", lambda _, topics, **__: {t: {0: made.ends.get(t, 0)} for t in topics})
     monkeypatch.setattr(f"{at}topic_partitions", lambda *_, **__: {"t": 1})
     monkeypatch.setattr(f"{at}grow_topics", lambda *_, **__: None)
     monkeypatch.setattr(f"{at}create_topics", lambda _, topics, **__: made.created.extend(topics))

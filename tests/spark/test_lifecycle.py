@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -497,6 +498,34 @@ def test_a_start_that_waited_while_it_was_taken_away_does_not_take_place() -> No
     with pytest.raises(TaskManagerError):
         starting.result(10)
     assert one.query is None
+
+
+def test_a_start_whose_answer_arrives_as_it_is_taken_away_leaves_no_run_behind() -> None:
+    home = manager()
+    one = instance(home)
+    stopped = threading.Event()
+
+    class Late(Query):
+        @property
+        def runId(self) -> str:  # type: ignore[override]
+            one.forsake()
+            return "late"
+
+        def stop(self) -> None:
+            stopped.set()
+
+    class Writer:
+        def start(self) -> Late:
+            return Late()
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_, **__: self
+
+    workshop: Any = SimpleNamespace(result=lambda *_: nullcontext(), writer=lambda *_: Writer())
+    with pytest.raises(TaskManagerError, match=r"T\.1 was detached from tm1 while it started"):
+        one._begin(home, workshop, realtime=False)
+    assert stopped.wait(10)
+    assert (one.state, one.query, one.run_id, one.task_manager) == (State.WAITING, None, None, None)
 
 
 def test_what_was_stopped_or_given_up_does_not_wait_for_a_task_manager() -> None:

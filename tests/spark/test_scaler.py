@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from qod_magics.application.tasks import tasks
 from qod_magics.core.actions import Scale
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark import hold
+from qod_magics.spark import draining, hold
 from qod_magics.spark import scaler as module
 from qod_magics.spark.books import Account
 from qod_magics.spark.cluster import Cluster
@@ -177,6 +177,53 @@ def test_one_that_is_refused_holds_up_none_of_those_that_wait(made: Made) -> Non
 def test_as_many_as_there_are_is_no_change(made: Made) -> None:
     made.scaler.scale("q", 1).result(10.0)
     assert made.started == made.cluster.events == []
+
+
+@pytest.fixture
+def keyed(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """The same, but the rows that src sends to q are partitioned by k: of 90, q has read 70."""
+    made.cluster.deployment.pipes["src>q"].key = "k"
+    monkeypatch.setattr(draining, "end_offsets", lambda _, topics, **__: {topic: {0: 90} for topic in topics})
+    return made
+
+
+def test_no_row_of_a_key_overtakes_one_that_waits_in_another_partition(keyed: Made) -> None:
+    sender, one = keyed["src.1"], keyed["q.1"]
+    scaled = keyed.scaler.scale("q", 2)
+    soon(lambda: sender.state is not State.RUNNING)
+    time.sleep(3 * hold.LOOK_S)
+    assert (keyed.grown, keyed.started, one.state) == ([], [], State.RUNNING)  # it reads what waits
+    keyed.cluster.deployment.accounts["src>q"].position[0] = 90
+    scaled.result(10.0)
+    assert keyed.grown == [{"s.q": 8, "q.out": 2}]
+    assert (keyed["src.1"], sender.state) == (sender, State.RUNNING)
+    assert sender.running is not None
+    assert sender.running.topics == (("s.q", 8, "k"),)
+    assert {starting[0] for id, *_, starting in keyed.started if id != "src.1"} == {90}
+    assert kinds(keyed.cluster) == ["scale"]
+    keyed.started.clear()
+    keyed.scaler.scale("q", 4).result(10.0)  # there are partitions enough: src goes on
+    assert "src.1" not in {id for id, *_ in keyed.started}
+
+
+def test_who_does_not_read_its_stream_to_the_end_is_not_scaled(keyed: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "DRAIN_S", 0.2)
+    sender = keyed["src.1"]
+    job = sender.job
+    with pytest.raises(TaskManagerError, match=r"q still has 20 rows to read after 0\.2 s: it is behind"):
+        keyed.scaler.scale("q", 2).result(10.0)
+    assert (sender.state, sender.job, keyed["q.1"].state) == (State.RUNNING, job, State.RUNNING)
+    assert [id for id, *_ in keyed.started] == ["src.1"]
+    assert keyed.grown == []
+
+
+def test_a_sender_that_can_t_be_stopped_goes_on_and_nothing_is_scaled(keyed: Made) -> None:
+    sender: Any = keyed["src.1"]
+    sender.state = State.BACKING_OFF
+    with pytest.raises(TaskManagerError, match=r"src\.1 could not be stopped: it is backing off"):
+        keyed.scaler.scale("q", 2).result(10.0)
+    assert (keyed.grown, keyed.started, keyed["q.1"].state) == ([], [], State.RUNNING)
+    assert sender.state is State.BACKING_OFF
 
 
 def test_a_task_of_a_topic_is_dealt_its_partitions(made: Made) -> None:

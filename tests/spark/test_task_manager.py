@@ -8,9 +8,11 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from qod_magics.errors import TaskManagerError
 from qod_magics.spark import task_manager
 from qod_magics.spark.dial import DialReading
 from qod_magics.spark.location import refuses
@@ -108,6 +110,19 @@ def test_an_interrupt_leaves_neither_a_server_nor_a_claim_of_its_cores(monkeypat
     with pytest.raises(KeyboardInterrupt):
         made.close()
     assert done == ["interrupted", "interrupted", "released"]
+
+
+def test_a_server_that_falls_silent_after_its_first_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Spark()
+    released: list[Any] = []
+    spark.gate.clear()
+    monkeypatch.setattr(task_manager, "connect", lambda *_: spark)
+    monkeypatch.setattr(task_manager, "let_go", lambda given, _: released.append(given))
+    monkeypatch.setattr(task_manager, "INQUIRY_S", 0.2)
+    with pytest.raises(TaskManagerError, match=r"^sc://there:1/;token=\.\.\. did not answer within 0\.2 s\.$"):
+        task_manager.attach_url("tm1", "sc://there:1/;token=secret", BOARD, 0.1, cores=1.0)
+    assert released == [spark]
+    spark.gate.set()
 
 
 class Own(Spark):
