@@ -34,8 +34,8 @@ from benchmarks.shedder import COLUMNS, Bench, Run, interval, opened_bench
 from qod_magics import estimate as est
 from qod_magics.estimate.sampled import recipe_over
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
-from qod_magics.spark.dial import DialReading
-from qod_magics.spark.pipeline import Feed, Job, Workshop
+from qod_magics.spark.plans.dial import DialReading
+from qod_magics.spark.plans.pipeline import Feed, Job, Workshop
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

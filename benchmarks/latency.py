@@ -42,8 +42,8 @@ from qod_magics.core.optional import LATENCY_P50, LATENCY_P95
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
-from qod_magics.spark.latency import WINDOWS_S
-from qod_magics.spark.progress import Batch
+from qod_magics.spark.metrics.latency import WINDOWS_S
+from qod_magics.spark.queries.progress import Batch
 
 TOPIC, SCHEMA = "timed", "id LONG, sent_ms LONG, at TIMESTAMP"
 PERIOD_S = 5.0

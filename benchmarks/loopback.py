@@ -24,8 +24,8 @@ import pytest
 from qod_magics.errors import SetupError
 from qod_magics.machine.cache import cache_dir
 from qod_magics.session import first_start
-from qod_magics.spark import server
-from qod_magics.spark.server import LocalServer, ServerOptions
+from qod_magics.spark.servers import server
+from qod_magics.spark.servers.server import LocalServer, ServerOptions
 
 
 def no_jar(home: Path) -> Path:

@@ -23,8 +23,8 @@ from benchmarks.evaluation.recipes import OURS, QUERY, RECIPES, Recipe, scenario
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.policies.stream_economics import learning
-from qod_magics.spark import instance as instances
-from qod_magics.spark.progress import Batch
+from qod_magics.spark.queries import instance as instances
+from qod_magics.spark.queries.progress import Batch
 
 BEFORE_S, OVER_S, AFTER_S = 62.0, 40.0, 60.0  #: a query's first minute is no time for an overload
 

@@ -26,7 +26,7 @@ from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
-from qod_magics.spark.cpu import cpu_seconds
+from qod_magics.spark.servers.cpu import cpu_seconds
 
 SCHEMA = "n LONG, k LONG, at DOUBLE"
 

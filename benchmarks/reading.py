@@ -26,10 +26,10 @@ from pyspark.sql import functions as F
 
 from benchmarks.shedder import Bench, compare, opened_bench, summary
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
-from qod_magics.spark import shedder
-from qod_magics.spark.fetching import fetch_options
-from qod_magics.spark.parsing import parsed, parsed_input
-from qod_magics.spark.shedder import WEIGHT
+from qod_magics.spark.plans import shedder
+from qod_magics.spark.plans.fetching import fetch_options
+from qod_magics.spark.plans.parsing import parsed, parsed_input
+from qod_magics.spark.plans.shedder import WEIGHT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -40,13 +40,14 @@ from qod_magics.data.spec import data_from_json
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
-from qod_magics.spark import dial, shedder, stages
-from qod_magics.spark.dial import DialBoard, DialReading
-from qod_magics.spark.parsing import JSON_FORMAT
-from qod_magics.spark.pipeline import GATHERING_READER, Feed, Job, Workshop
-from qod_magics.spark.server import ServerOptions
-from qod_magics.spark.shedder import WEIGHT, Outlet
-from qod_magics.spark.task_manager import TaskManager, start_local
+from qod_magics.spark.plans import dial, shedder
+from qod_magics.spark.plans.dial import DialBoard, DialReading
+from qod_magics.spark.plans.parsing import JSON_FORMAT
+from qod_magics.spark.plans.pipeline import GATHERING_READER, Feed, Job, Workshop
+from qod_magics.spark.plans.shedder import WEIGHT, Outlet
+from qod_magics.spark.servers import stages
+from qod_magics.spark.servers.server import ServerOptions
+from qod_magics.spark.servers.task_manager import TaskManager, start_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import psutil
 
 from qod_magics.core.node_states import NodeState
 from qod_magics.session.session import Session
-from qod_magics.spark.cpu import cpu_seconds
+from qod_magics.spark.servers.cpu import cpu_seconds
 
 #: How long a standby may take to be warm, seconds.
 WARM_S = 180.0

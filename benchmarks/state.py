@@ -25,7 +25,7 @@ from benchmarks.evaluation.cluster import Run, running
 from benchmarks.evaluation.recipes import OURS, QUERY, RECIPES, Recipe, scenario, start
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
-from qod_magics.spark.stages import TaskTime
+from qod_magics.spark.servers.stages import TaskTime
 
 POLL_S = 3.0  #: Spark forgets reports and stages of earlier batches
 HEADINGS = ("batches", "rows", "state rows", "batch, s", "CPU, s", "eviction, s", "share", "us a row")

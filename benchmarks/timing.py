@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame
 
 from benchmarks.shedder import Bench, Plan, Run, compare, interval, opened_bench
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
-from qod_magics.spark import shedder
-from qod_magics.spark.timing import AGE_WHEN_READ, WHEN_WRITTEN, Timing
+from qod_magics.spark.plans import shedder
+from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN, Timing
 
 MODES = {"micro-batch": WHEN_WRITTEN, "real-time": AGE_WHEN_READ}
 

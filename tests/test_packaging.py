@@ -290,6 +290,8 @@ ROOMS = {
     "reports": {"controller", "core", "qod_widgets", "recordings"},
     "qod_widgets": set(),  # the other direction only: it shows plain JSON
 }
+#: The rooms of the live runtime, from the ground up: each imports only from itself and those before it.
+SPARK = ("plans", "servers", "queries", "cluster", "metrics", "changes", "runtime")
 #: These are above all others; the one must not know the other's contents, but for the arguments of a command line.
 ABOVE = {"session", "notebook", "commands"}
 
@@ -347,6 +349,19 @@ def test_a_room_imports_what_is_below_it(of: str) -> None:
 def test_every_room_has_its_layer_and_nothing_else_lies_at_the_top() -> None:
     rooms = {room(name) for name in graph()}
     assert rooms == {"", "__main__", "errors"} | ROOMS.keys() | ABOVE
+
+
+def test_the_rooms_of_the_live_runtime_stand_on_one_another() -> None:
+    def floor(name: str) -> int:
+        return SPARK.index(name.split(".")[2])
+
+    inside = {
+        name: [other for other in others if other.startswith("qod_magics.spark.")]
+        for name, others in graph().items()
+        if name.startswith("qod_magics.spark.")
+    }
+    assert {floor(name) for name in inside} == set(range(len(SPARK)))
+    assert [(name, other) for name, others in inside.items() for other in others if floor(other) > floor(name)] == []
 
 
 def test_a_session_knows_no_notebook_and_no_command() -> None:

@@ -22,7 +22,7 @@ from qod_magics.controller import Cycle
 from qod_magics.kafka.properties import Retention
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
-from qod_magics.spark.progress import Batch
+from qod_magics.spark.queries.progress import Batch
 
 LOADS = (0.3, 0.6, 0.9, 1.5, 3.0, 6.0, 12.0)
 AFTERWARDS = 0.6

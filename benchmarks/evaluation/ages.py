@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from qod_magics.spark.progress import Batch
+from qod_magics.spark.queries.progress import Batch
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  #: positions in a batch whose rows' ages represent it
 

@@ -28,8 +28,8 @@ from benchmarks.evaluation.plain import records_of, writer_of
 from qod_magics.data.schema import trip_schema
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics
-from qod_magics.spark.pipeline import GATHERING_READER, GATHERING_WRITER
-from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.plans.pipeline import GATHERING_READER, GATHERING_WRITER
+from qod_magics.spark.servers.task_manager import TaskManager
 
 QUERIES: Mapping[str, Callable[[], dict[str, Query]]] = {"as it is": taxi_queries, "light": light_taxi_queries}
 PARTITIONS = 2  #: of each topic: one for each instance of TDSnk1

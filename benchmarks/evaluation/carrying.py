@@ -14,7 +14,7 @@ from benchmarks.evaluation.plain_query import plain_query
 from benchmarks.evaluation.recipes import Recipe, scenario
 from benchmarks.evaluation.sampler import Sampler
 from benchmarks.evaluation.scenarios import LONG_S
-from qod_magics.spark.progress import Batch
+from qod_magics.spark.queries.progress import Batch
 
 FIRST_S = 0.25  #: of the saturating load: the batch bound while the capacity is unknown
 WARM_S, AGAIN_S, MEASURED_S = 30.0, 5.0, 12.0  #: of a saturating load: first warm-up, later ones, and the measured rest

@@ -18,9 +18,9 @@ from benchmarks.evaluation.capacity import first
 from benchmarks.evaluation.cluster import Run
 from qod_magics.data.schema import trip_schema
 from qod_magics.kafka.topics import create_topics
-from qod_magics.spark import stages
-from qod_magics.spark.parsing import JSON_FORMAT, parsed
-from qod_magics.spark.pipeline import GATHERING_READER, Feed, Job, Workshop, schema_of_stream
+from qod_magics.spark.plans.parsing import JSON_FORMAT, parsed
+from qod_magics.spark.plans.pipeline import GATHERING_READER, Feed, Job, Workshop, schema_of_stream
+from qod_magics.spark.servers import stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

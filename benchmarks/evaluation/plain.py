@@ -16,7 +16,7 @@ from qod_magics.errors import KafkaError
 from qod_magics.kafka.offsets import Offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.session.session import Session
-from qod_magics.spark.results import read_results
+from qod_magics.spark.queries.results import read_results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

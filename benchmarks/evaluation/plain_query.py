@@ -15,7 +15,7 @@ from benchmarks.evaluation.recipes import PLAINS, Recipe
 from qod_magics.data import trip_schema
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.session.session import Session
-from qod_magics.spark.progress import Batch, batch_of
+from qod_magics.spark.queries.progress import Batch, batch_of
 
 
 class PlainQuery:

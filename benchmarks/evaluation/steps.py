@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from benchmarks.evaluation.cluster import Run
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.topics import create_topics
-from qod_magics.spark.instance import Instance
-from qod_magics.spark.progress import Batch
+from qod_magics.spark.queries.instance import Instance
+from qod_magics.spark.queries.progress import Batch
 
 TOPIC, TASK = "steps", "stepping"
 ROUNDS = 700  #: of the hash that makes a row expensive: some tenths of a millisecond

@@ -20,8 +20,8 @@ from qod_magics.errors import QodError
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import grow_topics
 from qod_magics.session.session import Session
-from qod_magics.spark.instance import Instance, State
-from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.servers.task_manager import TaskManager
 
 TOPIC, WINDOW_S = "trips", 10
 FIRST = "tm1"  #: the task manager that is never killed

@@ -1,6 +1,6 @@
 """Which sessions are alive on a broker that several use: each has a topic to which it writes once a minute. The topics
-of a session that was killed are deleted by the next one that uses the broker, a day later: the machine of a session that
-has written nothing for a night may have been asleep."""
+of a session that was killed are deleted by the next one that uses the broker, a day later: a session that has written
+nothing for a night may be on a machine that was asleep."""
 
 from __future__ import annotations
 

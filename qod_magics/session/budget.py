@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from qod_magics.errors import UsageProblem
 from qod_magics.machine.cores import core_sets, usable_cores
-from qod_magics.spark.connection import hidden
+from qod_magics.spark.servers.connection import hidden
 
 #: Kinds of task managers, as in `AddNode.kind`.
 LOCAL, CONNECT = "local", "connect"

@@ -15,13 +15,13 @@ from qod_magics.application.shed_keys import Decision, Keys, chosen, decided, wi
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem
-from qod_magics.spark.results import read_results
+from qod_magics.spark.queries.results import read_results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from qod_magics.application.stream import StreamDeclaration
-    from qod_magics.spark.labels import Labels
+    from qod_magics.spark.plans.labels import Labels
     from qod_magics.spark.runtime import SparkRuntime
 
 

@@ -9,10 +9,10 @@ from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.jvm import class_data
 from qod_magics.kafka.broker import EmbeddedBroker, broker_archives
 from qod_magics.machine.cache import cache_dir, locked
-from qod_magics.spark.dial import DialBoard
-from qod_magics.spark.server import LocalServer, ServerOptions, server_archive
-from qod_magics.spark.task_manager import start_local
-from qod_magics.spark.warm_up import warm_up
+from qod_magics.spark.plans.dial import DialBoard
+from qod_magics.spark.queries.warm_up import warm_up
+from qod_magics.spark.servers.server import LocalServer, ServerOptions, server_archive
+from qod_magics.spark.servers.task_manager import start_local
 
 #: Queries run in either mode: the classes of both are archived.
 MODES: tuple[Mode, ...] = ("realtime", "microbatch")

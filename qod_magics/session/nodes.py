@@ -16,10 +16,10 @@ from qod_magics.core.spares import Spare
 from qod_magics.errors import TaskManagerError
 from qod_magics.session.budget import LOCAL
 from qod_magics.session.pool import Await, Close, Instruction, Join, Node, Pool, StandBy, Start
-from qod_magics.spark.reason import reason
 from qod_magics.spark.runtime import SparkRuntime
-from qod_magics.spark.task_manager import TaskManager
-from qod_magics.spark.timeouts import begin
+from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.timeouts import begin
 
 T = TypeVar("T")
 

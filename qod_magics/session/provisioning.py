@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from qod_magics.machine.core_claims import CoreClaim, choosing
 from qod_magics.machine.cores import check_cores, free_cores
-from qod_magics.spark.connection import refuse_beside_classic
+from qod_magics.spark.queries.warm_up import warm_up
 from qod_magics.spark.runtime import SparkRuntime
-from qod_magics.spark.server import LocalServer, ServerOptions
-from qod_magics.spark.task_manager import TaskManager, attach_session, attach_url, start_local
-from qod_magics.spark.timeouts import begin
-from qod_magics.spark.warm_up import warm_up
+from qod_magics.spark.servers.connection import refuse_beside_classic
+from qod_magics.spark.servers.server import LocalServer, ServerOptions
+from qod_magics.spark.servers.task_manager import TaskManager, attach_session, attach_url, start_local
+from qod_magics.spark.servers.timeouts import begin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,9 @@ from qod_magics.machine.directory import Directory
 from qod_magics.session.provisioning import Provisioner
 from qod_magics.session.settings import Settings
 from qod_magics.session.task_managers import TaskManagers
-from qod_magics.spark.checkpoints import checkpoint_root, local_path
-from qod_magics.spark.connection import leave_connect_mode
+from qod_magics.spark.queries.checkpoints import checkpoint_root, local_path
 from qod_magics.spark.runtime import SparkRuntime
+from qod_magics.spark.servers.connection import leave_connect_mode
 
 
 class Resources:

@@ -18,7 +18,7 @@ from qod_magics.results.columns import Column, Kind, Row, columns_of
 from qod_magics.results.newest import Newest
 from qod_magics.results.result import Accuracy, Result
 from qod_magics.session.handle import DECLARED
-from qod_magics.spark.labels import WORDS
+from qod_magics.spark.plans.labels import WORDS
 
 if TYPE_CHECKING:
     from qod_magics.application.tasks import TaskSpec

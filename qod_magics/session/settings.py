@@ -11,7 +11,7 @@ from pathlib import Path
 from qod_magics.errors import UsageProblem
 from qod_magics.jvm.jit import DEFAULT_JIT
 from qod_magics.policies import DEFAULT_POLICY, policy
-from qod_magics.spark.server import SLOTS, ServerOptions
+from qod_magics.spark.servers.server import SLOTS, ServerOptions
 
 #: Fraction of each task manager's cores that plans leave free, to drain backlogs and for the JVM itself.
 HEADROOM = 0.1

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from qod_magics.controller.status import TaskStatus, busy, duration, share, table, task_status
 from qod_magics.core.plan import edge_name
 from qod_magics.recordings.criterion import FULL_ACCURACY
-from qod_magics.spark.malformed import malformed_text
-from qod_magics.spark.pipeline import feed_of
+from qod_magics.spark.cluster.malformed import malformed_text
+from qod_magics.spark.plans.pipeline import feed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qod_magics.application.tasks import TaskSpec
     from qod_magics.controller.cycle import Cycle
     from qod_magics.session.interface import SessionInterface
-    from qod_magics.spark.instance import Instance
+    from qod_magics.spark.queries.instance import Instance
 
 
 def session_text(session: SessionInterface) -> str:

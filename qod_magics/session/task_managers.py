@@ -13,8 +13,8 @@ from qod_magics.session.pool import Pool
 from qod_magics.session.provisioning import BudgetMaker, Provisioner
 from qod_magics.session.settings import Settings, check_kind
 from qod_magics.spark.runtime import SparkRuntime
-from qod_magics.spark.server import ServerOptions
-from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.servers.server import ServerOptions
+from qod_magics.spark.servers.task_manager import TaskManager
 
 
 class TaskManagers:

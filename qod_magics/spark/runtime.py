@@ -17,24 +17,24 @@ from qod_magics.core.runtime import Dials, Observation, refused
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
-from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.collector import Collector
-from qod_magics.spark.deployer import Deployer
-from qod_magics.spark.deployment import Deployment
-from qod_magics.spark.dial import DialBoard, DialReading
-from qod_magics.spark.fuser import Fuser
-from qod_magics.spark.instance import Instance, State
-from qod_magics.spark.lifecycle import Lifecycle
-from qod_magics.spark.metrics import Metrics
-from qod_magics.spark.mover import Mover
-from qod_magics.spark.nodes import NodeActions, Nodes, with_nodes
-from qod_magics.spark.pace import MOST_S, gap_s, rest_s
-from qod_magics.spark.pipeline import Workshop
-from qod_magics.spark.reason import reason
-from qod_magics.spark.recovery import Recovery
-from qod_magics.spark.scaler import Scaler
-from qod_magics.spark.task_manager import TaskManager
-from qod_magics.spark.timeouts import begin, gather
+from qod_magics.spark.changes.deployer import Deployer
+from qod_magics.spark.changes.fuser import Fuser
+from qod_magics.spark.changes.lifecycle import Lifecycle
+from qod_magics.spark.changes.mover import Mover
+from qod_magics.spark.changes.nodes import NodeActions, Nodes, with_nodes
+from qod_magics.spark.changes.recovery import Recovery
+from qod_magics.spark.changes.scaler import Scaler
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.metrics.collector import Collector
+from qod_magics.spark.metrics.metrics import Metrics
+from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading
+from qod_magics.spark.plans.pipeline import Workshop
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.pace import gap_s, rest_s
+from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.timeouts import begin, gather
 
 #: Rounds of moving instances off a task manager being removed: more may arrive meanwhile.
 REMOVAL_ROUNDS = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.evaluation.ages import Ends, ages, counts, median_age, reached
-from qod_magics.spark.progress import Batch, FeedCount
+from qod_magics.spark.queries.progress import Batch, FeedCount
 
 
 def ends(*samples: tuple[float, int]) -> Ends:

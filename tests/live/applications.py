@@ -14,7 +14,7 @@ from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
-from qod_magics.spark.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance, State
 from tests.live.conftest import eventually, heard
 
 

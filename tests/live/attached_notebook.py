@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from qod_magics.errors import QodError
 from qod_magics.jvm.jit import JIT_OPTIONS
 from qod_magics.session.session import Session
-from qod_magics.spark import instance
+from qod_magics.spark.queries import instance
 from tests.live.applications import count, observed, turn
 from tests.live.conftest import eventually, produce
 from tests.live.standalone import LEAST_BATCH

@@ -18,8 +18,8 @@ from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.session.session import Session
-from qod_magics.spark.server import LocalServer
-from qod_magics.spark.timeouts import call_within
+from qod_magics.spark.servers.server import LocalServer
+from qod_magics.spark.servers.timeouts import call_within
 from tests.live.standalone import LEAST_BATCH
 
 #: What may be waited for: the tests wait no longer than it takes, and a machine may be busy with something else.
@@ -102,7 +102,7 @@ def brief_batches(session: Session) -> Iterator[None]:
     """Real-time batches of queries that start on its task managers of now last one second: less to wait for."""
     managers = [manager.spark for manager in session.runtime.task_managers.values()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("qod_magics.spark.instance.REALTIME_BATCH_S", 1.0)
+        patch.setattr("qod_magics.spark.queries.instance.REALTIME_BATCH_S", 1.0)
         for spark in managers:
             spark.conf.set(LEAST_BATCH, "1000")
         yield

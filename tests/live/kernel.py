@@ -17,7 +17,7 @@ import psutil
 from jupyter_client import BlockingKernelClient, KernelManager
 
 from qod_magics.notebook.replies import FROM_THE_START
-from qod_magics.spark.connection import CONNECT_MODE
+from qod_magics.spark.servers.connection import CONNECT_MODE
 from tests import leaks
 
 MARK = "QOD_TEST_KERNEL"  #: in the environment of a kernel and of what it starts

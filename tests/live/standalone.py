@@ -15,7 +15,7 @@ from qod_magics.jvm.jars import connector_jars
 from qod_magics.jvm.java import find_java
 from qod_magics.jvm.ports import free_ports
 from qod_magics.machine.child import Child
-from qod_magics.spark import server
+from qod_magics.spark.servers import server
 
 SLOTS = 8
 LEAST_BATCH = "spark.sql.streaming.realTimeMode.minBatchDuration"  #: milliseconds, in a session's settings

@@ -17,7 +17,7 @@ from qod_magics.jvm.ports import free_ports
 from qod_magics.session.resources import Resources
 from qod_magics.session.session import Session
 from qod_magics.session.settings import Settings
-from qod_magics.spark import connection
+from qod_magics.spark.servers import connection
 from tests.live.conftest import PATIENCE_S, kafka_of, server_of
 from tests.live.kernel import GONE_S, Kernel, Traces, lingering, look
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.session import Session
-from qod_magics.spark.inlining import is_inlinable, plan_of
+from qod_magics.spark.plans.inlining import is_inlinable, plan_of
 from tests.live.applications import all_read, cell, count, instances, rows, turn, written
 from tests.live.conftest import eventually, new_topic, produce
 

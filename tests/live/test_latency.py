@@ -15,7 +15,7 @@ from qod_magics.core.optional import LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDE
 from qod_magics.core.snapshot import Task
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.session.session import Session
-from qod_magics.spark.pace import MOST_S
+from qod_magics.spark.plans.dial import MOST_S
 from tests.live.applications import cell
 from tests.live.conftest import eventually, heard
 from tests.live.steady import SCHEMA, Steady

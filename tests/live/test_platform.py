@@ -9,7 +9,7 @@ import pytest
 
 from qod_magics.machine import child
 from qod_magics.session.session import Session
-from qod_magics.spark.cpu import ProcessMeter
+from qod_magics.spark.servers.cpu import ProcessMeter
 from tests.live import elsewhere
 from tests.live.conftest import eventually, new_topic, produce
 

@@ -19,8 +19,8 @@ from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.views import temporary_views
 from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
-from qod_magics.spark.connection import connect, let_go
-from qod_magics.spark.parsing import parsed
+from qod_magics.spark.plans.parsing import parsed
+from qod_magics.spark.servers.connection import connect, let_go
 from tests.application.frames import application
 from tests.live.conftest import PATIENCE_S, server_of
 

@@ -28,9 +28,9 @@ from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.presence import Presence
 from qod_magics.kafka.topics import create_topics, delete_topics, topic_partitions
 from qod_magics.session.session import Session
-from qod_magics.spark import server as server_module
-from qod_magics.spark.server import LocalServer, ServerOptions
-from qod_magics.spark.task_manager import start_local
+from qod_magics.spark.servers import server as server_module
+from qod_magics.spark.servers.server import LocalServer, ServerOptions
+from qod_magics.spark.servers.task_manager import start_local
 from tests.live.conftest import eventually, kafka_of, new_topic, produce, server_of
 from tests.live.watching import Events
 from tests.policies.installed import install

@@ -12,7 +12,7 @@ from qod_magics.application.sql_estimates import estimated
 from qod_magics.errors import ApplicationError, UsageProblem
 from qod_magics.estimate.sampled import recipe_over
 from qod_magics.session.session import Session
-from qod_magics.spark import shedder
+from qod_magics.spark.plans import shedder
 from tests.live.applications import all_read, cell, count, rows, turn
 from tests.live.conftest import eventually, new_topic, produce
 

@@ -10,10 +10,10 @@ import pytest
 from qod_magics.errors import TaskManagerError
 from qod_magics.jvm.ports import free_ports
 from qod_magics.session.session import Session
-from qod_magics.spark.dial import DialReading
-from qod_magics.spark.instance import Instance
-from qod_magics.spark.server import LocalServer, ServerOptions
-from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.plans.dial import DialReading
+from qod_magics.spark.queries.instance import Instance
+from qod_magics.spark.servers.server import LocalServer, ServerOptions
+from qod_magics.spark.servers.task_manager import TaskManager
 from tests.live.applications import count, observed, turn
 from tests.live.conftest import eventually, produce
 from tests.live.standalone import LEAST_BATCH, SLOTS, Standalone
@@ -45,7 +45,7 @@ def brief(theirs: TaskManager, brief: Session) -> Session:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qod_magics.spark.task_manager.PATIENCE_S", 1.0)
+    monkeypatch.setattr("qod_magics.spark.servers.task_manager.PATIENCE_S", 1.0)
 
 
 def rows(begin: int, end: int) -> Iterable[dict[str, int]]:

@@ -17,7 +17,7 @@ import pytest
 
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.session.session import Session
-from qod_magics.spark.server import LocalServer
+from qod_magics.spark.servers.server import LocalServer
 from tests.live.applications import cell, rows
 from tests.live.conftest import eventually, new_topic, produce
 

@@ -18,7 +18,7 @@ from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.machine.core_claims import LINUX, CoreClaim, claimed
 from qod_magics.machine.directory import Directory
-from qod_magics.spark.server import LocalServer, ServerOptions
+from qod_magics.spark.servers.server import LocalServer, ServerOptions
 
 SCENARIO = {"duration_s": 1, "topics": [{"topic": "t", "data": {"generator": "taxi-trips"}, "rate": 1.0}]}
 

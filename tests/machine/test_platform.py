@@ -14,9 +14,9 @@ import pytest
 
 from qod_magics.commands import doctor
 from qod_magics.machine import cores, watchdog
-from qod_magics.spark.cpu import CoreMeter, ProcessMeter
-from qod_magics.spark.server import ServerOptions
-from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.servers.cpu import CoreMeter, ProcessMeter
+from qod_magics.spark.servers.server import ServerOptions
+from qod_magics.spark.servers.task_manager import TaskManager
 from tests.spark.stand_ins import BOARD, Spark
 
 

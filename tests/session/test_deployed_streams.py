@@ -20,7 +20,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weight import LEFT_OUT, NOT_INDEPENDENT, Weights
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.session.deployed_streams import Streams
-from qod_magics.spark.inspection import Checked
+from qod_magics.spark.plans.inspection import Checked
 from tests.application.frames import stream
 
 WAIT_S = 30.0  #: far more than anything here takes

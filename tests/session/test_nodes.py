@@ -23,8 +23,8 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import Node, Pool
-from qod_magics.spark.dial import DialReading
-from qod_magics.spark.instance import State
+from qod_magics.spark.plans.dial import DialReading
+from qod_magics.spark.queries.instance import State
 from qod_magics.spark.runtime import SparkRuntime
 from tests.spark.stand_ins import instance
 

@@ -19,7 +19,7 @@ from qod_magics.session.handle import StreamHandle
 from qod_magics.session.results import QueryResults
 from qod_magics.session.samples import read_sample, write_sample
 from qod_magics.session.show import ShownResults, show_sample
-from qod_magics.spark.inspection import Checked
+from qod_magics.spark.plans.inspection import Checked
 from tests.application.frames import application, stream
 from tests.results.rows import PER_ZONE, per_zone, result
 

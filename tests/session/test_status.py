@@ -22,11 +22,11 @@ from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.session.handle import DECLARED, StreamHandle
 from qod_magics.session.session import Session
 from qod_magics.session.status import labels_in_short, status_text, stream_text
-from qod_magics.spark.deployment import Deployment
-from qod_magics.spark.inspection import Checked
-from qod_magics.spark.instance import Instance, State
-from qod_magics.spark.labels import Column, Label, Labels
-from qod_magics.spark.pipeline import Job
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.labels import Column, Label, Labels
+from qod_magics.spark.plans.pipeline import Job
+from qod_magics.spark.queries.instance import Instance, State
 from tests.application.frames import application, stream
 
 

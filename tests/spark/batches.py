@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from qod_magics.spark.progress import Batch, FeedCount
+from qod_magics.spark.queries.progress import Batch, FeedCount
 
 
 def batch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark import lifecycle
+from qod_magics.spark.changes import lifecycle
 
 
 @pytest.fixture

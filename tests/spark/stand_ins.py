@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from qod_magics.spark import dial
-from qod_magics.spark.cluster import Cluster
-from qod_magics.spark.collector import Collector
-from qod_magics.spark.deployment import Deployment
-from qod_magics.spark.instance import Instance, State
-from qod_magics.spark.lifecycle import Lifecycle
-from qod_magics.spark.mover import Mover
-from qod_magics.spark.pipeline import Job
-from qod_magics.spark.recovery import Recovery
-from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.changes.lifecycle import Lifecycle
+from qod_magics.spark.changes.mover import Mover
+from qod_magics.spark.changes.recovery import Recovery
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.metrics.collector import Collector
+from qod_magics.spark.plans import dial
+from qod_magics.spark.plans.pipeline import Job
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.servers.task_manager import TaskManager
 
 BOARD = dial.DialBoard("s")
 

@@ -18,17 +18,17 @@ from qod_magics.core.actions import Move
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import KafkaError, TaskManagerError
-from qod_magics.spark import metrics as module
-from qod_magics.spark.books import Account
-from qod_magics.spark.deployment import Deployment
-from qod_magics.spark.dial import DialReading
-from qod_magics.spark.inspection import Checked
-from qod_magics.spark.instance import Instance, State
-from qod_magics.spark.meter import Meter
-from qod_magics.spark.observation import InstanceView
-from qod_magics.spark.pipeline import Feed, Job
+from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.observation import InstanceView
+from qod_magics.spark.metrics import metrics as module
+from qod_magics.spark.plans.dial import DialReading
+from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.pipeline import Feed, Job
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.meter import Meter
 from qod_magics.spark.runtime import SparkRuntime
-from qod_magics.spark.timeouts import begin, gather
+from qod_magics.spark.servers.timeouts import begin, gather
 from tests.application.frames import application, stream
 from tests.spark.batches import batch
 from tests.spark.stand_ins import Query
@@ -497,7 +497,7 @@ def test_topics_that_can_not_be_deleted_are_deleted_with_the_session(
         raise KafkaError("no answer")
 
     deleted: list[str] = []
-    monkeypatch.setattr("qod_magics.spark.deployer.delete_topics", no_answer)
+    monkeypatch.setattr("qod_magics.spark.changes.deployer.delete_topics", no_answer)
     monkeypatch.setattr("qod_magics.spark.runtime.delete_topics", lambda _, topics, **__: deleted.extend(topics))
     runtime.deployer.delete({"qod.s.trips.fares.1"})
     runtime.close()

@@ -14,8 +14,8 @@ import pytest
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.session.session import Session
-from qod_magics.spark.instance import State
-from qod_magics.spark.task_manager import TaskManager
+from qod_magics.spark.queries.instance import State
+from qod_magics.spark.servers.task_manager import TaskManager
 from tests.live.conftest import eventually
 from tests.live.steady import SCHEMA, Steady
 from tests.live.watching import Events, counted, running, settled

@@ -13,7 +13,9 @@ import psutil
 import pytest
 
 from qod_magics.session.session import Session
-from qod_magics.spark import recovery, runtime, task_manager
+from qod_magics.spark import runtime
+from qod_magics.spark.changes import recovery
+from qod_magics.spark.servers import task_manager
 from tests.live.conftest import eventually, kafka_of, new_topic, pause, server_of
 from tests.live.faults.breaking import (
     PERIOD_S,

@@ -11,7 +11,8 @@ import pytest
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.session.session import Session
-from qod_magics.spark import lifecycle, recovery, stall
+from qod_magics.spark.changes import lifecycle, recovery
+from qod_magics.spark.queries import stall
 from tests.live.conftest import eventually, new_topic
 from tests.live.faults.breaking import (
     Counting,

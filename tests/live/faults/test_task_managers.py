@@ -8,7 +8,7 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
 from qod_magics.session.session import Session
-from qod_magics.spark.dial import DialReading, read_sql
+from qod_magics.spark.plans.dial import DialReading, read_sql
 from tests.live.conftest import eventually, heard
 from tests.live.faults.breaking import (
     Counting,

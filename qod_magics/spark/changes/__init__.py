@@ -1,0 +1,1 @@
+"""Changes of what runs: deployments, moves, rescaling, fusing, and recovery from failures."""

@@ -1,0 +1,51 @@
+"""Waiting until a task has read its topics to the end, once nothing is sent to them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.kafka.offsets import end_offsets
+from qod_magics.spark.changes.hold import LOOK_S
+from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.queries.instance import State
+
+#: For how long a task may take to read its topics to the end, seconds; the tasks before it stand still meanwhile.
+DRAIN_S = 60.0
+
+
+def drain(cluster: Cluster, task: str, accounts: Collection[Account]) -> None:
+    """Wait until a task has read its topics to the end.
+
+    Args:
+        cluster: where the task runs.
+        task: its id; the tasks that send to it have stopped.
+        accounts: of the topics.
+
+    Raises:
+        TaskManagerError: it is still behind after a minute, or was lost with its task manager.
+        KafkaError: the broker does not answer.
+
+    """
+    if not accounts:
+        return
+    topics = [account.topic for account in accounts]
+    ends = end_offsets(cluster.deployment.kafka, topics, timeout_s=10.0)
+    deadline = time.monotonic() + DRAIN_S
+    while True:
+        for instance in cluster.instances_of(task):
+            home = instance.task_manager
+            if home is None or not home.alive() or not cluster.is_up(home):
+                raise TaskManagerError(f"{instance.id} was lost with its task manager.")
+            if instance.state is State.RUNNING:
+                with instance.lock:
+                    instance.poll()
+                cluster.take(instance)
+        waiting = sum(account.count(ends[account.topic]).waiting for account in accounts)
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise TaskManagerError(f"{task} still has {waiting} rows to read after {DRAIN_S:g} s: it is behind.")
+        time.sleep(LOOK_S)

@@ -1,0 +1,403 @@
+"""Fusing of neighbouring tasks into one query while rows flow, and the reverse.
+
+The first task stops at the end of a batch, as in a rescaling: with that, the next offset of each of its partitions is
+in the books. The second reads its topic to the end and stops, too. Their query starts at the booked offsets, and writes
+no row to Kafka between them. To part them, the one query stops at the end of a batch, and both start again, the first
+at the booked offsets, with a new topic between them. A checkpoint with state is copied for the query that keeps the
+state from then on. Until the new query runs, any failure puts back what ran before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from qod_magics.application.fusing import Edge, fused, fused_edges, parted, why_not_fused, why_not_parted
+from qod_magics.application.sink import Parquet
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.core.actions import Fuse, Unfuse
+from qod_magics.core.wording import listed
+from qod_magics.errors import QodError, TaskManagerError, nearest
+from qod_magics.spark.changes.change import begin_change, check_running, in_one_line, nothing_to_do
+from qod_magics.spark.changes.deployer import STEP_S, Deployer
+from qod_magics.spark.changes.draining import drain
+from qod_magics.spark.changes.hold import LOOK_S
+from qod_magics.spark.changes.lifecycle import Lifecycle
+from qod_magics.spark.changes.stopping import stop_all
+from qod_magics.spark.changes.transplant import Offsets, transplant, why_not_transplanted
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.plans.pipeline import Feed, PlanFacts, Workshop
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.meter import in_a_row
+from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.timeouts import begin, gather
+
+#: For how long the first batch of a query with another's state is waited for, seconds.
+FIRST_S = 30.0
+
+
+@dataclass(slots=True)
+class _Change:
+    """Tasks that take the place of others with the same streams."""
+
+    kind: str  #: of its event: "fuse" or "unfuse"
+    edge: Edge  #: the stream that becomes part of a query, or a topic
+    gone: tuple[TaskSpec, ...]  #: inputs first, as the next
+    made: tuple[TaskSpec, ...]
+    facts: dict[str, PlanFacts] = field(default_factory=dict)  #: of the tasks made
+    generations: dict[str, int] = field(default_factory=dict)  #: of their checkpoints
+    stateful: TaskSpec | None = None  #: of those gone, the one that keeps state
+    heir: TaskSpec | None = None  #: of those made, the one that keeps it from then on
+
+    @property
+    def name(self) -> str:
+        """The stream, "from>to"."""
+        return ">".join(self.edge)
+
+    @property
+    def undone(self) -> str:
+        return f"{self.name} was not {self.kind}d"
+
+
+class Fuser:
+    """Fuses or parts one pair of tasks at a time. Any thread may call it."""
+
+    def __init__(self, cluster: Cluster, lifecycle: Lifecycle, deployer: Deployer) -> None:
+        self.cluster = cluster
+        self.lifecycle = lifecycle
+        self.deployer = deployer
+        self._under_way: tuple[str, Edge] | None = None
+
+    def __repr__(self) -> str:
+        now = self._under_way
+        return "fuser" if now is None else f"fuser that {now[0]}s {'>'.join(now[1])}"
+
+    def begin(self, action: Fuse | Unfuse) -> None:
+        """Begin what a plan asks for, unless it is under way or done; a refused one is an event."""
+        kind = "fuse" if isinstance(action, Fuse) else "unfuse"
+        if self._under_way == (kind, action.edge):
+            return
+        change = self.fuse if kind == "fuse" else self.unfuse
+        begin_change(self.cluster, action, partial(change, action.edge, action.why))
+
+    def fuse(self, edge: Edge, why: str = "") -> Future[None]:
+        """Begin to run two neighbouring tasks as one query. The future raises QodError, one line, if both run as
+        before.
+
+        Args:
+            edge: the tasks, or the last stream of the first and the first stream of the second.
+            why: the reason, for the event.
+
+        Raises:
+            TaskManagerError: there are no such tasks, they can't be one query or do not run on one task manager, or
+                an application is being deployed, or another task fused, parted or rescaled.
+
+        """
+        with self.cluster.lock:
+            specs = self.cluster.deployment.specs
+            if any(self._same(edge, inner, spec) for spec in specs.values() for inner in fused_edges(spec)):
+                return nothing_to_do()
+            first, second = (self._task(name, "fuse") for name in edge)
+            at = f"{first.id} and {second.id} can't be fused"
+            refusal = why_not_fused(first, second, specs.values()) or self._why_apart(first, second)
+            if refusal:
+                raise TaskManagerError(f"{at}: {refusal}.")
+            head = next(each.name for each in second.heads)
+            return self._begin(_Change("fuse", (first.id, head), (first, second), (fused(first, second),)), edge, why)
+
+    def unfuse(self, edge: Edge, why: str = "") -> Future[None]:
+        """Begin to run a task as two queries, with a topic for this stream. The future raises QodError, one line, if it
+        runs as before.
+
+        Args:
+            edge: two streams, or the stream and the task within which it is.
+            why: the reason, for the event.
+
+        Raises:
+            TaskManagerError: there is no such stream within a task, the task can't be parted there, or an application
+                is being deployed, or another task fused, parted or rescaled.
+
+        """
+        with self.cluster.lock:
+            deployment = self.cluster.deployment
+            specs = deployment.specs
+            if edge in deployment.edges or ">".join(edge) in deployment.pipes:
+                return nothing_to_do()
+            found = [
+                (spec, inner) for spec in specs.values() for inner in fused_edges(spec) if self._same(edge, inner, spec)
+            ]
+            if not found:
+                known = [">".join(inner) for spec in specs.values() for inner in fused_edges(spec)]
+                there = f" It can be parted at {listed(known)}." if known else " No task can be parted."
+                raise TaskManagerError(f"{edge[0]}>{edge[1]} is no stream within a task.{there}")
+            if len(found) > 1:
+                within = listed([spec.id for spec, _ in found])
+                raise TaskManagerError(f"{edge[0]} runs within {within}, which each compute it: they can't be parted.")
+            spec, inner = found[0]
+            mine = self.cluster.instances_of(spec.id)
+            refusal = why_not_parted(spec, inner, specs.values(), len(mine), self._keeps_state(mine))
+            if refusal:
+                raise TaskManagerError(f"{spec.id} can't be parted at {'>'.join(inner)}: {refusal}.")
+            check_running(mine, "unfuse it")
+            return self._begin(_Change("unfuse", inner, (spec,), parted(spec, inner)), edge, why)
+
+    def _same(self, edge: Edge, inner: Edge, spec: TaskSpec) -> bool:
+        return edge in (inner, (inner[0], spec.id))
+
+    def _begin(self, change: _Change, asked: Edge, why: str) -> Future[None]:
+        if not self.deployer.deploying.acquire(blocking=False):
+            raise TaskManagerError(f"Tasks are being deployed, fused or rescaled: {change.kind} {change.name} after.")
+        self._under_way = (change.kind, asked)
+        run = in_one_line(partial(self._run, change, why), change.undone)
+        return begin(run, f"{change.kind}-{change.name}")
+
+    # -- what can be done --------------------------------------------------------------------------------------------
+
+    def _task(self, name: str, verb: str) -> TaskSpec:
+        deployment = self.cluster.deployment
+        spec = deployment.specs.get(name)
+        within = deployment.specs_with(name)
+        if spec is None and len(within) == 1 and within[0].streams[0].name == name:
+            return within[0]
+        if spec is None:
+            hint = f" It runs within {listed([each.id for each in within])}." if within else ""
+            raise TaskManagerError(f"There is no task {name!r} to {verb}.{hint or nearest(name, deployment.specs)}")
+        return spec
+
+    def _why_apart(self, first: TaskSpec, second: TaskSpec) -> str:
+        """Why the instances of two tasks can't become one query each, as one clause; "" if they can."""
+        upper, lower = self.cluster.instances_of(first.id), self.cluster.instances_of(second.id)
+        if len(upper) != len(lower):
+            return f"{first.id} has {len(upper)} instances, {second.id} {len(lower)}"
+        for one, other in zip(upper, lower, strict=True):
+            here, there = one.task_manager, other.task_manager
+            if here is None or here is not there:
+                where = "no task manager" if here is None else here.id
+                return f"{one.id} is on {where}, {other.id} on {there.id if there else 'none'}: move one to the other"
+        if any(not i.job.feeds for i in upper):
+            return f"{first.id} reads a source of its own, which has no offsets to go on from"
+        check_running([*upper, *lower], "fuse it")
+        keeping = [spec for spec in (first, second) if self._keeps_state(self.cluster.instances_of(spec.id))]
+        if len(keeping) > 1:
+            return f"{first.id} and {second.id} both keep state, and a checkpoint holds that of one of them"
+        if keeping and (refusal := why_not_transplanted(self.deployer.checkpoints)):
+            return refusal
+        if keeping == [second] and len(upper[0].job.feeds) > 1:
+            return f"{first.id} has several inputs, and the checkpoint of {second.id}, which keeps state, one"
+        return ""
+
+    def _keeps_state(self, instances: Sequence[Instance]) -> bool:
+        return any(i.facts is not None and i.facts.keeps_state for i in instances)
+
+    # -- how it is done ----------------------------------------------------------------------------------------------
+
+    def _run(self, change: _Change, why: str) -> None:
+        try:
+            after = self._prepared(change)
+            try:
+                self._change(change, after, why)
+            except BaseException:
+                with self.cluster.lock:
+                    unneeded = after.own_topics() - self.cluster.deployment.own_topics()
+                self.deployer.delete(unneeded)
+                raise
+        finally:
+            with self.cluster.lock:
+                self._under_way = None
+                self.deployer.deploying.release()
+
+    def _prepared(self, change: _Change) -> Deployment:
+        """The deployment after the change; recipes, plans and state are checked while the tasks still run."""
+        deployment, workshop = self.cluster.deployment, self.cluster.workshop()
+        left = {spec.id for spec in change.gone}
+        specs = [spec for spec in deployment.specs.values() if spec.id not in left]
+        at = next(at for at, spec in enumerate(deployment.specs.values()) if spec.id in left)
+        specs[at:at] = change.made
+        checked = deployment.check(specs, workshop)
+        after = deployment.refitted(change.gone, change.made, specs, checked)
+        try:
+            self._check(change, after, workshop)
+        except BaseException:
+            self.deployer.delete(after.own_topics() - deployment.own_topics())
+            raise
+        return after
+
+    def _check(self, change: _Change, after: Deployment, workshop: Workshop) -> None:
+        """Find the facts of the new tasks, and who keeps the state. Raises TaskManagerError if they can't go on from
+        what the old ones leave."""
+        results = self.cluster.deployment.results
+        anew = [task for task, topic in results.items() if after.results.get(task) != topic]
+        if anew:
+            raise TaskManagerError(f"{change.undone}: {listed(anew)} would get other columns, and new results.")
+        for spec in change.made:
+            generation = change.generations[spec.id] = self.deployer.new_generation(spec)
+            job, _ = next(iter(self.deployer.jobs_of(after, spec, generation).values()))
+            change.facts[spec.id] = workshop.plan_facts(job)
+        keeping = [spec for spec in change.gone if self._keeps_state(self.cluster.instances_of(spec.id))]
+        heirs = [spec for spec in change.made if change.facts[spec.id].keeps_state]
+        if len(keeping) != len(heirs):
+            names = listed([spec.id for spec in heirs])
+            raise TaskManagerError(
+                f"{change.name} stays in one query: {names} would both keep state, in one checkpoint."
+            )
+        if keeping:
+            change.stateful, change.heir = keeping[0], heirs[0]
+            refusal = why_not_transplanted(self.deployer.checkpoints)
+            if refusal:
+                raise TaskManagerError(f"{change.undone}: {refusal}.")
+            files = [spec.id for spec in (keeping[0], heirs[0]) if isinstance(spec.sink, Parquet)]
+            if len(files) == 1:
+                raise TaskManagerError(
+                    f"{change.undone}: {files[0]} writes files, where each group stands once, when it is complete; "
+                    "in two queries a group is written whenever it changes."
+                )
+            if len(self.cluster.instances_of(keeping[0].id)[0].job.feeds) > 1 and heirs[0] is not change.made[0]:
+                raise TaskManagerError(f"{change.undone}: {heirs[0].id} keeps state, and reads the inputs of others.")
+
+    def _change(self, change: _Change, after: Deployment, why: str) -> None:
+        begun, cluster = time.monotonic(), self.cluster
+        before, ran = cluster.deployment.copy(), dict(cluster.instances)
+        senders = [(i, i.job) for i in cluster.all_instances if i.job.task in change.gone[0].upstream]
+        stopped: list[Instance] = []
+        adopted = False
+        try:
+            for spec in change.gone:
+                if stopped:
+                    drain(cluster, spec.id, cluster.deployment.accounts_of(spec.id).values())
+                mine = self.cluster.instances_of(spec.id)
+                self._stop(mine, change)
+                stopped += mine
+            made = self._made(change, after)
+            self._carry_state(change, made, after)
+            with cluster.lock:
+                gone = self._adopt(change, after, made)
+            adopted = True
+            self._start(change, made)
+        except BaseException as error:
+            for instance in stopped:
+                instance.failure = f"{change.undone}, for {reason(error) if isinstance(error, Exception) else error}"
+            if adopted:
+                with cluster.lock:
+                    for sender, job in senders:
+                        sender.job = job
+                self.deployer.roll_back(before, ran, stopped)
+            else:
+                for instance in stopped:
+                    instance.reinstate()
+            raise
+        self.deployer.delete(gone)
+        took_s = round(time.monotonic() - begun, 3)
+        ends = {"from": change.edge[0], "to": change.edge[1]}
+        cluster.event(change.kind, task=change.made[-1].id, **ends, took_s=took_s, why=why or None)
+
+    def _stop(self, instances: Sequence[Instance], change: _Change) -> None:
+        stop_all(self.cluster, self.lifecycle, instances, change.undone, f"{change.kind}-waits")
+
+    def _made(self, change: _Change, after: Deployment) -> dict[str, list[Instance]]:
+        """The new instances, by task, on the task managers of those that they replace."""
+        made = {}
+        held = [self.cluster.instances_of(spec.id) for spec in change.gone]
+        for spec in change.made:
+            jobs = self.deployer.jobs_of(after, spec, change.generations[spec.id])
+            made[spec.id] = [
+                Instance(job, checkpoint, spec.mode, State.STARTING, facts=change.facts[spec.id])
+                for job, checkpoint in jobs.values()
+            ]
+            for instance, replaced in zip(made[spec.id], zip(*held, strict=True), strict=True):
+                instance.task_manager = replaced[0].task_manager
+                if change.kind == "fuse":
+                    instance.held = in_a_row(replaced[0].held, replaced[1].held)
+        return made
+
+    def _carry_state(self, change: _Change, made: Mapping[str, list[Instance]], after: Deployment) -> None:
+        """Copy the checkpoints that hold state for the instances that will keep it. Raises TaskManagerError.
+
+        Such an instance has begun: it stays on that checkpoint also where Spark refuses real-time mode. Its files stay
+        in their directory, whose log has the numbers of its batches.
+        """
+        if change.stateful is None or change.heir is None:
+            return
+        now = self.cluster.deployment
+        for old, new in zip(self.cluster.instances_of(change.stateful.id), made[change.heir.id], strict=True):
+            at, to = _offsets(old.job.feeds, now), _offsets(new.job.feeds, after)
+            new.begun = transplant(old.checkpoint, new.checkpoint, at, None if at == to else to)
+            if old.begun and not new.begun:
+                raise TaskManagerError(f"The state of {old.id} is not at {old.checkpoint} on this machine.")
+            if isinstance(change.heir.sink, Parquet):
+                new.job = replace(new.job, run=old.job.run)
+
+    def _adopt(self, change: _Change, after: Deployment, made: Mapping[str, list[Instance]]) -> set[str]:
+        """Make the new tasks the current ones; returns unneeded topics. A task and its instances appear together."""
+        cluster, board = self.cluster, self.cluster.board
+        first, then = change.gone[0].id, change.made[0].id
+        same = {key(first): key(then) for key in (board.source, board.accept)}
+        same |= {board.send(f"{name}>{first}"): board.send(f"{name}>{then}") for name in change.gone[0].upstream}
+        cluster.dials |= {new: cluster.dials[was] for was, new in same.items() if was in cluster.dials}
+        for spec in change.gone:
+            for instance in self.cluster.instances_of(spec.id):
+                del cluster.instances[instance.id]
+                cluster.dials.pop(board.pace(instance.id), None)
+        gone = cluster.deployment.restore(after)
+        for task in {spec.id for spec in change.gone} - {spec.id for spec in change.made}:
+            for dial in (board.source(task), board.accept(task), board.accuracy(task)):
+                cluster.dials.pop(dial, None)
+        cluster.instances.update((instance.id, instance) for mine in made.values() for instance in mine)
+        for sender in change.gone[0].upstream:
+            self.deployer.renew_jobs(cluster.deployment.specs[sender])
+        return gone
+
+    def _start(self, change: _Change, made: Mapping[str, list[Instance]]) -> None:
+        """Start the new instances, readers first, so that nothing is read before all can start. Once a first one of
+        those that read rows runs, the others are restarted by the watcher if they fail."""
+        first, *later = made.values()
+        for instances in ([instance for mine in later for instance in mine], first[:1]):
+            for error in gather({i.id: partial(self._start_one, i, change) for i in instances}, STEP_S).values():
+                if isinstance(error, BaseException):
+                    raise error if isinstance(error, QodError) else TaskManagerError(reason(error))
+
+        def start(instance: Instance) -> None:
+            home = instance.task_manager
+            assert home is not None
+            try:
+                self._start_one(instance, change)
+            except Exception as error:
+                self.lifecycle.fail_on(instance, home, reason(error))
+
+        gather({i.id: partial(start, i) for i in first[1:]}, STEP_S)
+
+    def _start_one(self, instance: Instance, change: _Change) -> None:
+        """Start one, and see that it goes on from the state that it was given. Raises QodError if it does not run."""
+        home = instance.task_manager
+        if home is None or not self.cluster.is_up(home):
+            raise TaskManagerError(f"{instance.id} can't start: its task manager was lost.")
+        self.lifecycle.start(instance, home)
+        self.lifecycle.settle(instance)
+        if change.heir is None or instance.job.task != change.heir.id:
+            return
+        deadline = time.monotonic() + FIRST_S
+        while time.monotonic() < deadline and not self._goes_on(instance):
+            time.sleep(LOOK_S)
+
+    def _goes_on(self, instance: Instance) -> bool:
+        """Whether it has ended a batch, or has no row to read. Raises TaskManagerError if it has failed."""
+        with instance.lock:
+            why, query = instance.failed(), instance.query
+            instance.poll()
+        if instance.meter.last:
+            return True
+        if query is None and instance.state in (State.BACKING_OFF, State.GAVE_UP):  # the watcher has found it first
+            why = instance.failure
+        if why is not None:
+            raise TaskManagerError(f"{instance.id} can't go on from the state that it was given: {why}.")
+        if query is None:
+            return True
+        return instance.mode != "real-time" and "Waiting for data" in query.status["message"]
+
+
+def _offsets(feeds: Sequence[Feed], deployment: Deployment) -> Offsets:
+    """By topic: the next offsets of what an instance reads."""
+    return {feed.topic: {p: deployment.accounts[feed.name].position[p] for p in feed.partitions} for feed in feeds}

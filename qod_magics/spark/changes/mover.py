@@ -1,0 +1,84 @@
+"""Moves and restarts of instances, between two batches."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.changes.hold import held
+from qod_magics.spark.changes.lifecycle import Lifecycle
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.queries.instance import Instance, OngoingMove, State
+from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.timeouts import begin
+
+
+class Mover:
+    """Carries out moves and restarts. Any thread may call it; each call takes as long as the move does."""
+
+    def __init__(self, cluster: Cluster, lifecycle: Lifecycle) -> None:
+        self.cluster = cluster
+        self.lifecycle = lifecycle
+
+    def __repr__(self) -> str:
+        return f"mover of {len(self.cluster.instances)} instances"
+
+    def restart(self, instance: Instance) -> None:
+        """Stop at a batch's end and restart on the same task manager."""
+        manager = instance.task_manager
+        if manager is None or not instance.become(State.STARTING, of={State.RUNNING}):
+            return
+        try:
+            with held(self.cluster, instance) as wait_s:
+                self.lifecycle.stop(instance, wait_s)
+            self.lifecycle.start(instance, manager)
+        except Exception as error:
+            self.lifecycle.fail_on(instance, manager, reason(error))
+
+    def restart_outdated(self) -> None:
+        """Begin to restart the instances whose job has changed since their run began."""
+        for instance in self.cluster.all_instances:
+            outdated = instance.running is not None and instance.running is not instance.job
+            if outdated and instance.state is State.RUNNING:
+                begin(partial(self.restart, instance), f"restart-{instance.id}")
+
+    def move(self, instance: Instance, target: TaskManager, why: str) -> None:
+        """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other.
+
+        It starts only after its old run has ended: two at once would write rows twice.
+        """
+        source = instance.task_manager
+        if source is target and instance.query is not None:
+            instance.become(State.RUNNING)
+            return
+        if source is not None and source.alive():
+            try:
+                if not self.lifecycle.end(instance, source):
+                    return
+            except Exception as error:  # it restarts where it is, once it can be stopped
+                if instance.task_manager is source:
+                    self.lifecycle.fail(
+                        instance, f"not moved to {target.id}, for it could not be stopped: {reason(error)}"
+                    )
+                return
+        instance.move = OngoingMove(source.id if source else None, target.id, why, time.time())
+        try:
+            self.lifecycle.start(instance, target)
+        except Exception as error:
+            self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=reason(error))
+            if instance.task_manager is not target:  # detached meanwhile
+                return
+            if instance.unended is not None and source is not None:
+                self.lifecycle.fail(instance, reason(error), source)
+                return
+            instance.forsake()
+            try:
+                others = self.cluster.targets({instance.id: {target.id, *([source.id] if source else [])}})
+            except TaskManagerError:  # none is up: it waits for one
+                return
+            if instance.id in others:
+                self.move(instance, self.cluster.manager(others[instance.id]), why)
+            else:
+                self.lifecycle.fail(instance, reason(error), source or target)

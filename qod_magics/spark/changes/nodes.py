@@ -1,0 +1,73 @@
+"""The actions of plans that add and release task managers, for a runtime that is given a way to do so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from qod_magics.core.actions import Action, AddNode, Refusal, ReleaseNode
+from qod_magics.core.node_states import NodeState, node_states_to_json
+from qod_magics.core.runtime import Observation, refused
+from qod_magics.core.spares import Spare, spares_to_json
+from qod_magics.errors import QodError
+from qod_magics.spark.cluster.cluster import Cluster
+
+
+class Nodes(Protocol):
+    """Task managers that can be added and released. No method waits for a start, a move or an end."""
+
+    def spares(self) -> Sequence[Spare]:
+        """What `add` can add now."""
+        ...
+
+    def states(self) -> Mapping[str, NodeState]:
+        """By id: those that join, stand by or leave."""
+        ...
+
+    def text(self) -> str:
+        """The same, and the budget, in one line."""
+        ...
+
+    def add(self, kind: str, why: str) -> None:
+        """Begin to add one of this kind. Raises TaskManagerError: none can be added now."""
+        ...
+
+    def release(self, id: str, why: str) -> object:
+        """Begin to move its instances to the others; then it is closed, or stands by. Raises TaskManagerError: there
+        is no such task manager, or it is the last."""
+        ...
+
+    def tend(self) -> None:
+        """Do what is due by itself; called about once a second."""
+        ...
+
+
+class NodeActions:
+    """Begins the `AddNode` and `ReleaseNode` of plans; failures become events of the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._refused: frozenset[tuple[Action, str]] = frozenset()  #: of the last plan: told once
+
+    def begin(self, nodes: Nodes, actions: Iterable[Action]) -> None:
+        """Begin these actions of a plan; others are left alone. One that is refused as in the plan before is not an
+        event again."""
+        refusals = set()
+        for action in actions:
+            try:
+                if isinstance(action, AddNode):
+                    nodes.add(action.kind, action.why)
+                elif isinstance(action, ReleaseNode):
+                    nodes.release(action.id, action.why)
+            except QodError as error:
+                refusals.add((action, str(error)))
+        for action, why in refusals - self._refused:
+            self._cluster.add(refused(Refusal(action, why)))
+        self._refused = frozenset(refusals)
+
+
+def with_nodes(seen: Observation, nodes: Nodes) -> Observation:
+    """The observation with what can be added, joins, stands by or leaves (`core.spares`, `core.node_states`)."""
+    known = {**spares_to_json(nodes.spares()), **node_states_to_json(nodes.states())}
+    return replace(seen, snapshot=replace(seen.snapshot, extra={**seen.snapshot.extra, **known}))

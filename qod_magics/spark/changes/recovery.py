@@ -1,0 +1,303 @@
+"""Detects failures and restarts what failed, on another task manager if its own is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from weakref import WeakKeyDictionary, WeakSet
+
+from qod_magics.spark.changes.lifecycle import Lifecycle
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove, State
+from qod_magics.spark.queries.realtime import refuses_realtime
+from qod_magics.spark.queries.stall import share
+from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.timeouts import begin
+
+#: In real-time mode a batch ends every few seconds, rows or none: after this long without one a query is stalled.
+STALLED_S = 60.0
+#: Window for the utilization of a task manager's cores in stall detection, seconds.
+BUSY_OVER_S = 10.0
+#: A task manager of the user's that is silent for this long, seconds, is reported; it is lost once it is gone, too.
+SILENCE_S = 15.0
+#: A local one that was silent and idle for this long, seconds, is killed.
+HUNG_S = 30.0
+#: One that used more than this share of a core in that time is not idle, but too busy to answer.
+AT_WORK = 0.02
+
+
+class Recovery:
+    """Each method detects one kind of failure and begins the recovery; all are to be called about once a second, by one
+    thread."""
+
+    def __init__(self, cluster: Cluster, lifecycle: Lifecycle) -> None:
+        self.cluster = cluster
+        self.lifecycle = lifecycle
+        self._missing: frozenset[str] = frozenset()  #: topics that were missing at the last check
+        self._told_silent: WeakSet[TaskManager] = WeakSet()
+        self._pings: WeakKeyDictionary[TaskManager, Future[object]] = WeakKeyDictionary()
+        #: of silent task managers: when they answered a ping last or, if they have not, got the first one
+        self._heard_at: WeakKeyDictionary[TaskManager, float] = WeakKeyDictionary()
+        #: of silent task managers: since when, when last measured, and CPU seconds used by then
+        self._used_s: dict[TaskManager, tuple[float, float, float]] = {}
+        #: the last attempt to stop each lingering instance, by `id()`
+        self._stopping: dict[int, Future[None]] = {}
+
+    def __repr__(self) -> str:
+        return f"recovery of {len(self.cluster.instances)} instances"
+
+    def restart_ended(self) -> None:
+        """Restart, after a back-off, the queries that have ended by themselves; one that Spark refuses in real-time
+        mode at once, in micro-batches."""
+        for instance in self.cluster.all_instances:
+            lock = instance.lock  # `forsake` may replace it
+            if instance.ended_run is None or not lock.acquire(blocking=False):
+                continue
+            try:
+                (run_id, why), instance.ended_run = instance.ended_run, None
+                # it may have been detached or restarted since the poll
+                if instance.state is State.RUNNING and instance.run_id == run_id and instance.lock is lock:
+                    self._ended_by_itself(instance, why)
+            finally:
+                lock.release()
+
+    def _ended_by_itself(self, instance: Instance, why: str) -> None:
+        refused = instance.mode == "real-time" and instance.mode_wanted != "realtime" and refuses_realtime(why)
+        if refused:  # some plans are refused only once they run: not a failure, micro-batches work
+            instance.fall_back(why)
+        self.lifecycle.fail(instance, why)
+        if refused:
+            instance.failures = max(instance.failures - 1, 0)
+            instance.retry_at = 0.0
+
+    def restart_readers(self) -> None:
+        """Restart at once what failed for a missing topic that is back, even after the last retry."""
+        missing, self._missing = self._missing, frozenset(self.cluster.missing_topics)
+        back = missing - self._missing
+        for instance in self.cluster.all_instances if back else ():
+            if any(feed.topic in back for feed in instance.job.feeds):
+                instance.failures, instance.retry_at = 0, 0.0
+                homeless = instance.task_manager is None  # lost since
+                instance.become(State.WAITING if homeless else State.BACKING_OFF, of={State.GAVE_UP})
+
+    def kill_hung(self) -> None:
+        """Kill the local task managers that neither answer nor use CPU: stopped by a signal, or deadlocked. Their
+        instances restart elsewhere, as after a crash."""
+        now = time.monotonic()
+        for manager in list(self.cluster.task_managers.values()):
+            since = self._silent_since(manager)
+            used_s = manager.used_s() if since is not None else None
+            if since is None or used_s is None or not manager.alive():
+                self._used_s.pop(manager, None)
+                continue
+            begun = self._used_s.get(manager)
+            if begun is None or begun[0] != since:
+                self._used_s[manager] = (since, now, used_s)
+                continue
+            measured_s = now - begun[1]
+            if measured_s < HUNG_S:
+                continue
+            if used_s - begun[2] > AT_WORK * measured_s:  # busy: measure anew, for as long
+                self._used_s[manager] = (since, now, used_s)
+                continue
+            self._used_s.pop(manager)
+            why = f"it has not answered for {now - since:.0f} s and did nothing: killed"
+            self.cluster.event("task-manager-hung", task_manager=manager.id, why=why)
+            begin(manager.kill, f"killing-{manager.id}")
+
+    def _silent_since(self, manager: TaskManager) -> float | None:
+        """Since when it has answered no ping, monotonic seconds; None if it answered the last poll.
+
+        It is pinged from the first poll on that fails: polls may be minutes apart, and one fails also where only one of
+        the queries can't be asked.
+        """
+        if manager.silent_since is None:
+            self._pings.pop(manager, None)
+            self._heard_at.pop(manager, None)
+            return None
+        ping, now = self._pings.get(manager), time.monotonic()
+        if ping is None or (ping.done() and ping.exception() is None):
+            self._heard_at[manager] = now
+        if ping is None or ping.done():
+            self._pings[manager] = begin(manager.active_runs, f"ping-{manager.id}")
+        return self._heard_at[manager]
+
+    def recover_lost(self) -> None:
+        """Find lost task managers and restart their instances on the others; likewise an instance that arrived on one
+        after its removal."""
+        for manager in list(self.cluster.task_managers.values()):
+            if not self._is_lost(manager):
+                continue
+            with self.cluster.lock:
+                if self.cluster.task_managers.pop(manager.id, None) is None:
+                    continue
+                self.cluster.cpu.pop(manager.id, None)
+                orphans = [i for i in self.cluster.all_instances if i.task_manager is manager]
+                for instance in orphans:
+                    instance.move = OngoingMove(manager.id, "", f"{manager.id} was lost", time.time())
+                self.cluster.event(
+                    "task-manager-lost",
+                    task_manager=manager.id,
+                    instances=[i.id for i in orphans],
+                    why="its process ended" if manager.kind == "local" else "it is gone",
+                )
+            for instance in orphans:
+                instance.forsake()
+            begin(manager.close, f"closing-{manager.id}")
+        for instance in self.cluster.all_instances:
+            home = instance.task_manager
+            if instance.state is State.RUNNING and home is not None and home.id not in self.cluster.task_managers:
+                instance.move = OngoingMove(home.id, "", f"{home.id} was removed", time.time())
+                instance.forsake()
+        self.place_waiting()
+
+    def _is_lost(self, manager: TaskManager) -> bool:
+        """Whether it has ended. One of the user's that is only silent is left alone, and reported once: its queries may
+        run on, and a second run of them would write to the same checkpoints."""
+        if manager.kind == "local" or not manager.alive():
+            return not manager.alive()
+        since = self._silent_since(manager)
+        silent_s = 0.0 if since is None else time.monotonic() - since
+        if silent_s <= SILENCE_S:
+            self._told_silent.discard(manager)
+            return False
+        if manager not in self._told_silent:
+            self._told_silent.add(manager)
+            why = (
+                f"it has not answered for {silent_s:.0f} s; its queries may still run, and are not started elsewhere "
+                f"until it refuses connections or is removed (%qod remove-tm {manager.id})"
+            )
+            self.cluster.event("task-manager-silent", task_manager=manager.id, why=why)
+        return manager.gone()
+
+    def place_waiting(self) -> None:
+        """Start the instances that wait for a task manager, if there is one."""
+        waiting = [i for i in self.cluster.all_instances if i.state is State.WAITING]
+        if not waiting or not self.cluster.task_managers:
+            return
+        targets = self.cluster.targets({i.id: set() for i in waiting})
+        for instance in waiting:
+            if instance.id in targets and instance.become(State.MOVING, of={State.WAITING}):
+                manager = self.cluster.manager(targets[instance.id])
+                move = instance.move
+
+                def run(
+                    instance: Instance = instance, manager: TaskManager = manager, move: OngoingMove | None = move
+                ) -> None:
+                    if move is not None:
+                        instance.move = OngoingMove(move.source, manager.id, move.why, move.stopped_at)
+                    try:
+                        self.lifecycle.start(instance, manager)
+                    except Exception as error:
+                        self.lifecycle.fail_on(instance, manager, reason(error))
+
+                begin(run, f"place-{instance.id}")
+
+    def retry(self) -> None:
+        """Restart failed instances after their back-off; stop those that a deployment could not stop."""
+        self._stop_lingering()
+        now = time.monotonic()
+        for instance in self.cluster.all_instances:
+            due = now >= instance.retry_at and instance.task_manager is not None
+            if due and instance.become(State.STARTING, of={State.BACKING_OFF}):
+                begin(lambda i=instance: self._restart(i), f"restart-{instance.id}")  # type: ignore[misc]
+
+    def _stop_lingering(self) -> None:
+        with self.cluster.lock:
+            left = self.cluster.lingering = [i for i in self.cluster.lingering if self._lingers(i)]
+        self._stopping = {id(i): self._stopping[id(i)] for i in left if id(i) in self._stopping}
+        for instance in left:
+            tried = self._stopping.get(id(instance))
+            if tried is None or tried.done():
+                call = partial(self._stop_again, instance)
+                self._stopping[id(instance)] = begin(call, f"stop-{instance.id}")
+
+    def _lingers(self, instance: Instance) -> bool:
+        """Whether it must still be stopped: not once a failed deployment has put it back, for its restart stops it."""
+        home, tried = instance.task_manager, self._stopping.get(id(instance))
+        if instance.state is not State.STOPPED or home is None:
+            return False
+        if not home.alive() or self.cluster.task_managers.get(home.id) is not home:
+            return False
+        return tried is None or not tried.done() or instance.unended is not None
+
+    def _stop_again(self, instance: Instance) -> None:
+        with instance.lock:
+            if instance.state is State.STOPPED:  # not put back meanwhile
+                self.lifecycle.stop(instance)
+
+    def _restart(self, instance: Instance) -> None:
+        manager = instance.task_manager
+        assert manager is not None
+        try:
+            self.lifecycle.start(instance, manager)
+        except Exception as error:
+            self.lifecycle.fail_on(instance, manager, reason(error))
+            return
+        self.cluster.event(
+            "query-restarted",
+            instance=instance.id,
+            task_manager=manager.id,
+            after=instance.failure,
+            failures=instance.failures,
+        )
+
+    def notice(self, broker_answers: bool = True, rows_waiting: Callable[[Instance], int] = lambda _: 0) -> None:
+        """Restart each query that is stalled though Spark calls it active: it does not fail, and its backlog grows.
+
+        One that may only be slow is reported, once. To be called about once a second.
+
+        Args:
+            broker_answers: without it no batch could end.
+            rows_waiting: a micro-batch is due only while rows wait.
+
+        """
+        now = time.monotonic()
+        running = [i for i in self.cluster.all_instances if i.state is State.RUNNING]
+        for instance in running:
+            manager = instance.task_manager
+            if manager is None or manager.silent_since is not None or not broker_answers:
+                continue  # no batch could end, or be reported
+            if instance.mode != "real-time" and not rows_waiting(instance):
+                instance.stall.reset()
+                continue
+            others = [i for i in running if i.task_manager is manager and i is not instance]
+            others_end = any(i.stalled_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in others)
+            stall, patience_s = instance.stall, instance.patience_s(STALLED_S + self.cluster.period_s)
+            stall.look(now, instance.run_id, instance.ended(), share(manager.busy(BUSY_OVER_S), others_end))
+            if stall.counted_s > patience_s:
+                instance.retry_at = float("inf")
+                if not instance.become(State.BACKING_OFF, of={State.RUNNING}):
+                    continue
+                begin(lambda i=instance, m=manager: self._revive(i, m), f"revive-{instance.id}")  # type: ignore[misc]
+            elif stall.watched_s > 2 * patience_s and stall.counted_s < patience_s / 2 and not instance.told_stalled:
+                instance.told_stalled = True
+                why = f"no batch has ended for {stall.watched_s:.0f} s: {manager.id} is overloaded, or the query hangs"
+                self.cluster.event("query-stalled", instance=instance.id, task_manager=manager.id, why=why)
+
+    def _revive(self, instance: Instance, manager: TaskManager) -> None:
+        """Stop a stalled query, then handle it as one that failed. If a last poll finds that a batch has ended, it
+        keeps running."""
+        stalled_s = instance.stall.watched_s
+        why = f"no batch has ended for {stalled_s:.0f} s, with CPU to spare"
+
+        def ours() -> bool:  # no other thread has changed it meanwhile
+            return instance.state is State.BACKING_OFF and instance.retry_at == float("inf")
+
+        try:
+            with instance.lock:
+                batch = instance.poll()
+            self.cluster.take(instance)
+            if batch:
+                if ours():
+                    instance.become(State.RUNNING, of={State.BACKING_OFF})
+                return
+            if not self.lifecycle.end(instance, manager, 0.0, "query-stalled"):
+                return
+        except Exception as error:  # it restarts once it can be stopped
+            why = f"{why}; then {reason(error)}"
+        if ours():
+            self.lifecycle.fail(instance, why, manager, stalled_s=stalled_s)

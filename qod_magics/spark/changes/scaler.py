@@ -1,0 +1,290 @@
+"""Rescaling of stateless tasks: their partitions are dealt to another number of instances.
+
+The unit is the partition. Instances that get other partitions stop at the end of their batch; with that, the next
+offset of each of their partitions is in the books, and runs on new checkpoints start there. Instances that keep their
+partitions keep running. In micro-batches the next batch is held before it reads, so that no row is read twice; in
+real-time mode those may be that the next batch has read by the time it is stopped, a small part of one batch.
+
+A stream that is partitioned by a key, and gets more partitions, is read to its end first, while the tasks that send to
+it stand still: a row of a key would otherwise overtake the older ones that wait in another partition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from qod_magics.application import graph
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.core.actions import Scale
+from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.kafka.topics import grow_topics
+from qod_magics.spark.changes.change import begin_change, check_running, in_one_line, nothing_to_do
+from qod_magics.spark.changes.deployer import STEP_S, Deployer
+from qod_magics.spark.changes.draining import drain
+from qod_magics.spark.changes.lifecycle import Lifecycle
+from qod_magics.spark.changes.stopping import stop_all
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.plans.pipeline import feeds_of
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.meter import shared
+from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.timeouts import begin, gather
+
+#: Interval of looking whether a task runs, seconds.
+LOOK_S = 0.1
+
+
+class Scaler:
+    """Rescales one task at a time; those that a plan asks for take turns. Any thread may call it."""
+
+    def __init__(self, cluster: Cluster, lifecycle: Lifecycle, deployer: Deployer) -> None:
+        self.cluster = cluster
+        self.lifecycle = lifecycle
+        self.deployer = deployer
+        self._under_way: tuple[str, int] | None = None  #: task, and its new number of instances
+        self._waiting: dict[str, Scale] = {}  #: what plans ask for while another task is rescaled, by task
+
+    def __repr__(self) -> str:
+        now = self._under_way
+        return "scaler" if now is None else f"scaler of {now[0]} to {now[1]} instances"
+
+    def begin(self, action: Scale) -> None:
+        """Begin a rescaling that a plan asks for, unless it is under way or done; a refused one is an event. While
+        another task is rescaled, it waits for that; it replaces what waits for the same task."""
+        with self.cluster.lock:
+            now = self._under_way
+            if now == (action.task, action.parallelism):
+                return
+            if action.task in self._waiting or (now is not None and now[0] != action.task):
+                self._waiting[action.task] = action
+                return
+        begin_change(self.cluster, action, partial(self.scale, action.task, action.parallelism, action.to, action.why))
+
+    def _next(self) -> None:
+        """Begin the first of those that wait that is not refused, once the instances of its task run: the rescaling of
+        a task restarts those that send to it."""
+        while True:
+            with self.cluster.lock:
+                if self._under_way is not None or not self._waiting:  # its end looks again
+                    return
+                task = next(iter(self._waiting))
+            end = time.monotonic() + STEP_S
+            while time.monotonic() < end and self._starts(task):
+                time.sleep(LOOK_S)
+            with self.cluster.lock:
+                action = self._waiting.pop(task, None)
+            if action is not None:
+                self.begin(action)
+
+    def _starts(self, task: str) -> bool:
+        return any(instance.state is not State.RUNNING for instance in self.cluster.instances_of(task))
+
+    def scale(self, task: str, parallelism: int, to: Sequence[str] = (), why: str = "") -> Future[None]:
+        """Begin to rescale a task. The future raises TaskManagerError or KafkaError if it runs as before.
+
+        Args:
+            task: its id.
+            parallelism: the new number of instances.
+            to: task managers of the instances added, in their order; the others start where the policy places them.
+            why: the reason, for the event.
+
+        Raises:
+            TaskManagerError: there is no such task or task manager; the task keeps state, can't have as many instances
+                or does not run; or it, or another one, is being moved, rescaled or deployed.
+
+        """
+        with self.cluster.lock:
+            spec, instances = self._scalable(task, parallelism)
+            for name in to:
+                if not self.cluster.is_up(self.cluster.manager(name)):
+                    raise TaskManagerError(f"{name} is being removed: name another task manager.")
+            if len(instances) == parallelism:
+                return nothing_to_do()
+            if not self.deployer.deploying.acquire(blocking=False):
+                raise TaskManagerError(f"An application is being deployed: scale {task} once it runs.")
+            self._under_way = (task, parallelism)
+        run = in_one_line(partial(self._scale, spec, parallelism, tuple(to), why), f"{task} was not scaled")
+        return begin(run, f"scale-{task}")
+
+    def _scalable(self, task: str, parallelism: int) -> tuple[TaskSpec, list[Instance]]:
+        """The task and its instances. Raises TaskManagerError, one line, where it can't be rescaled now."""
+        now, deployment = self._under_way, self.cluster.deployment
+        if now is not None:
+            raise TaskManagerError(f"{now[0]} is being scaled to {now[1]} instances: scale {task} once that is done.")
+        spec = deployment.specs.get(task)
+        if spec is None:
+            within = ", ".join(other.id for other in deployment.specs_with(task))
+            hint = f" It runs within {within}: scale that." if within else nearest(task, deployment.specs)
+            raise TaskManagerError(f"There is no task {task!r}.{hint}")
+        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+            raise TaskManagerError(f"{task} can't have {parallelism!r} instances: it needs 1 or more.")
+        most = deployment.max_parallelism(spec)
+        if parallelism > most:
+            raise TaskManagerError(f"{task} can't have {parallelism} instances: {_bound(spec, most)}.")
+        instances = self.cluster.instances_of(task)
+        check_running(instances, f"scale {task}")
+        if any(i.facts is not None and i.facts.keeps_state for i in instances):
+            raise TaskManagerError(
+                f"{task} keeps state, which can't be dealt to other instances while it runs: declare it again with "
+                f"--parallelism {parallelism} (its state starts afresh), or scale the tasks before and after it."
+            )
+        return spec, instances
+
+    def _scale(self, spec: TaskSpec, parallelism: int, to: tuple[str, ...], why: str) -> None:
+        before = self.cluster.instances_of(spec.id)
+        try:
+            self._check_order(spec)
+            begun = time.monotonic()
+            with self._drained(spec, parallelism):
+                self._make_room(spec, parallelism)
+                concerned = self._concerned(spec, before, parallelism)
+                self._stop(concerned)
+                made = self._adopt(spec, parallelism, before, concerned)
+            self._start(made, {f"{spec.id}.{len(before) + at + 1}": name for at, name in enumerate(to)})
+            took_s = round(time.monotonic() - begun, 3)
+            counts = {"from": len(before), "to": parallelism}
+            self.cluster.event("scale", task=spec.id, **counts, took_s=took_s, why=why or None)
+        finally:
+            with self.cluster.lock:
+                self._under_way = None
+                self.deployer.deploying.release()
+                waits = bool(self._waiting)
+            if waits:
+                begin(self._next, "scale-next")
+
+    def _check_order(self, spec: TaskSpec) -> None:
+        """Raise TaskManagerError if rows of the task replace earlier ones, as the counts of an aggregation before it
+        do: instances do not keep the order of rows of different partitions."""
+        deployment = self.cluster.deployment
+        before = graph.ancestors({id: each.upstream for id, each in deployment.specs.items()}, (spec.id,))
+        facts = [i.facts for i in self.cluster.all_instances if i.job.task in before]
+        if not any(fact is not None and fact.keeps_state for fact in facts):
+            return
+        keys = deployment.result_keys(spec.id, self.cluster.workshop())
+        if keys is not None and spec.key not in keys:
+            raise TaskManagerError(
+                f"{spec.id} reads groups whose newest row counts, and only with --key do several instances keep the "
+                f"order of a group's rows: declare it with --key {next(iter(keys), 'COLUMN')}."
+            )
+
+    @contextmanager
+    def _drained(self, spec: TaskSpec, parallelism: int) -> Iterator[None]:
+        """Within, the task has read its streams of a key that get more partitions to their ends, and their senders
+        stand still; they are started again at its end. Raises as `drain`, and TaskManagerError if a sender can't be
+        stopped."""
+        keyed = [pipe for pipe in self._short(spec, parallelism) if pipe.key is not None]
+        senders = [i for pipe in keyed for i in self.cluster.instances_of(pipe.source)]
+        if senders:
+            self._stop(senders)
+        try:
+            drain(self.cluster, spec.id, [self.cluster.deployment.accounts[pipe.name] for pipe in keyed])
+            yield
+        except BaseException as error:
+            for sender in senders:
+                sender.failure = f"{spec.id} was not scaled, for {reason(error)}"
+            raise
+        finally:
+            self._resume(senders)
+
+    def _resume(self, senders: Sequence[Instance]) -> None:
+        """Start stopped instances where they ran, with the jobs that they have by now."""
+        for sender in senders:
+            sender.reinstate()
+        waiting = [each for each in senders if each.become(State.STARTING, of={State.BACKING_OFF})]
+        self._start(waiting, {})
+
+    def _short(self, spec: TaskSpec, parallelism: int) -> list[Pipe]:
+        """The streams to a task that have fewer partitions than it is to have instances."""
+        pipes = self.cluster.deployment.pipes
+        return [pipes[name] for name in feeds_of(spec) if name in pipes and pipes[name].partitions < parallelism]
+
+    def _make_room(self, spec: TaskSpec, parallelism: int) -> None:
+        """Add partitions to the topics that have too few: of the streams to the task, and of its results."""
+        deployment = self.cluster.deployment
+        short = {pipe.topic: deployment.grown_to(spec) for pipe in self._short(spec, parallelism)}
+        results = deployment.results.get(spec.id)
+        grow_topics(deployment.kafka, short | ({} if results is None else {results: parallelism}))
+
+    def _concerned(self, spec: TaskSpec, before: Sequence[Instance], parallelism: int) -> list[Instance]:
+        """The instances that stop: the last ones of a task with fewer, and those that will read other partitions."""
+        deals = self.cluster.deployment.deals_for(spec, parallelism)
+        return [
+            instance
+            for instance in before
+            if instance.job.index >= parallelism
+            or any(deals[feed.name][instance.job.index] != feed.partitions for feed in instance.job.feeds)
+        ]
+
+    def _stop(self, instances: Sequence[Instance]) -> None:
+        stop_all(self.cluster, self.lifecycle, instances, "its task was not scaled", "scale-waits")
+
+    def _adopt(
+        self, spec: TaskSpec, parallelism: int, before: Sequence[Instance], concerned: Sequence[Instance]
+    ) -> list[Instance]:
+        """Deal the partitions anew; returns the instances to start. They are STARTING, not WAITING: the watcher would
+        start the latter too."""
+        deployment, board = self.cluster.deployment, self.cluster.board
+        with self.cluster.lock:
+            senders = deployment.redeal(spec, parallelism)
+            had = {instance.id: instance for instance in before}
+            made = []
+            for id, (job, checkpoint) in self.deployer.new_jobs(spec).items():
+                last = had.get(id)
+                if last is not None and last not in concerned:
+                    continue
+                instance = Instance(job, checkpoint, spec.mode, State.STARTING, facts=before[0].facts)
+                instance.no_realtime = before[0].no_realtime
+                if last is not None:
+                    instance.follow(last, afresh=True)
+                    instance.task_manager = last.task_manager if self.cluster.is_up(last.task_manager) else None
+                made.append(instance)
+            reading = shared((instance.held for instance in concerned), len(made))
+            for instance in made:
+                instance.held = reading
+            for instance in before[parallelism:]:
+                del self.cluster.instances[instance.id]
+                self.cluster.dials.pop(board.pace(instance.id), None)
+            self.cluster.instances.update((instance.id, instance) for instance in made)
+            for sender in senders:
+                self.deployer.renew_jobs(deployment.specs[sender])
+        return made
+
+    def _start(self, instances: Sequence[Instance], to: dict[str, str]) -> None:
+        """Start them where they were, where `to` says, or where the policy places them. Those that can't start now are
+        left to the watcher."""
+        managers = self.cluster.task_managers
+        homes: dict[str, TaskManager] = {i.id: i.task_manager for i in instances if i.task_manager is not None}
+        asked = {i.id: managers.get(to.get(i.id, "")) for i in instances if i.id not in homes}
+        homes |= {id: home for id, home in asked.items() if home is not None and self.cluster.is_up(home)}
+        with suppress(Exception):  # none is up, or the policy fails: the watcher asks again, and reports that
+            placed = self.cluster.targets({i.id: () for i in instances if i.id not in homes})
+            homes |= {id: managers[target] for id, target in placed.items() if target in managers}
+
+        def start(instance: Instance) -> None:
+            home = homes[instance.id]
+            try:
+                self.lifecycle.start(instance, home)
+                self.lifecycle.settle(instance)
+            except Exception as error:
+                self.lifecycle.fail_on(instance, home, reason(error))
+
+        for instance in instances:
+            if instance.id not in homes:
+                instance.become(State.WAITING, of={State.STARTING})
+        gather({i.id: partial(start, i) for i in instances if i.id in homes}, STEP_S)
+
+
+def _bound(spec: TaskSpec, most: int) -> str:
+    """Why a task has no more instances."""
+    if not feeds_of(spec):
+        return "it reads a source of its own, which can't be split"
+    if spec.topics and most != spec.stated_max_parallelism:
+        topics = ", ".join(dict.fromkeys(topic.topic for topic in spec.topics.values()))
+        return f"its topic {topics} has {most} partition{'s' if most > 1 else ''}; take {most} or less"
+    return f"its maximum is {most}; declare it with a higher --max-parallelism, or take {most} or less"

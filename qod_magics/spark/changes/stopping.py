@@ -1,0 +1,61 @@
+"""Stopping all instances of a change at the ends of their batches, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.changes.deployer import STEP_S
+from qod_magics.spark.changes.hold import LONGEST_S, held
+from qod_magics.spark.changes.lifecycle import Lifecycle
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.queries.instance import BOOKS_DIFFER, Instance, State
+from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.timeouts import gather
+
+
+def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instance], undone: str, waits: str) -> None:
+    """Stop these at the ends of their batches. If one can't be stopped, or was lost with its task manager, whose last
+    reports are not in the books, all go on as before, from their checkpoints.
+
+    Args:
+        cluster: where they run.
+        lifecycle: stops them.
+        instances: all of which are to run.
+        undone: what becomes of the change if one can't be stopped, as one clause.
+        waits: the kind of the event of a stop that takes long.
+
+    Raises:
+        TaskManagerError: they go on as before.
+
+    """
+    claimed = [i for i in instances if not i.books_differ and i.become(State.STOPPED, of={State.RUNNING})]
+    if len(claimed) == len(instances):
+        ends = {i.id: partial(_end, cluster, lifecycle, i, waits) for i in instances}
+        ended = gather(ends, STEP_S + LONGEST_S)
+        failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
+    else:
+        states = {i.id: i.state for i in instances if i not in claimed}
+        failed = {
+            id: f"it {BOOKS_DIFFER}" if state is State.RUNNING else f"it is {state.value}"
+            for id, state in states.items()
+        }
+    if failed:
+        why = "; ".join(f"{id} could not be stopped: {error}" for id, error in failed.items())
+        for instance in claimed:
+            if len(claimed) == len(instances):
+                instance.failure = f"{undone}, for {why}"
+            instance.reinstate(runs=len(claimed) < len(instances))  # none was asked to stop
+        raise TaskManagerError(f"{why}. All instances go on as before.")
+
+
+def _end(cluster: Cluster, lifecycle: Lifecycle, instance: Instance, waits: str) -> None:
+    """Stop one at the end of its batch. Raises whatever stopping raises, and TaskManagerError if its task manager is
+    gone."""
+    home = instance.task_manager
+    if home is None:
+        raise TaskManagerError("its task manager was lost")
+    with held(cluster, instance) as wait_s:
+        if not lifecycle.end(instance, home, wait_s, waits):
+            raise TaskManagerError(f"{home.id} was lost")

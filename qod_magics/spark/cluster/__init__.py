@@ -1,0 +1,1 @@
+"""What runs where: task managers, instances, the topics between tasks, and the books of rows."""

@@ -1,0 +1,81 @@
+"""Row accounting ("the books"): every row of a source or stream is processed, dropped, waiting or unreported.
+
+For each feed (a source's topic, or a stream's), arrivals come from the broker's end offsets, reads from each batch's
+offsets, and kept rows from its observed metrics. Topics written without transactions have one record per offset, so
+`arrived = processed + dropped + waiting + unreported` holds exactly, at any instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from qod_magics.core.runtime import Count
+from qod_magics.spark.queries.progress import FeedCount
+
+
+@dataclass(slots=True)
+class Account:
+    """One source or stream."""
+
+    topic: str
+    first: dict[int, int]  #: by partition, the offset at which the account was opened
+    position: dict[int, int] = field(default_factory=dict)  #: the next offset to read
+    processed: int = 0
+    dropped: int = 0
+    dropped_before: int = 0  #: by the sender's shedder: rows never written to the topic
+    unreported: int = 0
+    malformed: int = 0  #: of those processed, not parsed
+    sample: str | None = None  #: the beginning of such a value, the latest
+
+    def __post_init__(self) -> None:
+        self.position = {**self.first, **self.position}
+
+    def reopened(self, topic: str, partitions: int) -> Account:
+        """The same stream on a new, empty topic: its counts go on where they were when the last row of the old topic
+        had been read."""
+        arrived = self.processed + self.dropped + self.unreported
+        begins = dict.fromkeys(range(partitions), 0)
+        return replace(self, topic=topic, first={**begins, 0: -arrived}, position=begins)
+
+    def take(self, feed: FeedCount) -> float:
+        """Enter one finished batch. Rows between the last known position and the batch's start are unreported: read in
+        a batch whose report was lost (task manager killed), or deleted by the broker's retention. Rows re-read from
+        before that position count as arrived again.
+
+        Returns how many times the batch counted each row: 2.0 for a recipe that reads its input twice, 1.0 where its
+        counts are known to be of one pass.
+        """
+        read = 0
+        for partition, end in feed.end.items():
+            known = self.position.get(partition, self.first.setdefault(partition, 0))
+            start = known if feed.start is None else feed.start.get(partition, known)
+            if start < known:  # re-read from an older checkpoint, or the topic was recreated: arrived again
+                self.first[partition] -= known - start
+            else:
+                self.unreported += start - known
+            read += end - start
+            self.position[partition] = end
+        times = max((feed.read or 0) / max(read, 1), 1.0)
+        feed = feed.counted_once(read)
+        if feed.read is None or feed.kept is None:
+            self.unreported += read
+            return 1.0
+        self.processed += feed.kept
+        self.malformed += feed.malformed
+        self.sample = feed.sample or self.sample
+        self.dropped += feed.read - feed.kept
+        self.unreported += read - feed.read
+        return times
+
+    def count(self, ends: Mapping[int, int]) -> Count:
+        """The books now, given the broker's end offsets. These may predate the last batch entered: rows that it read
+        count as arrived."""
+        arrived = waiting = 0
+        for partition in ends.keys() | self.position.keys():
+            first = self.first.get(partition, 0)
+            position = self.position.get(partition, first)
+            end = max(ends.get(partition, position), position)
+            arrived += end - first
+            waiting += end - position
+        return Count(arrived, self.processed, self.dropped, waiting, self.unreported, self.malformed)

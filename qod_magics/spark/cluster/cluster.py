@@ -1,0 +1,250 @@
+"""State of the live runtime: task managers, instances, dials, books and events. Starts no threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from qod_magics.core import snapshot as core
+from qod_magics.core.optional import BATCH_RATE, EVICTION, TRIGGER
+from qod_magics.core.placement import Placer, Unplaced
+from qod_magics.core.runtime import Event
+from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.malformed import MalformedReports, malformed_event
+from qod_magics.spark.cluster.observation import InstanceView
+from qod_magics.spark.plans.dial import DialBoard
+from qod_magics.spark.plans.pipeline import Workshop
+from qod_magics.spark.queries import slots
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.progress import Batch
+from qod_magics.spark.servers.server import REPORTS_KEPT
+from qod_magics.spark.servers.task_manager import TaskManager
+
+#: Periods over which CPU not used by tasks is averaged. Even, so that the error which an alternating plan causes (cores
+#: and tasks are not measured over the same seconds) cancels out instead of keeping the plan alternating.
+OTHERS_PERIODS = 4
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The state that observing, acting and recovering share, behind one lock."""
+
+    deployment: Deployment
+    board: DialBoard
+    kafka_options: Mapping[str, str] = field(repr=False)  #: of Spark's Kafka source and sink; may hold passwords
+    place: Placer
+    period_s: float
+    task_managers: dict[str, TaskManager] = field(default_factory=dict)
+    instances: dict[str, Instance] = field(default_factory=dict)
+    dials: dict[str, float] = field(default_factory=dict)  #: desired value of every dial, by key
+    cpu: dict[str, float] = field(default_factory=dict)  #: last CPU of each task manager, % of one core
+    own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, tasks with own sources
+    missing_topics: Mapping[str, str] = field(default_factory=dict)  #: topics without offsets now, and why
+    malformed: MalformedReports = field(default_factory=MalformedReports)
+    events: list[Event] = field(default_factory=list)  #: since the last observation
+    leftover_topics: set[str] = field(default_factory=set)  #: topics that could not be deleted when they were left
+    lingering: list[Instance] = field(default_factory=list)  #: stopped by a deployment; their runs may not have ended
+    holding: dict[str, float] = field(default_factory=dict)  #: paces of instances that are stopped between batches
+    leaving: set[str] = field(default_factory=set)  #: task managers being removed: no new instances
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def all_instances(self) -> list[Instance]:
+        """A copy: the instances may change meanwhile."""
+        return list(self.instances.values())
+
+    def event(self, kind: str, **detail: Any) -> None:
+        """Keep an event for the next observation; details that are None are left out."""
+        self.add(Event(kind, {k: v for k, v in detail.items() if v is not None}))
+
+    def add(self, event: Event) -> None:
+        """Keep an event for the next observation."""
+        with self.lock:
+            self.events.append(event)
+
+    def manager(self, id: str) -> TaskManager:
+        """The task manager of this id. Raises TaskManagerError, with the nearest id, when there is none."""
+        try:
+            return self.task_managers[id]
+        except KeyError:
+            raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, self.task_managers)}") from None
+
+    def is_up(self, manager: TaskManager | None) -> bool:
+        """Whether it is up and not being removed."""
+        return manager is not None and self.task_managers.get(manager.id) is manager and manager.id not in self.leaving
+
+    def answering(self) -> list[TaskManager]:
+        """The live task managers that answered the last poll; all live ones if none did."""
+        alive = [manager for manager in list(self.task_managers.values()) if manager.alive()]
+        return [manager for manager in alive if manager.silent_since is None] or alive
+
+    def workshop(self, manager: TaskManager | None = None) -> Workshop:
+        """Builds plans on a task manager, by default the first that answers, else the first that is alive. Raises
+        TaskManagerError if there is none."""
+        if manager is None:
+            manager = next(iter(self.answering()), None)
+        if manager is None:
+            raise TaskManagerError("No task manager is up: `%qod up` starts one, `%qod add-tm` adds one.")
+        return Workshop(manager.spark, self.board, manager.reading, manager.dials, self.kafka_options)
+
+    def dials_of(self, instance: Instance) -> dict[str, float]:
+        """Desired values of the dials in this instance's plan, fractions of 1, by key."""
+        task = instance.job.task
+        keys = [self.board.accuracy(task)]
+        keys += (
+            [self.board.accept(task)] if any(feed.stream for feed in instance.job.feeds) else [self.board.source(task)]
+        )
+        keys += [self.board.send(name) for name in instance.job.outlets]
+        if instance.is_paced:
+            keys.append(self.board.pace(instance.id))
+        wanted = {key: self.dials.get(key, 1.0) for key in keys}
+        pace = self.holding.get(instance.id)
+        return wanted if pace is None else {**wanted, self.board.pace(instance.id): pace}
+
+    def instances_of(self, task: str) -> list[Instance]:
+        """A task's instances, in the order of their numbers."""
+        return sorted((i for i in self.all_instances if i.job.task == task), key=lambda i: i.job.index)
+
+    def forget(self, task: str) -> None:
+        """Remove a task's instances, whose queries have been stopped."""
+        for instance in self.instances_of(task):
+            del self.instances[instance.id]
+
+    def take(self, instance: Instance) -> None:
+        """Enter an instance's reported batches in the books, each once; its first batch completes a move."""
+        with self.lock:
+            names = {feed.topic: feed.name for feed in instance.job.feeds}
+            while instance.reported:
+                batch = instance.reported.popleft()
+                self._note_malformed(instance, batch)
+                times = 1.0  #: that the counts of a first batch, which does not say where it began, hold each row
+                for feed in batch.feeds:
+                    account = self.deployment.accounts.get(names.get(feed.topic, ""))
+                    if account is not None and account.topic == feed.topic:  # not of a stream of this name since
+                        times = max(times, account.take(feed))
+                    elif not instance.job.feeds:
+                        own = self.own_source.setdefault(instance.job.task, [0, 0])
+                        own[0] += feed.kept or 0
+                        own[1] += (feed.read or 0) - (feed.kept or 0)
+                for position, name in enumerate(instance.job.outlets):
+                    account = self.deployment.accounts.get(name)
+                    if account is not None:
+                        account.dropped_before += round((batch.out - batch.sent.get(str(position), 0)) / times)
+            missed, instance.missed = instance.missed, 0
+            if missed and not instance.job.feeds:  # with Kafka, the offsets give the number of rows
+                self.event(
+                    "reports-missing",
+                    instance=instance.id,
+                    batches=missed,
+                    why=f"{missed} {'batches' if missed > 1 else 'batch'} ended between two polls, and Spark keeps "
+                    f"{REPORTS_KEPT} reports: their rows are in the results, but not counted",
+                )
+            move = instance.move
+            reading = instance.reading(self.period_s)
+            if move is not None and instance.state is State.RUNNING and reading is not None:
+                instance.move = None
+                self.event(
+                    "move",
+                    instance=instance.id,
+                    **{"from": move.source, "to": move.target},
+                    took_s=round(max(reading.first_batch_at - move.stopped_at, 0.0), 3),
+                    why=move.why,
+                )
+
+    def _note_malformed(self, instance: Instance, batch: Batch) -> None:
+        feeds = {feed.topic: feed for feed in instance.job.feeds}
+        for found in batch.feeds:
+            if (feed := feeds.get(found.topic)) is None:
+                continue
+            due = self.malformed.add(f"{feed.topic}>{feed.name}", found.malformed, time.monotonic())
+            if due:
+                detail = malformed_event(feed.topic, instance.job.task, due, found.sample, feed.malformed)
+                self.event("malformed-input", **detail)
+
+    def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
+        """The task manager on which the policy places each of these instances, never one that `forbidden` lists for it,
+        and one with enough task slots if there is one.
+
+        Raises TaskManagerError if no task manager is available.
+        """
+        if not forbidden:
+            return {}
+        with self.lock:
+            available = {m.id for m in self.answering()} - self.leaving
+            managers = [m for m in self.core_managers() if m.id in available]
+            views = [v for v in self.views() if v.id not in forbidden and v.task_manager in {m.id for m in managers}]
+            running = [
+                core.Instance(
+                    v.id,
+                    v.task,
+                    v.task_manager,
+                    v.reading.in_rate if v.reading else 0.0,
+                    (v.reading.cpu or 0.0) if v.reading else 0.0,
+                    v.reading is None,
+                )
+                for v in views
+            ]
+            unplaced = []
+            for id, refused in forbidden.items():
+                instance = self.instances.get(id)
+                last = (instance.reading(self.period_s) or instance.held) if instance else None
+                task = instance.job.task if instance else id.rpartition(".")[0]
+                unplaced.append(Unplaced(id, task, last.cpu if last else None, frozenset(refused)))
+            needs = {id: slots.held(self.instances[id]) for id in forbidden if id in self.instances}
+            others = [i for i in self.all_instances if i.id not in forbidden]
+            open_slots = slots.free((self.task_managers[m.id] for m in managers), others)
+        if not managers:
+            raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
+        return slots.placed(self.place, unplaced, managers, running, needs, open_slots)
+
+    def core_managers(self) -> list[core.TaskManager]:
+        """The task managers in snapshot form."""
+        return [
+            core.TaskManager(
+                m.id,
+                m.cores,
+                self.cpu.get(m.id, 0.0),
+                {"kind": m.kind, "dials": m.reading.value, "others_periods": OTHERS_PERIODS},
+            )
+            for m in self.task_managers.values()
+        ]
+
+    def views(self) -> list[InstanceView]:
+        """All instances with their last readings; while a run has not reported yet, its predecessor's is held."""
+        now = time.time()
+        views = []
+        for instance in self.all_instances:
+            reading = instance.reading(self.period_s)
+            current = reading is not None
+            reading = reading or instance.held
+            manager = instance.task_manager.id if instance.task_manager else None
+            if manager is None or manager not in self.task_managers:
+                manager = next(iter(self.task_managers), "")
+            extra: dict[str, Any] = {"state": instance.state.value}
+            if instance.mode:
+                extra["mode"] = instance.mode
+            if instance.mode == "micro-batch" and reading is not None:
+                extra[BATCH_RATE.name] = round(reading.batch_rate, 4)
+                if reading.eviction > 0.0:
+                    extra[EVICTION.name] = round(reading.eviction, 2)
+                if instance.job.trigger_s is not None:
+                    extra[TRIGGER.name] = instance.job.trigger_s
+            if instance.python_cpu and reading is not None and reading.cpu is not None:
+                extra["python_cpu"] = round(instance.python_cpu, 2)
+                reading = replace(reading, cpu=reading.cpu + instance.python_cpu)
+            views.append(
+                InstanceView(
+                    instance.id,
+                    instance.job.task,
+                    manager,
+                    reading,
+                    current,
+                    now - reading.at if reading else 0.0,
+                    extra,
+                )
+            )
+        return views

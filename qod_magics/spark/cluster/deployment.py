@@ -1,0 +1,379 @@
+"""Maps tasks to topics for their streams and to one job per instance."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from qod_magics.application.sink import KafkaTopic, Memory
+from qod_magics.application.stream import RECORD_KEY
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.weight import Origins, origins
+from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.offsets import beginning_offsets, end_offsets
+from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
+from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.deal import Deal, dealt
+from qod_magics.spark.plans.inspection import Checked, Inspection, built
+from qod_magics.spark.plans.pipeline import (
+    Feed,
+    Job,
+    Workshop,
+    feed_of,
+    feeds_of,
+    reader,
+    same_columns,
+    schema_of_stream,
+)
+
+#: The fields that a change of the application replaces.
+_BOOKS = ("specs", "pipes", "accounts", "results", "source_partitions", "deals", "retired")
+
+
+@dataclass(slots=True)
+class Pipe:
+    """A stream between two tasks: one Kafka topic, with a partition or more for each instance of the consumer."""
+
+    name: str  #: "from>to"
+    source: str
+    target: str
+    topic: str
+    partitions: int
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Tasks to run, with what the broker created and answered for them."""
+
+    specs: tuple[TaskSpec, ...]
+    checked: Checked
+    pipes: dict[str, Pipe]  #: by name
+    results: dict[str, str]  #: topics of memory sinks, by task
+    opened: dict[str, Account]  #: new accounts of sources, by feed
+
+
+@dataclass(slots=True)
+class Deployment:
+    """The topics, schemas and books of the tasks that run."""
+
+    kafka: Kafka
+    session: str
+    specs: dict[str, TaskSpec] = field(default_factory=dict)  #: inputs first
+    pipes: dict[str, Pipe] = field(default_factory=dict)
+    checked: Checked = field(default_factory=Checked)  #: facts about the tasks
+    accounts: dict[str, Account] = field(default_factory=dict)  #: by name of the feed
+    results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
+    source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
+    deals: dict[str, Deal] = field(default_factory=dict)  #: by name of the feed, where its reader was scaled
+    retired: dict[str, Account] = field(default_factory=dict)  #: of streams within fused tasks, by `_stream`
+    topics_made: int = 0  #: numbers them: rows for a deleted topic must not reach a new one
+    inspection: Inspection = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inspection = Inspection(self.kafka)
+
+    def specs_with(self, name: str) -> list[TaskSpec]:
+        """The tasks that run a stream, inputs first; several where it is inlined into each of its readers."""
+        return [spec for spec in self.specs.values() if name in spec.members]
+
+    def check(self, specs: Sequence[TaskSpec], workshop: Workshop) -> Checked:
+        """Facts about these tasks, which may become the current ones: see `Inspection.check`."""
+        labels = self.checked.labels
+        return self.inspection.check(
+            specs, workshop, {spec: labels[name] for name, spec in self.specs.items() if name in labels}
+        )
+
+    def result_keys(self, task: str, workshop: Workshop) -> tuple[str, ...] | None:
+        """The columns by which a row of a task's result replaces an earlier one: see `Inspection.result_keys`."""
+        return self.inspection.result_keys(task, self.specs, self.checked, workshop)
+
+    def copy(self) -> Deployment:
+        """A copy for a rollback; the accounts are shared and stay live."""
+        shallow: dict[str, Any] = {name: dict(getattr(self, name)) for name in _BOOKS}
+        return replace(self, **shallow)
+
+    def refitted(
+        self, gone: Sequence[TaskSpec], made: Sequence[TaskSpec], specs: Sequence[TaskSpec], checked: Checked
+    ) -> Deployment:
+        """A copy in which neighbouring tasks have been fused, or one has been parted: to be adopted by `restore`, once
+        none of them runs. Creates the topic of a stream that was within a task.
+
+        Args:
+            gone: the tasks that end, inputs first.
+            made: those that take their place, with the same streams.
+            specs: all tasks as they will be.
+            checked: facts about them.
+
+        Raises:
+            KafkaError: the broker refuses or does not answer.
+
+        """
+        found = self.copy()
+        for before, after in zip(feeds_of(gone[0]), feeds_of(made[0]), strict=True):
+            found._rename(before, after)
+        inner = [name for spec in gone[1:] for name in feeds_of(spec)]
+        retired = {_stream(self.pipes[name], self.specs): self.accounts[name] for name in inner}
+        prepared = found.prepare(specs, checked)
+        self.topics_made = found.topics_made
+        found.adopt(prepared)
+        found.retired |= retired
+        there = self.own_topics()
+        for name, pipe in found.pipes.items():
+            known = self.retired.get(_stream(pipe, found.specs))
+            if known is not None and pipe.topic not in there:
+                found.accounts[name] = known.reopened(pipe.topic, pipe.partitions)
+        return found
+
+    def _rename(self, before: str, after: str) -> None:
+        """Let another task read this feed, at the same offsets."""
+        books: Sequence[dict[str, Any]] = (self.pipes, self.accounts, self.source_partitions, self.deals)
+        for book in books:
+            if before in book:
+                moved = {after if name == before else name: each for name, each in book.items()}
+                book.clear()
+                book.update(moved)
+        if after in self.pipes:
+            self.pipes[after] = replace(self.pipes[after], name=after, target=reader(after))
+
+    def restore(self, before: Deployment) -> set[str]:
+        """Return to `before`, whose topics must still exist; returns the topics created since, to be deleted."""
+        gone = self.own_topics() - before.own_topics()
+        for name in _BOOKS:
+            setattr(self, name, dict(getattr(before, name)))
+        self.checked = before.checked
+        return gone
+
+    def own_topics(self) -> set[str]:
+        """The topics of its streams and memory sinks."""
+        return {pipe.topic for pipe in self.pipes.values()} | set(self.results.values())
+
+    def prepare(self, specs: Sequence[TaskSpec], checked: Checked) -> Prepared:
+        """Create the topics that these tasks need, and fetch the first offsets of new accounts. All calls to the broker
+        are here, so that `adopt` can be called under a lock. Raises KafkaError."""
+        wanted: dict[str, Pipe] = {}
+        for spec in specs:
+            for upstream in spec.upstream:
+                name = f"{upstream}>{spec.id}"
+                known = self.pipes.get(name)
+                topic = known.topic if known else self._new_topic(f"{upstream}.{spec.id}")
+                parts = max(spec.partitions, known.partitions if known else 1)
+                wanted[name] = Pipe(name, upstream, spec.id, topic, parts, spec.key)
+        results = {
+            spec.id: self._results_topic(spec, checked.schemas) for spec in specs if isinstance(spec.sink, Memory)
+        }
+        topics = {pipe.topic: pipe.partitions for pipe in wanted.values()}
+        topics.update({results[spec.id]: spec.parallelism for spec in specs if spec.id in results})
+        there = topic_partitions(self.kafka)
+        topics.update({topic: max(count, there.get(topic, 0)) for topic, count in topics.items()})
+        grow_topics(self.kafka, {topic: n for topic, n in topics.items() if there.get(topic, n) < n})
+        written = {spec.sink.topic: 1 for spec in specs if isinstance(spec.sink, KafkaTopic)}
+        create_topics(self.kafka, topics, retention=self.kafka.own_retention)
+        create_topics(self.kafka, {topic: n for topic, n in written.items() if topic not in there})
+        opened = {}
+        for spec in specs:
+            for head, source in spec.topics.items():
+                if self._known_account(specs, spec, head) is None:
+                    ask = end_offsets if source.starting == "latest" else beginning_offsets
+                    offsets = ask(self.kafka, [source.topic], timeout_s=10.0)[source.topic]
+                    opened[feed_of(spec, head)] = Account(source.topic, dict(offsets))
+        return Prepared(tuple(specs), checked, wanted, results, opened)
+
+    def adopt(self, prepared: Prepared) -> set[str]:
+        """Make these tasks the current ones, with their accounts; returns unneeded topics, to be deleted once the tasks
+        run.
+
+        If another task now reads a topic for the same stream, it continues at the present offsets.
+        """
+        specs, wanted = prepared.specs, prepared.pipes
+        before = self.own_topics()
+        accounts: dict[str, Account] = {}
+        for name, pipe in wanted.items():
+            known_account = self.accounts.get(name)
+            if known_account is None or known_account.topic != pipe.topic:
+                known_account = Account(pipe.topic, dict.fromkeys(range(pipe.partitions), 0))
+            accounts[name] = known_account
+        for spec in specs:
+            for head in spec.topics:
+                account = self._known_account(specs, spec, head) or prepared.opened[feed_of(spec, head)]
+                if any(account is other for other in accounts.values()):  # several tasks read it now
+                    account = Account(account.topic, dict(account.position))
+                accounts[feed_of(spec, head)] = account
+        self.accounts = accounts
+        self.deals = {name: deal for name, deal in self.deals.items() if name in accounts}
+        self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
+        self.specs = {spec.id: spec for spec in specs}
+        self.pipes, self.results = wanted, prepared.results
+        within = {
+            f"{upstream}>{stream.name}"
+            for spec in specs
+            for stream in spec.streams
+            for upstream in stream.upstream
+            if upstream in spec.members
+        }
+        self.retired = {name: account for name, account in self.retired.items() if name in within}
+        self.checked = prepared.checked
+        return before - self.own_topics()
+
+    @property
+    def shedders(self) -> list[str]:
+        """The names of the shedders: sources, and streams "from>to"."""
+        specs = self.specs.values()
+        return [n for s in specs for n in ([s.id] if s.is_source else [f"{u}>{s.id}" for u in s.upstream])]
+
+    @property
+    def edges(self) -> set[tuple[str, str]]:
+        """The streams between tasks, each with the stream that reads it."""
+        return {
+            (pipe.source, head.name)
+            for pipe in self.pipes.values()
+            for head in self.specs[pipe.target].heads
+            if pipe.source in head.upstream
+        }
+
+    def jobs(self, spec: TaskSpec, generation: int) -> list[Job]:
+        """One job per instance of a task; `generation` counts its new checkpoints."""
+        found = origins(list(self.specs.values()))
+        made = [self._job(spec, index, found) for index in range(self.instances(spec))]
+        return [replace(job, run=f"{self.session}-{generation}-{job.index + 1}") for job in made]
+
+    def partitions(self, feed: str) -> int:
+        """Of the topic of a feed."""
+        pipe = self.pipes.get(feed)
+        return self.source_partitions[feed] if pipe is None else pipe.partitions
+
+    def instances(self, spec: TaskSpec) -> int:
+        """How many a task has: as declared, until it is scaled."""
+        return next((len(self.deals[name]) for name in feeds_of(spec) if name in self.deals), spec.parallelism)
+
+    def deal(self, feed: str, spec: TaskSpec) -> Deal:
+        """Which partitions of a feed each instance of the task that reads it has."""
+        return dealt(self.partitions(feed), self.instances(spec), self.deals.get(feed, ()))
+
+    def max_parallelism(self, spec: TaskSpec) -> int:
+        """To how many instances a task can be scaled: topics of its own have as many partitions as they have, streams
+        get more."""
+        feeds = feeds_of(spec)
+        topics = [self.source_partitions[name] for name in feeds if name in self.source_partitions]
+        if topics:
+            return min([spec.stated_max_parallelism or min(topics), *topics])
+        return spec.max_parallelism if feeds else 1
+
+    def deals_for(self, spec: TaskSpec, instances: int) -> dict[str, Deal]:
+        """By feed of a task: the deal of its partitions to another number of instances. Streams with too few
+        partitions are dealt as `grown_to`."""
+        found = {}
+        for name in feeds_of(spec):
+            there = self.partitions(name)
+            found[name] = dealt(self.grown_to(spec) if there < instances else there, instances, self.deal(name, spec))
+        return found
+
+    def redeal(self, spec: TaskSpec, instances: int) -> set[str]:
+        """Deal as `deals_for`; the topics have as many partitions by now. Returns the tasks that send to streams that
+        have got more."""
+        self.deals |= self.deals_for(spec, instances)
+        senders = set()
+        for name, pipe in self.pipes.items():
+            there = sum(map(len, self.deals.get(name, ())))
+            if pipe.target == spec.id and there > pipe.partitions:
+                pipe.partitions = there
+                self.accounts[name].first.update({p: 0 for p in range(there) if p not in self.accounts[name].first})
+                senders.add(pipe.source)
+        return senders
+
+    def grown_to(self, spec: TaskSpec) -> int:
+        """The partitions that streams to a task have once there are too few of them: enough for all later rescaling,
+        so that senders restart once, and few enough instances share them evenly."""
+        return max(self.max_parallelism(spec), spec.partitions)
+
+    def declared_deals(self, tasks: Collection[str]) -> None:
+        """Have these tasks the instances that they were declared with."""
+        self.deals = {name: deal for name, deal in self.deals.items() if reader(name) not in tasks}
+
+    def accounts_of(self, task: str) -> dict[str, Account]:
+        """The accounts of what a task reads, by feed."""
+        return {name: account for name, account in self.accounts.items() if reader(name) == task}
+
+    def topics(self) -> list[str]:
+        """The topics of sources and streams, whose end offsets are sampled."""
+        return sorted({account.topic for account in self.accounts.values()})
+
+    def _results_topic(self, spec: TaskSpec, schemas: Mapping[str, Any]) -> str:
+        """The present topic while recipe and columns are the same, else a new one, without the old recipe's rows."""
+        topic, known = self.results.get(spec.id), self.specs.get(spec.id)
+        same = known is not None and known.tail.recipe == spec.tail.recipe
+        if (
+            topic is not None
+            and same
+            and same_columns(self.checked.schemas.get(spec.id), schemas[spec.id], ordered=False)
+        ):
+            return topic
+        return self._new_topic(f"{spec.id}.out")
+
+    def _new_topic(self, name: str) -> str:
+        self.topics_made += 1
+        return f"qod.{self.session}.{name}.{self.topics_made}"
+
+    def _known_account(self, specs: Sequence[TaskSpec], spec: TaskSpec, head: str) -> Account | None:
+        """The account of a head's topic: its own, else that of a task that read the same topic for the same stream and
+        no longer will; None if there is neither."""
+        topic = spec.topics[head]
+        stay = {feed_of(each, name) for each in specs for name in each.topics}
+        names = [feed_of(known, head) for known in self.specs.values() if head in known.topics]
+        for name in [feed_of(spec, head), *(name for name in names if name not in stay)]:
+            account = self.accounts.get(name)
+            if account is not None and account.topic == topic.topic:
+                return account
+        return None
+
+    def _job(self, spec: TaskSpec, index: int, found: Origins) -> Job:
+        """One instance."""
+        feeds = []
+        for head, source in spec.topics.items():
+            name = feed_of(spec, head)
+            own = self.deal(name, spec)[index]
+            feeds.append(
+                Feed(
+                    name,
+                    (head,),
+                    source.topic,
+                    own,
+                    self.accounts[name].position,
+                    source.schema,
+                    stream=False,
+                    malformed=source.effective_malformed,
+                    shed_by=source.shed_by,
+                )
+            )
+        schemas, keys = self.checked.schemas, self.checked.weights.keys
+        for upstream in spec.upstream:
+            name = f"{upstream}>{spec.id}"
+            pipe = self.pipes[name]
+            own = self.deal(name, spec)[index]
+            starting, schema = dict(self.accounts[name].position), schema_of_stream(schemas[upstream])
+            by_key = keys.get(upstream, ()) and (RECORD_KEY,)
+            feeds.append(Feed(name, (upstream,), pipe.topic, own, starting, schema, stream=True, shed_by=by_key))
+        outgoing = [pipe for pipe in self.pipes.values() if pipe.source == spec.id]
+        return Job(
+            task=spec.id,
+            instance=f"{spec.id}.{index + 1}",
+            index=index,
+            feeds=tuple(feeds),
+            build=built(spec, found, self.checked.weights),
+            outlets=tuple(pipe.name for pipe in outgoing),
+            topics=tuple((pipe.topic, pipe.partitions, pipe.key) for pipe in outgoing),
+            shed_by=keys.get(spec.id, ()),
+            sink=spec.sink,
+            results=self.results.get(spec.id),
+            trigger_s=spec.trigger_s,
+            max_latency_s=spec.max_latency_s,
+            aggregates=spec.aggregates,
+            chained=spec.id in self.checked.chained,
+        )
+
+
+def _stream(pipe: Pipe, specs: Mapping[str, TaskSpec]) -> str:
+    """The stream that a topic carries, by the stream that reads it: "from>to", also once its reader is fused."""
+    heads = [head.name for head in specs[pipe.target].heads if pipe.source in head.upstream]
+    return f"{pipe.source}>{heads[0]}"

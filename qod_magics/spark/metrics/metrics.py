@@ -1,0 +1,240 @@
+"""Metrics of the live runtime: CPU of cores, offsets of topics, and the observation built from these and reports."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from qod_magics.application.fusing import fused_edges, why_not_fused, why_not_parted
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.core.fusion import FUSED, INSEPARABLE
+from qod_magics.core.optional import FUSABLE, MAX_PARALLELISM, STATEFUL
+from qod_magics.core.runtime import Count, Observation
+from qod_magics.kafka.history import OffsetHistory
+from qod_magics.kafka.offsets import known_end_offsets
+from qod_magics.spark.cluster.cluster import OTHERS_PERIODS, Cluster
+from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
+from qod_magics.spark.metrics.lateness import Lateness
+from qod_magics.spark.plans.pipeline import feed_of, reader
+from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
+from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.task_manager import TaskManager
+
+
+class Metrics:
+    """Offsets and CPU over time. `sample` and `heard` may be called from any thread; `observation` only under the
+    cluster's lock."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.history = OffsetHistory()
+        self.lateness = Lateness(cluster)
+        self._others: dict[str, deque[float]] = {}  #: by task manager, CPU of its cores that its tasks don't use
+        self._sampling = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"offsets and CPU of {len(self.cluster.task_managers)} task managers"
+
+    def sample(self) -> None:
+        """Read the CPU of all cores and the ends of all topics now. Raises KafkaError."""
+        for manager in list(self.cluster.task_managers.values()):
+            if manager.cpu_meter is not None:
+                manager.cpu_meter.sample()
+        topics = self.cluster.deployment.topics()
+        if topics:
+            with self._sampling:  # answers out of order would look like recreated topics
+                offsets, missing = known_end_offsets(self.cluster.deployment.kafka, topics, timeout_s=2.0)
+                with self.cluster.lock:
+                    self.history.record(time.monotonic(), offsets)
+                    self.lateness.sample(time.time(), offsets)
+                    self._note_missing({topic: why for topic, why in missing.items() if topic in topics})
+
+    def _note_missing(self, missing: Mapping[str, str]) -> None:
+        """Report the topics whose offsets are newly missing, and those whose offsets are back."""
+        before, self.cluster.missing_topics = self.cluster.missing_topics, missing
+        for topic in sorted(missing.keys() - before.keys()):
+            readers = self._readers(topic)
+            self.cluster.event("topic-missing", topic=topic, task=readers, why=missing[topic])
+        for topic in sorted(before.keys() - missing.keys()):
+            self.cluster.event("topic-back", topic=topic, task=self._readers(topic))
+
+    def _readers(self, topic: str) -> str | None:
+        """The tasks that read a topic, as an event names them; None if no task reads it any more."""
+        accounts = self.cluster.deployment.accounts
+        return " ".join(sorted({reader(n) for n, a in accounts.items() if a.topic == topic})) or None
+
+    def heard(self, manager: TaskManager, answer: BaseException | None) -> None:
+        """Report when it stops and when it resumes answering. The end of its process is reported elsewhere."""
+        since, now = manager.silent_since, time.monotonic()
+        if answer is None and since is not None:
+            self.cluster.event("metrics-back", task_manager=manager.id, after_s=round(now - since, 1))
+        if answer is not None and since is None and manager.alive():
+            self.cluster.event("metrics-missing", task_manager=manager.id, why=reason(answer))
+        manager.silent_since = None if answer is None else since or now
+
+    def _measure(self, manager: TaskManager, views: Sequence[InstanceView]) -> None:
+        """CPU of its cores (of its processes if unpinned) over the same time as that of its instances: the period
+        before their last reports.
+
+        CPU that its tasks don't use (garbage collection, compilation, commits, other programs) comes in bursts: its
+        moving average over some periods is taken, lest each burst shed rows.
+        """
+        if manager.cpu_meter is None:  # not measurable: only its tasks' CPU is known
+            known = [v.reading.cpu or 0.0 for v in views if v.reading is not None]
+            self.cluster.cpu[manager.id] = sum(known)
+            return
+        ages = [v.age_s for v in views if v.age_s < 2 * self.cluster.period_s]
+        end = time.monotonic() - (sum(ages) / len(ages) if ages else 0.0)
+        busy = manager.cpu_meter.mean(end - self.cluster.period_s, end)
+        if busy is None:
+            return
+        tasks = sum(v.reading.cpu or 0.0 for v in views if v.reading is not None)
+        others = self._others.setdefault(manager.id, deque(maxlen=OTHERS_PERIODS))
+        others.append(max(busy - tasks, 0.0))
+        most = max(100.0 * manager.cpu_meter.cores, busy)  # an unpinned one may use more cores than it has
+        self.cluster.cpu[manager.id] = min(tasks + sum(others) / len(others), most)
+
+    def observation(self) -> Observation:
+        """The present state, and the events since the last observation."""
+        views = [self._with_input(view) for view in self.cluster.views()]
+        for manager in self.cluster.task_managers.values():
+            self._measure(manager, [v for v in views if v.task_manager == manager.id and v.current])
+        lag, rate = {}, {}
+        counts: dict[str, Count] = {}
+        now, wall = time.monotonic(), time.time()
+        for name, account in self.cluster.deployment.accounts.items():
+            ends = {p: int(o) for p, o in self.history.at(account.topic, now).items()}
+            counts[name] = account.count(ends)
+            arriving = self.history.rate(account.topic, self.cluster.period_s)
+            if arriving is not None:
+                rate[name] = arriving
+            task = reader(name)
+            seen = [v for v in views if v.task == task and v.current and v.reading is not None]
+            if seen and len(seen) == sum(v.task == task for v in views) and not any(map(self._is_overdue, seen)):
+                then = self.history.at(account.topic, now - (wall - min(v.reading.at for v in seen if v.reading)))
+                lag[name] = sum(max(int(then.get(p, e)) - account.position.get(p, 0), 0) for p, e in ends.items())
+            else:
+                lag[name] = counts[name].waiting
+        for spec in self.cluster.deployment.specs.values():
+            if len(spec.topics) > 1:  # elsewhere it is one source
+                names = [feed_of(spec, head) for head in spec.topics]
+                lag[spec.id] = sum(lag.pop(name) for name in names)
+                counts[spec.id] = sum((counts.pop(name) for name in names), Count())
+                rates = [rate.pop(name) for name in names if name in rate]
+                if len(rates) == len(names):
+                    rate[spec.id] = sum(rates)
+        for task, (kept, dropped) in self.cluster.own_source.items():
+            counts[task] = Count(kept + dropped, kept, dropped, 0)
+        late = self.lateness.fields(wall, self._reported(views))
+        tasks = [
+            TaskView(
+                spec.id,
+                spec.upstream,
+                spec.priority,
+                spec.min_accuracy,
+                self._feeds(spec.id),
+                tuple(p.name for p in self.cluster.deployment.pipes.values() if p.source == spec.id),
+                rate.get(spec.id),
+                sum(rate.get(name, 0.0) for name in {spec.id, *self._feeds(spec.id)}),
+                {**self._scalability(spec), **late.get(spec.id, {})},
+            )
+            for spec in self.cluster.deployment.specs.values()
+        ]
+        events, self.cluster.events = tuple(self.cluster.events), []
+        return observation(
+            self.cluster.core_managers(),
+            tasks,
+            views,
+            lag=lag,
+            input_rate=rate,
+            counts=counts,
+            dropped_sending={n: a.dropped_before for n, a in self.cluster.deployment.accounts.items()},
+            fresh_for_s=max(2.5 * self.cluster.period_s, 2.5 * REALTIME_BATCH_S),
+            events=events,
+        )
+
+    def _scalability(self, spec: TaskSpec) -> dict[str, Any]:
+        """How many instances a task may have, with what it can be fused, and whether it keeps state, once its plan
+        tells."""
+        told = [each.facts for each in self.cluster.instances_of(spec.id) if each.facts is not None]
+        most = {MAX_PARALLELISM.name: self.cluster.deployment.max_parallelism(spec)}
+        keeps_state = bool(told) and told[0].keeps_state
+        return most | self._fusion(spec, keeps_state) | ({STATEFUL.name: int(keeps_state)} if told else {})
+
+    def _fusion(self, spec: TaskSpec, keeps_state: bool) -> dict[str, Any]:
+        """The streams within a task, those of them at which it can't be parted, and whether it and the task that it
+        reads can be one."""
+        specs, instances = self.cluster.deployment.specs, self.cluster.deployment.instances(spec)
+        within = fused_edges(spec)
+        whole = [e for e in within if why_not_parted(spec, e, specs.values(), instances, keeps_state)]
+        found: dict[str, Any] = {
+            key: [f"{source}>{target}" for source, target in edges]
+            for key, edges in ((FUSED, within), (INSEPARABLE, whole))
+            if edges
+        }
+        if len(spec.upstream) == 1:
+            found[FUSABLE.name] = int(not why_not_fused(specs[spec.upstream[0]], spec, specs.values()))
+        return found
+
+    def rows_waiting(self, instance: Instance) -> int:
+        """Rows in the topics of an instance that no ended batch of it has read, by the last sample."""
+        now, accounts = time.monotonic(), self.cluster.deployment.accounts
+        rows = 0
+        for feed in instance.job.feeds:
+            account = accounts.get(feed.name)
+            if account is not None:
+                ends = self.history.at(feed.topic, now)
+                read = {p: account.position.get(p, account.first.get(p, 0)) for p in feed.partitions}
+                rows += sum(max(int(ends.get(p, 0)) - position, 0) for p, position in read.items())
+        return rows
+
+    def input_rates(self, over_s: float) -> dict[str, float]:
+        """Input rate of each source with a topic, rows/s, over the last `over_s` sampled seconds or two samples."""
+        found = {}
+        for spec in self.cluster.deployment.specs.values():
+            if not spec.upstream:
+                rates = [self.history.rate(topic, over_s) for topic in self._feeds(spec.id).values()]
+                known = [rate for rate in rates if rate is not None]
+                if known and len(known) == len(rates):
+                    found[spec.id] = sum(known)
+        return found
+
+    def _reported(self, views: Sequence[InstanceView]) -> dict[str, float]:
+        """By task in real-time mode whose reports are current: when the last of each of its instances was made, the
+        earliest of these."""
+        found: dict[str, float] = {}
+        others: set[str] = set()
+        for view in views:
+            real_time = view.extra.get("mode") == "real-time" and view.extra.get("state") == "running"
+            if view.reading is None or not view.current or not real_time or self._is_overdue(view):
+                others.add(view.task)
+            else:
+                found[view.task] = min(view.reading.at, found.get(view.task, view.reading.at))
+        return {task: at for task, at in found.items() if task not in others}
+
+    def _is_overdue(self, view: InstanceView) -> bool:
+        return view.age_s >= 2 * self._report_due_s(view)
+
+    def _report_due_s(self, view: InstanceView) -> float:
+        """Seconds between two of its reports by its mode and trigger, and a period of the controller at least."""
+        shortest_s = REALTIME_BATCH_S if view.extra.get("mode") == "real-time" else 0.0
+        trigger_s = self.cluster.deployment.specs[view.task].trigger_s or 0.0
+        return max(self.cluster.period_s, shortest_s, trigger_s)
+
+    def _feeds(self, task: str) -> dict[str, str]:
+        """The topics that a task reads, by feed."""
+        return {name: account.topic for name, account in self.cluster.deployment.accounts_of(task).items()}
+
+    def _with_input(self, view: InstanceView) -> InstanceView:
+        """The view with its task's input rate over the window of its reading."""
+        topics = self._feeds(view.task).values()
+        if view.reading is None or not topics:
+            return view
+        ago = time.monotonic() - time.time()
+        since, at = view.reading.since + ago, view.reading.at + ago
+        came = sum(self.history.rows(topic, since, at) for topic in topics) / (at - since)
+        return replace(view, came=came)

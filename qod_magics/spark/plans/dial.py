@@ -1,0 +1,102 @@
+"""Dials: numbers that a running query reads and the controller sets, kept as system properties of the driver's JVM.
+
+A plan reads its dials in one of three ways, chosen once per task manager:
+
+* `DialReading.ROW`: each row reads the property. A new value acts at once. Only where the executors share the
+  driver's JVM (local task managers).
+* `DialReading.BATCH`: a scalar subquery, folded to a literal when a batch is planned. Works on any cluster;
+  a new value recompiles the query, so it is worth setting only for changes that matter.
+* `DialReading.RESTART`: a literal, for clusters that refuse `reflect`; a new value needs a restart of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+#: A property holds the drop probability as an integer multiple of 1/PARTS: as exact as a double, parsed several times
+#: faster than a decimal fraction, and shortest, "0", where nothing is dropped.
+PARTS = 1 << 53
+#: The longest delay before a micro-batch that a dial can ask for, seconds.
+MOST_S = 10.0
+
+
+class DialReading(Enum):
+    """How the plans of one task manager read their dials."""
+
+    ROW = "row"
+    BATCH = "batch"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class DialBoard:
+    """The names of one session's dials and the SQL that reads them."""
+
+    session: str  #: keeps two kernels on one server apart
+
+    def source(self, task: str) -> str:
+        """Non-drop probability of a source's own shedder, d(outside, task)."""
+        return f"qod.{self.session}.source.{task}"
+
+    def send(self, stream: str) -> str:
+        """Non-drop probability at the sending end of the stream "from>to", d(from, to)."""
+        return f"qod.{self.session}.send.{stream}"
+
+    def accept(self, task: str) -> str:
+        """Accuracy to which a backlog is thinned where `task` reads it."""
+        return f"qod.{self.session}.accept.{task}"
+
+    def accuracy(self, task: str) -> str:
+        """Desired accuracy of `task`: its aggregated rows have the weight 1 / accuracy."""
+        return f"qod.{self.session}.accuracy.{task}"
+
+    def pace(self, instance: str) -> str:
+        """Pace of this instance's micro-batches: 1 - delay / longest delay, a fraction of 1."""
+        return f"qod.{self.session}.pace.{instance}"
+
+
+def read_sql(key: str, reading: DialReading, value: float = 1.0) -> str:
+    """SQL of a DOUBLE in 0..1: the dial's value now. An unset dial reads as 1: nothing is dropped."""
+    if reading is DialReading.RESTART:
+        return f"CAST({value!r} AS DOUBLE)"
+    # casting a non-number costs an exception per row, so "null", an unset property, is replaced first
+    dropped = f"TRY_CAST(replace(reflect('java.lang.System', 'getProperty', '{key}'), 'null', '0') AS BIGINT)"
+    lookup = f"COALESCE(1.0D - {dropped} * {1 / PARTS!r}D, 1.0D)"
+    return lookup if reading is DialReading.ROW else f"(SELECT {lookup} FROM VALUES (0))"
+
+
+def waiting_sql(key: str, most_s: float) -> str:
+    """SQL of a condition that is always true, but has the driver sleep for `most_s` * (1 - dial) seconds whenever a
+    micro-batch is planned. The batch's offsets are fixed by then, and stopping the query interrupts the sleep."""
+    ms = f"CAST((1.0D - {read_sql(key, DialReading.ROW)}) * {1000 * most_s!r}D AS BIGINT)"
+    return f"COALESCE((SELECT reflect('java.lang.Thread', 'sleep', {ms}) FROM VALUES (0)), '') <> '-'"
+
+
+def written(value: float) -> str:
+    """A dial's value, a fraction of 1, as its property holds it."""
+    return str(round((1 - value) * PARTS))
+
+
+def turn(spark: SparkSession, values: Mapping[str, float]) -> None:
+    """Set all these dials of one task manager in one call."""
+    if not values:
+        return
+    rows = ", ".join(f"('{key}', '{written(value)}')" for key, value in values.items())
+    spark.sql(f"SELECT reflect('java.lang.System', 'setProperty', k, v) FROM VALUES {rows} AS dials(k, v)").collect()
+
+
+def reflection_allowed(spark: SparkSession, key: str) -> bool:
+    """Whether this task manager lets a query set and read a system property."""
+    try:
+        turn(spark, {key: 0.25})
+        row = spark.sql(f"SELECT {read_sql(key, DialReading.BATCH)} AS value").collect()[0]
+        return bool(row["value"] == 0.25)
+    except Exception:
+        return False

@@ -1,0 +1,140 @@
+"""Which streams to inline into their readers: those whose plans derive each row from one record, cheap and repeatable.
+
+Passing a row on costs encoding, a hop through the broker and decoding: more than reading and parsing the original
+record again, compared with which the rest of such a plan is cheap.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from qod_magics.application.views import temporary_views
+from qod_magics.spark.plans.plan_text import nodes_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from qod_magics.application.sampling import Equated
+
+#: Physical operators without state, shuffle or Python.
+NARROW = frozenset(
+    {
+        "CollectMetrics",
+        "EventTimeWatermark",
+        "Filter",
+        "Generate",
+        "LocalTableScan",
+        "Project",
+        "StreamingRelation",
+        "Union",
+    }
+)
+#: Nondeterministic functions, and higher-order functions over arrays, whose cost is unknown.
+_NOT_CHEAP = re.compile(r"\b(rand|randn|randstr|uniform|uuid|shuffle|monotonically_increasing_id|lambdafunction)\(")
+#: Physical operators each of whose rows stands for rows of its input that no other one stands for.
+_DISJOINT = NARROW - {"Generate", "Union"} | {
+    *("Exchange", "HashAggregate", "ObjectHashAggregate", "Sort", "SortAggregate", "StateStoreRestore"),
+    *("StateStoreSave", "MergingSessions", "SessionWindowStateStoreRestore", "SessionWindowStateStoreSave"),
+    "UpdatingSessions",
+}
+#: How a record is parsed into a row, or none.
+_PARSES = re.compile(r"inline\(array\((?:coalesce\()?from_json\(")
+_WEIGHTS_SUMMED = re.compile(r"functions=\[[^\]]*\bsum\((?:cast\()?_weight#")
+_OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
+_KEYS = re.compile(r"(?:Aggregate\(keys=|StreamingDeduplicate\w* )(\[[^\]]*\])")
+_OUTER = re.compile(r"StreamingSymmetricHashJoin .*, (?:Left|Right|Full)Outer\b")
+_JOINED = re.compile(r"StreamingSymmetricHashJoin \[([^\]]*)\], \[([^\]]*)\]")
+_ATTRIBUTE = re.compile(r"(.+)#\d+L?")
+#: The view of a result that is planned as a stream.
+_PLANNED = "qod_planned"
+_WHOLE = {"spark.sql.debug.maxToStringFields": "100000", "spark.sql.maxPlanStringLength": "10000000"}
+
+
+def is_inlinable(plan: str) -> bool:
+    """Whether a physical plan, as `explain()` shows it untruncated, can be inlined."""
+    lines = [line for line in plan.splitlines() if line.strip() and not line.startswith("==")]
+    operators = {found[1] if (found := _OPERATOR.match(line)) else "" for line in lines}
+    return bool(lines) and operators <= NARROW and _NOT_CHEAP.search(plan) is None
+
+
+def groups_by(plan: str, column: str) -> bool:
+    """Whether a physical plan groups, or removes duplicates, by this column."""
+    named = re.compile(rf"\b{re.escape(column)}#\d+")
+    return any(named.search(keys[1]) for keys in _KEYS.finditer(plan))
+
+
+def keeps_one(plan: str, column: str) -> bool:
+    """Whether a physical plan joins streams, and its result has this column of one of them as it was."""
+    if "StreamingSymmetricHashJoin" not in plan:
+        return False
+    result = next((line for line in plan.splitlines() if _OPERATOR.match(line) and not line.startswith("==")), "")
+    return re.search(rf" AS {re.escape(column)}#\d+", result) is None  # else the recipe computes it
+
+
+def joins_outer(plan: str) -> bool:
+    """Whether a physical plan joins streams by an outer join."""
+    return _OUTER.search(plan) is not None
+
+
+def overlaps(plan: str) -> bool:
+    """Whether rows of a physical plan's result may stand for the same rows of its input, as sliding windows do, and
+    pairs of a join; False only where all of its operators are known not to."""
+    return any(
+        not _PARSES.search(node.text) if node.operator == "Generate" else node.operator not in _DISJOINT
+        for node in nodes_of(plan)
+    )
+
+
+def sums_weights(plan: str) -> bool:
+    """Whether a physical plan aggregates, with a sum over `_weight`."""
+    return _WEIGHTS_SUMMED.search(plan) is not None
+
+
+def joined_by(plan: str) -> list[Equated]:
+    """For each join of streams in a physical plan, the pairs of columns, left and right, that it equates."""
+    found = []
+    for join in _JOINED.finditer(plan):
+        left, right = ([_ATTRIBUTE.fullmatch(text) for text in side.split(", ")] for side in join.groups())
+        found.append(frozenset((a[1], b[1]) for a, b in zip(left, right, strict=False) if a and b))
+    return found
+
+
+def analyzed_plan_of(rows: DataFrame) -> str:
+    """The analyzed logical plan as text, untruncated, with the line of its columns; also of SQL over views, which Spark
+    plans no further. Raises whatever Spark raises."""
+    _, _, plan = plan_of(rows, extended=True).partition("== Analyzed Logical Plan ==\n")
+    return plan.partition("\n== Optimized Logical Plan ==")[0]
+
+
+def streaming_plan_of(rows: DataFrame) -> str:
+    """The physical plan as text, untruncated, also of SQL over views: Spark takes that for a batch unless it is read as
+    a stream by a name. Raises whatever Spark raises for a query that it can't plan."""
+    try:
+        return plan_of(rows)
+    except Exception as error:
+        if type(error).__name__ != "AnalysisException":
+            raise
+        with temporary_views({_PLANNED: rows}):
+            return plan_of(rows.sparkSession.readStream.table(_PLANNED))
+
+
+def plan_of(rows: DataFrame, *, extended: bool = False) -> str:
+    """The physical plan as text, untruncated; if `extended`, the logical ones, too. Raises whatever Spark raises for a
+    query that it can't plan."""
+    settings = rows.sparkSession.conf
+    before = {name: settings.get(name, None) for name in _WHOLE}
+    try:
+        for name, value in _WHOLE.items():
+            settings.set(name, value)
+        described: Any = rows
+        if hasattr(described, "_explain_string"):  # Spark Connect
+            return str(described._explain_string(extended=extended))
+        jvm, mode = described.sparkSession.sparkContext._jvm, "extended" if extended else "simple"
+        return str(jvm.PythonSQLUtils.explainString(described._jdf.queryExecution(), mode))
+    finally:
+        for name, value_before in before.items():
+            if value_before is None:
+                settings.unset(name)
+            else:
+                settings.set(name, value_before)

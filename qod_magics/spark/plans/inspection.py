@@ -1,0 +1,298 @@
+"""What building the recipes of tasks tells about them, without starting anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from math import gcd
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from qod_magics.application.application import Application
+from qod_magics.application.chain import opened_chain
+from qod_magics.application.recipe import SqlRecipe, raise_unless_connection
+from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
+from qod_magics.application.stream import RECORD_KEY, StreamDeclaration
+from qod_magics.application.tasks import Edges, TaskSpec, sources_of, tasks
+from qod_magics.application.weight import WEIGHT, Origins, Usage, Usages, Weights, origins
+from qod_magics.errors import ApplicationError
+from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.topics import partitions
+from qod_magics.spark.plans.inlining import (
+    analyzed_plan_of,
+    groups_by,
+    is_inlinable,
+    joined_by,
+    joins_outer,
+    keeps_one,
+    overlaps,
+    streaming_plan_of,
+    sums_weights,
+)
+from qod_magics.spark.plans.labels import Labels, labels
+from qod_magics.spark.plans.pipeline import Build, Feed, Job, Workshop, feed_of, schema_of_stream
+from qod_magics.spark.plans.result_keys import key_columns
+from qod_magics.spark.plans.shedder import taken_name
+from qod_magics.spark.plans.state import TaskState, chained, task_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+#: Results by the declarations of the streams that they are of.
+Cache: TypeAlias = "list[tuple[tuple[StreamDeclaration, ...], T]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Facts about some tasks, and what is known of their rows."""
+
+    schemas: dict[str, StructType] = field(default_factory=dict)  #: output of each task, with `_weight` if it has one
+    weights: Weights = field(default_factory=Weights)  #: in their streams
+    labels: dict[str, Labels] = field(default_factory=dict)  #: by task, where a query may be shed
+    chained: Mapping[str, str] = field(default_factory=dict)  #: the tasks whose groups an operator with state reads
+
+
+def built(spec: TaskSpec, found: Origins, weights: Weights, usages: Usages | None = None) -> Build:
+    """Builds a task's recipes: see `opened_chain`."""
+
+    @contextmanager
+    def build(spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
+        with opened_chain(spec, spark, inputs, found, weights, usages) as rows:
+            yield rows
+
+    return build
+
+
+def probe(
+    spec: TaskSpec, schemas: Mapping[str, Any], found: Origins, weights: Weights, usages: Usages | None = None
+) -> Job:
+    """A job that is only built: of its first instance, as if each topic had one partition, without output."""
+    feeds = [
+        Feed(
+            feed_of(spec, head),
+            (head,),
+            source.topic,
+            (0,),
+            {},
+            source.schema,
+            stream=False,
+            malformed=source.effective_malformed,
+            shed_by=source.shed_by,
+        )
+        for head, source in spec.topics.items()
+    ]
+    for upstream in spec.upstream:
+        name, keyed = f"{upstream}>{spec.id}", weights.keys.get(upstream, ())
+        schema = schema_of_stream(schemas[upstream])
+        feeds.append(Feed(name, (upstream,), name, (0,), {}, schema, stream=True, shed_by=keyed and (RECORD_KEY,)))
+    return Job(
+        task=spec.id,
+        instance=f"{spec.id}.1",
+        index=0,
+        feeds=tuple(feeds),
+        build=built(spec, found, weights, usages),
+        outlets=(),
+        topics=(),
+        sink=spec.sink,
+        results=None,
+        trigger_s=spec.trigger_s,
+        max_latency_s=spec.max_latency_s,
+        aggregates=spec.aggregates,
+    )
+
+
+class _Plans:
+    """Finds what recipes do with `_weight`; holds the physical plan of the last, None where Spark can't plan it."""
+
+    def __init__(self) -> None:
+        self.last: str | None = None
+
+    def __call__(self, rows: DataFrame) -> Usage | None:
+        try:
+            plan = self.last = streaming_plan_of(rows)
+        except Exception as error:
+            raise_unless_connection(error)
+            self.last = None
+            return None
+        one = rows.columns.count(WEIGHT) == 1
+        return Usage(
+            groups_by(plan, WEIGHT),
+            one and keeps_one(plan, WEIGHT),
+            joins_outer(plan),
+            joined_by(plan),
+            overlaps(plan),
+            one and sums_weights(plan),
+        )
+
+
+def _as_it_is(_: DataFrame) -> None:
+    return None
+
+
+def _cached(cache: Cache[T], streams: tuple[StreamDeclaration, ...], find: Callable[[], T]) -> T:
+    """What was found for these streams before, or now. Declarations are compared: recipes may have no hash."""
+    for known, found in cache:
+        if known == streams:
+            return found
+    found = find()
+    cache.append((streams, found))
+    return found
+
+
+@dataclass(slots=True)
+class Inspection:
+    """Builds recipes on a task manager. Results that must not change while a stream runs are cached."""
+
+    kafka: Kafka
+    _inlinable: Cache[int] = field(default_factory=list)
+    _asks: Cache[tuple[Ask, ...]] = field(default_factory=list)
+
+    def check(self, specs: Sequence[TaskSpec], workshop: Workshop, known: Mapping[TaskSpec, Labels]) -> Checked:
+        """Facts about tasks, from building each recipe once.
+
+        Args:
+            specs: the tasks, inputs first.
+            workshop: where to build them.
+            known: labels of tasks that have been checked before.
+
+        Raises:
+            ApplicationError: a recipe fails, a key column is missing, a topic has too few partitions, or a task keeps
+                state of groups that are never complete.
+            KafkaError: a topic doesn't exist.
+
+        """
+        schemas: dict[str, StructType] = {}
+        weights, found = Weights(), origins(specs)
+        told: dict[str, Labels] = {}
+        states: dict[str, TaskState] = {}
+        may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
+        for spec in specs:
+            self._check_topics(spec, workshop)
+            plans = _Plans()
+            with workshop.result(probe(spec, schemas, found, weights, plans)) as rows:
+                schemas[spec.id] = rows.schema
+                if may_shed:
+                    labelled = known.get(spec) if spec.is_source else None
+                    labelled = labelled or self._labels(spec, rows, weights, told)
+                    told |= {} if labelled is None else {spec.id: labelled}
+            states[spec.id] = TaskState(spec.aggregates) if plans.last is None else task_state(plans.last)
+            self._check_columns(spec, schemas)
+        groups = chained(states, {spec.id: spec.upstream for spec in specs})
+        for task, reader in groups.items():
+            if not states[task].completes:
+                of = "groups of its own" if task == reader else f"the groups of {task!r}"
+                raise ApplicationError(
+                    f"{reader!r} keeps state of {of}, which would count again each time that they change: give them "
+                    "withWatermark() and a window, so that each is emitted once, when it is complete"
+                )
+        return Checked(schemas, weights, told, groups)
+
+    def _check_topics(self, spec: TaskSpec, workshop: Workshop) -> None:
+        for topic in spec.topics.values():
+            count = partitions(self.kafka, topic.topic)
+            if spec.parallelism > count:
+                raise ApplicationError(
+                    f"{spec.id!r} asks for {spec.parallelism} instances, but the topic {topic.topic!r} has "
+                    f"{count} partition{'s' if count > 1 else ''}: take --parallelism {count} or less"
+                )
+            if topic.schema is not None:
+                workshop.check_schema(topic.schema, topic.shed_by)
+
+    def _check_columns(self, spec: TaskSpec, schemas: Mapping[str, StructType]) -> None:
+        taken = taken_name(schemas[spec.id].names)
+        if taken is not None:
+            raise ApplicationError(
+                f"{spec.id!r} makes a column {taken!r}, which load shedding reserves: give it another name"
+            )
+        for upstream in spec.upstream if spec.key is not None else ():
+            columns = schema_of_stream(schemas[upstream]).names
+            if spec.key not in columns:
+                raise ApplicationError(
+                    f"--key {spec.key} of {spec.id!r}: its input {upstream!r} has no such column; "
+                    f"it has {', '.join(columns)}"
+                )
+
+    def _labels(self, spec: TaskSpec, rows: DataFrame, weights: Weights, told: Mapping[str, Labels]) -> Labels | None:
+        """What shedding does to a task's columns."""
+        keys = [topic.shed_by or None for topic in spec.topics.values()]
+        keys += [weights.keys.get(upstream) for upstream in spec.upstream]
+        inputs = {c.name: c.label for upstream in spec.upstream if upstream in told for c in told[upstream].columns}
+        try:
+            known = [key for key in keys if key] if all(keys) else []
+            return labels(analyzed_plan_of(rows), known, inputs if spec.upstream else None)
+        except Exception as error:
+            raise_unless_connection(error)
+            return None
+
+    def result_keys(
+        self, task: str, specs: Mapping[str, TaskSpec], checked: Checked, workshop: Workshop
+    ) -> tuple[str, ...] | None:
+        """The columns by which a row of a task's result replaces an earlier one, as far as its plan tells; None: each
+        row stands for itself.
+
+        Args:
+            task: its id.
+            specs: all tasks, inputs first, by id.
+            checked: facts about them.
+            workshop: where to build it, and what feeds it.
+
+        """
+        spec = specs[task]
+        inputs = self.result_keys(spec.upstream[0], specs, checked, workshop) if len(spec.upstream) == 1 else None
+        job = probe(spec, checked.schemas, origins(list(specs.values())), checked.weights)
+        try:
+            with workshop.result(job) as rows:
+                return key_columns(analyzed_plan_of(rows), inputs)
+        except Exception as error:
+            raise_unless_connection(error)
+            return None
+
+    def inlinable(self, application: Application, edges: Edges, workshop: Workshop) -> dict[str, int]:
+        """The streams between tasks that each reader may compute itself from their topics, with the number of instances
+        over which the topics' partitions can be spread evenly. `edges`: those that are in use, which stay."""
+        found: dict[str, int] = {}
+        for name in {upstream for spec in tasks(application, edges) for upstream in spec.upstream}:
+            streams = sources_of(application, name)
+            if not streams:
+                continue
+            found[name] = _cached(
+                self._inlinable, streams, partial(self._even_split, TaskSpec(streams, is_query=False), workshop)
+            )
+        return found
+
+    def _even_split(self, spec: TaskSpec, workshop: Workshop) -> int:
+        """Over how many instances its topics' partitions can be spread evenly; 0 if it can't be inlined."""
+        counts = [partitions(self.kafka, topic.topic) for topic in spec.topics.values()]
+        try:
+            with workshop.result(probe(spec, {}, {}, Weights(), _as_it_is)) as rows:
+                return gcd(*counts) if is_inlinable(streaming_plan_of(rows)) else 0
+        except Exception as error:  # reported when the stream is checked
+            raise_unless_connection(error)
+            return 0
+
+    def asks(self, application: Application, workshop: Workshop) -> dict[str, tuple[Ask, ...]]:
+        """By what its queries ask that streams be shed whose key is to be chosen, by query."""
+        found = {}
+        for query, needed in asking(application).items():
+            streams = with_keys(needed, {}).streams
+            found[query] = _cached(
+                self._asks, streams, partial(self._asks_of, TaskSpec(streams, is_query=True), workshop)
+            )
+        return found
+
+    def _asks_of(self, spec: TaskSpec, workshop: Workshop) -> tuple[Ask, ...]:
+        """What a query asks for that computes all its inputs itself; () where its plan doesn't tell topics apart."""
+        heads = {topic.topic: head for head, topic in spec.topics.items()}
+        views = [stream for stream in spec.streams if stream.topic is not None and isinstance(stream.recipe, SqlRecipe)]
+        if len(heads) < len(spec.topics) or (len(heads) > 1 and len(views) > 1):
+            return ()
+        try:
+            with workshop.result(probe(spec, {}, {}, Weights(), _as_it_is)) as rows:
+                found = labels(analyzed_plan_of(rows))
+        except Exception as error:  # reported when the query is checked
+            raise_unless_connection(error)
+            return ()
+        return () if found is None else renamed(found.asks, heads)

@@ -1,0 +1,313 @@
+"""What load shedding does to each column of a query's result, from its analyzed plan. Pure.
+
+Of a query that may be shed, a column is
+
+- *exact*: it has the value that it would have without shedding, as a group's key has, or a column of single rows;
+- *estimable*: it is an estimate (with an interval if it comes from `qod_magics.estimate`), or could be one: a plain
+  count or sum is of the rows kept only, and says so;
+- *not estimable*: nothing in the rows kept tells it, as a maximum, or a number of distinct values that are not shed by
+  their own key.
+
+Where the rows are shed by a key (`--shed-by`) that a group has among its keys, whole groups are kept or dropped, and
+all columns of those kept are exact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from qod_magics.application.shed_keys import Ask
+from qod_magics.application.weight import WEIGHT
+from qod_magics.spark.plans.key_choice import KeyChoice
+from qod_magics.spark.plans.plan_text import ID, NAMED, Node, children, lists_of, names_of, nodes_of, split
+
+
+class Label(IntEnum):
+    """How right a column is under shedding, the best first."""
+
+    EXACT = 0
+    INTERVAL = 1  #: an estimate with an interval
+    ESTIMATE = 2  #: an estimate without one: weighted, or an average, which needs no weights where all are alike
+    KEPT = 3  #: a count or a sum of the rows kept
+    NOT_ESTIMABLE = 4
+
+
+WORDS = {
+    Label.EXACT: "exact",
+    Label.INTERVAL: "estimated, with an interval",
+    Label.ESTIMATE: "estimated, without an interval",
+    Label.KEPT: "of the rows kept only",
+    Label.NOT_ESTIMABLE: "not estimable",
+}
+#: Where there is more to be had.
+HINTS = {Label.ESTIMATE: "qod_magics.estimate has them", Label.KEPT: "qod_magics.estimate estimates it of all"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a query's result."""
+
+    name: str
+    label: Label
+    advice: str | None = None  #: what would make it estimable, if it is something else than for the query as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What shedding does to a query's result."""
+
+    columns: tuple[Column, ...]
+    missing: str | None = None  #: what becomes of whole rows of the result, if it depends on several rows of the input
+    advice: str | None = None  #: `--shed-by` a key of the topics that would keep or drop whole groups, pairs and values
+    asks: tuple[Ask, ...] = ()  #: the same, of each operator: by topic
+
+    @property
+    def are_exact(self) -> bool:
+        """Whether each row of the result is as it would be without shedding, and depends on one row of the input."""
+        return self.missing is None and all(column.label is Label.EXACT for column in self.columns)
+
+    def __str__(self) -> str:
+        return self._told(hints=True)
+
+    @property
+    def short(self) -> str:
+        """The same without what could be done about it."""
+        return self._told(hints=False)
+
+    def _told(self, hints: bool) -> str:
+        by_words: dict[tuple[Label, str], list[str]] = {}
+        for column in self.columns:
+            words = WORDS[column.label] + (self._hint(column) if hints else "")
+            by_words.setdefault((column.label, words), []).append(column.name)
+        parts = [f"{', '.join(by_words[label, words])} {words}" for label, words in sorted(by_words)]
+        return "; ".join([*parts, *([self.missing] if self.missing else [])])
+
+    def _hint(self, column: Column) -> str:
+        if column.label is not Label.NOT_ESTIMABLE:
+            return f" ({HINTS[column.label]})" if column.label in HINTS else ""
+        shed_by = column.advice or self.advice or "--shed-by a key of its groups"
+        return f" (--min-accuracy 1 keeps it exact, or {shed_by})"
+
+
+#: Aggregate functions by what is left of them when rows are dropped.
+_TOTALS = ("count", "count_if", "sum", "try_sum")
+_AVERAGES = tuple(
+    re.findall(
+        r"\w+",
+        """approx_percentile avg corr covar_pop covar_samp kurtosis mean median mode percentile percentile_approx
+        percentile_cont percentile_disc skewness std stddev stddev_pop stddev_samp try_avg var_pop var_samp variance""",
+    )
+)
+_OTHERS = tuple(
+    re.findall(
+        r"\w+",
+        """any any_value approx_count_distinct approx_top_k array_agg bit_and bit_or bit_xor bool_and bool_or
+        collect_list collect_set count_min_sketch every first first_value histogram_numeric hll_sketch_agg last
+        last_value listagg max max_by min min_by some string_agg""",
+    )
+)
+#: How an estimate of `qod_magics.estimate` begins.
+_ESTIMATE = "element_at(transform(array(struct("
+#: A call of one of these, or an estimate.
+_CALL = re.compile(
+    rf"\b({'|'.join((*_TOTALS, *_AVERAGES, *_OTHERS))}|element_at(?=\(transform\(array\(struct\())\(", re.IGNORECASE
+)
+#: How one of different values begins that is null where rows are dropped, and what it counts; 42 is Spark's seed.
+_WHILE_EXACT = f"{_ESTIMATE}while_exact, "
+_COUNTED = re.compile(r"\bxxhash64\((.*?), 42\)")
+#: How the rows are counted that are read from a topic.
+_SHED = re.compile(r" shed\.([^,]+),")
+_SESSION = "session_window"
+_JOIN_PAIRS = (
+    "pairs of rows are kept only where both rows are ({} keeps them whole)",
+    "--shed-by a key that both sides are joined by",
+)
+_DEDUPLICATED = ("values that few rows have may be missing ({} keeps or drops each as a whole)", "--shed-by them")
+_GROUPS = "groups of which no row is kept are missing"
+_FILTERED = "a filter compares an aggregate of the rows kept"
+_KEYS = "rows of keys that are dropped are missing"
+
+
+def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str, Label] | None = None) -> Labels | None:
+    """The labels of a query's columns; None if the text does not tell.
+
+    Args:
+        plan: the analyzed logical plan as text, from the line with the columns on, untruncated.
+        keys: of its inputs, if all of them are shed by a key: by which columns.
+        inputs: labels of columns that other tasks computed, by name; None: it reads topics only.
+
+    """
+    header, _, rest = plan.strip().partition("\n")
+    nodes = list(nodes_of(rest))
+    if not nodes:
+        return None
+    found: dict[str, Label] = {}  #: by id
+    advised: dict[str, str] = {}  #: what would make a column estimable that counts different values, by id
+    missing: set[str] = set()
+    helped: set[tuple[str, str]] = set()  #: what is missing without a key: a template, and the key in general words
+    choice = KeyChoice()
+    output: list[Column] | None = None
+    columns: list[str] = []  #: of it, "name#id"
+    for at in range(len(nodes) - 1, -1, -1):  # inputs first
+        node = nodes[at]
+        if node.operator == "Project" or node.operator == "Aggregate":
+            lists = lists_of(node.text)
+            if not lists:
+                return None
+            groups = None if node.operator == "Project" else set(lists[0]) if len(lists) > 1 else set()
+            if groups is not None:
+                advised |= _key_counted(lists[-1], choice)
+            output = [_column(item, found, groups, keys, advised) for item in lists[-1]]
+            columns = [f"{named['name']}#{named['id']}" for item in lists[-1] if (named := NAMED.match(item))]
+            choice.rename(lists[-1])
+            if groups:
+                missing.add(_KEYS if _by_key(groups, keys) else _GROUPS)
+                others = " ".join(item for item in lists[-1] if _WHILE_EXACT not in item)
+                if any(found.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(others)):
+                    choice.narrow(lists[0])
+        elif node.operator == "Generate" and (lists := lists_of(node.text)):
+            for item in lists[-1]:
+                if (named := NAMED.match(item)) is not None:
+                    found[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
+            if inputs is None and "from_json(" in node.text:  # else the recipe's own explode
+                choice.read(lists[-1], _topic_of(nodes, at))
+        elif node.operator == "Filter" and _worst(node.text, found) >= Label.INTERVAL:
+            missing.add(_FILTERED)
+        elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
+            of = lists_of(node.text)[0] if node.operator != "Distinct" and lists_of(node.text) else columns
+            choice.narrow(of)
+            if _by_key(of, keys):
+                missing.add(_KEYS)
+            else:
+                helped.add(_DEDUPLICATED)
+        elif node.operator == "Join" and all(child.streams for child in children(nodes, at)):
+            choice.narrow_to_equal(equal := _equal(node.text))
+            if _joined_by_key(equal, keys):
+                missing.add(_KEYS)
+            else:
+                helped.add(_JOIN_PAIRS)
+    if output is None or [column.name for column in output] != names_of(header):
+        return None
+    shown = tuple(column for column in output if column.name != WEIGHT)
+    advice = choice.advice()
+    missing |= {words.format(advice or general) for words, general in helped}
+    missing -= {_KEYS} if missing - {_KEYS} else set()
+    return Labels(shown, "; ".join(sorted(missing)) or None, advice, choice.asks())
+
+
+def _topic_of(nodes: Sequence[Node], at: int) -> str:
+    """The topic whose records this operator parses; "" if the plan does not tell."""
+    for node in nodes[at + 1 :]:
+        if node.depth <= nodes[at].depth:
+            break
+        if node.operator == "CollectMetrics" and (counted := _SHED.match(node.text)) is not None:
+            return counted[1]
+    return ""
+
+
+def _key_counted(items: Sequence[str], choice: KeyChoice) -> dict[str, str]:
+    """By the ids of columns that count different values, which can't be estimated: by what to shed that they could."""
+    advised = {}
+    for item in items:
+        named, counted = NAMED.match(item), _COUNTED.search(item)
+        if named is not None and counted is not None and _WHILE_EXACT in item:
+            columns = split(counted[1])
+            choice.narrow(columns)
+            advised[named["id"]] = f"--shed-by {' '.join(choice.names(columns)) or 'what it counts'}"
+    return advised
+
+
+def _column(
+    item: str,
+    found: dict[str, Label],
+    groups: set[str] | None,
+    keys: Sequence[tuple[str, ...]],
+    advised: dict[str, str],
+) -> Column:
+    """An item of a projection or an aggregation; remembers its label and advice by the id."""
+    named = NAMED.match(item)
+    if named is None:
+        return Column(item, Label.NOT_ESTIMABLE)
+    expression = named["expression"]
+    if expression is None:
+        label = found.get(named["id"], Label.EXACT)
+    elif groups is None:
+        label = _worst(expression, found)
+    elif _WHILE_EXACT in expression:
+        label = Label.NOT_ESTIMABLE
+    elif _by_key(groups, keys):
+        label = Label.EXACT
+    else:
+        label = _aggregated(expression, found, groups)
+    if groups is not None and named["name"].startswith(_SESSION) and not _by_key(groups, keys):
+        label = Label.NOT_ESTIMABLE  # a dropped row may have joined two sessions
+    elif groups is not None and not _by_key(groups, keys) and any(g.startswith(f"{_SESSION}#") for g in groups):
+        label = label if item in groups else Label.NOT_ESTIMABLE
+    found[named["id"]] = label
+    read = [named["id"], *ID.findall(expression or "")]
+    advice = next((advised[id] for id in read if id in advised), None) if label is Label.NOT_ESTIMABLE else None
+    if advice is not None:
+        advised[named["id"]] = advice
+    return Column(named["name"], label, advice)
+
+
+def _worst(expression: str, found: dict[str, Label]) -> Label:
+    return max((found.get(id, Label.EXACT) for id in ID.findall(expression)), default=Label.EXACT)
+
+
+def _aggregated(expression: str, found: dict[str, Label], groups: set[str]) -> Label:
+    if expression.startswith(_ESTIMATE) and expression.endswith(")") and f"{WEIGHT}#" in expression:
+        return Label.INTERVAL
+    calls = list(_calls(expression))
+    if not calls:
+        grouped = {id for group in groups for id in ID.findall(group)}
+        known = set(ID.findall(expression)) <= grouped
+        return _worst(expression, found) if known else Label.NOT_ESTIMABLE
+    worst = max(_called(name, arguments, found) for name, arguments in calls)
+    ratio = " / " in expression and len(calls) > 1
+    return Label.ESTIMATE if worst == Label.KEPT and ratio else worst
+
+
+def _called(name: str, arguments: str, found: dict[str, Label]) -> Label:
+    """The label of one call of an aggregate function."""
+    below = _worst(arguments, found)
+    if name == "element_at" and below != Label.NOT_ESTIMABLE:
+        return Label.ESTIMATE  # of which a part is read, or more is computed
+    if name in _OTHERS or below == Label.NOT_ESTIMABLE or arguments.startswith("distinct "):
+        return Label.NOT_ESTIMABLE
+    if name in _TOTALS:
+        weighted = f"{WEIGHT}#" in arguments or below in (Label.INTERVAL, Label.ESTIMATE)
+        return Label.ESTIMATE if weighted else Label.KEPT
+    return Label.ESTIMATE if below == Label.EXACT else Label.NOT_ESTIMABLE
+
+
+def _calls(expression: str) -> Iterator[tuple[str, str]]:
+    """The outermost calls of aggregate functions, and estimates: name in lower case, and arguments."""
+    position = 0
+    while (call := _CALL.search(expression, position)) is not None:
+        depth, end = 1, call.end()
+        while end < len(expression) and depth:
+            depth += {"(": 1, ")": -1}.get(expression[end], 0)
+            end += 1
+        yield call[1].lower(), expression[call.end() : end - 1]
+        position = end
+
+
+def _by_key(columns: Sequence[str] | set[str], keys: Sequence[tuple[str, ...]]) -> bool:
+    """Whether these columns, "name#id", have among them those by which all inputs are shed."""
+    names = {column.partition("#")[0] for column in columns}
+    return bool(keys) and any(set(key) <= names for key in keys)
+
+
+def _equal(condition: str) -> list[tuple[str, str]]:
+    """The columns, "name#id", that a join's condition equates."""
+    return re.findall(r"\(?(\w+#\d+)L? = (\w+#\d+)L?\)?", condition)
+
+
+def _joined_by_key(equal: Sequence[tuple[str, str]], keys: Sequence[tuple[str, ...]]) -> bool:
+    named = {(a.partition("#")[0], b.partition("#")[0]) for a, b in equal}
+    named |= {(b, a) for a, b in named}
+    return any(len(one) == len(other) and set(zip(one, other, strict=True)) <= named for one in keys for other in keys)

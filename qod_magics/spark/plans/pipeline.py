@@ -1,0 +1,345 @@
+"""One task instance as a Spark plan: read, shed, recipe, shed, send.
+
+Kafka records -> observe(read, kept) -> shedder -> rows -> recipe -> observe(out, sent) -> streams | sink
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from qod_magics.application.quiet import analysis_errors_unprinted
+from qod_magics.application.recipe import first_line, raise_unless_connection
+from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
+from qod_magics.application.stream import CORRUPT, RECORD_KEY
+from qod_magics.application.weight import weighed
+from qod_magics.errors import ApplicationError, nearest
+from qod_magics.spark.plans import shedder
+from qod_magics.spark.plans.columns import columns_read
+from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
+from qod_magics.spark.plans.fetching import fetch_options
+from qod_magics.spark.plans.inlining import streaming_plan_of
+from qod_magics.spark.plans.own_source import SheddingSession
+from qod_magics.spark.plans.parsing import JSON_FORMAT, marked, parsed, parsed_input
+from qod_magics.spark.plans.shedder import WEIGHT, Outlet, taken_name
+from qod_magics.spark.plans.state import keeps_state
+from qod_magics.spark.plans.timing import AGE_WHEN_READ, Timing
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+    from qod_magics.application.stream import Malformed
+    from qod_magics.application.tasks import TaskSpec
+
+#: Why groups that an operator with state reads are aggregated in micro-batches.
+GROUPS_ONCE = "an operator with state reads its groups: each is emitted once, when the watermark has passed it"
+
+#: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
+#: precedence.
+GATHERING_READER = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
+GATHERING_WRITER = {"kafka.linger.ms": "50", "kafka.batch.size": "65536"}
+
+Build = Callable[["SparkSession", Mapping[str, "DataFrame"]], AbstractContextManager["DataFrame"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What one instance reads from one topic."""
+
+    name: str  #: in books and dials: the task for a source, "from>to" for a stream
+    inputs: tuple[str, ...]  #: the names by which the recipe knows it
+    topic: str
+    partitions: tuple[int, ...]
+    starting: Mapping[int, int]  #: first offset of a new checkpoint, by partition
+    schema: str | StructType | None  #: of the JSON rows; None: raw records
+    stream: bool  #: whether another task of ours writes it
+    malformed: Malformed = "drop"  #: values that are not JSON of the schema; not of streams
+    #: columns by whose values rows are shed together; those of a stream: by the record's key
+    shed_by: tuple[str, ...] = ()
+
+
+def feed_of(spec: TaskSpec, head: str) -> str:
+    """The name of the feed from a head's topic: the task's id, or "head>task" if the task has several heads."""
+    return spec.id if len(spec.heads) == 1 else f"{head}>{spec.id}"
+
+
+def feeds_of(spec: TaskSpec) -> list[str]:
+    """The names of all feeds of a task: of topics, then of streams."""
+    return [*(feed_of(spec, head) for head in spec.topics), *(f"{upstream}>{spec.id}" for upstream in spec.upstream)]
+
+
+def reader(feed: str) -> str:
+    """The task that reads the feed of this name."""
+    return feed.rpartition(">")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that is needed to build one instance on any task manager, at any time."""
+
+    task: str
+    instance: str
+    index: int  #: 0 for the first instance of the task
+    feeds: tuple[Feed, ...]  #: (): the recipe reads a source of its own
+    build: Build
+    outlets: tuple[str, ...]  #: names "from>to" of outgoing streams, in the order of `topics`
+    topics: tuple[tuple[str, int, str | None], ...]  #: of the outgoing streams: topic, partitions, key
+    sink: Sink | None  #: of a query
+    results: str | None  #: the topic behind a memory sink; instance i writes its partition i
+    trigger_s: float | None
+    max_latency_s: float | None = None  #: how old a row may be when it is in the result, seconds
+    aggregates: bool = False  #: whether SQL in its recipes does: its plan can't be explained
+    shed_by: tuple[str, ...] = ()  #: columns of its output by whose values the outgoing streams are shed together
+    chained: bool = False  #: whether an operator with state reads its groups, here or downstream
+    run: str = ""  #: names the directory of a file sink, one per checkpoint
+
+    @property
+    def only_microbatch(self) -> str | None:
+        """Why real-time mode is impossible, or None."""
+        if self.chained:
+            return GROUPS_ONCE
+        if self.sink is not None and not self.sink.realtime:
+            return f"real-time mode does not write {self.sink}"
+        return None
+
+    @property
+    def writes_row_by_row(self) -> bool:
+        """Whether its output is written while it is computed, not when its batch is over."""
+        return bool(self.topics) or isinstance(self.sink, Memory | KafkaTopic)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The columns read from a topic."""
+
+    schema: StructType  #: of all columns
+    columns: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """Facts from a job's plan."""
+
+    keeps_state: bool
+    read: Mapping[str, Read] = field(default_factory=dict)  #: by topic, if only some columns are read
+
+
+def schema_of_stream(schema: StructType) -> StructType:
+    """The schema of such rows on a stream: `_weight` is in a record header."""
+    from pyspark.sql.types import StructType
+
+    return StructType([field for field in schema.fields if field.name != WEIGHT])
+
+
+def same_columns(one: StructType | None, other: StructType | None, ordered: bool = True) -> bool:
+    """Whether rows of the one can be read as rows of the other: same names and types, if `ordered` in the same order.
+    Nullability is ignored: it depends on the rows' path, as all columns read back from JSON are nullable."""
+    if one is None or other is None:
+        return False
+    columns = [[(field.name, field.dataType.simpleString()) for field in schema.fields] for schema in (one, other)]
+    return columns[0] == columns[1] if ordered else sorted(columns[0]) == sorted(columns[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """Builds jobs on one task manager."""
+
+    spark: SparkSession
+    board: DialBoard
+    reading: DialReading
+    dials: Mapping[str, float]  #: values now, for plans that hold them as literals
+    kafka: Mapping[str, str] = field(repr=False)  #: options of Spark's Kafka source and sink; passwords too
+
+    def dial(self, key: str) -> str:
+        """SQL that reads this dial, a fraction of 1, on this task manager."""
+        return read_sql(key, self.reading, self.dials.get(key, 1.0))
+
+    @contextmanager
+    def result(
+        self,
+        job: Job,
+        max_offsets: int | None = None,
+        read: Mapping[str, Read] | None = None,
+        timing: Timing = AGE_WHEN_READ,
+    ) -> Iterator[DataFrame]:
+        """The recipe's output over this job's feeds, with shedders and counts. Start the query within the context:
+        an SQL recipe's views exist only there.
+
+        Args:
+            job: the instance to build.
+            max_offsets: maximum records of a topic per micro-batch; None: real-time mode.
+            read: the columns to parse, by topic, where those are not all; others are null.
+            timing: what to observe of the times of records.
+
+        """
+        spark: Any = self.spark
+        inputs: dict[str, DataFrame] = {}
+        for feed in job.feeds:
+            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timing)
+            inputs.update(dict.fromkeys(feed.inputs, rows))
+        if not job.feeds:
+            spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)))
+        with job.build(spark, inputs) as rows:
+            yield rows
+
+    def plan_facts(self, job: Job) -> PlanFacts:
+        """Facts from its plan; only `aggregates` if Spark can't explain it."""
+        with self.result(job) as rows:
+            try:
+                plan = streaming_plan_of(rows.select(F.struct("*")))
+            except Exception as error:
+                if type(error).__name__ != "AnalysisException":
+                    raise
+                return PlanFacts(keeps_state=job.aggregates)
+        times = Counter(feed.topic for feed in job.feeds)  # a plan does not tell feeds of one topic apart
+        schemas = {
+            feed.topic: self._struct(feed.schema)
+            for feed in job.feeds
+            if feed.schema is not None and times[feed.topic] == 1
+        }
+        of_streams = {feed.topic for feed in job.feeds if feed.stream}
+        columns = {
+            f"shed.{topic}": schema.names if topic in of_streams else marked(schema).names
+            for topic, schema in schemas.items()
+        }
+        found = {name.removeprefix("shed."): names for name, names in columns_read(plan, columns).items()}
+        read = {
+            topic: Read(schemas[topic], names)
+            for topic, names in found.items()
+            if CORRUPT not in names  # it depends on all columns
+        }
+        return PlanFacts(keeps_state=job.aggregates or keeps_state(plan), read=read)
+
+    def _struct(self, schema: str | StructType) -> StructType:
+        if not isinstance(schema, str):
+            return schema
+        row: Any = self.spark.range(0).select(F.from_json(F.lit("{}"), schema).alias("row")).schema["row"].dataType
+        parsed_schema: StructType = row
+        return parsed_schema
+
+    def check_schema(self, ddl: str, shed_by: Sequence[str] = ()) -> None:
+        """Raises ApplicationError, one line, for DDL that Spark can't read, that has reserved column names, or that
+        lacks a column to shed by."""
+        try:
+            with analysis_errors_unprinted():
+                parsed = self.spark.range(0).select(F.from_json(F.lit("{}"), ddl).alias("row")).select("row.*")
+                names = parsed.columns
+        except Exception as error:
+            raise_unless_connection(error)
+            raise ApplicationError(f"the schema {ddl!r} can't be read: {first_line(error)}") from error
+        taken = WEIGHT if WEIGHT in map(str.lower, names) else taken_name(names)
+        if taken is not None:
+            raise ApplicationError(
+                f"the schema {ddl!r} has a column {taken!r}, which load shedding reserves: leave it out, or read "
+                "the record as it is (no --schema) and parse it under another name"
+            )
+        for column in shed_by:
+            if column not in names and tuple(shed_by) != (RECORD_KEY,):
+                raise ApplicationError(
+                    f"--shed-by {column}: the schema has no such column.{nearest(column, names)} It has "
+                    f"{', '.join(names)}"
+                )
+
+    def writer(self, job: Job, rows: DataFrame) -> DataStreamWriter:
+        """The writer of this job's output, to its streams or to its sink."""
+        if job.topics:
+            return self._to_streams(job, rows)
+        counted = rows.observe("out", F.count(F.lit(1)).alias("rows"))
+        sink = job.sink
+        if isinstance(sink, Parquet):
+            # Spark skips batches whose ids are in the directory's log, whichever query wrote them
+            path = f"{sink.path.rstrip('/')}/run={job.run}"
+            return counted.writeStream.format("parquet").option("path", path)
+        if isinstance(sink, Console):
+            return counted.writeStream.format("console").option("truncate", "false")
+        if isinstance(sink, ForEachBatch):
+            return counted.writeStream.foreachBatch(sink.function)
+        value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in counted.columns]), JSON_FORMAT)
+        if isinstance(sink, KafkaTopic):
+            records = counted.select(value.alias("value"), F.lit(sink.topic).alias("topic"))
+        else:
+            assert isinstance(sink, Memory)
+            assert job.results is not None
+            records = counted.select(
+                value.alias("value"), F.lit(job.results).alias("topic"), F.lit(job.index).alias("partition")
+            )
+        return self._to_kafka(records)
+
+    def _rows(self, job: Job, feed: Feed, max_offsets: int | None, read: Read | None, timing: Timing) -> DataFrame:
+        batched = max_offsets is not None  # a micro-batch reads existing records: waiting gains nothing
+        reader = (
+            self.spark.readStream.format("kafka")
+            .options(**{**fetch_options(len(feed.partitions)), **({} if batched else GATHERING_READER), **self.kafka})
+            .option("assign", json.dumps({feed.topic: list(feed.partitions)}))
+            .option(
+                "startingOffsets", json.dumps({feed.topic: {str(p): feed.starting.get(p, -2) for p in feed.partitions}})
+            )
+            .option("failOnDataLoss", "false")  # the books count rows that retention deleted unread
+            .option("includeHeaders", str(feed.stream or feed.schema is None).lower())
+        )
+        if max_offsets is not None:
+            reader = reader.option("maxOffsetsPerTrigger", str(max_offsets))
+        records = reader.load()
+        if batched and self.reading is not DialReading.RESTART and feed is job.feeds[0]:
+            records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
+        counted_as, key = f"shed.{feed.topic}", self._key(feed)
+        if feed.stream:
+            dial = self.dial(self.board.accept(job.task))
+            kept = shedder.shed_arrivals(records, dial, counted_as, key, timing)
+        else:
+            dial = self.dial(self.board.source(job.task))
+            kept = shedder.shed_source(records, dial, counted_as, key=key, timing=timing)
+        if feed.schema is None:
+            return kept
+        schema, columns = (feed.schema, None) if read is None else (read.schema, read.columns)
+        if feed.stream:
+            return parsed(kept, schema, JSON_FORMAT, WEIGHT, read=columns)
+        counted_as = f"malformed.{job.feeds.index(feed)}.{feed.topic}"  # a topic may have several schemas
+        return parsed_input(kept, schema, feed.malformed, counted_as, read=columns)
+
+    def _key(self, feed: Feed) -> Column | None:
+        """The key by which the records of this feed are shed, as text; None: each by itself."""
+        if not feed.shed_by:
+            return None
+        if feed.stream or feed.schema is None:
+            return shedder.key_text(F.col(RECORD_KEY))
+        schema = self._struct(feed.schema)
+        if feed.shed_by == (RECORD_KEY,) and RECORD_KEY not in schema.names:
+            return shedder.key_text(F.col(RECORD_KEY))
+        fields = type(schema)([schema[name] for name in feed.shed_by])
+        row = F.from_json(F.col("value").cast("string"), fields)  # of all values, but only these columns
+        return shedder.key_text(*(row[name] for name in feed.shed_by))
+
+    def _to_streams(self, job: Job, rows: DataFrame) -> DataStreamWriter:
+        rows = weighed(rows)
+        accuracy = self.dial(self.board.accuracy(job.task))
+        names = [c for c in rows.columns if c != WEIGHT]
+        outlets = [
+            Outlet(name, topic, partitions, key, self.dial(self.board.send(name)), accuracy)
+            for name, (topic, partitions, key) in zip(job.outlets, job.topics, strict=True)
+        ]
+        key = shedder.key_text(*(F.col(f"`{name}`") for name in job.shed_by)) if job.shed_by else None
+        drawn = shedder.draw(rows, outlets, key)
+        drawn = drawn.observe("out", *shedder.sent_counts(outlets))
+        value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in names]), JSON_FORMAT)
+        records = shedder.send(drawn, outlets, value, key)
+        return self._to_kafka(records).option("includeHeaders", "true")
+
+    def _to_kafka(self, records: DataFrame) -> DataStreamWriter:
+        """Each run of a query writes with its own producer.
+
+        Queries of one JVM with equal options share a producer, even with stopped queries, and a batch ends only once
+        its producer is flushed: rows that a stopped query had left for a deleted topic kept all queries from ending a
+        batch until their delivery timeout, two minutes later. Kafka ignores options that it does not know.
+        """
+        own = {"kafka.qod.run": uuid.uuid4().hex}
+        return records.writeStream.format("kafka").options(**{**GATHERING_WRITER, **self.kafka, **own})

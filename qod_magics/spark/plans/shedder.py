@@ -1,0 +1,209 @@
+"""Load shedders as parts of a query's plan: Poisson sampling with a probability that each row's weight records.
+
+Internal columns, which never reach a recipe: `_u`, the row's random number; `_p` and `_d0`, `_d1`, ..., the dials as
+this row read them; `_sent`, its weight on arrival or its outlet; `_t`, of `timing`; `_malformed`, of `parsing`.
+`_weight` = 1 / (probability with which the row was kept so far) is for the user; null where a recipe lost it.
+
+Reading a dial by reflection for each row is expensive (most of a microsecond where only C1 compiles), and so is copying
+a row between operators: each shedder reads its dial once, in one projection of only the columns needed after it, and
+both its counts are taken there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from qod_magics.application import weight
+from qod_magics.spark.plans.timing import TIMED, Timing
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+WEIGHT = weight.WEIGHT
+#: Uniform in [0, 1) with a resolution of 2^-20, the same for the same record after any replay.
+RECORD_HASH = "((xxhash64(topic, partition, offset) & 1048575) * 9.5367431640625E-7D)"
+#: Uniform in [0, 1) with a resolution of 2^-53, drawn for each row: a task never has two in one nanosecond. `rand()`
+#: would repeat one sequence in every batch or, with a new seed for each, be recompiled for each.
+DRAW = "(shiftrightunsigned(xxhash64(reflect('java.lang.System', 'nanoTime')), 11) * 1.1102230246251565E-16D)"
+#: Guards 1/d where d = 0: no row passes there, but a projection may be evaluated before the filter.
+SMALLEST = 1e-9
+#: Names of the shedders' internal columns; in Spark, column names are case-insensitive.
+_OWN = re.compile(r"_(u|p|t|sent|malformed|d\d+|r\d+)", re.IGNORECASE)
+
+
+def key_text(*columns: Column) -> Column:
+    """The key of these columns as text, the same wherever it is read; null if one of them is."""
+    texts = [column.cast("string") for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    return F.concat(texts[0], *(part for text in texts[1:] for part in (F.lit("\x1f"), text)))
+
+
+def key_hash(key: Column) -> Column:
+    """Uniform in [0, 1) with a resolution of 2^-20, from a key as text."""
+    return F.xxhash64(key).bitwiseAND(F.lit((1 << 20) - 1)) * F.lit(2.0**-20)
+
+
+def shed_source(
+    records: DataFrame,
+    keep_sql: str,
+    counted_as: str,
+    replayable: bool = True,
+    key: Column | None = None,
+    timing: Timing | None = None,
+) -> DataFrame:
+    """Keep each record with the probability read by `keep_sql`; adds `_weight`. `timing` is observed if given.
+
+    `replayable` records have topic, partition and offset: the choice is a hash of these, so that a replay keeps the
+    same rows and a lower accuracy keeps a subset of a higher one's. Others are drawn at random. With a `key`, the
+    choice is a hash of that, where it is not null: all records of a key are kept, or all are dropped.
+    """
+    chance = F.expr(RECORD_HASH if replayable else DRAW)
+    if key is not None:
+        chance = F.when(key.isNull(), chance).otherwise(key_hash(key))
+    dialled = records.select("*", chance.alias("_u"), F.expr(keep_sql).alias("_p"), *_timed(timing))
+    times = [] if timing is None else [timing.quantiles()]  # those dropped have waited as long as those kept
+    kept = _counted(dialled, counted_as, "_u < _p", *times)
+    return kept.withColumn(WEIGHT, F.expr(f"1.0D / greatest(_p, {SMALLEST}D)")).drop("_u", "_p", TIMED)
+
+
+def shed_arrivals(
+    records: DataFrame, accept_sql: str, counted_as: str, key: Column | None = None, timing: Timing | None = None
+) -> DataFrame:
+    """Thin a stream's backlog to the present accuracy; expects records with headers, adds `_weight`, null if unknown.
+
+    A row kept so far with probability p = 1 / _weight is kept with min(1, accept / p): all rows in the steady state,
+    fewer of those sent under an older plan with a higher accuracy. If the weight is unknown, p is the accuracy of the
+    sender at the time of sending. Rows that were shed by their `key` so far are by its hash again.
+    """
+    sent, chance = weight_from_header(), F.expr(RECORD_HASH)
+    if key is not None:
+        chance = F.when(key.isNull() | (sent <= 0.0), chance).otherwise(_position(key, sent))
+    accepted = F.expr(accept_sql).alias("_p")
+    dialled = records.select("*", sent.alias("_sent"), chance.alias("_u"), accepted, *_timed(timing))
+    keep = "_u < _p * abs(_sent)"
+    times = [] if timing is None else [timing.quantiles(keep)]  # those that have waited are thinned
+    kept = _counted(dialled, counted_as, keep, *times)
+    weighed = kept.withColumn(
+        WEIGHT, F.expr(f"if(_sent > 0D, greatest(_sent, 1.0D / greatest(_p, {SMALLEST}D)), NULL)")
+    )
+    return weighed.drop("_sent", "_u", "_p", TIMED)
+
+
+def _position(key: Column, weight: Column) -> Column:
+    """Where the hash of a key is between 0 and 1 / weight, below which all kept ones are, as a fraction: uniform in
+    [0, 1), also if the key is not the one by which the row was kept."""
+    return F.pmod(key_hash(key) * weight, F.lit(1.0))
+
+
+def taken_name(columns: Iterable[str]) -> str | None:
+    """The first of these columns with the name of an internal one; None if there is none."""
+    return next((name for name in columns if _OWN.fullmatch(name)), None)
+
+
+def _timed(timing: Timing | None) -> list[Column]:
+    return [] if timing is None else [timing.column()]
+
+
+def _counted(rows: DataFrame, counted_as: str, keep: str, *times: Column) -> DataFrame:
+    """The rows for which `keep` holds. All metrics are taken in front of the filter, in one pass over each row."""
+    return rows.observe(counted_as, *shed_counts(keep), *times).where(keep)
+
+
+def shed_counts(keep: str) -> list[Column]:
+    """Aggregates for `observe` in front of a shedder: rows, and rows that it keeps."""
+    return [F.count(F.lit(1)).alias("rows"), count_where(keep).alias("kept")]
+
+
+def count_where(condition: str) -> Column:
+    """Number of rows for which it holds, as an aggregate; `count_if` would copy each row with its condition."""
+    return F.expr(f"count(CASE WHEN {condition} THEN 1 END)")
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """The sending end of one stream."""
+
+    name: str  #: "from>to"
+    topic: str
+    partitions: int
+    key: str | None  #: column whose value decides the partition; None: spread evenly
+    send_sql: str  #: reads d(from, to)
+    accuracy_sql: str  #: reads the sender's accuracy, for rows of unknown weight
+
+
+def sent_counts(outlets: Sequence[Outlet]) -> list[Column]:
+    """Aggregates for `observe` on the result of `draw`: rows before the shedders, and rows sent on each stream."""
+    counts = [F.count(F.lit(1)).alias("rows")]
+    return counts + [count_where(_sent_if(i)).alias(f"sent_{i}") for i in range(len(outlets))]
+
+
+def draw(rows: DataFrame, outlets: Sequence[Outlet], key: Column | None = None) -> DataFrame:
+    """Draw once per row for all streams: the samples of several consumers are nested, none repeats between batches.
+    Rows that were shed by their `key` so far are by its hash again, where their weight is known."""
+    dials = [F.expr(outlet.send_sql).alias(f"_d{i}") for i, outlet in enumerate(outlets)]
+    chance = F.expr(DRAW)
+    if key is not None:
+        weight = F.col(WEIGHT)
+        chance = F.when(key.isNull() | weight.isNull(), chance).otherwise(_position(key, weight))
+    return rows.select("*", chance.alias("_u"), *dials)
+
+
+def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column, key: Column | None = None) -> DataFrame:
+    """Kafka records of all streams: value, topic, partition, the header that carries `_weight`, and the `key`, if there
+    is one."""
+    also = [] if key is None else [key.alias("key")]
+    records = [
+        (
+            F.lit(outlet.topic).alias("topic"),
+            _partition(outlet).alias("partition"),
+            _weight_sent(i, outlet).alias("weight"),
+        )
+        for i, outlet in enumerate(outlets)
+    ]
+    going = drawn.where(" OR ".join(_sent_if(i) for i in range(len(outlets))))
+    if len(outlets) == 1:
+        sent = going.select(value.alias("value"), *also, *records[0])
+    else:
+        choices = [F.when(F.expr(_sent_if(i)), F.struct(*record)).alias(f"_r{i}") for i, record in enumerate(records)]
+        chosen = F.filter(F.array(*[F.col(f"_r{i}") for i in range(len(outlets))]), lambda r: r.isNotNull())
+        # a separate projection: the value is serialized once, however many streams take it
+        names = ["value", *(["key"] if also else [])]
+        sent = going.select(value.alias("value"), *also, *choices).select(*names, F.explode(chosen).alias("_sent"))
+        sent = sent.select(*names, "_sent.*")
+    return sent.withColumn("headers", weight_header(F.col("weight"))).drop("weight")
+
+
+def _sent_if(i: int) -> str:
+    """Condition that a row from `draw` is sent on this stream."""
+    return f"_u < _d{i}"
+
+
+def _weight_sent(i: int, outlet: Outlet) -> Column:
+    """The weight on this stream; where it is not known, what a row of now would have, as a negative number."""
+    known = f"coalesce({WEIGHT}, -1.0D / greatest({outlet.accuracy_sql}, {SMALLEST}D))"
+    return F.expr(f"{known} / greatest(_d{i}, {SMALLEST}D)")
+
+
+def _partition(outlet: Outlet) -> Column:
+    """The partition of a row: by its key, or by a hash of its random number."""
+    if outlet.partitions == 1:
+        return F.lit(0)
+    key = "_u" if outlet.key is None else "`{}`".format(outlet.key.replace("`", "``"))
+    return F.expr(f"CAST(pmod(xxhash64({key}), {outlet.partitions}) AS INT)")
+
+
+def weight_header(weight: Column) -> Column:
+    """The record headers that carry `_weight`, negative if it is assumed; a row of weight 1 has none."""
+    header = F.array(F.struct(F.lit("weight").alias("key"), weight.cast("string").cast("binary").alias("value")))
+    return F.when(weight != 1.0, header)
+
+
+def weight_from_header() -> Column:
+    """`_weight` of a record read from a stream; negative if it is assumed."""
+    return F.expr("COALESCE(CAST(CAST(headers[0].value AS STRING) AS DOUBLE), 1.0D)")

@@ -1,0 +1,79 @@
+"""Which plans keep state between batches: aggregations, deduplication, joins of two streams, arbitrary state. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from qod_magics.spark.plans.plan_text import above, nodes_of
+
+#: Operators of a streaming query's physical plan that read or write a state store.
+_KEEPS_STATE = re.compile(
+    r"\b(\w*StateStore\w*|Streaming(?:Deduplicate|SymmetricHashJoin|GlobalLimit)\w*|\w+WithState\w*)\b"
+)
+#: The operator of an aggregation that emits its groups: in update mode each time that they have changed.
+_EMITS_GROUPS = re.compile(r"(?:SessionWindow)?StateStoreSave")
+#: A column of event times with a watermark, as in "window#8-T1000ms".
+_EVENT_TIME = re.compile(r"#\d+L?-T\d+ms")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """What a task's plan says of its state."""
+
+    keeps: bool
+    aggregates: bool = False
+    chains: bool = False  #: whether it keeps state of groups that it aggregates itself
+    completes: bool = True  #: whether a watermark tells when each of its groups is complete
+
+
+def task_state(plan: str) -> TaskState:
+    """From a physical plan, as `explain()` shows it of a streaming DataFrame."""
+    return TaskState(keeps_state(plan), aggregates(plan), chains(plan), completes(plan))
+
+
+def chained(states: Mapping[str, TaskState], upstream: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The tasks whose groups an operator with state reads, in their own plans or downstream, there directly or through
+    tasks without state; each with the task of that operator. In update mode, it would count a group each time that it
+    has changed.
+
+    Args:
+        states: by task, inputs first.
+        upstream: the inputs of each task.
+
+    """
+    found = {task: task for task, state in states.items() if state.chains}
+    groups: dict[str, set[str]] = {}  #: the tasks whose groups are in a task's output
+    for task, state in states.items():
+        read = set().union(*(groups[name] for name in upstream[task]))
+        if state.keeps:
+            for name in read:
+                found.setdefault(name, task)
+        groups[task] = {task} if state.aggregates else set() if state.keeps else read
+    return found
+
+
+def keeps_state(plan: str) -> bool:
+    """Whether a physical plan, as `explain()` shows it of a streaming DataFrame, has an operator with state."""
+    return _KEEPS_STATE.search(plan) is not None
+
+
+def aggregates(plan: str) -> bool:
+    """Whether a physical plan has an aggregation: in update mode it emits a group each time that it has changed."""
+    return any(_EMITS_GROUPS.fullmatch(node.operator) for node in nodes_of(plan))
+
+
+def completes(plan: str) -> bool:
+    """Whether each aggregation of a physical plan groups by a column of event times with a watermark."""
+    nodes = list(nodes_of(plan))
+    emitting = (at for at, node in enumerate(nodes) if _EMITS_GROUPS.fullmatch(node.operator))
+    return all(any(_EVENT_TIME.search(node.text) for node in [*above(nodes, at)][:1]) for at in emitting)
+
+
+def chains(plan: str) -> bool:
+    """Whether a physical plan has an operator with state that reads the groups of an aggregation: in update mode it
+    would count, join or keep a group each time that it has changed."""
+    nodes = list(nodes_of(plan))
+    emitting = (at for at, node in enumerate(nodes) if _EMITS_GROUPS.fullmatch(node.operator))
+    return any(_KEEPS_STATE.fullmatch(node.operator) for at in emitting for node in above(nodes, at))

@@ -1,0 +1,1 @@
+"""Running queries: one for each task instance, its batches, its mode, and what it costs."""

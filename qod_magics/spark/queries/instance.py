@@ -1,0 +1,441 @@
+"""One task instance: a streaming query that can be started, watched, stopped at a batch's end and started elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from math import inf
+from statistics import median
+from typing import TYPE_CHECKING
+
+from qod_magics.errors import QodError, TaskManagerError
+from qod_magics.spark.plans.dial import DialBoard, DialReading
+from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
+from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
+from qod_magics.spark.queries.meter import Meter, MeterReading
+from qod_magics.spark.queries.modes import against_realtime, output_modes
+from qod_magics.spark.queries.progress import Batch, batch_of, report_json
+from qod_magics.spark.queries.realtime import TOO_FEW_SLOTS, not_realtime, refuses_realtime
+from qod_magics.spark.queries.stall import StallDetector
+from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.timeouts import begin
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+#: Spark's minimum duration of a real-time batch, seconds.
+REALTIME_BATCH_S = 5.0
+#: How many times as long as one in real-time mode a micro-batch may take before it counts as stalled.
+SLOW_BATCH = 3
+#: Assumed minimum duration of batches in a new run, seconds.
+SHORT_BATCH_S = 0.5
+#: What an instance needs whose checkpoint may be ahead of the books (`Instance.books_differ`), as a predicate.
+BOOKS_DIFFER = "has to end a batch first, which reports its offsets"
+#: Maximum records of a topic per micro-batch and core: for catching up from old offsets, where a batch would read hours
+#: of input. Under an overload it must not bind: plans assume batches as long as their fixed costs ask for, and shorter
+#: ones pay more often for planning and for searching their state (`benchmarks/overload.py`).
+MOST_RECORDS = 2_000_000
+
+
+class State(Enum):
+    """Lifecycle of an instance."""
+
+    WAITING = "waiting"  #: for a task manager
+    STARTING = "starting"
+    RUNNING = "running"
+    MOVING = "moving"
+    BACKING_OFF = "backing off"  #: failed; starts again at `retry_at`
+    GAVE_UP = "given up"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class OngoingMove:
+    """A move under way, for the event that ends it."""
+
+    source: str | None
+    target: str
+    why: str
+    stopped_at: float  #: seconds since the epoch
+
+
+@dataclass(slots=True)
+class Instance:
+    """At any time `query` is running on `task_manager` iff `state` is RUNNING."""
+
+    job: Job
+    checkpoint: str
+    mode_wanted: str = "auto"  #: auto, realtime, microbatch
+    state: State = State.WAITING  #: changed while `changing` is held
+    task_manager: TaskManager | None = None
+    query: StreamingQuery | None = None
+    run_id: str | None = None
+    mode: str | None = None  #: "real-time" or "micro-batch"
+    mode_why: str = ""
+    running: Job | None = None  #: the job of its present run; differs from `job` once that has changed
+    facts: PlanFacts | None = None  #: from its plan; None: not analysed yet
+    meter: Meter = field(default_factory=Meter)
+    reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
+    missed: int = 0  #: finished batches whose reports Spark discarded before a poll, not in an event yet
+    held: MeterReading | None = None  #: the previous run's last reading, held while the new run has none
+    failures: int = 0
+    retry_at: float = 0.0  #: monotonic
+    failure: str = ""
+    move: OngoingMove | None = None
+    started_at: float = 0.0  #: monotonic
+    no_realtime: str = ""  #: why real-time mode was refused
+    begun: bool = False  #: whether its checkpoint has a finished batch
+    books_differ: bool = False  #: whether the books may be elsewhere than its checkpoint: until its next report
+    stall: StallDetector = field(default_factory=StallDetector)  #: of its present run
+    told_stalled: bool = False  #: whether its present run was reported as stalled
+    python_cpu: float = 0.0  #: its share of its task manager's Python workers, % of one core; 0 in real-time mode
+    unended: StreamingQuery | None = None  #: a run that could not be stopped: it may still write
+    ended_run: tuple[str, str] | None = None  #: a run that was found to have ended by itself, and why
+    polled_at: float = 0.0  #: monotonic: when its reports were last asked for
+    lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is started or stopped
+    #: held while its state changes, or what it is attached to
+    changing: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def id(self) -> str:
+        """Its name in snapshots: "TDSnk1.2"."""
+        return self.job.instance
+
+    def become(self, state: State, *, of: Collection[State] | None = None) -> bool:
+        """Change its state atomically if that is one `of` these (None: any); returns whether it did.
+
+        STOPPED is final: actions still under way when a deployment replaces an instance have no effect.
+        """
+        with self.changing:
+            if self.state is State.STOPPED or (of is not None and self.state not in of):
+                return False
+            self.state = state
+            return True
+
+    def reinstate(self, *, runs: bool = False) -> None:
+        """Have it restarted where it ran, or go on there if it still `runs`: the deployment that should replace it has
+        failed."""
+        with self.changing:
+            if self.task_manager is None:
+                self.state = State.WAITING
+            elif self.state is State.STOPPED and runs and self.query is not None:
+                self.state = State.RUNNING
+            elif self.state is State.STOPPED:
+                self.retry_at, self.state = 0.0, State.BACKING_OFF  # the watcher starts it
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether its plan has a dial for the time between its micro-batches."""
+        manager = self.task_manager
+        batches = self.mode == "micro-batch" and bool(self.job.feeds)
+        return batches and manager is not None and manager.reading is not DialReading.RESTART
+
+    @property
+    def may_run_realtime(self) -> bool:
+        """Whether its present run is in real-time mode or, without one, the next one may be."""
+        if self.query is not None:
+            return self.mode == "real-time"
+        if self.mode_wanted == "microbatch" or self.job.only_microbatch is not None:
+            return False
+        if self.mode_wanted == "realtime" or self.facts is None or TOO_FEW_SLOTS in self.no_realtime:
+            return True
+        return not self._against_realtime(self.facts)
+
+    @property
+    def writes_row_by_row(self) -> bool:
+        """Whether it writes each row when it is processed, not when its batch is over: to Kafka, without state."""
+        return self.job.writes_row_by_row and self.facts is not None and not self.facts.keeps_state
+
+    @property
+    def batches(self) -> list[Batch]:
+        """Known batches of its present run, the newest last."""
+        return [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id]
+
+    def follow(self, before: Instance, afresh: bool) -> None:
+        """Succeed the previous instance of this name: take over its measurements and, unless this one starts `afresh`,
+        its checkpoint and output."""
+        self.meter, self.held, self.unended = before.meter, before.held, before.unended
+        if not afresh:
+            self.job = replace(self.job, run=before.job.run)  # the files of a checkpoint are in one directory
+            self.no_realtime = before.no_realtime
+            self.checkpoint, self.begun = before.checkpoint, before.begun
+            self.books_differ = before.books_differ
+
+    def start(
+        self,
+        task_manager: TaskManager,
+        board: DialBoard,
+        kafka: Mapping[str, str],
+        dials: Mapping[str, float],
+        free_slots: float = inf,
+    ) -> None:
+        """Build the job on this task manager and start it from its checkpoint, in the mode with the higher throughput
+        per core: real-time mode if it keeps no state, Spark supports it and `free_slots` are enough for it, else
+        micro-batches.
+
+        Raises:
+            QodError: it can't be built or started there.
+
+        """
+        lock = self.lock
+        with lock:
+            if self.state is State.STOPPED:  # meanwhile, by a new deployment
+                return
+            if lock is not self.lock:
+                raise TaskManagerError(f"{self.id} was detached while its start on {task_manager.id} waited.")
+            self.become(State.STARTING)
+            if task_manager is not self.task_manager and TOO_FEW_SLOTS in self.no_realtime:
+                self.no_realtime = ""  # another one may have enough
+            self.task_manager = task_manager
+            self._stop_previous_run(task_manager)
+            task_manager.turn(dials)
+            workshop = Workshop(task_manager.spark, board, task_manager.reading, task_manager.dials, kafka)
+            try:
+                if self.facts is None:
+                    self.facts = workshop.plan_facts(self.job)
+                refusal = self._against_realtime(self.facts, free_slots)
+            except QodError:
+                raise
+            except Exception as error:
+                raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
+            if not refusal:
+                try:
+                    self._begin(task_manager, workshop, realtime=True)
+                    return
+                except QodError:
+                    raise
+                except Exception as error:
+                    if self.mode_wanted == "realtime" or not refuses_realtime(error):
+                        if refuses_realtime(error):
+                            refused = not_realtime(reason(error))
+                            raise TaskManagerError(f"{self.id} can't run in real-time mode: {refused}.") from error
+                        raise TaskManagerError(
+                            f"{self.id} can't start on {task_manager.id}: {reason(error)}"
+                        ) from error
+                    refusal = self.no_realtime = reason(error)
+            try:
+                self._begin(task_manager, workshop, realtime=False, why=refusal)
+            except QodError:
+                raise
+            except Exception as error:
+                raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
+
+    def _against_realtime(self, facts: PlanFacts, free_slots: float = inf) -> str:
+        """See `modes.against_realtime`; what its task manager refuses is refused, too."""
+        refused = self.no_realtime or (self.task_manager.no_realtime if self.task_manager is not None else "")
+        return against_realtime(self.job, facts, self.mode_wanted, refused, free_slots)
+
+    def _stop_previous_run(self, task_manager: TaskManager) -> None:
+        """Stop a previous run that has not ended, also one that another call has started meanwhile: two at once would
+        write rows twice."""
+        try:
+            if self.query is not None:
+                self.stop()
+            if self.unended is not None:
+                self.unended.stop()
+        except Exception as error:
+            raise TaskManagerError(
+                f"{self.id} can't start on {task_manager.id}: its previous run could not be stopped: {reason(error)}"
+            ) from error
+        self.unended = None
+
+    def _begin(self, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, why: str = "") -> None:
+        job = self.job  # it may change meanwhile
+        trigger = job.trigger_s
+        read = self.facts.read if self.facts is not None else {}
+        timing = AGE_WHEN_READ if realtime or self.writes_row_by_row else WHEN_WRITTEN
+        most = round(MOST_RECORDS * max(task_manager.cores, 1.0))
+        last: Exception | None = None
+        for output_mode in output_modes(job, realtime):
+            try:
+                with workshop.result(job, None if realtime else most, read, timing) as rows:
+                    writer = workshop.writer(job, rows)
+                    writer = writer.queryName(self.id).option("checkpointLocation", self.checkpoint)
+                    writer = writer.outputMode(output_mode)
+                    if realtime:
+                        writer = writer.trigger(realTime=f"{max(trigger or 0.0, REALTIME_BATCH_S):g} seconds")
+                    else:
+                        writer = writer.trigger(processingTime=f"{trigger or 0.0:g} seconds")
+                    query = writer.start()
+                break
+            except QodError:
+                raise
+            except Exception as error:
+                if "utput mode" not in str(error) and "OUTPUT_MODE" not in str(error):
+                    raise
+                last = error
+        else:
+            assert last is not None
+            raise last
+        run_id, begun_at = str(query.runId), time.monotonic()
+        with self.changing:
+            attached = self.task_manager is task_manager
+            if attached:
+                self.query, self.run_id, self.running = query, run_id, job
+                self.mode, self.mode_why = ("real-time" if realtime else "micro-batch"), not_realtime(why)
+                self.started_at, self.told_stalled = begun_at, False
+                if self.state is not State.STOPPED:  # by a deployment, which waits for the lock and ends the query
+                    self.state = State.RUNNING
+        if not attached:  # before the answer arrived
+            begin(query.stop, f"stopping-{self.id}")
+            raise TaskManagerError(f"{self.id} was detached from {task_manager.id} while it started.")
+
+    def fall_back(self, why: str) -> None:
+        """Spark refused real-time mode after the query had started: use micro-batches from the next start on. If no
+        batch was finished, they get a new checkpoint: for a first batch, Spark refuses a state store that is not
+        empty."""
+        self.no_realtime = why
+        if not self.begun:
+            self.checkpoint = f"{self.checkpoint}-micro-batches"
+
+    def start_afresh(self) -> None:
+        """Restart at the same offsets on a new checkpoint: the old one holds no batch, only remains of one that a kill
+        interrupted, and Spark takes them for another query's."""
+        self.checkpoint = f"{self.checkpoint}-afresh"
+
+    def poll(self) -> bool:
+        """Collect the reports since the last call; whether a batch was finished. Raises whatever the connection raises.
+
+        Each batch is added to `reported` at once: a call that fails later loses no row counts.
+        """
+        query = self.query
+        if query is None:
+            return False
+        asked = time.monotonic()
+        last = report_json(query.lastProgress)
+        self.polled_at = asked
+        if last is None:
+            return False
+        reports = [last]
+        if int(last["batchId"]) > self.meter.last.get(last["runId"], -1) + 1:
+            reports = [r for r in map(report_json, query.recentProgress) if r is not None]
+        if self.query is not query and self.ended() >= 0:  # the run that followed has read those rows again by now
+            return False
+        fresh = False
+        for report in reports:
+            batch = batch_of(report)
+            if batch is None:
+                continue
+            # a run resumed from a checkpoint may begin with any id
+            before = self.meter.last.get(batch.run_id, batch.batch_id - 1 if self.begun else -1)
+            if self.meter.add(batch):
+                self.missed += batch.batch_id - before - 1
+                self.reported.append(batch)
+                fresh = True
+                self.begun = True
+                if batch.run_id == self.run_id:  # it tells where that run began
+                    self.books_differ = False
+        return fresh
+
+    def unpolled(self) -> float:
+        """Batches that it may have ended since the last poll."""
+        lengths = [batch.end - begin for begin, batch in self.meter.spans if batch.run_id == self.run_id][-8:]
+        each_s = sum(lengths) / len(lengths) if lengths else SHORT_BATCH_S
+        return (time.monotonic() - max(self.polled_at, self.started_at)) / each_s
+
+    def failed(self) -> str | None:
+        """Why the query ended by itself; None while it runs."""
+        query = self.query
+        if query is None or query.isActive:
+            return None
+        error = query.exception()
+        return reason(error) if error is not None else "the query ended by itself"
+
+    def stop(self, at_batch_end_s: float = 0.0) -> None:
+        """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds. A run that could
+        not be stopped before is stopped at once.
+
+        The next run reads an interrupted batch again: downstream of Kafka, at most one batch is seen twice.
+        """
+        with self.lock:
+            query = self.query or self.unended
+            if query is None:
+                return
+            if self.query is None:
+                at_batch_end_s = 0.0
+            deadline = time.monotonic() + at_batch_end_s
+            self.unended = query
+            try:
+                if at_batch_end_s > 0:  # collect earlier reports: wait for the next one
+                    self.poll()
+                while time.monotonic() < deadline and query.isActive and not self.poll():
+                    time.sleep(0.1)
+                query.stop()
+                if self.unended is query:
+                    self.unended = None
+                try:
+                    self.poll()
+                except BaseException:
+                    self.books_differ = True
+                    raise
+            finally:
+                if self.query is query:  # not detached meanwhile
+                    self.query = None
+                    self.hold()
+
+    def forsake(self) -> None:
+        """Detach from a task manager that is gone, and the query with it. If a hanging call holds the lock, the lock is
+        replaced."""
+        lock = self.lock
+        if not lock.acquire(timeout=0.5):
+            self.lock = threading.RLock()
+        try:
+            if self.query is not None or self.unended is not None:
+                self.books_differ = True
+            with self.changing:  # a start whose answer arrives now finds itself attached, or not
+                self.query = self.unended = None
+                self.task_manager = None  # first: `reinstate`, or a start elsewhere, may come in between
+            self.hold()
+            self.become(State.WAITING, of=set(State) - {State.GAVE_UP})
+        finally:
+            if lock is self.lock:
+                lock.release()
+
+    def hold(self) -> None:
+        """Hold the last reading until the next run has one."""
+        self.held = self.meter.reading(REALTIME_BATCH_S, self.run_id) or self.held
+        self.run_id = None
+
+    def reading(self, period_s: float) -> MeterReading | None:
+        """Of the present run; None while it has reported nothing."""
+        return self.meter.reading(period_s, self.run_id)
+
+    def busy_s(self, since: float) -> float:
+        """Seconds after `since` (epoch) in which its present run had a batch under way."""
+        batches = [batch for _, batch in self.meter.spans if batch.run_id == self.run_id and batch.end > since]
+        busy = sum(batch.end - max(batch.start, since) for batch in batches)
+        query = self.query
+        with suppress(Exception):
+            if query is not None and query.status["isTriggerActive"]:  # a batch not reported yet
+                busy += max(time.time() - max([since, *(batch.end for batch in batches)]), 0.0)
+        return busy
+
+    def stalled_s(self) -> float:
+        """Seconds since its present run last ended a batch, or since its start if it has not yet."""
+        last = next((batch for _, batch in reversed(self.meter.spans) if batch.run_id == self.run_id), None)
+        return time.monotonic() - self.started_at if last is None else time.time() - last.end
+
+    def patience_s(self, least_s: float) -> float:
+        """Seconds without the end of a batch after which it counts as stalled: `least_s` plus the trigger interval, or
+        more where batches have been taking long. A micro-batch is as long as its rows and its sink make it: it has
+        three times as long, and twice as long after each restart, so that a slow one ends at last."""
+        took = [batch.end - batch.start for _, batch in self.meter.spans]
+        if self.mode != "real-time":
+            least_s *= SLOW_BATCH * 2**self.failures
+        return max(least_s + (self.job.trigger_s or 0.0), 3 * median(took) if took else 0.0)
+
+    def ended(self) -> int:
+        """Id of the last batch that its present run reported as ended, with rows or without; -1 before the first. While
+        it stays the same, no batch ends."""
+        return -1 if self.run_id is None else self.meter.last.get(self.run_id, -1)
+
+
+def finds_remains(error: str) -> bool:
+    """Whether Spark says that a checkpoint without a batch is not empty."""
+    return "CHECKPOINT_LOCATION_NOT_EMPTY" in error

@@ -1,0 +1,180 @@
+"""Rates and CPU of one task instance, from its batches.
+
+A batch's rows and CPU are spread from the end of the previous batch to its own end, so that idle time counts and a long
+batch does not look like a burst. All means are over the last period before the last report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from qod_magics.spark.queries.progress import Batch
+from qod_magics.spark.servers.stages import TaskTime
+
+#: Resolution of reports, seconds: no batch is shorter.
+SHORTEST_S = 1e-3
+#: Latest runs whose last batch id is remembered.
+RUNS_KEPT = 16
+#: Share of a batch that must lie in the window for its rows to count there as kept or dropped. They count in full: a
+#: batch of former dials, which the window hardly touches, would show for one batch longer.
+HALF = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class MeterReading:
+    """One instance as last measured. Rates in rows/s, CPU in % of one core."""
+
+    in_rate: float
+    read_rate: float
+    out_rate: float
+    cpu: float | None  #: None: the batches' CPU time is not known yet
+    since: float  #: start of the window of the means, seconds since the epoch
+    at: float  #: end of the window: of the last batch
+    first_batch_at: float  #: when this run's first batch had its first task
+    kept: Mapping[str, int]  #: rows after the shedder, by topic, of the batches at least half of which is in the window
+    read: Mapping[str, int]  #: rows before it
+    out: int  #: rows of the output before any shedder
+    sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream
+    batch_rate: float = 0.0  #: batches/s
+    eviction: float = 0.0  #: part of the CPU: searching state for expired rows
+    cpu_held: bool = False  #: whether the CPU predates the window, none of whose batches is charged yet
+
+
+def shared(readings: Iterable[MeterReading | None], instances: int) -> MeterReading | None:
+    """What each of these instances would have read as, had they shared the work of those with these readings evenly.
+    None if none is known."""
+    known = [reading for reading in readings if reading is not None]
+    if not known:
+        return None
+
+    def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+        summed = sum(map(Counter, counts), Counter[str]())
+        return {name: round(rows / instances) for name, rows in summed.items()}
+
+    cpu = [reading.cpu for reading in known if reading.cpu is not None]
+    return MeterReading(
+        in_rate=sum(reading.in_rate for reading in known) / instances,
+        read_rate=sum(reading.read_rate for reading in known) / instances,
+        out_rate=sum(reading.out_rate for reading in known) / instances,
+        cpu=sum(cpu) / instances if cpu else None,
+        since=min(reading.since for reading in known),
+        at=max(reading.at for reading in known),
+        first_batch_at=min(reading.first_batch_at for reading in known),
+        kept=total(reading.kept for reading in known),
+        read=total(reading.read for reading in known),
+        out=round(sum(reading.out for reading in known) / instances),
+        sent=total(reading.sent for reading in known),
+        batch_rate=sum(reading.batch_rate for reading in known) / len(known),
+        eviction=sum(reading.eviction for reading in known) / instances,
+        cpu_held=True,
+    )
+
+
+def in_a_row(first: MeterReading | None, second: MeterReading | None) -> MeterReading | None:
+    """What one query for two tasks, the second of which reads the first, would have read as, at the CPU of both. None
+    if that of one is not known."""
+    if first is None or second is None:
+        return None
+    cpu = None if first.cpu is None or second.cpu is None else first.cpu + second.cpu
+    late = replace(first, out_rate=second.out_rate, out=second.out, sent=second.sent)
+    return replace(late, cpu=cpu, eviction=first.eviction + second.eviction, cpu_held=True)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Collects the batches of one instance; survives moves (the runs follow each other)."""
+
+    spans: deque[tuple[float, Batch]] = field(default_factory=lambda: deque(maxlen=256))  #: (begin of span, batch)
+    times: dict[tuple[str, int], TaskTime] = field(default_factory=dict)  #: by run and batch
+    #: By run, latest runs only: id of the last batch added. A run reports its batches in order, so all up to that one
+    #: are known; reports of an earlier run may still arrive from a call that hung while the run ended.
+    last: dict[str, int] = field(default_factory=dict)
+
+    def add(self, batch: Batch) -> bool:
+        """Add a batch; False if it was known. Batches of one run must be added in order of their ids."""
+        if batch.batch_id <= self.last.get(batch.run_id, -1):
+            return False
+        self.last[batch.run_id] = batch.batch_id
+        while len(self.last) > RUNS_KEPT:
+            del self.last[next(iter(self.last))]
+        begin = batch.start
+        if self.spans and self.spans[-1][1].run_id == batch.run_id:
+            begin = min(begin, self.spans[-1][1].end)
+        self.spans.append((min(begin, batch.end - SHORTEST_S), batch))
+        return True
+
+    def charge(self, run_id: str, batch_id: int, times: TaskTime) -> None:
+        """Record the tasks' time of a batch: of those of its stages that are still kept, which are fewer later on."""
+        self.times[run_id, batch_id] = max(times, self.times.get((run_id, batch_id), times))
+        if len(self.times) > 1024:
+            for key in list(self.times)[:512]:
+                del self.times[key]
+
+    def reading(self, period_s: float, run_id: str | None) -> MeterReading | None:
+        """Means over the last period before the last report of run `run_id`; None while it has reported nothing."""
+        spans = [(begin, batch) for begin, batch in self.spans if batch.run_id == run_id]
+        if not spans:
+            return None
+        last = spans[-1][1]
+        since = last.end - period_s
+        rows = read = out = seconds = batches = 0.0
+        cpu = cpu_seconds = eviction = 0.0
+        kept_by: dict[str, list[int]] = {}
+        sent: dict[str, int] = {}
+        out_rows = 0
+        for begin, batch in spans:
+            length = batch.end - begin
+            share = max(min((batch.end - max(begin, since)) / length, 1.0), 0.0)
+            if share == 0.0:
+                continue
+            seconds += share * length
+            batches += share
+            rows += share * batch.rows
+            read += share * sum(feed.read or 0 for feed in batch.feeds)
+            out += share * batch.out
+            charged = self.times.get((batch.run_id, batch.batch_id))
+            if charged is not None:
+                cpu += share * charged.cpu_s
+                eviction += share * _eviction(batch, charged)
+                cpu_seconds += share * length
+            if share < HALF and batch is not last:
+                continue
+            out_rows += batch.out
+            for feed in batch.feeds:
+                counts = kept_by.setdefault(feed.topic, [0, 0])
+                counts[0] += feed.kept or 0
+                counts[1] += feed.read or 0
+            for name, n in batch.sent.items():
+                sent[name] = sent.get(name, 0) + n
+        held = None if cpu_seconds else self._last_cpu()
+        return MeterReading(
+            in_rate=rows / seconds,
+            read_rate=read / seconds,
+            out_rate=out / seconds,
+            cpu=100.0 * cpu / cpu_seconds if cpu_seconds else held,
+            batch_rate=batches / seconds,
+            eviction=100.0 * eviction / cpu_seconds if cpu_seconds else 0.0,
+            cpu_held=not cpu_seconds and held is not None,
+            since=max(spans[0][0], since),
+            at=last.end,
+            first_batch_at=spans[0][1].start + spans[0][1].planning_s,
+            kept={topic: counts[0] for topic, counts in kept_by.items()},
+            read={topic: counts[1] for topic, counts in kept_by.items()},
+            out=out_rows,
+            sent=sent,
+        )
+
+    def _last_cpu(self) -> float | None:
+        """% of one core in the last batch, of any run, whose CPU is known; None if there is none."""
+        for begin, batch in reversed(self.spans):
+            charged = self.times.get((batch.run_id, batch.batch_id))
+            if charged is not None:
+                return 100.0 * charged.cpu_s / (batch.end - begin)
+        return None
+
+
+def _eviction(batch: Batch, charged: TaskTime) -> float:
+    """CPU seconds in which a batch searched state for expired rows: its tasks use the CPU evenly over their time."""
+    return charged.cpu_s * min(batch.eviction_s / max(charged.run_s, SHORTEST_S), 1.0)

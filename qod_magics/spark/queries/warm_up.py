@@ -1,0 +1,133 @@
+"""A throw-away query that makes a task manager load its classes and compile the code of every pipeline."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from confluent_kafka import Producer
+from pyspark.sql import functions as F
+
+from qod_magics.application.stream import Mode
+from qod_magics.errors import KafkaError, TaskManagerError
+from qod_magics.jvm.jars import connector_advice
+from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.topics import create_topics, delete_topics
+from qod_magics.machine.directory import temporary
+from qod_magics.spark.plans.dial import DialBoard
+from qod_magics.spark.plans.pipeline import Feed, Job
+from qod_magics.spark.queries.instance import Instance
+from qod_magics.spark.queries.realtime import refuses_realtime
+from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.timeouts import call_within
+
+T = TypeVar("T")
+
+_ROWS = 2_000
+_SCHEMA = "id LONG, zone INT, amount DOUBLE, at TIMESTAMP"
+
+
+def warm_up(
+    manager: TaskManager,
+    kafka: Kafka,
+    board: DialBoard,
+    checkpoints: str | None,
+    timeout_s: float = 180.0,
+    *,
+    whole_batch: bool = False,
+    mode: Mode = "auto",
+) -> float:
+    """Run one small query of the usual shape (read, shed, parse, window, aggregate, send) until its first output rows;
+    returns the seconds it took.
+
+    `mode` is the query's; "auto" means micro-batches here, since it keeps state. With `whole_batch`, also wait for the
+    end of the batch: in real-time mode five seconds after its start.
+
+    Raises:
+        TaskManagerError, KafkaError: the query can't run: nor would any other.
+        SetupError: there is no room for its files.
+
+    """
+    from contextlib import contextmanager
+
+    begun = time.monotonic()
+    topic, out = f"qod.{board.session}.{manager.id}.warm", f"qod.{board.session}.{manager.id}.warm.out"
+    create_topics(kafka, {topic: 1, out: 1}, retention=kafka.own_retention)
+    producer = Producer(kafka.client_config())
+    for i in range(_ROWS):
+        producer.produce(
+            topic,
+            f'{{"id":{i},"zone":{i % 50},"amount":{i / 7},"at":"2026-01-01T00:{i // 60 % 60:02d}:{i % 60:02d}Z"}}',
+        )
+    producer.flush(10)
+
+    @contextmanager
+    def build(spark, inputs):  # type: ignore[no-untyped-def]
+        rows = inputs["source"].withWatermark("at", "10 seconds")
+        yield rows.groupBy(F.window("at", "10 seconds"), "zone").agg(
+            F.sum("_weight").alias("n"), F.avg("amount").alias("mean")
+        )
+
+    task = f"warm.{manager.id}"
+    feed = Feed(task, ("source",), topic, (0,), {0: 0}, _SCHEMA, False)
+    job = Job(task, task, 0, (feed,), build, (f"{task}>out",), ((out, 1, None),), None, None, None)
+    directory = str(temporary("qod-warm-")) if checkpoints is None else f"{checkpoints}/{task}"
+    instance = Instance(job, directory, mode)
+
+    def start() -> None:
+        dials = {board.source(task): 1.0}
+        call_within(
+            lambda: instance.start(manager, board, dict(kafka.spark_options()), dials),
+            timeout_s,
+            f"warming {manager.id} up",
+        )
+
+    try:
+        try:
+            start()
+        except TaskManagerError as error:
+            if manager.kind != "local" and lacks_connector(str(error)):
+                raise TaskManagerError(
+                    f"{manager.id} has no Kafka connector: {connector_advice(manager.spark.version)}"
+                ) from error
+            raise
+        manager.works_on(instance.run_id or "")  # warms up its REST API, too
+        deadline = time.monotonic() + timeout_s
+
+        def asked(call: Callable[[], T]) -> T:  # one that hangs answers no call, and none of Spark's has a timeout
+            return call_within(call, max(deadline - time.monotonic(), 1.0), f"warming {manager.id} up")
+
+        while not (asked(instance.poll) if whole_batch else _has_rows(kafka, out)):
+            why = asked(instance.failed)
+            if why is not None and instance.mode == "real-time" and refuses_realtime(why):
+                instance.fall_back(why)
+                start()
+                continue
+            if why is not None or time.monotonic() > deadline:
+                raise TaskManagerError(f"{manager.id} can't run a query: {why or f'no row in {timeout_s:g} s'}")
+            time.sleep(0.1)
+    finally:
+        with suppress(Exception):
+            call_within(instance.stop, 10.0, "stopping the warm-up query")
+        with suppress(Exception):
+            delete_topics(kafka, [topic, out], timeout_s=5.0)
+        if checkpoints is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    return time.monotonic() - begun
+
+
+def _has_rows(kafka: Kafka, topic: str) -> bool:
+    """Whether the topic has rows yet; False if the broker is too busy to answer."""
+    with suppress(KafkaError):
+        return any(end_offsets(kafka, [topic])[topic].values())
+    return False
+
+
+def lacks_connector(text: str) -> bool:
+    """Whether Spark says here that it has no Kafka connector."""
+    return bool(re.search(r"[Ff]ailed to find (?:the )?data source: kafka", text))

@@ -1,0 +1,394 @@
+"""A local Spark Connect server: one task manager of our own, on loopback, behind a token, on cores of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from qod_magics.errors import SetupError, TaskManagerError
+from qod_magics.jvm import class_data
+from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
+from qod_magics.jvm.java import Java, find_java
+from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
+from qod_magics.jvm.ports import free_ports
+from qod_magics.machine.child import Child
+from qod_magics.machine.core_claims import CoreClaim
+from qod_magics.machine.directory import temporary
+from qod_magics.spark.servers.loopback import loopback_jar, with_jar
+
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stdout.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+logger.processing.name = org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor
+logger.processing.level = error
+logger.clients.name = org.apache.kafka.clients
+logger.clients.level = error
+"""
+
+GARBAGE_COLLECTOR = "-XX:+UseSerialGC"
+#: The whole heap from the beginning, half of it for young objects. What a batch allocates, the fetches of Kafka's
+#: consumer (8 MiB each) among it, is garbage soon; grown by need, the heap stays so small that it is promoted, and all
+#: of the heap is collected every three seconds: 18 % of a core under 80,000 rows/s, instead of 5 %.
+YOUNG = "-XX:NewRatio=1"
+#: Each minute, memory that state stores and compilers have freed goes back to the operating system: glibc would keep
+#: 40 to 60 MiB of a task manager after 30 moves. Updates of Java 17 before the ninth don't know the option.
+TRIMMED = ("-XX:+IgnoreUnrecognizedVMOptions", "-XX:TrimNativeHeapInterval=60000")
+_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+#: Name of the archives of the server's classes.
+ARCHIVE = "task-manager"
+
+#: Spark keeps one report less than this per query, and this many stages of all queries; older ones are lost unless
+#: fetched before.
+REPORTS_KEPT, STAGES_KEPT = 64, 240
+
+#: What a query's checkpoint (its state store's format and number of partitions) or our metrics depend on: the same on
+#: every task manager, since queries move between them. Each can be set per session, too.
+SESSION_CONF: Mapping[str, str] = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.numRecentProgressUpdates": str(REPORTS_KEPT),
+}
+#: The same for our own sessions, with settings on which results of recipes depend.
+OWN_SESSION_CONF: Mapping[str, str] = {
+    **SESSION_CONF,
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+#: Settings of every local server; a user's `conf` overrides them.
+_CONF: Mapping[str, str] = {
+    **OWN_SESSION_CONF,
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.connect.session.manager.defaultSessionTimeout": "-1",
+    # Other users of the machine reach the loopback interface, too: the driver's RPC and its blocks ask for a secret
+    # that Spark makes, the UI shows and changes nothing, and hides the password of Kafka.
+    "spark.authenticate": "true",
+    "spark.ui.killEnabled": "false",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|keystore[.]key|jaas",
+    "spark.sql.redaction.options.regex": "(?i)url|secret|password|token|access[.]?key|keystore[.]key|jaas",
+    # the UI's page of Connect shows the statements, with the options of their sources
+    "spark.sql.redaction.string.regex": (
+        r'''(?is)LoginModule required(?:.*?;\\?"|[^;]*;)|(?:password|keystore[.]key)"\s*value:\s*"(?:[^"\\]|\\.)*"'''
+    ),
+    # Hadoop starts a process to set a local file's permissions and, with `FileContext`, others to check for links. A
+    # checkpoint ends with its session, and needs no checksum files.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # A real-time batch ends when all rows read for it are processed, and only then reports what it read. With Spark's
+    # 32 MB on either side of a shuffle, an overloaded one reads far more than it can process in its time.
+    "spark.shuffle.streaming.networkBufferSize": "4096",
+    "spark.shuffle.streaming.writerMaxMemory": "81920",  # four buffers, and what sockets hold
+    "spark.shuffle.streaming.readerMaxMemory": "16384",
+    "spark.kafka.producer.cache.timeout": "1m",  # each run of a query has its own producer
+    # back-to-back micro-batches have some ten stages per second and core
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": str(STAGES_KEPT),
+    "spark.ui.retainedTasks": "400",
+    # an idle query polls offsets at this interval; Spark's 10 ms would take a part of the core
+    "spark.sql.streaming.pollingDelay": "50ms",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.showConsoleProgress": "false",
+    # every batch's plan is described anew: keep descriptions short
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "2000",
+    "spark.sql.debug.maxToStringFields": "8",
+}
+
+#: Task slots of a server, many more than cores: long-running tasks hold one each, and the OS shares the CPU.
+SLOTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Start options of a local task manager."""
+
+    cpus: frozenset[int] | None = None  #: cores to pin it to; None: all
+    slots: int = SLOTS
+    memory: str = "1g"  #: Java heap
+    jit: str = DEFAULT_JIT  #: a key of `JIT_OPTIONS`
+    conf: Mapping[str, str] = field(default_factory=dict)  #: Spark settings on top of ours
+
+    def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise SetupError(f"A task manager needs 1 task slot or more, not {self.slots}.")
+        if self.jit not in JIT_OPTIONS:
+            raise SetupError(f"Unknown JIT mode {self.jit!r}: use one of {', '.join(JIT_OPTIONS)}.")
+        if not re.fullmatch(r"[1-9]\d*[kKmMgGtT]", self.memory):
+            raise SetupError(f"A Java heap is a number with its unit, such as 900m or 2g, not {self.memory!r}.")
+
+
+def spark_home() -> Path:
+    """Spark's installation: SPARK_HOME through `findspark` where it is set, else the one in the pyspark wheel.
+
+    Raises:
+        SetupError: SPARK_HOME is set and holds no Spark.
+
+    """
+    if os.environ.get("SPARK_HOME"):
+        import findspark
+
+        try:
+            home = Path(findspark.find())
+        except Exception as error:
+            raise SetupError(
+                f"SPARK_HOME is {os.environ['SPARK_HOME']!r}, but {error}. Unset or correct it."
+            ) from error
+    else:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+    if not (home / "jars").is_dir():
+        raise SetupError(f"No Spark in {home}: it has no folder jars. Unset or correct SPARK_HOME.")
+    release = _release(home)
+    first, beyond = SPARK_SUPPORTED
+    if release is not None and not _numbers(first) <= _numbers(release) < _numbers(beyond):
+        raise SetupError(
+            f"SPARK_HOME={home} has Spark {release}, and {first} or later, before {beyond}, is needed: "
+            "unset or correct it."
+        )
+    return home
+
+
+def _release(home: Path) -> str | None:
+    """The Spark version there; None if its jars don't show it."""
+    jars = [path.stem.rpartition("-")[2] for path in (home / "jars").glob("spark-core_*.jar")]
+    return jars[0] if jars else None
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", release)[:2])
+
+
+class PortTakenError(TaskManagerError):
+    """A port that was free when it was chosen has been taken."""
+
+
+class LocalServer:
+    """A running Connect server. It ends with this process, even by `kill -9`.
+
+    Args:
+        name: the task manager's.
+        options: what it is started with.
+        claim: its cores, if they are claimed already; it releases them.
+        archiving: on a regular end, leave an archive of its classes if no matching one exists: see `making`.
+
+    Attributes:
+        begun: when its start began, monotonic seconds.
+        claim: its cores, held against other sessions of this machine.
+        making: the archive that it will leave, to be finished when it has ended; None: none.
+        no_realtime: why no query may run in real-time mode on it; "": one may.
+
+    Raises:
+        SetupError: no Java, no connector jars, or no room for its files.
+        TaskManagerError: it ended while starting; the message carries the last line of its log.
+
+    """
+
+    def __init__(
+        self, name: str, options: ServerOptions, claim: CoreClaim | None = None, *, archiving: bool = False
+    ) -> None:
+        self.begun = time.monotonic()
+        self.name = name
+        self.options = options
+        self.token = secrets.token_urlsafe(24)
+        self.claim = claim or CoreClaim(options.cpus or ())
+        try:
+            self.directory = temporary("qod-tm-")
+        except BaseException:
+            self.claim.release()
+            raise
+        try:
+            self.port, self.ui_port = free_ports(2)
+            (self.directory / "log4j2.properties").write_text(_LOGGING)
+            java = find_java()
+            home = spark_home()
+            plain, self.no_realtime = _on_loopback(launch_command(java, home, _SUBMIT, self._arguments()), home)
+            self.making = class_data.making(ARCHIVE, plain) if archiving else None
+            self.child = Child(
+                class_data.with_archive(ARCHIVE, plain) if self.making is None else self.making.command,
+                {
+                    "SPARK_HOME": str(home),
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token,
+                    "SPARK_CONNECT_MODE_ENABLED": None,
+                    "SPARK_REMOTE": None,
+                    "JAVA_HOME": str(java.home),
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYTHONPATH": os.pathsep.join(p for p in (str(home / "python"), *sys.path) if p),
+                },
+                log_path=self.directory / "server.log",
+                cpus=None if options.cpus is None else set(options.cpus),
+                remove=[self.directory],
+                cwd=self.directory,
+            )
+        except BaseException as error:
+            self.claim.release()
+            shutil.rmtree(self.directory, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise SetupError(f"Task manager {name} can't be started: {error}.") from error
+            raise
+
+    def __repr__(self) -> str:
+        return f"Spark Connect server {self.name} at port {self.port}: {self.child!r}"
+
+    @property
+    def url(self) -> str:
+        """URL for Connect clients. The host must be localhost: with an IP address a token would force TLS."""
+        return f"sc://localhost:{self.port}/;token={self.token}"
+
+    @property
+    def ui(self) -> str:
+        """The address of the server's UI and REST API."""
+        return f"http://127.0.0.1:{self.ui_port}"
+
+    def wait_until_listening(self, timeout_s: float = 180.0) -> None:
+        """Return once the server accepts connections: this one, not another process on its port.
+
+        Raises:
+            PortTakenError: it ended as another process has one of its ports.
+            TaskManagerError: it ended otherwise, or did not listen in time.
+
+        """
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if not self.child.alive():
+                why = _reason(self.child.tail(200))
+                kind = PortTakenError if "BindException" in why else TaskManagerError
+                raise kind(f"Task manager {self.name} ended while starting (exit code {self.child.returncode}): {why}")
+            if self._listens():
+                return
+            time.sleep(0.05)
+        raise TaskManagerError(f"Task manager {self.name} does not listen after {timeout_s:g} s; see its log.")
+
+    def stop(self, timeout_s: float = 3.0) -> None:
+        """End the server, after `timeout_s` seconds by force, and remove its directory."""
+        try:
+            self.child.stop(timeout_s)
+        finally:
+            self.claim.release()
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            try:
+                own = psutil.Process(self.child.pid).net_connections("tcp")
+            except psutil.AccessDenied:  # can't tell
+                return True
+            except psutil.NoSuchProcess:
+                return False
+            return any(each.status == psutil.CONN_LISTEN and each.laddr.port == self.port for each in own)
+        return False
+
+    def _arguments(self) -> list[str]:
+        options = self.options
+        java_options = [
+            GARBAGE_COLLECTOR,
+            "-XX:+ExitOnOutOfMemoryError",  # out of memory, it would hang: its queries restart elsewhere
+            "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
+            f"-Xms{options.memory}",
+            YOUNG,
+            *TRIMMED,
+            *JIT_OPTIONS[options.jit],
+            f"-Djava.io.tmpdir={self.directory}",
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+        ]
+        conf = {
+            **_CONF,
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self.port),
+            "spark.ui.port": str(self.ui_port),
+            "spark.port.maxRetries": "0",
+            "spark.local.dir": str(self.directory),
+            "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
+            **options.conf,
+        }
+        words = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+        words += ["--name", f"qod-{self.name}", "--master", f"local[{options.slots}]"]
+        words += ["--driver-memory", options.memory, "--driver-java-options", " ".join(map(_quoted, java_options))]
+        words += ["--jars", ",".join(str(jar) for jar in connector_jars())]
+        for key, value in conf.items():
+            words += ["--conf", f"{key}={value}"]
+        return [*words, "spark-internal"]
+
+
+def _quoted(option: str) -> str:
+    """Quote an option that has a space, as Spark's launcher splits the options at spaces."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' if " " in option else option
+
+
+def server_archive() -> Path | None:
+    """The archive of a server's classes, made or not; None if none can be made. Raises SetupError."""
+    words = ["--class", "none", "--driver-java-options", GARBAGE_COLLECTOR, "spark-internal"]
+    home = spark_home()
+    return class_data.archive_for(ARCHIVE, _on_loopback(launch_command(find_java(), home, _SUBMIT, words), home)[0])
+
+
+def _on_loopback(command: list[str], home: Path) -> tuple[list[str], str]:
+    """The same java command, with which shuffles in real-time mode listen on loopback, and ""; or, if that can't be,
+    the command as it is, and why queries must not run in real-time mode."""
+    try:
+        return with_jar(command, loopback_jar(home)), ""
+    except SetupError as error:
+        return command, f"shuffles would listen on all interfaces: {error}"
+
+
+def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) -> list[str]:
+    """The java command that spark-class would run for `main`, from Spark's own launcher: needs no shell, and can be
+    modified. Raises SetupError."""
+    answer = subprocess.run(
+        [
+            str(java.path),
+            "-Xmx128m",
+            "-cp",
+            str(home / "jars" / "*"),
+            "org.apache.spark.launcher.Main",
+            main,
+            *arguments,
+        ],
+        capture_output=True,
+        env={**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(java.home), "SPARK_SCALA_VERSION": "2.13"},
+        check=False,
+    )
+    words = [word for word in answer.stdout.decode().replace("\n", "\0").split("\0") if word]
+    if answer.returncode != 0 or not words:
+        raise SetupError(f"Spark's launcher failed: {_reason(answer.stderr.decode('utf-8', 'replace'))}")
+    if java.is_trimmed:
+        words = [word for word in words if not word.startswith("--add-modules")]
+    return words
+
+
+#: Stack frames, and what Java says around the reason why it can't begin.
+_SAYS_NOTHING = re.compile(
+    r"\s*at |# An error report file|Error: Could not create the Java|Error: A fatal exception has occ|"
+    r"Error occurred during initialization of VM"
+)
+
+
+def _reason(log: str) -> str:
+    """The most informative line of a log: the last that names an error and is no stack frame."""
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not _SAYS_NOTHING.match(line)]
+    for line in reversed(lines):
+        if "Exception" in line or "Error" in line or "error" in line:
+            return line[:300]
+    return lines[-1][:300] if lines else "it wrote nothing"

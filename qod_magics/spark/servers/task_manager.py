@@ -1,0 +1,387 @@
+"""A task manager: one Spark session with its own cores, on which task instances run."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from qod_magics.errors import LostError, TaskManagerError
+from qod_magics.machine.cores import every_core, planned_cpus
+from qod_magics.spark.plans import dial
+from qod_magics.spark.servers import stages
+from qod_magics.spark.servers.connection import (
+    CONNECT_MODE,
+    connect,
+    hidden,
+    let_go,
+    load_client,
+    refuse_beside_classic,
+)
+from qod_magics.spark.servers.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter, cpu_seconds
+from qod_magics.spark.servers.location import adopt, endpoint, executor_cores, is_here, refuses, setting, ui_address
+from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
+from qod_magics.spark.servers.timeouts import begin, call_within
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STARTS = 3  #: a port found free can be taken before the server binds it
+#: Timeout for the first connection to a user's server, seconds.
+PATIENCE_S = 5.0
+#: Timeout for what is asked of a session once it has answered: settings, cores, dials; seconds.
+INQUIRY_S = 60.0
+
+
+class TaskManager:
+    """One session, how to reach its metrics, and the dials it holds.
+
+    Attributes:
+        id: its name in snapshots and plans.
+        kind: "local" (a server of ours), "connect" (a URL of the user's) or "attached" (the notebook's own session).
+        cores: what its tasks may use, in cores.
+        slots: tasks that it runs at the same time; None: unknown.
+        no_realtime: why no query may run in real-time mode on it; "": one may.
+        reading: how the plans on it read their dials.
+
+    """
+
+    def __init__(
+        self,
+        id: str,
+        spark: SparkSession,
+        *,
+        kind: str,
+        cores: float,
+        board: dial.DialBoard,
+        ui: str | None = None,
+        server: LocalServer | None = None,
+        settings_before: Mapping[str, str | None] | None = None,
+        slots: float | None = None,
+    ) -> None:
+        self.id = id
+        self.spark = spark
+        self.kind = kind
+        self.cores = cores
+        self.slots = slots
+        self.ui = ui
+        self.server = server
+        self.no_realtime = "" if server is None else server.no_realtime
+        self._settings_before = dict(settings_before or {})
+        self.silent_since: float | None = None  #: monotonic seconds; None: it answered last time
+        self.polling = threading.Lock()  #: held while a poll of its queries is under way
+        self.dials: dict[str, float] = {}  #: those whose values are known
+        self._turning = threading.Lock()
+        self._stages: Future[dict[tuple[str, int], stages.TaskTime]] | None = None  #: a call of its REST API under way
+        self.endpoint = None if server is not None else endpoint(spark)
+        master = setting(spark, "spark.master") or ""
+        local = master.startswith("local") and not master.startswith("local-cluster")
+        if dial.reflection_allowed(spark, f"qod.{board.session}.probe"):
+            self.reading = dial.DialReading.ROW if local else dial.DialReading.BATCH
+        else:
+            self.reading = dial.DialReading.RESTART
+        self.application: str | None = setting(spark, "spark.app.id")
+        if self.application is None and ui is not None:
+            with suppress(OSError):
+                self.application = next(iter(stages.applications(ui)), None)
+        #: CPU of its cores, or of its processes where it is not pinned to cores; None: unknown.
+        self.cpu_meter = _local_meter(server) if server is not None else None
+        if kind == "attached" and is_here(spark):
+            self.cpu_meter = CoreMeter(tuple(range(os.cpu_count() or 1)))
+        self.python_meter = PythonMeter(server.child.pid) if server is not None else None
+
+    def __repr__(self) -> str:
+        return self.describe
+
+    @property
+    def describe(self) -> str:
+        """One line for `status`."""
+        where = ""
+        if self.server is not None and self.server.options.cpus is not None:
+            cpus = self.server.options.cpus
+            where = f" on core{'s' if len(cpus) > 1 else ''} {','.join(map(str, sorted(cpus)))}"
+            if not self.server.child.pinned:
+                where = " on any core (this system can't pin it)"
+            elif shared := self.server.claim.shared:
+                where += f" (another task manager has {','.join(map(str, sorted(shared)))}, too)"
+        line = f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
+        return f"{line}; no real-time mode, since {self.no_realtime}" if self.no_realtime else line
+
+    def alive(self) -> bool:
+        """False once its process has ended. One not started here is judged by its answers (`silent_since`)."""
+        return self.server is None or self.server.child.alive()
+
+    def gone(self) -> bool:
+        """Whether its process or session has ended, and its queries with it. Silence alone is no proof: the queries of
+        one that does not answer may run on."""
+        if self.server is not None:
+            return not self.alive()
+        if self.endpoint is not None:
+            return refuses(self.endpoint)
+        context = getattr(self.spark, "sparkContext", None)
+        return context is not None and context._jsc is None
+
+    def busy(self, over_s: float) -> float | None:
+        """Utilization of its cores over the last `over_s` seconds, a fraction of 1: by all processes or, where it is
+        not pinned, by its own. None: unknown, or too few samples were taken."""
+        if self.cpu_meter is None:
+            return None
+        now = time.monotonic()
+        used = self.cpu_meter.mean(now - over_s, now)
+        return None if used is None else used / (100.0 * self.cpu_meter.cores)
+
+    def used_s(self) -> float | None:
+        """CPU seconds so far of its processes; None if it was not started here."""
+        return None if self.server is None else cpu_seconds(self.server.child.pid)
+
+    def kill(self) -> None:
+        """Kill its processes; its instances restart elsewhere. Raises TaskManagerError: it was not started here."""
+        if self.server is None:
+            raise TaskManagerError(f"{self.id} was not started here ({self.kind}): only a local one can be killed.")
+        self.server.child.kill()
+
+    def active_runs(self) -> frozenset[str]:
+        """Ids of the runs of this session's queries that are active on it, asked for in one call. Raises whatever
+        Spark raises if it does not answer."""
+        return frozenset(str(query.runId) for query in self.spark.streams.active)
+
+    def ask(self, call: Any, what: str, timeout_s: float = 10.0) -> Any:
+        """Make a call to it with a timeout.
+
+        Raises:
+            LostError: its process is gone.
+            TaskManagerError: no answer in time.
+
+        """
+        self._refuse_if_gone()
+        return call_within(call, timeout_s, f"{self.id}: {what}")
+
+    def _refuse_if_gone(self) -> None:
+        if not self.alive():
+            raise LostError(f"Task manager {self.id} is gone (exit code {self.server.child.returncode}).")  # type: ignore[union-attr]
+
+    def turn(self, values: Mapping[str, float], timeout_s: float = 10.0) -> None:
+        """Set the dials that differ from the values it holds, in one call.
+
+        A call that timed out may still reach it, but never after a later one, which waits for its end.
+
+        Raises:
+            LostError: its process is gone.
+            TaskManagerError: no answer in time.
+
+        """
+        self._refuse_if_gone()
+        if not self._turning.acquire(timeout=timeout_s):
+            raise TaskManagerError(f"{self.id} has not answered the last update of its dials yet.")
+        changed = {key: value for key, value in values.items() if self.dials.get(key) != value}
+        if not changed or self.reading is dial.DialReading.RESTART:
+            self.dials.update(changed)
+            self._turning.release()
+            return
+        for key in changed:  # unknown until it answers
+            self.dials.pop(key, None)
+
+        def turn() -> None:
+            try:
+                dial.turn(self.spark, changed)
+                self.dials.update(changed)
+            finally:
+                self._turning.release()
+
+        call_within(turn, timeout_s, f"{self.id}: turning dials")
+
+    def task_times(self, timeout_s: float = 1.5) -> dict[tuple[str, int], stages.TaskTime] | None:
+        """CPU and run time of tasks by (run id, batch id); None where its REST API is unknown, silent, or slow: the
+        next call has a late answer. One thread at a time may call it."""
+        ui, application = self.ui, self.application
+        if ui is None or application is None:
+            return None
+        if self._stages is None:
+            fetch = partial(stages.completed_stages, ui, application)
+            self._stages = begin(lambda: stages.times_by_batch(fetch()), f"stages-{self.id}")
+        wait((self._stages,), timeout_s)
+        if not self._stages.done():
+            return None
+        found = None
+        with suppress(OSError, ValueError):
+            found = self._stages.result()
+        self._stages = None
+        return found
+
+    def works_on(self, run_id: str) -> bool | None:
+        """Whether a streaming query has active stages; None where its REST API is unknown or silent."""
+        if self.ui is None or self.application is None:
+            return None
+        try:
+            return run_id in stages.active_runs(self.ui, self.application)
+        except (OSError, ValueError):
+            return None
+
+    def close(self, timeout_s: float = 8.0) -> None:
+        """Release the session and stop our own server, also if interrupted while the session is released. The
+        notebook's session gets its settings back and stays."""
+        try:
+            if self.kind == "attached":
+                with suppress(Exception):
+                    call_within(
+                        partial(_restore, self.spark, self._settings_before), timeout_s, f"{self.id}: its settings"
+                    )
+            else:
+                let_go(self.spark, timeout_s if self.alive() else 0.5)
+        finally:
+            if self.server is not None:
+                self.server.stop()
+
+
+def start_local(
+    id: str,
+    options: ServerOptions,
+    board: dial.DialBoard,
+    headroom: float,
+    begun: Callable[[LocalServer], None] = lambda _: None,
+    server: LocalServer | None = None,
+) -> TaskManager:
+    """Start a server, or use the one that is already starting, and connect to it. It is not warm yet: see `warm_up`.
+
+    `headroom` (fraction of 1) of its cores is withheld from plans, so that a backlog can be drained. `begun` is called
+    with the server as soon as its process runs; stopping it then ends the wait. If a port was taken meanwhile, another
+    server is started, on other ports.
+
+    Raises:
+        SetupError, TaskManagerError: it can't be started; nothing is left behind.
+
+    """
+    refuse_beside_classic()
+    for attempt in range(1, _STARTS + 1):
+        try:
+            return _start_once(server or LocalServer(id, options), board, headroom, begun)
+        except PortTakenError:
+            if attempt == _STARTS:
+                raise
+            server = None
+    raise AssertionError("unreachable")
+
+
+def _start_once(
+    server: LocalServer, board: dial.DialBoard, headroom: float, begun: Callable[[LocalServer], None]
+) -> TaskManager:
+    id, options = server.name, server.options
+    spark: SparkSession | None = None
+    try:
+        begun(server)
+        load_client()
+        server.wait_until_listening()
+        spark = connect(server.url, patience_s=90.0, alive=server.child.alive, reattachable=False)
+        cores = planned_cpus(_core_count(options)) * (1 - headroom)
+        made = partial(TaskManager, id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server)
+        return call_within(partial(made, slots=options.slots), INQUIRY_S, id)
+    except BaseException:
+        if spark is not None:
+            let_go(spark, 0.5)
+        server.stop()
+        raise
+
+
+def _core_count(options: ServerOptions) -> int:
+    """Number of cores of a local server, pinned to them or not."""
+    return len(options.cpus or every_core())
+
+
+def _local_meter(server: LocalServer) -> CpuMeter:
+    """A meter of its cores if it is pinned to them, else of its processes: others share the cores."""
+    if server.child.pinned:
+        return CoreMeter(tuple(sorted(server.options.cpus or every_core())))
+    return ProcessMeter(server.child.pid, _core_count(server.options))
+
+
+def attach_url(
+    id: str, url: str, board: dial.DialBoard, headroom: float, ui: str | None = None, cores: float | None = None
+) -> TaskManager:
+    """Connect to a Connect server of the user's, and give the session there the settings of our own servers.
+
+    The address of its UI (for CPU times) and its cores are queried from the server if not given.
+
+    Raises:
+        TaskManagerError: it can't be reached, does not answer in time, or does not report its cores.
+
+    """
+    spark = connect(url, PATIENCE_S)
+
+    def made() -> TaskManager:
+        adopt(spark, OWN_SESSION_CONF)
+        address = ui or ui_address(spark)
+        usable, slots = cores, None
+        if usable is None:
+            usable = slots = executor_cores(address, setting(spark, "spark.app.id"), patience_s=15.0)
+        if usable is None:
+            raise TaskManagerError(
+                f"{hidden(url)} does not report how many cores it has: give them (%qod add-tm URL --cores N), or the "
+                "address of its Spark UI (--ui URL)."
+            )
+        planned = usable * (1 - headroom)
+        return TaskManager(id, spark, kind="connect", cores=planned, board=board, ui=address, slots=slots)
+
+    try:
+        return call_within(made, INQUIRY_S, hidden(url))
+    except BaseException:
+        let_go(spark, 2.0)
+        raise
+
+
+def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom: float) -> TaskManager:
+    """Use the notebook's own session, classic or Connect, as a task manager. It gets our values of the settings that
+    checkpoints depend on, until `close`.
+
+    Raises:
+        TaskManagerError: it is stopped, or a classic session in a process with Connect sessions.
+
+    """
+    classic = not type(spark).__module__.startswith("pyspark.sql.connect.")
+    if classic and CONNECT_MODE in os.environ:
+        raise TaskManagerError(
+            "This kernel has Connect sessions, and pyspark supports only one kind per process: stop them (%qod down, "
+            "spark.stop()) before attaching a classic session."
+        )
+    try:
+        before = call_within(lambda: adopt(spark, SESSION_CONF), INQUIRY_S, "the attached session")
+    except Exception as error:
+        raise TaskManagerError(f"The Spark session can't be attached: {reason(error)}") from error
+
+    def made() -> TaskManager:
+        ui = spark.sparkContext.uiWebUrl if classic else ui_address(spark)
+        cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
+        if cores is None:
+            cores = float(spark.sparkContext.defaultParallelism if classic else os.cpu_count() or 1)
+        if is_here(spark):
+            cores = min(cores, planned_cpus(os.cpu_count() or 1))
+        return TaskManager(
+            id,
+            spark,
+            kind="attached",
+            cores=cores * (1 - headroom),
+            board=board,
+            ui=ui,
+            settings_before=before,
+            slots=slots,
+        )
+
+    try:
+        return call_within(made, INQUIRY_S, "the attached session")
+    except BaseException:
+        with suppress(Exception):
+            call_within(partial(_restore, spark, before), 8.0, f"{id}: its settings")
+        raise
+
+
+def _restore(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+    for key, value in before.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)

@@ -1,0 +1,281 @@
+"""What a deployment does about runs that don't end, and which output its instances write to: no server, no broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.tasks import TaskSpec, tasks
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.changes import deployer as module
+from qod_magics.spark.changes.deployer import Deployer
+from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.servers.task_manager import TaskManager
+from tests.application.frames import application, stream
+from tests.spark.stand_ins import Parts, Query, cluster, instance, kinds, manager, soon
+
+
+class Deaf(Query):
+    """A query that can't be stopped until it `hears`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hears = False
+        self.asked = 0
+
+    def stop(self) -> None:
+        self.asked += 1
+        super().stop()
+        if not self.hears:
+            raise ConnectionError("nobody answers")
+        self.isActive = False
+
+
+class Deployed:
+    """A deployer whose deployments ask no broker."""
+
+    def __init__(self, *managers: TaskManager, instances: tuple[Instance, ...] = ()) -> None:
+        self.cluster = cluster(*managers, instances=instances)
+        self.parts = Parts(self.cluster)
+        self.there = {0: 0}  # end offsets of every topic
+        history = SimpleNamespace(at=lambda topic, now: self.there)
+        metrics: Any = SimpleNamespace(sample=lambda: None, history=history)
+        self.deployer = Deployer(self.cluster, self.parts.lifecycle, metrics, "/nowhere")
+        if instances:
+            self.cluster.deployment.specs = {"T": declared()[0]}
+            self.deployer._generation["T"] = 1
+
+    def look(self) -> None:
+        """As the watcher does, once a second."""
+        self.parts.recovery.retry()
+
+
+def declared(**settings: Any) -> tuple[TaskSpec, ...]:
+    return tasks(application(stream("T", priority=1, **settings)))
+
+
+@pytest.fixture(autouse=True)
+def no_broker_and_no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    def adopt(deployment: Deployment, prepared: Any) -> set[str]:
+        deployment.specs = {spec.id: spec for spec in prepared.specs}
+        return set()
+
+    def prepare(_: Deployment, specs: Sequence[TaskSpec], __: Checked) -> Any:
+        return SimpleNamespace(specs=specs)
+
+    monkeypatch.setattr(module, "REALTIME_BATCH_S", -1.0)  # no report is waited for
+    monkeypatch.setattr(Deployment, "check", lambda *_: Checked({}))
+    monkeypatch.setattr(Deployment, "prepare", prepare)
+    monkeypatch.setattr(Deployment, "adopt", adopt)
+
+
+def running(query: Query) -> tuple[Instance, Deployed]:
+    home = manager()
+    one = instance(home, query)
+    return one, Deployed(home, instances=(one,))
+
+
+# -- runs that don't end -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_could_not_be_stopped_before_is_stopped_with_its_stream() -> None:
+    query = Deaf()
+    one, made = running(query)
+    with pytest.raises(ConnectionError):
+        one.stop()
+    made.parts.lifecycle.fail(one, "not moved")
+    assert (one.state, one.query, one.unended) == (State.BACKING_OFF, None, query)
+    query.hears = True
+    made.deployer.deploy(())
+    assert (query.isActive, one.unended) == (False, None)
+    assert kinds(made.cluster) == ["query-failed"]
+
+
+def test_a_run_that_can_not_be_stopped_is_told_of_and_stopped_once_it_can_be() -> None:
+    query = Deaf()
+    _, made = running(query)
+    made.deployer.deploy(())
+    assert made.cluster.instances == {}
+    (event,) = made.cluster.events
+    assert (event.kind, event.detail["instance"], event.detail["task_manager"]) == ("query-not-stopped", "T.1", "tm1")
+    assert event.detail["why"] == "it may run on, and is asked again every second to stop: nobody answers"
+    made.look()
+    soon(lambda: query.asked == 2)
+    query.hears = True
+    soon(lambda: made.look() or not query.isActive)  # type: ignore[func-returns-value]
+    soon(lambda: made.look() or not made.cluster.lingering)  # type: ignore[func-returns-value]
+    asked = query.asked
+    made.look()
+    assert query.asked == asked
+    assert kinds(made.cluster) == ["query-not-stopped"]
+
+
+def test_while_one_attempt_hangs_no_other_is_begun() -> None:
+    query = Deaf()
+    _, made = running(query)
+    made.deployer.deploy(())
+    query.gate.clear()
+    for _ in range(5):
+        made.look()
+    soon(lambda: query.asked == 2)
+    assert [thread.name for thread in threading.enumerate()].count("qod-stop-T.1") == 1
+    query.hears = True
+    query.gate.set()
+    soon(lambda: made.look() or not made.cluster.lingering)  # type: ignore[func-returns-value]
+    assert query.asked == 2
+
+
+def test_a_stop_that_takes_too_long_is_told_of_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STEP_S", 0.1)
+    query = Deaf()
+    query.gate.clear()
+    one, made = running(query)
+    made.deployer.deploy(())
+    assert kinds(made.cluster) == ["query-not-stopped"]
+    made.look()
+    assert made.cluster.lingering == [one]
+    query.hears = True
+    query.gate.set()
+    soon(lambda: made.look() or not made.cluster.lingering)  # type: ignore[func-returns-value]
+    assert (one.query, one.unended, query.isActive) == (None, None, False)
+
+
+def test_a_run_whose_task_manager_is_gone_is_not_asked_again() -> None:
+    query = Deaf()
+    _, made = running(query)
+    made.deployer.deploy(())
+    made.cluster.task_managers.clear()
+    made.look()
+    assert made.cluster.lingering == []
+    assert query.asked == 1
+
+
+def test_a_run_that_ended_is_not_told_of_though_its_last_report_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def poll(_: Instance) -> bool:
+        raise ConnectionError("nobody answers")
+
+    monkeypatch.setattr(Instance, "poll", poll)
+    _, made = running(Query())
+    made.deployer.deploy(())
+    assert (kinds(made.cluster), made.cluster.lingering) == ([], [])
+
+
+def test_an_instance_that_a_failed_deployment_put_back_is_left_to_its_restart() -> None:
+    """Its new run is not the one that could not be stopped."""
+    query = Deaf()
+    one, made = running(query)
+    with pytest.raises(TaskManagerError, match="its previous run could not be stopped: nobody answers"):
+        made.deployer.deploy(declared(trigger_s=5.0))
+    assert made.cluster.all_instances == [one]
+    assert (one.state, one.unended) == (State.BACKING_OFF, query)
+    assert kinds(made.cluster) == ["query-not-stopped"]
+    one.retry_at = float("inf")
+    made.look()
+    assert made.cluster.lingering == []
+
+
+def test_a_deployment_that_is_interrupted_twice_puts_back_what_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Impatient users press the button again while what has begun is being stopped."""
+    one, made = running(Query())
+    before, calls, gather = made.cluster.deployment.specs, list[int](), module.gather
+
+    def interrupted(wanted: Any, timeout_s: float) -> Any:
+        calls.append(len(wanted))
+        if len(calls) > 2:  # what ran has been stopped: now the new one starts, and then is stopped
+            raise KeyboardInterrupt
+        return gather(wanted, timeout_s)
+
+    monkeypatch.setattr(module, "gather", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.deployer.deploy(declared(trigger_s=5.0))
+    assert calls == [0, 1, 1, 1]
+    assert made.cluster.all_instances == [one]
+    assert one.state is State.BACKING_OFF  # the watcher starts it
+    assert made.cluster.deployment.specs == before
+
+
+def test_an_interrupt_while_old_topics_are_deleted_does_not_hide_that_it_was_deployed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session would take the streams before for those that run, and the next declaration put them back."""
+    _, made = running(Query())
+    asked: list[set[str]] = []
+
+    def interrupted(_: Any, topics: set[str]) -> None:
+        asked.append(topics)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Deployment, "adopt", lambda *_: {"qod.s.a.b.1"})
+    monkeypatch.setattr(module, "delete_topics", interrupted)
+    assert made.deployer.deploy(())
+    assert asked == [{"qod.s.a.b.1"}]
+    assert made.cluster.leftover_topics == {"qod.s.a.b.1"}  # deleted at the end
+
+
+# -- where the output goes ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Deployed:
+    """Starts everything but what has a recipe with "broken" in it."""
+    made = Deployed(manager())
+
+    def start(one: Instance, home: TaskManager) -> None:
+        if "broken" in str(made.cluster.deployment.specs[one.job.task].tail.recipe):
+            raise TaskManagerError("it can't start")
+
+    monkeypatch.setattr(made.parts.lifecycle, "start", start)
+    return made
+
+
+def roll_back(made: Deployed, specs: Sequence[TaskSpec]) -> None:
+    """Have a deployment fail in which the last of these tasks has another recipe."""
+    spec = specs[-1]
+    broken = replace(spec, streams=(*spec.streams[:-1], replace(spec.tail, recipe=PythonRecipe("broken"))))
+    with pytest.raises(TaskManagerError, match="it can't start"):
+        made.deployer.deploy((*specs[:-1], broken))
+
+
+def test_a_query_that_follows_its_checkpoint_writes_to_its_output(made: Deployed) -> None:
+    """A deployment that was rolled back has counted a new checkpoint, which nobody uses."""
+    made.deployer.deploy(declared())
+    (before,) = made.cluster.all_instances
+    roll_back(made, declared())
+    made.deployer.deploy(declared(trigger_s=5.0))
+    (after,) = made.cluster.all_instances
+    assert after is not before
+    assert (after.checkpoint, after.job.run) == (before.checkpoint, before.job.run)
+    assert after.job.trigger_s == 5.0
+
+
+def test_a_query_with_a_new_checkpoint_writes_to_an_output_of_its_own(made: Deployed) -> None:
+    made.deployer.deploy(declared())
+    (before,) = made.cluster.all_instances
+    specs = declared()
+    made.deployer.deploy([replace(specs[0], streams=(replace(specs[0].tail, recipe=PythonRecipe("other")),))])
+    (after,) = made.cluster.all_instances
+    assert after.checkpoint != before.checkpoint
+    assert after.job.run != before.job.run
+
+
+def test_a_query_that_reads_new_partitions_keeps_its_output(made: Deployed) -> None:
+    specs = tasks(application(stream("T", topic="t", priority=1)))
+    made.cluster.deployment.accounts["T"] = Account("t", {0: 0})
+    made.cluster.deployment.source_partitions["T"] = 1
+    made.deployer.deploy(specs)
+    (one,) = made.cluster.all_instances
+    run = one.job.run
+    roll_back(made, specs)
+    made.there[1] = 0
+    made.deployer.adopt_partitions()
+    assert made.cluster.all_instances == [one]
+    assert (one.job.feeds[0].partitions, one.job.run) == ((0, 1), run)

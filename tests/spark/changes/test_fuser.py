@@ -1,0 +1,546 @@
+"""Fusing and parting by hand: queries and task managers with gates, no broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StructField, StructType
+
+from qod_magics.application.fusing import fused
+from qod_magics.application.sink import Parquet
+from qod_magics.application.tasks import tasks
+from qod_magics.core.actions import Fuse, Unfuse
+from qod_magics.core.fusion import FUSED, INSEPARABLE
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.changes import draining, hold
+from qod_magics.spark.changes.deployer import Deployer
+from qod_magics.spark.changes.fuser import Fuser
+from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.deployment import Deployment, Pipe
+from qod_magics.spark.metrics.metrics import Metrics
+from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.pipeline import PlanFacts, Workshop
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.meter import MeterReading, in_a_row
+from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.timeouts import begin
+from tests.application.frames import application, stream
+from tests.spark.stand_ins import BOARD, Parts, Query, cluster, kinds, manager, soon
+
+ROWS = StructType([StructField("id", LongType())])
+EDGES = [("src", "mid"), ("mid", "q")]
+
+
+@dataclass
+class Made:
+    """A cluster on which src, of a topic, sends to mid, and that to q."""
+
+    cluster: Cluster
+    parts: Parts
+    fuser: Fuser
+    started: list[tuple[str, str, dict[str, dict[int, int]]]] = field(default_factory=list)  #: with offsets by topic
+    failing: set[str] = field(default_factory=set)  #: instances that can't start now
+    deleted: list[str] = field(default_factory=list)
+    ends: dict[str, int] = field(default_factory=dict)  #: of topics
+    stateful: set[str] = field(default_factory=set)  #: streams
+    begun: dict[str, bool] = field(default_factory=dict)  #: whether an instance had a batch before its start
+    created: list[str] = field(default_factory=list)  #: topics
+
+    def __getitem__(self, id: str) -> Instance:
+        return self.cluster.instances[id]
+
+    @property
+    def deployment(self) -> Deployment:
+        return self.cluster.deployment
+
+    @property
+    def state(self) -> Any:
+        """All that a failed change must leave as it was."""
+        now = self.deployment
+        pipes = {name: (pipe.topic, pipe.source, pipe.target) for name, pipe in now.pipes.items()}
+        books = {n: (a.topic, a.processed, dict(a.first), dict(a.position)) for n, a in now.accounts.items()}
+        return dict(now.specs), pipes, books, dict(self.cluster.instances), set(now.retired), now.deals
+
+    def facts(self, members: tuple[str, ...]) -> PlanFacts:
+        return PlanFacts(keeps_state=not self.stateful.isdisjoint(members))
+
+    def runs(self, one: Instance) -> None:
+        query: Any = Query()
+        query.status = {"message": "Waiting for data to arrive"}
+        one.query, one.run_id, one.running = query, "r", one.job
+        one.facts = self.facts(self.deployment.specs[one.job.task].members)
+        one.begun, one.state = True, State.RUNNING
+
+    def reads(self, feed: str, rows: int) -> None:
+        """Rows arrive at a feed, and are read."""
+        account = self.deployment.accounts[feed]
+        account.position[0] += rows
+        account.processed += rows
+        self.ends[account.topic] = account.position[0]
+
+
+def fresh(monkeypatch: pytest.MonkeyPatch, root: str = "/nowhere") -> Made:
+    one, two = manager("tm1"), manager("tm2")
+    there = cluster(one, two)
+    parts = Parts(there)
+    metrics: Any = SimpleNamespace(
+        sample=lambda: None, history=SimpleNamespace(forget=lambda _: None, at=lambda *_: {})
+    )
+    deployer = Deployer(there, parts.lifecycle, metrics, root)
+    made = Made(there, parts, Fuser(there, parts.lifecycle, deployer))
+
+    def start(self: Instance, home: TaskManager, *_: Any) -> None:
+        if self.id in made.failing:
+            raise TaskManagerError(f"{self.id} can't start")
+        made.begun[self.id] = self.begun
+        made.started.append((self.id, home.id, {f.topic: dict(f.starting) for f in self.job.feeds}))
+        self.task_manager = home
+        made.runs(self)
+
+    at = "qod_magics.spark.cluster.deployment."
+    monkeypatch.setattr(Instance, "start", start)
+    monkeypatch.setattr(Instance, "poll", lambda self: False)
+    monkeypatch.setattr(hold, "REALTIME_BATCH_S", 0.0)
+    monkeypatch.setattr(hold, "LATE_S", 0.0)
+    monkeypatch.setattr(draining, "DRAIN_S", 0.2)
+    monkeypatch.setattr(draining, "end_offsets", lambda _, topics, **__: {t: {0: made.ends.get(t, 0)} for t in topics})
+    monkeypatch.setattr(f"{at}topic_partitions", lambda *_, **__: {"t": 1})
+    monkeypatch.setattr(f"{at}grow_topics", lambda *_, **__: None)
+    monkeypatch.setattr(f"{at}create_topics", lambda _, topics, **__: made.created.extend(topics))
+    monkeypatch.setattr(
+        "qod_magics.spark.changes.deployer.delete_topics", lambda _, topics: made.deleted.extend(topics)
+    )
+    checked = lambda self, specs, _: Checked(dict.fromkeys([spec.id for spec in specs], ROWS))  # noqa: E731
+    monkeypatch.setattr(Deployment, "check", checked)
+
+    def facts(self: Workshop, job: Any) -> PlanFacts:
+        heads = {name for feed in job.feeds for name in feed.inputs}
+        members = ("src", "mid", "q")
+        begin = 0 if "src" in heads and not job.feeds[0].stream else members.index(next(iter(heads))) + 1
+        return made.facts(members[begin : members.index(job.task) + 1])
+
+    monkeypatch.setattr(Workshop, "plan_facts", facts)
+    specs = tasks(application(stream("src", topic="t"), stream("mid", "src"), stream("q", "mid", priority=1)), EDGES)
+    deployment = there.deployment
+    kafka: Any = SimpleNamespace(own_retention=None)
+    deployment.kafka = kafka
+    deployment.specs = {spec.id: spec for spec in specs}
+    deployment.checked = Checked(dict.fromkeys(deployment.specs, ROWS))
+    deployment.pipes = {f"{a}>{b}": Pipe(f"{a}>{b}", a, b, f"s.{a}.{b}", 1, None) for a, b in EDGES}
+    deployment.results = {"q": "q.out"}
+    deployment.source_partitions = {"src": 1}
+    deployment.accounts = {"src": Account("t", {0: 0})}
+    deployment.accounts |= {f"{a}>{b}": Account(f"s.{a}.{b}", {0: 0}) for a, b in EDGES}
+    for feed in deployment.accounts:
+        made.reads(feed, 70)
+    for spec in specs:
+        for each in deployer._instances(spec, True):
+            each.task_manager = one
+            made.runs(each)
+    return made
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
+    found = fresh(monkeypatch)
+    yield found
+    assert not found.fuser.deployer.deploying.locked()
+    assert repr(found.fuser) == "fuser"
+
+
+def test_two_tasks_become_one_at_the_offsets_in_the_books(made: Made) -> None:
+    sender = made["src.1"]
+    made.cluster.dials |= {BOARD.send("src>mid"): 0.5, BOARD.accept("mid"): 0.7, BOARD.pace("mid.1"): 0.3}
+    old = made["mid.1"], made["q.1"]
+    made.fuser.fuse(("mid", "q"), "a reason").result(10.0)
+    assert [one.state for one in old] == [State.STOPPED, State.STOPPED]
+    assert list(made.deployment.specs) == ["src", "q"]
+    assert made.deployment.specs["q"].members == ("mid", "q")
+    assert made.started == [("q.1", "tm1", {"s.src.mid": {0: 70}})]
+    assert made["q.1"].checkpoint == "/nowhere/q/2/1"
+    assert made["src.1"] is sender
+    assert sender.job.outlets == ("src>q",)  # the watcher restarts it
+    assert sender.job.topics == (("s.src.mid", 1, None),)
+    assert made.deleted == ["s.mid.q"]
+    assert made.cluster.dials == {BOARD.send("src>mid"): 0.5, BOARD.send("src>q"): 0.5, BOARD.accept("q"): 0.7}
+    (event,) = made.cluster.events
+    assert (event.kind, event.detail["task"], event.detail["from"], event.detail["to"]) == ("fuse", "q", "mid", "q")
+    made.fuser.fuse(("mid", "q")).result(10.0)  # it is so already
+    assert kinds(made.cluster) == ["fuse"]
+
+
+def test_a_look_for_new_partitions_is_no_reason_to_refuse(made: Made) -> None:
+    with made.cluster.lock:
+        looking = begin(made.fuser.deployer.adopt_partitions, "looking")
+        time.sleep(0.05)
+        fused_then = made.fuser.fuse(("mid", "q"))
+    fused_then.result(10.0)
+    looking.result(10.0)
+
+
+def test_a_stream_that_returns_goes_on_in_the_books(made: Made) -> None:
+    made.fuser.fuse(("src", "mid")).result(10.0)
+    assert sorted(made.deployment.accounts) == ["mid", "mid>q"]
+    made.reads("mid", 30)
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    assert list(made.deployment.accounts) == ["q"]
+    made.reads("q", 5)
+    made.fuser.unfuse(("src", "mid")).result(10.0)
+    assert made.deployment.edges == {("src", "mid")}
+    counts = {name: each.count({0: each.position[0]}) for name, each in made.deployment.accounts.items()}
+    assert (counts["src"].arrived, counts["src"].processed) == (105, 105)
+    assert (counts["src>q"].arrived, counts["src>q"].processed, counts["src>q"].waiting) == (70, 70, 0)
+    made.reads("src>q", 11)
+    made.fuser.unfuse(("mid", "q")).result(10.0)
+    counts = {name: each.count({0: each.position[0]}) for name, each in made.deployment.accounts.items()}
+    assert {name: (c.arrived, c.processed) for name, c in counts.items()} == {
+        "src": (105, 105),
+        "src>mid": (81, 81),
+        "mid>q": (70, 70),
+    }
+    assert made.deployment.retired == {}
+    topics = {name: pipe.topic for name, pipe in made.deployment.pipes.items()}
+    assert topics["mid>q"] != "s.mid.q"  # rows for the old one can't reach it
+    assert made.started[-2:] == [
+        ("q.1", "tm1", {topics["mid>q"]: {0: 0}}),
+        ("mid.1", "tm1", {topics["src>mid"]: {0: 11}}),
+    ]
+
+
+def test_the_second_reads_its_topic_to_the_end_first(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = made.state
+    made.ends["s.mid.q"] = 75
+    with pytest.raises(TaskManagerError, match=r"q still has 5 rows to read after 0.2 s"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.state == before
+    assert (made["mid.1"].state, made["q.1"].state) == (State.BACKING_OFF, State.RUNNING)
+
+    made.parts.recovery.retry()
+    soon(lambda: made["mid.1"].state is State.RUNNING)
+    monkeypatch.setattr(Instance, "poll", lambda self: made.reads("mid>q", 5) if self.id == "q.1" else None)
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.deployment.retired["mid>q"].processed >= 75
+
+
+@pytest.mark.parametrize("kind", ["fuse", "unfuse"])
+def test_a_failed_start_puts_back_what_ran(made: Made, kind: str) -> None:
+    if kind == "unfuse":
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    before, begun = made.state, [*made.deleted]
+    sends = made["src.1"].job
+    made.failing = {"q.1"} if kind == "fuse" else {"mid.1"}
+    with pytest.raises(TaskManagerError, match="can't start"):
+        (made.fuser.fuse if kind == "fuse" else made.fuser.unfuse)(("mid", "q")).result(10.0)
+    made.failing = set()
+    assert made.state == before
+    assert made["src.1"].job is sends  # by the dials that plans turn
+    gone = set(made.deleted) - set(begun)
+    assert gone.isdisjoint(made.deployment.own_topics())
+    made.parts.recovery.retry()
+    soon(lambda: all(i.state is State.RUNNING for i in made.cluster.all_instances))
+    assert {i.task_manager.id for i in made.cluster.all_instances if i.task_manager} == {"tm1"}
+
+
+def test_nothing_is_read_while_a_reader_can_t_start(made: Made) -> None:
+    """It would be written to a topic that is deleted, and read again."""
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    made.started, made.failing = [], {"q.1"}
+    with pytest.raises(TaskManagerError, match=r"q\.1 can't start"):
+        made.fuser.unfuse(("mid", "q")).result(10.0)
+    assert made.started == []
+
+
+def test_rows_that_a_query_has_read_that_was_taken_back_are_read_again(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in a topic that was deleted; the books have them until the query put back reports where it is."""
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    start = Instance.start
+
+    def refused(self: Instance, *others: Any) -> None:
+        start(self, *others)
+        if self.id == "mid.1":
+            made.reads("src>mid", 10)
+            raise TaskManagerError("mid.1 can't run in real-time mode")
+
+    monkeypatch.setattr(Instance, "start", refused)
+    with pytest.raises(TaskManagerError, match="real-time"):
+        made.fuser.unfuse(("mid", "q")).result(10.0)
+    monkeypatch.setattr(Instance, "start", start)
+    made.parts.recovery.retry()
+    soon(lambda: made["q.1"].state is State.RUNNING)
+    with pytest.raises(
+        TaskManagerError, match=r"q\.1 has to end a batch first, which reports its offsets: unfuse it th"
+    ):
+        made.fuser.unfuse(("mid", "q"))
+
+
+def test_a_task_manager_that_is_lost_meanwhile_loses_nothing(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, home = made.state, made.cluster.task_managers["tm1"]
+
+    def gone(self: Instance) -> bool:
+        made.cluster.task_managers.pop("tm1", None)
+        return False
+
+    made.ends["s.mid.q"] = 75
+    monkeypatch.setattr(Instance, "poll", gone)
+    with pytest.raises(TaskManagerError, match=r"q.1 was lost with its task manager"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.state == before
+    made.cluster.task_managers["tm1"] = home
+
+
+@pytest.mark.parametrize(
+    ("stateful", "edge", "why"),
+    [
+        (("mid", "q"), ("mid", "q"), "both keep state"),
+        ((), ("src", "q"), "q does not read src"),
+        ((), ("mid", "p"), "There is no task 'p' to fuse"),
+    ],
+)
+def test_what_can_t_be_is_refused_in_one_line(
+    made: Made, stateful: tuple[str, ...], edge: tuple[str, str], why: str
+) -> None:
+    made.stateful = set(stateful)
+    for one in made.cluster.all_instances:
+        made.runs(one)
+    with pytest.raises(TaskManagerError, match=why):
+        made.fuser.fuse(edge)
+    made.fuser.begin(Fuse(edge))
+    (event,) = made.cluster.events
+    assert (event.kind, event.detail["action"], event.detail["stream"]) == ("action-refused", "Fuse", ">".join(edge))
+
+
+def test_who_is_elsewhere_or_busy_is_not_fused(made: Made) -> None:
+    made["q.1"].task_manager = made.cluster.task_managers["tm2"]
+    with pytest.raises(TaskManagerError, match=r"mid.1 is on tm1, q.1 on tm2: move one to the other"):
+        made.fuser.fuse(("mid", "q"))
+    made["q.1"].task_manager = made.cluster.task_managers["tm1"]
+    made["q.1"].state = State.MOVING
+    with pytest.raises(TaskManagerError, match=r"q.1 is being moved: fuse it once it runs"):
+        made.fuser.fuse(("mid", "q"))
+    made["q.1"].state = State.RUNNING
+    with made.fuser.deployer.deploying, pytest.raises(TaskManagerError, match="Tasks are being deployed, fused or"):
+        made.fuser.fuse(("mid", "q"))
+    with pytest.raises(TaskManagerError, match=r"no stream within a task. No task can be parted"):
+        made.fuser.unfuse(("src", "q"))
+    made.fuser.unfuse(("src", "mid")).result(1.0)  # it is so already
+    made.fuser.begin(Unfuse(("mid", "q")))
+    assert made.cluster.events == []
+
+
+def keep_state(made: Made, root: Path, keeps: str) -> None:
+    """Have a task keep state, in a checkpoint with an ended batch."""
+    made.fuser.deployer.checkpoints = str(root)
+    made.stateful = {keeps}
+    for one in made.cluster.all_instances:
+        made.runs(one)
+    topic = made[f"{keeps}.1"].job.feeds[0].topic
+    old = root / "old"
+    for name in ("offsets", "commits", "state"):
+        (old / name).mkdir(parents=True)
+    (old / "metadata").write_text("{}")
+    (old / "commits/3").write_text("v1")
+    (old / "offsets/3").write_text(f'v1\n{{}}\n{{"{topic}":{{"0":70}}}}')
+    made[f"{keeps}.1"].checkpoint = str(old)
+
+
+@pytest.mark.parametrize("keeps", ["mid", "q"])
+def test_state_goes_with_the_task_that_keeps_it(made: Made, tmp_path: Path, keeps: str) -> None:
+    keep_state(made, tmp_path, keeps)
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.begun == {"q.1": True}  # so it stays on its checkpoint whatever Spark refuses
+    log = (Path(made["q.1"].checkpoint) / "offsets/3").read_text()
+    assert log.splitlines()[2] == '{"s.src.mid":{"0":70}}'
+    made.reads("src>q", 0)
+    made.fuser.unfuse(("mid", "q")).result(10.0)
+    log = (Path(made[f"{keeps}.1"].checkpoint) / "offsets/3").read_text()
+    between = made.deployment.pipes["mid>q"].topic
+    assert log.splitlines()[2] == ('{"s.src.mid":{"0":70}}' if keeps == "mid" else f'{{"{between}":{{"0":0}}}}')
+    other = made["q.1" if keeps == "mid" else "mid.1"]
+    assert not Path(other.checkpoint).exists()  # it starts afresh
+    assert made.begun == {f"{keeps}.1": True, other.id: False}
+
+
+def test_a_query_that_fails_on_its_state_is_put_back_whoever_finds_it_first(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watcher would try it again on that state, and in the end give up."""
+    keep_state(made, tmp_path, "mid")
+    before, start = made.state, Instance.start
+
+    def failing(self: Instance, *others: Any) -> None:
+        start(self, *others)
+        made.parts.lifecycle.fail(self, "the state is corrupt")
+
+    monkeypatch.setattr(Instance, "start", failing)
+    with pytest.raises(TaskManagerError, match=r"q\.1 can't go on from the state that it was given: the state is corr"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.state == before
+
+
+def test_state_that_is_not_found_here_is_not_lost(made: Made, tmp_path: Path) -> None:
+    made.fuser.deployer.checkpoints = str(tmp_path)  # where only the task managers see it
+    made.stateful = {"mid"}
+    for one in made.cluster.all_instances:
+        made.runs(one)
+    before = made.state
+    with pytest.raises(TaskManagerError, match=r"The state of mid.1 is not at .*/mid/1/1 on this machine"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.state == before
+
+
+def writes_files(made: Made) -> None:
+    spec = made.deployment.specs["q"]
+    made.deployment.specs["q"] = replace(spec, streams=(replace(spec.tail, sink=Parquet("/data")),))
+    del made.deployment.results["q"]
+
+
+def test_files_of_a_query_with_state_stay_in_their_directory(made: Made, tmp_path: Path) -> None:
+    """Whose log Spark compacts by the numbers of batches: it fails where earlier ones are missing."""
+    writes_files(made)
+    keep_state(made, tmp_path, "q")
+    run = made["q.1"].job.run
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made["q.1"].job.run == run
+    assert made["q.1"].checkpoint.endswith("/q/2/1")
+
+
+def test_groups_in_files_stay_complete(made: Made, tmp_path: Path) -> None:
+    writes_files(made)
+    keep_state(made, tmp_path, "mid")
+    before = made.state
+    with pytest.raises(TaskManagerError, match=r"mid>q was not fused: q writes files, where each group stands once"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.state == before
+    assert made.started == []
+
+
+def test_errors_of_spark_are_told_in_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def facts(*_: Any) -> PlanFacts:
+        raise ConnectionError("the server is gone\n\nJVM stacktrace:\nmany lines")
+
+    monkeypatch.setattr(Workshop, "plan_facts", facts)
+    with pytest.raises(TaskManagerError, match=r"^mid>q was not fused: the server is gone\.$"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert made.started == []
+
+
+def test_results_that_would_begin_anew_are_kept(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, other = made.state, StructType([StructField("other", LongType())])
+    checked = lambda self, specs, _: Checked(dict.fromkeys([spec.id for spec in specs], other))  # noqa: E731
+    monkeypatch.setattr(Deployment, "check", checked)
+    with pytest.raises(TaskManagerError, match=r"mid>q was not fused: q would get other columns, and new results"):
+        made.fuser.fuse(("mid", "q")).result(10.0)
+    assert (made.state, made.started, made.deployment.results) == (before, [], {"q": "q.out"})
+    assert made.deleted == ["qod.s.q.out.1"]
+
+
+def test_a_topic_made_for_what_is_refused_is_deleted(made: Made) -> None:
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    made.stateful = {"mid", "q"}
+    made.runs(made["q.1"])
+    made.created, made.deleted, before = [], [], made.state
+    with pytest.raises(TaskManagerError, match="would both keep state, in one checkpoint"):
+        made.fuser.unfuse(("mid", "q")).result(10.0)
+    assert made.state == before
+    assert set(made.created) - made.deployment.own_topics() == set(made.deleted) == {"qod.s.mid.q.1"}
+
+
+def test_a_stream_that_has_been_a_topic_since_goes_on_where_it_is(made: Made) -> None:
+    """Its account of the time before, when it was within a task, is of another topic."""
+    specs, checked = tuple(made.deployment.specs.values()), made.deployment.checked
+    made.fuser.fuse(("src", "mid")).result(10.0)
+    deployment = made.deployment
+    before = deployment.retired["src>mid"]
+    deployment.adopt(deployment.prepare(specs, checked))  # declared anew, say with another reader
+    assert deployment.retired == {}
+    deployment.accounts["src>mid"].position[0] = 12
+    deployment.retired = {"src>mid": before}
+    one = fused(specs[1], specs[2])
+    after = deployment.refitted(specs[1:], (one,), [specs[0], one], checked)
+    assert after.accounts["src>q"].position == {0: 12}
+    assert after.accounts["src>q"] is deployment.accounts["src>mid"]
+
+
+def test_what_can_t_be_parted_is_not_offered_to_policies(made: Made) -> None:
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    spec, metrics = made.deployment.specs["q"], Metrics(made.cluster)
+    told = metrics._fusion(spec, True)
+    assert (told[FUSED], INSEPARABLE in told) == (["mid>q"], False)
+    made.deployment.deals["src>q"] = ((0,), (1,))
+    told = metrics._fusion(spec, False)
+    assert (told[FUSED], told[INSEPARABLE]) == (["mid>q"], ["mid>q"])
+    made.cluster.instances["q.2"] = replace(made["q.1"], job=replace(made["q.1"].job, instance="q.2", index=1))
+    with pytest.raises(TaskManagerError, match=r"q can't be parted at mid>q: it has 2 instances, mid was decl"):
+        made.fuser.unfuse(("mid", "q"))
+
+
+def test_restrictions_that_are_set_meanwhile_are_kept(made: Made) -> None:
+    declared = [
+        replace(spec, streams=tuple(replace(s, priority=7) if s.name == "q" else s for s in spec.streams))
+        for spec in made.deployment.specs.values()
+    ]
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    made.fuser.deployer.restrict(declared)  # made for three tasks
+    assert {id: spec.priority for id, spec in made.deployment.specs.items()} == {"src": None, "q": 7}
+    assert made.deployment.specs["q"].members == ("mid", "q")
+    assert made.fuser.deployer.deploy(declared, {("src", "mid"), ("mid", "q")}) is False
+    assert len(made.deployment.specs) == 2
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(("fuse", "unfuse")), st.sampled_from(EDGES), st.booleans()), max_size=6)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_whatever_fails_the_books_balance_and_the_streams_are_as_declared(steps: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        made = fresh(patch)
+        rows = 70
+        for kind, edge, fails in steps:
+            specs = made.deployment.specs.values()
+            tails = {spec.streams[-1].name: spec.id for spec in specs}
+            pair = (tails.get(edge[0], edge[0]), next(spec.id for spec in specs if edge[1] in spec.members))
+            before = made.state
+            made.failing = {i.id for i in made.cluster.all_instances} | {f"{n}.1" for n in ("src", "mid", "q")}
+            made.failing = made.failing if fails else set()
+            try:
+                (made.fuser.fuse if kind == "fuse" else made.fuser.unfuse)(pair if kind == "fuse" else edge).result(
+                    10.0
+                )
+            except TaskManagerError:
+                assert made.state == before
+            made.failing = set()
+            made.parts.recovery.retry()
+            soon(lambda: all(i.state is State.RUNNING for i in made.cluster.all_instances))
+            for each in made.cluster.all_instances:  # it has ended a batch
+                each.books_differ = False
+            source = next(name for name in made.deployment.accounts if ">" not in name)
+            made.reads(source, 10)
+            rows += 10
+            counts = {name: each.count({0: each.position[0]}) for name, each in made.deployment.accounts.items()}
+            assert counts[source].processed == rows
+            for count in counts.values():
+                assert count.arrived == count.processed + count.dropped + count.waiting + count.unreported
+            assert [name for spec in made.deployment.specs.values() for name in spec.members] == ["src", "mid", "q"]
+            assert not made.fuser.deployer.deploying.locked()
+
+
+def test_one_query_reads_as_both_did() -> None:
+    def reading(cpu: float | None, out: int) -> MeterReading:
+        return MeterReading(60.0, 60.0, float(out), cpu, 10.0, 15.0, 9.0, {"t": 40}, {"t": 40}, out, {"0": out})
+
+    both = in_a_row(reading(10.0, 5), reading(7.0, 3))
+    assert both is not None
+    assert (both.cpu, both.in_rate, both.out, both.sent, both.cpu_held) == (17.0, 60.0, 3, {"0": 3}, True)
+    assert in_a_row(reading(10.0, 5), None) is None

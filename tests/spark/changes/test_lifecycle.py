@@ -1,0 +1,563 @@
+"""What happens around calls that hang: by hand, with gates in the place of servers that freeze."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.changes import lifecycle, recovery
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.plans.dial import written
+from qod_magics.spark.plans.pipeline import Feed
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.timeouts import begin
+from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, soon
+
+
+@pytest.fixture(autouse=True)
+def no_report_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "REALTIME_BATCH_S", -1.5)
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_waits_grow_and_the_last_failure_is_said_aloud(back_off: tuple[float, ...]) -> None:
+    home = manager()
+    one = instance(home, Query())
+    made = cluster(home, instances=(one,))
+    for wait_s in back_off:
+        Parts(made).lifecycle.fail(one, "it broke")
+        assert one.state is State.BACKING_OFF
+        assert one.query is None
+        assert made.events[-1].detail["retry_in_s"] == wait_s
+        assert one.retry_at - time.monotonic() == pytest.approx(wait_s, abs=0.5)
+    Parts(made).lifecycle.fail(one, "it broke")
+    assert one.state is State.GAVE_UP
+    assert made.events[-1].detail == {
+        "instance": "T.1",
+        "task_manager": "tm1",
+        "why": "it broke",
+        "gave_up": True,
+        "failures": 3,
+    }
+
+
+def test_a_query_that_ran_for_long_has_recovered(back_off: tuple[float, ...]) -> None:
+    home = manager()
+    one = instance(home, Query())
+    made = cluster(home, instances=(one,))
+    one.failures = 3
+    one.started_at = time.monotonic() - lifecycle.RECOVERED_AFTER_S - 1
+    Parts(made).lifecycle.fail(one, "after all")
+    assert (one.state, one.failures) == (State.BACKING_OFF, 1)
+
+
+def test_restarts_that_fail_after_a_long_run_come_to_an_end(back_off: tuple[float, ...]) -> None:
+    """The long run counts once: those that fail at their start have not run."""
+    home = manager()
+    one = instance(home, Query())
+    made = cluster(home, instances=(one,))
+    one.started_at = time.monotonic() - lifecycle.RECOVERED_AFTER_S - 1
+    for _ in (*back_off, "once more"):
+        Parts(made).lifecycle.fail(one, "no such table")
+    assert [event.detail.get("retry_in_s") for event in made.events] == [*back_off, None]
+    assert one.state is State.GAVE_UP
+
+
+def test_who_lost_his_task_manager_did_not_fail(back_off: tuple[float, ...]) -> None:
+    """A start that breaks off because the server died is not the query's fault, and is not tried there again."""
+    gone, left = manager("tm1"), manager("tm2")
+    one = instance(gone, Query())
+    made = cluster(left, instances=(one,))
+    Parts(made).lifecycle.fail(one, "connection refused")
+    assert (one.state, one.failures, one.task_manager) == (State.WAITING, 0, None)
+    assert kinds(made) == []
+
+
+def test_a_late_failure_of_where_it_was_before_is_none_of_its_present_home(back_off: tuple[float, ...]) -> None:
+    old, new = manager("tm1"), manager("tm2")
+    query = Query()
+    one = instance(new, query)
+    made = cluster(old, new, instances=(one,))
+    Parts(made).lifecycle.fail_on(one, old, "too late")
+    assert (one.state, one.query) == (State.RUNNING, query)
+
+
+def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
+    home = manager()
+    one = instance(home)
+    one.state = State.MOVING
+    made = cluster(home, instances=(one,))
+    started: list[str] = []
+    watched = Parts(made)
+    watched.lifecycle.start = lambda i, m: started.append(m.id)  # type: ignore[method-assign]
+    watched.mover.move(one, home, "by hand")
+    assert started == ["tm1"]
+
+
+def stopped_by_a_deployment() -> tuple[Instance, Cluster, TaskManager]:
+    home, away = manager("tm1"), manager("tm2")
+    one = instance(home, Query())
+    assert one.become(State.STOPPED)
+    return one, cluster(home, away, instances=(one,)), away
+
+
+def test_what_a_deployment_stopped_is_started_by_nobody(back_off: tuple[float, ...]) -> None:
+    """It would write beside the instance that replaces it."""
+    one, made, away = stopped_by_a_deployment()
+    parts = Parts(made)
+    one.ended_run = ("r", "it ended")
+    parts.lifecycle.fail(one, "it broke")
+    parts.recovery.restart_ended()
+    parts.recovery.retry()
+    parts.recovery.place_waiting()
+    parts.mover.restart(one)
+    parts.mover.move(one, away, "by hand")
+    one.forsake()
+    parts.recovery.place_waiting()
+    assert one.state is State.STOPPED
+    assert one.query is None
+    assert kinds(made) == []
+    assert not one.become(State.MOVING)
+
+
+@pytest.mark.parametrize("state", State)
+def test_stopped_is_final(state: State) -> None:
+    one, _, _ = stopped_by_a_deployment()
+    assert not one.become(state)
+    assert one.state is State.STOPPED
+
+
+def test_a_state_changes_from_those_that_are_asked_for_only() -> None:
+    one = instance(manager(), Query())
+    assert not one.become(State.STARTING, of={State.BACKING_OFF})
+    assert one.state is State.RUNNING
+    assert one.become(State.MOVING, of={State.RUNNING, State.WAITING})
+    assert one.state is State.MOVING
+
+
+def test_states_change_in_one_place_only() -> None:
+    spark = Path(inspect.getfile(Instance)).parent
+    found = [
+        path.name for path in spark.glob("*.py") if re.search(r"\.state = |, \w+\.state = ", path.read_text("utf-8"))
+    ]
+    assert found == ["instance.py"]
+
+
+def test_what_was_stopped_for_a_deployment_that_failed_runs_again() -> None:
+    one, _, _ = stopped_by_a_deployment()
+    one.reinstate()
+    assert (one.state, one.retry_at) == (State.BACKING_OFF, 0.0)
+    one.task_manager = None
+    one.reinstate()
+    assert one.state is State.WAITING
+
+
+def test_what_is_put_back_while_it_loses_its_task_manager_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backing off without one, it would be restarted by nobody."""
+    one, _, _ = stopped_by_a_deployment()
+    become = Instance.become
+
+    def put_back_then(self: Instance, state: State, **of: Any) -> bool:
+        done = become(self, state, **of)
+        self.reinstate()
+        return done
+
+    monkeypatch.setattr(Instance, "become", put_back_then)
+    one.forsake()
+    assert (one.state, one.task_manager) == (State.WAITING, None)
+
+
+def test_what_was_given_up_for_want_of_a_topic_starts_when_it_is_back() -> None:
+    home = manager()
+    one, other = instance(home, Query()), instance(home, Query())
+    feed = Feed("T", ("T",), "lost", (0,), {0: 0}, None, False)  # type: ignore[arg-type]
+    one.job = replace(one.job, feeds=(feed,))
+    made = cluster(home, instances=(one,))
+    made.instances["U.1"] = other
+    parts = Parts(made)
+    for each in (one, other):
+        assert each.become(State.GAVE_UP)
+        each.failures = 5
+    made.missing_topics = {"lost": "there is none"}
+    parts.recovery.restart_readers()
+    assert one.state is State.GAVE_UP
+    made.missing_topics = {}
+    parts.recovery.restart_readers()
+    assert (one.state, one.failures, one.retry_at) == (State.BACKING_OFF, 0, 0.0)
+    assert (other.state, other.failures) == (State.GAVE_UP, 5)
+
+
+def test_what_lost_its_task_manager_as_well_waits_for_another_when_its_topic_is_back() -> None:
+    home = manager()
+    one = instance(home, Query())
+    feed = Feed("T", ("T",), "lost", (0,), {0: 0}, None, False)  # type: ignore[arg-type]
+    one.job = replace(one.job, feeds=(feed,))
+    made = cluster(instances=(one,))
+    parts = Parts(made)
+    assert one.become(State.GAVE_UP)
+    one.forsake()
+    made.missing_topics = {"lost": "there is none"}
+    parts.recovery.restart_readers()
+    made.missing_topics = {}
+    parts.recovery.restart_readers()
+    assert one.state is State.WAITING
+
+
+def moving(monkeypatch: pytest.MonkeyPatch) -> tuple[Instance, TaskManager, Cluster, Query, list[str]]:
+    """A query that moves from tm1 to tm2 and does not end, and where it was started."""
+    monkeypatch.setattr(lifecycle, "STOP_S", 0.1)
+    old, new, started = manager("tm1"), manager("tm2"), list[str]()
+    query = Query()
+    query.gate.clear()
+    one = instance(old, query)
+    made = cluster(old, new, instances=(one,))
+    watched = Parts(made)
+    monkeypatch.setattr(watched.lifecycle, "start", lambda i, m: started.append(m.id))
+    begin(lambda: watched.mover.move(one, new, "by hand"), "move").add_done_callback(lambda _: started.append("over"))
+    soon(lambda: kinds(made) == ["move-waits"])
+    return one, old, made, query, started
+
+
+def test_a_query_starts_nowhere_else_before_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once would write their rows twice."""
+    one, _, made, query, started = moving(monkeypatch)
+    assert started == []
+    query.gate.set()
+    soon(lambda: started == ["tm2", "over"])
+    assert one.move is not None
+    assert (one.move.source, one.move.target) == ("tm1", "tm2")
+    assert kinds(made) == ["move-waits"]
+
+
+def test_a_start_ends_a_run_that_another_call_began_meanwhile() -> None:
+    home, away, query = manager("tm1"), manager("tm2"), Query()
+    stopped: list[str] = []
+    query.stop = lambda: stopped.append("tm1")  # type: ignore[method-assign]
+    one = instance(home, query)
+    watched = Parts(cluster(home, away, instances=(one,)))
+    with pytest.raises(TaskManagerError, match=r"^T\.1 can't start on tm2: "):
+        watched.lifecycle.start(one, away)  # the stand-in runs no query
+    assert stopped == ["tm1"]
+    assert (one.query, one.unended) == (None, None)
+
+
+@pytest.mark.parametrize("how", ["lost", "removed"])
+def test_a_query_that_does_not_end_waits_for_another_task_manager_once_its_own_is_gone(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    one, old, made, _, started = moving(monkeypatch)
+    monkeypatch.setattr(old, "alive", lambda: False)
+    if how == "removed":
+        del made.task_managers["tm1"]
+    soon(lambda: started == ["over"])
+    Parts(made).recovery.recover_lost()
+    soon(lambda: one.task_manager is not old)
+    assert one.move is not None
+    assert (one.move.source, one.move.why) == ("tm1", f"tm1 was {how}")
+
+
+def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_can_be() -> None:
+    home, away, query = manager("tm1"), manager("tm2"), Query()
+    deaf, stops = True, list[bool]()
+
+    def stop() -> None:
+        stops.append(deaf)
+        if deaf:
+            raise ConnectionError("nobody answers")
+
+    query.stop = stop  # type: ignore[method-assign]
+    one = instance(home, query)
+    made = cluster(home, away, instances=(one,))
+    watched = Parts(made)
+    watched.mover.move(one, away, "by hand")
+    assert (one.state, one.task_manager) == (State.BACKING_OFF, home)
+    (event,) = made.events
+    assert event.detail["why"] == "not moved to tm2, for it could not be stopped: nobody answers"
+    watched.mover.move(one, away, "once more")
+    assert (one.state, one.task_manager, one.unended) == (State.BACKING_OFF, home, query)
+    with pytest.raises(TaskManagerError, match="its previous run could not be stopped: nobody answers"):
+        watched.lifecycle.start(one, home)
+    deaf = False
+    with pytest.raises(TaskManagerError, match=r"^T\.1 can't start on tm2: (?!its run before)"):
+        watched.lifecycle.start(one, away)  # the stand-in runs no query
+    assert stops == [True, True, True, False]
+    assert one.unended is None
+
+
+# -- task managers that hang ------------------------------------------------------------------------------------------
+
+
+class Silent:
+    """A task manager with a query, whose last poll failed and that answers nothing since; time passes by `wait` alone.
+
+    Args:
+        used_s: the CPU seconds that it has used by a time, in seconds; None: it was not started here.
+
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, used_s: Callable[[float], float] | None) -> None:
+        self.home, self.now = manager("tm1"), 1000.0
+        self.home.kind = "connect" if used_s is None else "local"
+        self.home.silent_since = self.now
+        self.answers(False)
+        self.one = instance(self.home, Query())
+        self.parts = Parts(cluster(self.home, instances=(self.one,)))
+        monkeypatch.setattr(self.home, "used_s", lambda: None if used_s is None else used_s(self.now - 1000.0))
+        monkeypatch.setattr(self.home, "kill", lambda: None)
+        monkeypatch.setattr(recovery, "time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
+
+    def answers(self, does: bool) -> None:
+        gate = self.home.spark.gate  # type: ignore[attr-defined]
+        gate.set() if does else gate.clear()
+
+    def wait(self, seconds: float) -> list[str]:
+        """A check of its own each second; the kinds of all events so far."""
+        for _ in range(round(seconds)):
+            self.now += 1.0
+            self.parts.recovery.kill_hung()
+            self.parts.recovery.recover_lost()
+            ping = self.parts.recovery._pings.get(self.home)
+            if ping is not None and self.home.spark.gate.is_set():  # type: ignore[attr-defined]
+                ping.result(10)
+        return kinds(self.parts.cluster)
+
+
+def test_a_task_manager_that_neither_answers_nor_works_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = Silent(monkeypatch, lambda at: 7.0)
+    assert silent.wait(recovery.HUNG_S) == []
+    assert silent.wait(2) == ["task-manager-hung"]
+
+
+def test_one_that_is_only_busy_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little it gets done in one of the seconds."""
+    assert Silent(monkeypatch, lambda at: 0.3 * at).wait(5 * recovery.HUNG_S) == []
+
+
+def test_one_that_hangs_after_it_was_busy_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = Silent(monkeypatch, lambda at: min(at, 40.0))
+    assert silent.wait(3 * recovery.HUNG_S) == []
+    assert silent.wait(recovery.HUNG_S)[:1] == ["task-manager-hung"]
+
+
+@pytest.mark.parametrize("used_s", [lambda at: 7.0, None])
+def test_one_that_answers_is_not_silent_however_long_ago_a_poll_failed(
+    monkeypatch: pytest.MonkeyPatch, used_s: Callable[[float], float] | None
+) -> None:
+    """Polls are as far apart as the user says, and one fails where one query can't be asked."""
+    silent = Silent(monkeypatch, used_s)
+    assert silent.wait(5.0) == []
+    silent.answers(True)
+    assert silent.wait(600.0) == []
+    silent.answers(False)
+    assert silent.wait(recovery.HUNG_S + 2.0) == ["task-manager-silent" if used_s is None else "task-manager-hung"]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_one_of_the_users_that_is_silent_is_lost_only_once_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """Its queries may run on: a second run of them would write to the same checkpoints."""
+    silent = Silent(monkeypatch, None)
+    monkeypatch.setattr(silent.home, "gone", lambda: gone)
+    assert silent.wait(recovery.SILENCE_S) == []
+    assert silent.wait(3.0) == ["task-manager-silent", "task-manager-lost"][: 1 + gone]
+    expected = (None, State.WAITING) if gone else (silent.home, State.RUNNING)
+    assert (silent.one.task_manager, silent.one.state) == expected
+    if not gone:
+        silent.home.silent_since = None
+        silent.wait(1.0)
+        silent.home.silent_since = silent.now
+        assert silent.wait(recovery.SILENCE_S + 2.0) == ["task-manager-silent"] * 2
+
+
+def test_placing_and_building_plans_prefer_those_that_answer() -> None:
+    first, second = manager("tm1"), manager("tm2")
+    made = cluster(first, second)
+    first.silent_since = time.monotonic()
+    assert made.answering() == [second]
+    second.silent_since = time.monotonic()
+    assert made.answering() == [first, second]
+
+
+# -- real-time mode that is refused late -----------------------------------------------------------------------------
+
+
+def starting(answers: list[bool | None]) -> tuple[Instance, Parts]:
+    """A query that has just begun in real-time mode, and that Spark refuses once its task manager has given these
+    answers as to whether it has tasks."""
+    query, home = Query(), manager()
+    one = instance(home, query)
+    one.mode, one.mode_wanted = "real-time", "realtime"
+
+    def works_on(run_id: str) -> bool | None:
+        answer = answers.pop(0)
+        if not answers:
+            query.isActive, query.why = False, Exception("[STREAMING_REAL_TIME_MODE.X] it has a limitation")
+        return answer
+
+    home.works_on = works_on  # type: ignore[method-assign]
+    return one, Parts(cluster(home, instances=(one,)))
+
+
+def test_while_a_query_has_no_tasks_a_refusal_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "UNTOLD_S", 0.0)
+    one, parts = starting([False, None, False])
+    with pytest.raises(TaskManagerError, match=r"T\.1 can't run in real-time mode"):
+        parts.lifecycle.settle(one)
+
+
+def test_where_nobody_tells_of_tasks_a_refusal_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "UNTOLD_S", 0.0)
+    answers: list[bool | None] = [None, False]
+    one, parts = starting(answers)
+    parts.lifecycle.settle(one)
+    assert answers == [False]
+
+
+def test_a_query_with_tasks_is_settled() -> None:
+    answers: list[bool | None] = [False, True, False]
+    one, parts = starting(answers)
+    parts.lifecycle.settle(one)
+    assert answers == [False]
+
+
+# -- calls that hang ---------------------------------------------------------------------------------------------------
+
+
+def test_a_poll_that_is_not_answered_is_not_begun_again() -> None:
+    home, query = manager(), Query()
+    one = instance(home, query)
+    made = cluster(home, instances=(one,))
+    gate, began = threading.Event(), threading.Event()
+
+    class Slow(Query):
+        @property
+        def lastProgress(self) -> None:  # type: ignore[override]
+            began.set()
+            gate.wait(30)
+
+        @lastProgress.setter
+        def lastProgress(self, value: object) -> None:
+            pass
+
+    one.query = Slow()  # type: ignore[assignment]
+    first = begin(lambda: Parts(made).collector.poll(home), "poll")
+    assert began.wait(10)
+    with pytest.raises(TaskManagerError, match="tm1 has not answered"):  # and so it stays silent, in `silent_since`
+        Parts(made).collector.poll(home, timeout_s=0.1)
+    gate.set()
+    first.result(10)
+    one.query = query  # type: ignore[assignment]
+    Parts(made).collector.poll(home)
+
+
+def test_who_is_forsaken_in_a_hanging_call_can_start_elsewhere_and_stays_there() -> None:
+    old, new = manager("tm1"), manager("tm2")
+    hanging = Query()
+    hanging.gate.clear()
+    one = instance(old, hanging)
+    stopping = begin(one.stop, "stop")  # holds the lock
+    soon(lambda: not _free(one.lock))
+    one.forsake()
+    assert (one.state, one.task_manager, one.query) == (State.WAITING, None, None)
+    assert _free(one.lock)
+    query = Query()
+    with one.lock:
+        one.query, one.run_id, one.task_manager, one.state = query, "next", new, State.RUNNING  # type: ignore[assignment]
+    hanging.gate.set()  # the old server wakes up
+    stopping.result(10)
+    assert (one.query, one.run_id, one.task_manager, one.state) == (query, "next", new, State.RUNNING)
+
+
+def test_a_start_that_waited_while_it_was_taken_away_does_not_take_place() -> None:
+    old, new = manager("tm1"), manager("tm2")
+    hanging = Query()
+    hanging.gate.clear()
+    one = instance(old, hanging)
+    stopping = begin(one.stop, "stop")
+    soon(lambda: not _free(one.lock))
+    starting = begin(lambda: one.start(new, BOARD, {}, {}), "start")
+    time.sleep(0.1)  # it may come after `forsake` instead: then it fails in another way
+    one.forsake()
+    hanging.gate.set()
+    stopping.result(10)
+    with pytest.raises(TaskManagerError):
+        starting.result(10)
+    assert one.query is None
+
+
+def test_a_start_whose_answer_arrives_as_it_is_taken_away_leaves_no_run_behind() -> None:
+    home = manager()
+    one = instance(home)
+    stopped = threading.Event()
+
+    class Late(Query):
+        @property
+        def runId(self) -> str:  # type: ignore[override]
+            one.forsake()
+            return "late"
+
+        def stop(self) -> None:
+            stopped.set()
+
+    class Writer:
+        def start(self) -> Late:
+            return Late()
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_, **__: self
+
+    workshop: Any = SimpleNamespace(result=lambda *_: nullcontext(), writer=lambda *_: Writer())
+    with pytest.raises(TaskManagerError, match=r"T\.1 was detached from tm1 while it started"):
+        one._begin(home, workshop, realtime=False)
+    assert stopped.wait(10)
+    assert (one.state, one.query, one.run_id, one.task_manager) == (State.WAITING, None, None, None)
+
+
+def test_what_was_stopped_or_given_up_does_not_wait_for_a_task_manager() -> None:
+    for state in (State.STOPPED, State.GAVE_UP):
+        one = instance(manager())
+        one.state = state
+        one.forsake()
+        assert (one.state, one.task_manager) == (state, None)
+
+
+def test_dials_told_to_a_frozen_server_never_overtake_later_ones() -> None:
+    home = manager()
+    spark: Any = home.spark
+    home.turn({"qod.a": 1.0})
+    spark.asked.clear()
+    spark.gate.clear()
+    with pytest.raises(TaskManagerError, match="did not answer"):
+        home.turn({"qod.a": 0.5}, timeout_s=0.1)
+    assert "qod.a" not in home.dials  # nobody knows which it holds
+    with pytest.raises(TaskManagerError, match="has not answered"):
+        home.turn({"qod.a": 1.0}, timeout_s=0.1)
+    spark.gate.set()
+    home.turn({"qod.a": 1.0})
+    assert [f"'{written(0.5)}'" in text for text in spark.asked] == [True, False]
+    assert f"('qod.a', '{written(1.0)}')" in spark.asked[-1]
+    assert home.dials["qod.a"] == 1.0
+    spark.asked.clear()
+    home.turn({"qod.a": 1.0})
+    assert spark.asked == []  # it holds that already
+
+
+def _free(lock: threading.RLock) -> bool:  # type: ignore[valid-type]
+    """Whether another thread could take it."""
+    found: bool = begin(lambda: lock.acquire(blocking=False) and (lock.release() or True), "look").result(10)  # type: ignore[attr-defined]
+    return found

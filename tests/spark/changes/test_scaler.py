@@ -1,0 +1,536 @@
+"""Rescaling by hand: queries and task managers with gates, no broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from qod_magics.application.tasks import tasks
+from qod_magics.core.actions import Scale
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.changes import draining, hold
+from qod_magics.spark.changes import scaler as module
+from qod_magics.spark.changes.deployer import Deployer
+from qod_magics.spark.changes.scaler import Scaler
+from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.plans.dial import DialReading
+from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.pipeline import PlanFacts
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.meter import MeterReading, shared
+from qod_magics.spark.servers.task_manager import TaskManager
+from tests.application.frames import application, stream
+from tests.spark.batches import batch
+from tests.spark.stand_ins import BOARD, Parts, Query, cluster, kinds, manager, soon
+
+ROWS = StructType([StructField("id", LongType())])
+
+
+@dataclass
+class Made:
+    """A cluster of two task managers on which src, of a topic of two partitions, sends to q."""
+
+    cluster: Cluster
+    parts: Parts
+    scaler: Scaler
+    grown: list[dict[str, int]]
+    started: list[tuple[str, str, tuple[int, ...], dict[int, int]]]  #: instance, task manager, partitions, offsets
+
+    def __getitem__(self, id: str) -> Instance:
+        return self.cluster.instances[id]
+
+    @property
+    def partitions(self) -> dict[str, tuple[int, ...]]:
+        return {i.id: i.job.feeds[0].partitions for i in self.cluster.all_instances if i.job.task == "q"}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
+    one, two = manager("tm1"), manager("tm2")
+    there = cluster(one, two)
+    parts = Parts(there)
+    metrics: Any = SimpleNamespace(sample=lambda: None)
+    deployer = Deployer(there, parts.lifecycle, metrics, "/nowhere")
+    found = Made(there, parts, Scaler(there, parts.lifecycle, deployer), [], [])
+
+    def start(self: Instance, home: TaskManager, *_: Any) -> None:
+        feed = self.job.feeds[0]
+        found.started.append((self.id, home.id, feed.partitions, dict(feed.starting)))
+        self.task_manager = home
+        runs(self)
+
+    monkeypatch.setattr(Instance, "start", start)
+    monkeypatch.setattr(hold, "REALTIME_BATCH_S", 0.0)  # no report is waited for
+    monkeypatch.setattr(hold, "LATE_S", 0.0)
+    monkeypatch.setattr(module, "grow_topics", lambda _, topics: found.grown.append(dict(topics)))
+    specs = tasks(application(stream("src", topic="t"), stream("q", "src", priority=1, fuse=False)))
+    deployment = there.deployment
+    deployment.specs = {spec.id: spec for spec in specs}
+    deployment.checked = Checked(dict.fromkeys(deployment.specs, ROWS))
+    deployment.pipes = {"src>q": Pipe("src>q", "src", "q", "s.q", 1, None)}
+    deployment.results = {"q": "q.out"}
+    deployment.source_partitions = {"src": 2}
+    deployment.accounts = {"src": Account("t", {0: 0, 1: 0}), "src>q": Account("s.q", {0: 0}, {0: 70})}
+    for spec in specs:
+        for each in deployer._instances(spec, True):
+            each.task_manager = one
+            runs(each)
+    yield found
+    assert not deployer.deploying.locked()
+    assert repr(found.scaler) == "scaler"
+
+
+def runs(one: Instance) -> None:
+    one.query, one.run_id, one.running, one.facts = Query(), "r", one.job, PlanFacts(keeps_state=False)  # type: ignore[assignment]
+    one.state = State.RUNNING
+
+
+def test_partitions_are_added_and_dealt_and_all_start_at_the_offsets_in_the_books(made: Made) -> None:
+    old, sender = made["q.1"], made["src.1"].job
+    made.scaler.scale("q", 3, ("tm2", "tm1"), "a reason").result(10.0)
+    assert made.grown == [{"s.q": 8, "q.out": 3}]
+    assert old.state is State.STOPPED
+    assert made.partitions == {"q.1": (0, 3, 6), "q.2": (1, 4, 7), "q.3": (2, 5)}
+    starting = {0: 70, **dict.fromkeys(range(1, 8), 0)}
+    assert sorted(made.started) == [
+        ("q.1", "tm1", (0, 3, 6), made["q.1"].job.feeds[0].starting),
+        ("q.2", "tm2", (1, 4, 7), made["q.1"].job.feeds[0].starting),
+        ("q.3", "tm1", (2, 5), made["q.1"].job.feeds[0].starting),
+    ]
+    assert {p: made["q.1"].job.feeds[0].starting.get(p, 0) for p in range(8)} == starting
+    assert [made[id].checkpoint for id in made.partitions] == [f"/nowhere/q/2/{n}" for n in (1, 2, 3)]
+    assert made["src.1"].job.topics == (("s.q", 8, None),)  # the watcher restarts it
+    assert replace(made["src.1"].job, topics=sender.topics, build=sender.build) == sender
+    (event,) = made.cluster.events
+    assert (event.kind, event.detail["task"], event.detail["why"]) == ("scale", "q", "a reason")
+    assert (event.detail["from"], event.detail["to"]) == (1, 3)
+    assert event.detail["took_s"] >= 0
+
+
+def test_the_last_ones_stop_and_those_that_keep_their_partitions_run_on(made: Made) -> None:
+    made.scaler.scale("q", 3).result(10.0)
+    third = made["q.3"]
+    made.scaler.scale("q", 4).result(10.0)
+    assert made.partitions == {"q.1": (0, 3), "q.2": (1, 4), "q.3": (2, 5), "q.4": (6, 7)}
+    assert (made["q.3"], third.state) == (third, State.RUNNING)
+    made.cluster.dials[BOARD.pace("q.4")] = 0.5
+    fourth = made["q.4"]
+    made.scaler.scale("q", 2).result(10.0)
+    assert made.partitions == {"q.1": (0, 2, 3, 6), "q.2": (1, 4, 5, 7)}
+    assert (third.state, fourth.state) == (State.STOPPED, State.STOPPED)
+    assert BOARD.pace("q.4") not in made.cluster.dials
+    assert made.grown[1:] == [{"q.out": 4}, {"q.out": 2}]  # there are partitions enough
+    assert kinds(made.cluster) == ["scale", "scale", "scale"]
+
+
+def test_several_that_a_plan_asks_for_take_turns(made: Made) -> None:
+    one = made["q.1"]
+    with one.lock:  # it can't be stopped: its rescaling is under way
+        made.scaler.begin(Scale("q", 3, why="first"))
+        made.scaler.begin(Scale("src", 1))
+        made.scaler.begin(Scale("src", 2, why="then"))  # in place of the one before
+        assert made.cluster.events == []
+        made["src.1"].state = State.STARTING  # as when its streams have more partitions
+    soon(lambda: kinds(made.cluster) == ["scale"])
+    assert made.partitions.keys() == {"q.1", "q.2", "q.3"}
+    runs(made["src.1"])
+    soon(lambda: kinds(made.cluster) == ["scale", "scale"])
+    assert [event.detail["why"] for event in made.cluster.events] == ["first", "then"]
+    assert "src.2" in made.cluster.instances
+    soon(lambda: not made.scaler.deployer.deploying.locked())
+
+
+def test_what_a_later_plan_asks_for_replaces_what_waits_until_its_task_runs(made: Made) -> None:
+    with made["q.1"].lock:
+        made.scaler.begin(Scale("q", 2))
+        made.scaler.begin(Scale("src", 2))
+        made["src.1"].state = State.STARTING
+    soon(lambda: kinds(made.cluster) == ["scale"])
+    made.scaler.begin(Scale("src", 1))  # it stays as it is
+    runs(made["src.1"])
+    time.sleep(5 * module.LOOK_S)
+    soon(lambda: not made.scaler._waiting)
+    assert "src.2" not in made.cluster.instances
+    assert kinds(made.cluster) == ["scale"]
+
+
+def test_one_that_is_refused_holds_up_none_of_those_that_wait(made: Made) -> None:
+    """They would begin after the next rescaling, whatever plans ask for by then."""
+    with made["q.1"].lock:
+        made.scaler.begin(Scale("q", 2))
+        made.scaler.begin(Scale("p", 2))  # there is none
+        made.scaler.begin(Scale("q.1", 1))  # nor this one
+        made.scaler.begin(Scale("src", 2))
+    soon(lambda: kinds(made.cluster) == ["scale", "action-refused", "action-refused", "scale"])
+    assert "src.2" in made.cluster.instances
+    soon(lambda: not made.scaler.deployer.deploying.locked())
+
+
+def test_as_many_as_there_are_is_no_change(made: Made) -> None:
+    made.scaler.scale("q", 1).result(10.0)
+    assert made.started == made.cluster.events == []
+
+
+@pytest.fixture
+def keyed(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """The same, but the rows that src sends to q are partitioned by k: of 90, q has read 70."""
+    made.cluster.deployment.pipes["src>q"].key = "k"
+    monkeypatch.setattr(draining, "end_offsets", lambda _, topics, **__: {topic: {0: 90} for topic in topics})
+    return made
+
+
+def test_no_row_of_a_key_overtakes_one_that_waits_in_another_partition(keyed: Made) -> None:
+    sender, one = keyed["src.1"], keyed["q.1"]
+    scaled = keyed.scaler.scale("q", 2)
+    soon(lambda: sender.state is not State.RUNNING)
+    time.sleep(3 * hold.LOOK_S)
+    assert (keyed.grown, keyed.started, one.state) == ([], [], State.RUNNING)  # it reads what waits
+    keyed.cluster.deployment.accounts["src>q"].position[0] = 90
+    scaled.result(10.0)
+    assert keyed.grown == [{"s.q": 8, "q.out": 2}]
+    assert (keyed["src.1"], sender.state) == (sender, State.RUNNING)
+    assert sender.running is not None
+    assert sender.running.topics == (("s.q", 8, "k"),)
+    assert {starting[0] for id, *_, starting in keyed.started if id != "src.1"} == {90}
+    assert kinds(keyed.cluster) == ["scale"]
+    keyed.started.clear()
+    keyed.scaler.scale("q", 4).result(10.0)  # there are partitions enough: src goes on
+    assert "src.1" not in {id for id, *_ in keyed.started}
+
+
+def test_who_does_not_read_its_stream_to_the_end_is_not_scaled(keyed: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "DRAIN_S", 0.2)
+    sender = keyed["src.1"]
+    job = sender.job
+    with pytest.raises(TaskManagerError, match=r"q still has 20 rows to read after 0\.2 s: it is behind"):
+        keyed.scaler.scale("q", 2).result(10.0)
+    assert (sender.state, sender.job, keyed["q.1"].state) == (State.RUNNING, job, State.RUNNING)
+    assert [id for id, *_ in keyed.started] == ["src.1"]
+    assert keyed.grown == []
+
+
+def test_a_sender_that_can_t_be_stopped_goes_on_and_nothing_is_scaled(keyed: Made) -> None:
+    sender: Any = keyed["src.1"]
+    sender.state = State.BACKING_OFF
+    with pytest.raises(TaskManagerError, match=r"src\.1 could not be stopped: it is backing off"):
+        keyed.scaler.scale("q", 2).result(10.0)
+    assert (keyed.grown, keyed.started, keyed["q.1"].state) == ([], [], State.RUNNING)
+    assert sender.state is State.BACKING_OFF
+
+
+def test_a_task_of_a_topic_is_dealt_its_partitions(made: Made) -> None:
+    made.cluster.deployment.accounts["src"].position |= {0: 5, 1: 6}
+    made.scaler.scale("src", 2).result(10.0)
+    made.started.sort()
+    assert made.started[0][2:] == ((0,), {0: 5, 1: 6})
+    assert made.started[1][2:] == ((1,), {0: 5, 1: 6})
+    assert made["src.2"].job.topics == made["src.1"].job.topics == (("s.q", 1, None),)
+
+
+@pytest.mark.parametrize(
+    ("task", "parallelism", "says"),
+    [
+        ("p", 2, "There is no task 'p'"),
+        ("q", 0, "q can't have 0 instances: it needs 1 or more"),
+        ("q", 9, "its maximum is 8; declare it with a higher --max-parallelism, or take 8 or less"),
+        ("src", 3, "its topic t has 2 partitions; take 2 or less"),
+    ],
+)
+def test_what_can_t_be_is_refused(made: Made, task: str, parallelism: int, says: str) -> None:
+    with pytest.raises(TaskManagerError) as caught:
+        made.scaler.scale(task, parallelism)
+    assert says in str(caught.value)
+    made.scaler.begin(Scale(task, parallelism))
+    (event,) = made.cluster.events
+    assert (event.kind, event.detail["action"], event.detail["task"]) == ("action-refused", "Scale", task)
+    assert says in event.detail["why"]
+    assert made.started == []
+
+
+def test_what_keeps_state_moves_or_is_going_to_be_replaced_is_refused(made: Made) -> None:
+    one = made["q.1"]
+    one.facts = PlanFacts(keeps_state=True)
+    with pytest.raises(TaskManagerError, match=r"q keeps state, .*: declare it again with --parallelism 2"):
+        made.scaler.scale("q", 2)
+    one.facts = PlanFacts(keeps_state=False)
+    one.state = State.MOVING
+    with pytest.raises(TaskManagerError, match=r"q\.1 is being moved: scale q once it runs"):
+        made.scaler.scale("q", 2)
+    one.state = State.RUNNING
+    with pytest.raises(TaskManagerError, match="no task manager 'tm3'"):
+        made.scaler.scale("q", 2, ("tm3",))
+    made.cluster.leaving.add("tm2")
+    with pytest.raises(TaskManagerError, match="tm2 is being removed"):
+        made.scaler.scale("q", 2, ("tm2",))
+    with made.scaler.deployer.deploying, pytest.raises(TaskManagerError, match="An application is being deployed"):
+        made.scaler.scale("q", 2)
+
+
+def test_the_newest_rows_of_groups_stay_the_newest(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = made.cluster.deployment
+    keys: list[tuple[str, ...] | None] = [("k",)]
+    monkeypatch.setattr(type(deployment), "result_keys", lambda *_: keys[0])
+    made["src.1"].facts = PlanFacts(keeps_state=True)
+    with pytest.raises(TaskManagerError, match=r"q reads groups .*: declare it with --key k"):
+        made.scaler.scale("q", 2).result(10.0)
+    assert (made["q.1"].state, made.grown) == (State.RUNNING, [])
+    keys[0] = None  # rows that stand for themselves
+    made.scaler.scale("q", 2).result(10.0)
+    assert len(made.partitions) == 2
+
+
+def test_errors_of_spark_are_told_in_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(*_: Any) -> None:
+        raise ConnectionError("the server is gone\n\nJVM stacktrace:\nmany lines")
+
+    made["src.1"].facts = PlanFacts(keeps_state=True)
+    monkeypatch.setattr(type(made.cluster.deployment), "result_keys", keys)
+    with pytest.raises(TaskManagerError, match=r"^q was not scaled: the server is gone\.$"):
+        made.scaler.scale("q", 2).result(10.0)
+    assert made["q.1"].state is State.RUNNING
+
+
+def slow(one: Instance) -> Query:
+    """Its query, which does not end until its gate opens."""
+    query: Any = one.query
+    query.gate.clear()
+    return query  # type: ignore[no-any-return]
+
+
+def test_one_task_is_scaled_at_a_time_and_a_plan_may_ask_again(made: Made) -> None:
+    query = slow(made["q.1"])
+    made.scaler.begin(Scale("q", 2))
+    assert repr(made.scaler) == "scaler of q to 2 instances"
+    made.scaler.begin(Scale("q", 2))
+    assert made.cluster.events == []
+    with pytest.raises(TaskManagerError, match="q is being scaled to 2 instances: scale src once that is done"):
+        made.scaler.scale("src", 2)
+    query.gate.set()
+    soon(lambda: kinds(made.cluster) == ["scale"])
+    soon(lambda: not made.scaler.deployer.deploying.locked())
+
+
+def test_who_can_t_be_stopped_goes_on_as_before(made: Made) -> None:
+    one = made["q.1"]
+    job = one.job
+    query: Any = one.query
+
+    def stop() -> None:
+        raise ConnectionError("nobody answers")
+
+    query.stop = stop
+    made.scaler.begin(Scale("q", 2))
+    soon(lambda: kinds(made.cluster) == ["action-refused"])
+    assert (
+        "q.1 could not be stopped: nobody answers. All instances go on as before"
+        in (made.cluster.events[0].detail["why"])
+    )
+    assert (made["q.1"], one.job, one.state) == (one, job, State.BACKING_OFF)  # the watcher starts it
+    assert made.partitions == {"q.1": (0,)}
+    assert made.cluster.deployment.pipes["src>q"].partitions == 1  # nobody would read more
+    del query.stop
+    made.parts.recovery.retry()
+    soon(lambda: one.state is State.RUNNING)
+    assert made.started[0][:3] == ("q.1", "tm1", (0,))
+
+
+def test_who_is_lost_before_its_run_has_ended_starts_elsewhere_as_before(made: Made) -> None:
+    """Its last reports are not in the books: only its checkpoint tells how far it was."""
+    one, home = made["q.1"], made.cluster.task_managers["tm1"]
+    job, checkpoint, query = one.job, one.checkpoint, slow(one)
+    scaled = made.scaler.scale("q", 2)
+    home.kind = "connect"
+    del made.cluster.task_managers["tm1"]
+    made["src.1"].task_manager = made.cluster.task_managers["tm2"]
+    with pytest.raises(TaskManagerError, match="tm1 was lost"):
+        scaled.result(10.0)
+    assert (made["q.1"], one.job, one.checkpoint) == (one, job, checkpoint)
+    assert one.state is State.WAITING
+    made.parts.recovery.recover_lost()
+    soon(lambda: one.state is State.RUNNING)
+    assert made.started == [("q.1", "tm2", (0,), dict(job.feeds[0].starting))]
+    query.gate.set()
+
+
+def test_who_is_lost_while_it_starts_starts_elsewhere_with_its_new_partitions(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, home = Instance.start, made.cluster.task_managers["tm1"]
+
+    def lost(self: Instance, manager: TaskManager, *others: Any) -> None:
+        if manager is home:
+            self.task_manager = manager
+            made.cluster.task_managers.pop("tm1", None)
+            raise TaskManagerError("tm1 is gone")
+        start(self, manager, *others)
+
+    monkeypatch.setattr(Instance, "start", lost)
+    made["src.1"].task_manager = made.cluster.task_managers["tm2"]
+    made.scaler.scale("q", 2, ("tm2",)).result(10.0)
+    assert (made["q.1"].state, made["q.2"].state) == (State.WAITING, State.RUNNING)
+    made.parts.recovery.recover_lost()
+    soon(lambda: made["q.1"].state is State.RUNNING)
+    assert made.started[-1][:3] == ("q.1", "tm2", (0, 2, 4, 6))
+    assert made.partitions == {"q.1": (0, 2, 4, 6), "q.2": (1, 3, 5, 7)}
+
+
+def test_nothing_starts_on_a_task_manager_that_is_removed_meanwhile(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor while the session ends: on a session of the user's it would run on."""
+    monkeypatch.setattr(module, "grow_topics", lambda *_: made.cluster.leaving.update(("tm1", "tm2")))
+    made.scaler.scale("q", 2, ("tm2",)).result(10.0)
+    assert made.started == []
+    assert (made["q.1"].state, made["q.2"].state) == (State.WAITING, State.WAITING)
+
+
+def test_a_policy_that_fails_to_place_what_is_added_is_asked_again(made: Made) -> None:
+    place = made.cluster.place
+
+    def failing(*_: Any) -> Any:
+        raise KeyError("tm1")
+
+    made.cluster.place = failing
+    made.scaler.scale("q", 2).result(10.0)
+    assert (made["q.1"].state, made["q.2"].state) == (State.RUNNING, State.WAITING)
+    made.cluster.place = place
+    made.parts.recovery.place_waiting()
+    soon(lambda: made["q.2"].state is State.RUNNING)
+    assert made.partitions == {"q.1": (0, 2, 4, 6), "q.2": (1, 3, 5, 7)}
+
+
+def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Instance.start
+
+    def failing(self: Instance, manager: TaskManager, *others: Any) -> None:
+        if self.id == "q.2" and self.failures == 0:
+            self.task_manager = manager
+            raise TaskManagerError("q.2 can't start on tm2: no reason")
+        start(self, manager, *others)
+
+    monkeypatch.setattr(Instance, "start", failing)
+    made.scaler.scale("q", 2, ("tm2",)).result(10.0)
+    two = made["q.2"]
+    assert two.state is State.BACKING_OFF
+    two.retry_at = 0.0
+    made.parts.recovery.retry()
+    soon(lambda: two.state is State.RUNNING)
+    assert made.started[-1][:3] == ("q.2", "tm2", (1, 3, 5, 7))
+    assert kinds(made.cluster) == ["query-failed", "scale", "query-restarted"]
+
+
+def test_nobody_is_restarted_where_another_can_t_be_stopped(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the batch under way has written would be written again."""
+    made.scaler.scale("q", 2).result(10.0)
+    one, query = made["q.1"], made["q.1"].query
+    monkeypatch.setattr(module, "grow_topics", lambda *_: made["q.2"].become(State.MOVING))
+    with pytest.raises(TaskManagerError, match=r"q\.2 could not be stopped: it is moving. All instances go on as bef"):
+        made.scaler.scale("q", 3).result(10.0)
+    assert (made["q.1"], one.state, one.query) == (one, State.RUNNING, query)
+    made["q.2"].become(State.RUNNING)
+    monkeypatch.setattr(module, "grow_topics", lambda *_: one.forsake() or made["q.2"].become(State.MOVING))
+    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it is waiting; q\.2 could not be"):
+        made.scaler.scale("q", 3).result(10.0)
+    assert one.state is State.WAITING
+
+
+def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches whose reports were lost with a task manager would be read again, and counted twice downstream."""
+    one = made["q.1"]
+    one.forsake()
+    made.parts.recovery.place_waiting()
+    soon(lambda: one.state is State.RUNNING)
+    with pytest.raises(TaskManagerError, match=r"q\.1 has to end a batch first, which reports its offsets: scale q"):
+        made.scaler.scale("q", 2)
+    report = {
+        "runId": "r",
+        "batchId": 4,
+        "timestamp": "2026-03-01T10:00:00.000Z",
+        "sources": [{"startOffset": {"s.q": {"0": 100}}, "endOffset": {"s.q": {"0": 120}}}],
+        "observedMetrics": {"shed.s.q": {"rows": 20, "kept": 20}},
+    }
+    query: Any = one.query
+    query.lastProgress, query.recentProgress = report, [report]
+    one.poll()
+
+    monkeypatch.setattr(module, "grow_topics", lambda *_: setattr(one, "books_differ", True))
+    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it has to end a batch first"):
+        made.scaler.scale("q", 2).result(10.0)
+    assert (one.state, one.query) == (State.RUNNING, query)
+    one.books_differ = False
+    monkeypatch.setattr(module, "grow_topics", lambda *_: None)
+    made.scaler.scale("q", 2).result(10.0)
+    assert {starting[0] for *_, starting in made.started[-2:]} == {120}
+    assert made.cluster.deployment.accounts["src>q"].unreported == 30
+
+
+def test_a_query_is_stopped_between_two_micro_batches(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, home = made["q.1"], made.cluster.task_managers["tm1"]
+    one.mode = "micro-batch"
+    query: Any = one.query
+    query.status = {"isTriggerActive": False}
+    key, turned, polls = BOARD.pace("q.1"), [], []
+    made.cluster.dials[key] = 0.75
+    monkeypatch.setattr(home, "turn", turned.append, raising=False)
+    with hold.held(made.cluster, one) as wait_s:  # no batch is under way
+        assert wait_s == 0.0
+        assert turned == [{key: 0.6}]
+        assert made.cluster.dials_of(one)[key] == 0.6  # whatever a plan wants meanwhile
+    assert made.cluster.dials_of(one)[key] == 0.75
+    assert turned == [{key: 0.6}, {key: 0.75}]
+
+    def poll(self: Instance) -> bool:
+        polls.append(time.time())
+        ended = batch(len(polls), begun, begun if len(polls) < 3 else polls[-1], run="r")
+        return self.meter.add(ended)
+
+    begun = time.time()
+    query.status = {"isTriggerActive": True}
+    monkeypatch.setattr(Instance, "poll", poll)
+    with hold.held(made.cluster, one):
+        assert len(polls) == 3  # the first batch that ended after the next was held
+
+
+def test_where_no_dial_can_be_turned_the_end_of_a_batch_is_waited_for(made: Made) -> None:
+    """For two periods at least in micro-batches, which last as long as their rows make them."""
+    one, home = made["q.1"], made.cluster.task_managers["tm1"]
+    home.reading = DialReading.RESTART
+    for mode, at_least_s in (("micro-batch", 2 * made.cluster.period_s), ("real-time", hold.REALTIME_BATCH_S)):
+        one.mode = mode
+        with hold.held(made.cluster, one) as wait_s:
+            assert wait_s == at_least_s + hold.LATE_S
+            assert not made.cluster.holding
+
+
+def test_the_others_take_over_what_was_measured() -> None:
+    def reading(rate: float, cpu: float | None, kept: int) -> MeterReading:
+        return MeterReading(rate, rate, 2 * rate, cpu, 10.0, 15.0, 9.0, {"t": kept}, {"t": 2 * kept}, kept, {"0": kept})
+
+    both = shared([reading(60.0, 10.0, 40), None, reading(30.0, None, 20)], 3)
+    assert both is not None
+    assert (both.in_rate, both.out_rate, both.cpu) == (30.0, 60.0, pytest.approx(10.0 / 3))
+    assert (both.kept, both.read, both.out, both.sent) == ({"t": 20}, {"t": 40}, 20, {"0": 20})
+    assert both.cpu_held
+    assert shared([None], 2) is None
+
+
+def test_a_deal_lasts_until_its_task_is_replaced(made: Made) -> None:
+    made.scaler.scale("q", 3).result(10.0)
+    deployment = made.cluster.deployment
+    spec = deployment.specs["q"]
+    assert (deployment.instances(spec), len(deployment.jobs(spec, 7))) == (3, 3)
+    before = deployment.copy()
+    deployment.declared_deals({"q"})
+    assert [job.feeds[0].partitions for job in deployment.jobs(spec, 7)] == [tuple(range(8))]
+    deployment.restore(before)
+    assert deployment.instances(spec) == 3

@@ -1,0 +1,169 @@
+"""Queries that stand still: noticed, told of, restarted, given up."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from qod_magics.spark.changes import lifecycle, recovery
+from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.servers.task_manager import TaskManager
+from tests.spark.batches import batch
+from tests.spark.stand_ins import Parts, Query, cluster, instance, kinds, manager, soon
+
+
+def standing(home: TaskManager, counted_s: float, query: Query | None = None) -> Instance:
+    """An instance in real-time mode that has been watched for so long."""
+    one = instance(home, query or Query())
+    one.mode, one.started_at = "real-time", time.monotonic() - counted_s
+    one.stall.look(time.monotonic(), "r", -1, 1.0)
+    one.stall.counted_s = one.stall.watched_s = counted_s
+    return one
+
+
+LONG_S = 2 * recovery.STALLED_S
+
+
+def noticed_and_hanging() -> tuple[Instance, Query, Parts]:
+    """An instance of which it was just noticed that it stands still; its query does not end before its gate opens."""
+    home, query = manager(), Query()
+    query.gate.clear()
+    one = standing(home, LONG_S, query)
+    watched = Parts(cluster(home, instances=(one,)))
+    watched.recovery.notice()
+    return one, query, watched
+
+
+def test_a_query_that_stands_still_is_restarted_as_one_that_failed(back_off: tuple[float, ...]) -> None:
+    home = manager()
+    one = standing(home, LONG_S)
+    made = cluster(home, instances=(one,))
+    watched = Parts(made)
+    watched.recovery.notice()
+    soon(lambda: bool(made.events))
+    watched.recovery.notice()
+    assert kinds(made) == ["query-stalled"]
+    detail = made.events[0].detail
+    assert detail["why"] == "no batch has ended for 120 s, with CPU to spare"
+    assert detail["retry_in_s"] == back_off[0]
+    assert one.state is State.BACKING_OFF
+    assert one.query is None
+    assert one.retry_at - time.monotonic() == pytest.approx(back_off[0], abs=0.5)
+
+
+def test_micro_batches_have_longer_and_longer_and_are_due_only_while_rows_wait(back_off: tuple[float, ...]) -> None:
+    """A slow sink makes a batch long, and each restart begins it again."""
+    home = manager()
+    one = standing(home, 2.5 * recovery.STALLED_S)
+    one.mode = "micro-batch"
+    made = cluster(home, instances=(one,))
+    watched = Parts(made)
+    watched.recovery.notice(rows_waiting=lambda _: 7)
+    assert one.state is State.RUNNING
+    one.stall.counted_s = one.stall.watched_s = 4 * recovery.STALLED_S
+    one.failures = 1
+    watched.recovery.notice(rows_waiting=lambda _: 7)
+    assert one.state is State.RUNNING
+    one.failures = 0
+    watched.recovery.notice(rows_waiting=lambda _: 7)
+    soon(lambda: one.state is State.BACKING_OFF)
+    soon(lambda: kinds(made) == ["query-stalled"])
+    assert made.events[0].detail["retry_in_s"] == back_off[0]
+
+
+def test_time_in_which_no_row_waits_does_not_count() -> None:
+    home = manager()
+    one = standing(home, 4 * recovery.STALLED_S)
+    one.mode = "micro-batch"
+    watched = Parts(cluster(home, instances=(one,)))
+    watched.recovery.notice(rows_waiting=lambda _: 0)
+    watched.recovery.notice(rows_waiting=lambda _: 7)
+    assert one.state is State.RUNNING
+    assert one.stall.counted_s == 0.0
+
+
+def test_one_that_stands_still_at_every_start_is_given_up(back_off: tuple[float, ...]) -> None:
+    """The time in which it stood still is none in which it recovered."""
+    home = manager()
+    made = cluster(home)
+    one = standing(home, LONG_S)
+    for _ in (*back_off, "once more"):
+        one.query, one.run_id, one.state = Query(), "r", State.RUNNING  # type: ignore[assignment]
+        one.started_at = time.monotonic() - LONG_S
+        one.stall.counted_s = one.stall.watched_s = LONG_S
+        made.instances[one.id] = one
+        seen = len(made.events)
+        Parts(made).recovery.notice()
+        soon(lambda seen=seen: len(made.events) > seen)  # type: ignore[misc]
+    assert [event.detail.get("retry_in_s") for event in made.events] == [*back_off, None]
+    assert made.events[-1].detail["gave_up"]
+    assert one.state is State.GAVE_UP
+
+
+def test_one_whose_batch_had_ended_unseen_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = manager()
+    one = standing(home, LONG_S)
+    monkeypatch.setattr(Instance, "poll", lambda _: True)
+    made = cluster(home, instances=(one,))
+    query = one.query
+    Parts(made).recovery.notice()
+    soon(lambda: one.state is State.RUNNING)
+    assert one.query is query
+    assert kinds(made) == []
+
+
+def test_one_that_takes_long_to_end_is_started_again_when_it_has(
+    back_off: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "STOP_S", 0.1)
+    one, query, watched = noticed_and_hanging()
+    soon(lambda: bool(watched.cluster.events))
+    assert "it has not ended on tm1" in watched.cluster.events[0].detail["why"]
+    watched.recovery.retry()
+    assert one.state is State.BACKING_OFF
+    query.gate.set()
+    soon(lambda: len(watched.cluster.events) > 1)
+    assert [event.detail.get("retry_in_s") for event in watched.cluster.events] == [None, back_off[0]]
+
+
+def test_who_took_it_in_hand_meanwhile_keeps_it() -> None:
+    one, query, watched = noticed_and_hanging()
+    one.state = State.STOPPED  # by a new deployment
+    query.gate.set()
+    soon(lambda: one.query is None)
+    soon(lambda: not any(thread.name == "qod-revive-T.1" for thread in threading.enumerate()))
+    assert one.state is State.STOPPED
+    assert kinds(watched.cluster) == []
+
+
+def test_one_that_may_only_be_slow_is_told_of_once_a_run() -> None:
+    home = manager()
+    one = standing(home, 0.0)
+    one.stall.watched_s = 3 * recovery.STALLED_S
+    made = cluster(home, instances=(one,))
+    watched = Parts(made)
+    watched.recovery.notice()
+    watched.recovery.notice()
+    assert kinds(made) == ["query-stalled"]
+    assert made.events[0].detail["why"] == "no batch has ended for 180 s: tm1 is overloaded, or the query hangs"
+    assert one.state is State.RUNNING
+
+
+@pytest.mark.parametrize("other", ["a batch ended", "a new run", "silent", "no broker", "long batches"])
+def test_others_do_not_stand_still(other: str) -> None:
+    home = manager()
+    one = standing(home, LONG_S)
+    if other == "a batch ended":
+        one.meter.add(batch(0, time.time() - 1.0, time.time(), run="r"))
+    elif other == "a new run":
+        one.run_id = "s"
+    elif other == "silent":
+        home.silent_since = time.monotonic()
+    elif other == "long batches":
+        one.meter.add(batch(0, time.time() - 3 * LONG_S, time.time() - 2 * LONG_S, run="r"))
+    made = cluster(home, instances=(one,))
+    Parts(made).recovery.notice(broker_answers=other != "no broker")
+    assert one.state is State.RUNNING
+    assert kinds(made) == []

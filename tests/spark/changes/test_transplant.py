@@ -1,0 +1,80 @@
+"""Checkpoints with state, copied to go on at other offsets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.changes.transplant import transplant, why_not_transplanted
+
+BATCH = '{"batchWatermarkMs":5000,"batchTimestampMs":7000,"conf":{}}'
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Of a query that has ended batch 8, and begun batch 9; it has read up to offsets 40 and 50."""
+    made = tmp_path / "before"
+    for name in ("offsets", "commits", "state/0/0", "sources/0"):
+        (made / name).mkdir(parents=True)
+    for batch, offset in ((7, 30), (8, 40), (9, 60)):
+        log = f'v1\n{BATCH}\n{{"stream":{{"0":{offset},"1":{offset + 10}}}}}'
+        (made / "offsets" / str(batch)).write_text(log)
+        (made / "offsets" / f".{batch}.crc").write_text("checksum")
+    for batch in (7, 8):
+        (made / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":5000}')
+    (made / "state/0/0/9.delta").write_text("state")
+    (made / "metadata").write_text('{"id":"q"}')
+    return made
+
+
+AT = {"stream": {0: 40, 1: 50}}
+
+
+def test_the_last_ended_batch_goes_on_at_other_offsets(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "after"
+    assert transplant(str(source), str(target), AT, {"topic": {0: 1000, 1: 7}}) is True
+    there = sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
+    assert there == ["commits/7", "commits/8", "metadata", "offsets/7", "offsets/8", "state/0/0/9.delta"]
+    assert (target / "offsets/7").read_text().splitlines()[2] == '{"topic":{"0":1000,"1":7}}'
+    version, batch, offsets = (target / "offsets/8").read_text().splitlines()
+    assert (version, batch, json.loads(offsets)) == ("v1", BATCH, {"topic": {"0": 1000, "1": 7}})
+    assert (target / "state/0/0/9.delta").read_text() == "state"
+    assert (source / "offsets/8").read_text().splitlines()[2] == '{"stream":{"0":40,"1":50}}'  # stays as it is
+
+
+def test_the_same_offsets_are_left_alone(source: Path, tmp_path: Path) -> None:
+    transplant(str(source), str(tmp_path / "after"), AT)
+    for batch in (7, 8):
+        assert (tmp_path / f"after/offsets/{batch}").read_text() == (source / f"offsets/{batch}").read_text()
+
+
+@pytest.mark.parametrize("at", [{"stream": {0: 40, 1: 51}}, {"stream": {0: 40}}, {"other": {0: 40, 1: 50}}])
+def test_other_offsets_than_those_booked_are_refused(
+    source: Path, tmp_path: Path, at: dict[str, dict[int, int]]
+) -> None:
+    with pytest.raises(TaskManagerError, match=r"and not at .* as booked") as caught:
+        transplant(str(source), str(tmp_path / "after"), at, {"topic": {0: 1}})
+    assert "\n" not in str(caught.value)
+
+
+def test_what_can_t_be_carried_is_refused_in_one_line(source: Path, tmp_path: Path) -> None:
+    (source / "offsets/8").write_text(f'v1\n{BATCH}\n{{"stream":{{"0":40,"1":50}}}}\n{{"more":{{"0":1}}}}')
+    both = {**AT, "more": {0: 1}}
+    transplant(str(source), str(tmp_path / "same"), both)
+    with pytest.raises(TaskManagerError, match="2 sources, and one is to be replaced"):
+        transplant(str(source), str(tmp_path / "after"), both, {"topic": {0: 1}})
+    (source / "offsets/8").write_text(f"v2\n{BATCH}\n{{}}")
+    with pytest.raises(TaskManagerError, match="version v2"):
+        transplant(str(source), str(tmp_path / "other"), AT)
+    with pytest.raises(TaskManagerError, match="no local path"):
+        transplant("s3a://bucket/q", str(tmp_path / "after"), AT)
+    assert why_not_transplanted("s3a://bucket") == "its state is at s3a://bucket, which is no local path"
+    assert why_not_transplanted(str(tmp_path)) == ""
+
+
+def test_without_an_ended_batch_there_is_no_state(tmp_path: Path) -> None:
+    assert transplant(str(tmp_path / "never"), str(tmp_path / "after"), AT) is False
+    assert not (tmp_path / "after").exists()

@@ -1,0 +1,122 @@
+"""What a deployment keeps from one application to the next, without a broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from qod_magics.application.python_recipe import PythonRecipe
+from qod_magics.application.tasks import tasks
+from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.deployment import Deployment, Pipe
+from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.pipeline import same_columns
+from tests.application.frames import application, stream
+
+ROWS = StructType([StructField("id", LongType(), True), StructField("_weight", DoubleType(), False)])
+MAY_BE_NULL = StructType([ROWS["id"], StructField("_weight", DoubleType(), True)])
+
+
+def running(*declared: str) -> Deployment:
+    """A deployment of `trips`, which a topic feeds, and the queries that read it."""
+    made = Deployment(None, "s")  # type: ignore[arg-type]
+    specs = tasks(application(stream("trips", topic="t"), *(stream(name, "trips", priority=1) for name in declared)))
+    made.specs = {spec.id: spec for spec in specs}
+    made.checked = Checked(dict.fromkeys(made.specs, ROWS))
+    made.results = {name: f"qod.s.{name}.out.1" for name in declared}
+    made.topics_made = 1
+    made.accounts = {spec.id: Account("t", {0: 7}) for spec in specs if spec.is_source}
+    return made
+
+
+def test_results_go_on_as_long_as_their_query_does() -> None:
+    made = running("first")
+    fused = made.specs["first"]
+    (_, apart, _) = tasks(application(*fused.streams, stream("second", "trips", priority=1)))
+    assert apart.id == "first"
+    assert apart.members != fused.members
+    assert made._results_topic(apart, {"first": MAY_BE_NULL}) == "qod.s.first.out.1"
+
+
+@pytest.mark.parametrize("what", ["recipe", "columns", "weight"])
+def test_another_querys_rows_are_no_results_of_this_one(what: str) -> None:
+    made = running("first")
+    (spec,) = made.specs.values()
+    columns = {
+        "recipe": ROWS,
+        "columns": StructType([StructField("id", StringType()), ROWS["_weight"]]),
+        "weight": StructType([ROWS["id"]]),
+    }[what]
+    if what == "recipe":
+        spec = replace(spec, streams=(spec.heads[0], replace(spec.tail, recipe=PythonRecipe("trips.limit(1)"))))
+    first = made._results_topic(spec, {"first": columns})
+    assert first != "qod.s.first.out.1"
+    assert made._results_topic(spec, {"first": columns}) not in (first, "qod.s.first.out.1")
+
+
+def test_a_source_taken_out_of_its_chain_goes_on_with_its_account() -> None:
+    made = running("first")
+    new = tasks(application(*made.specs["first"].streams, stream("second", "trips", priority=1)))
+    assert new[0].members == ("trips",)
+    assert made._known_account(new, new[0], "trips") is made.accounts["first"]
+
+
+def test_one_who_reads_the_topic_too_has_an_account_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "qod_magics.spark.cluster.deployment"
+    monkeypatch.setattr(f"{module}.end_offsets", lambda *_, **__: {"t": {0: 11}, "u": {0: 5}})
+    monkeypatch.setattr(f"{module}.topic_partitions", lambda *_, **__: {"t": 1, "u": 1})
+    monkeypatch.setattr(f"{module}.grow_topics", lambda *_, **__: None)
+    monkeypatch.setattr(f"{module}.create_topics", lambda *_, **__: None)
+    made = running("first")
+    made.kafka = SimpleNamespace(own_retention=None)  # type: ignore[assignment]
+    new = tasks(
+        application(*made.specs["first"].streams, stream("second", "trips", priority=1)), inlinable={"trips": 1}
+    )
+    assert [spec.members for spec in new] == [("trips", "first"), ("trips", "second")]
+    columns = {name: ROWS for spec in new for name in (*spec.members, spec.id)}
+    opened = made.prepare(new, Checked(columns)).opened
+    assert made._known_account(new, new[0], "trips") is made.accounts["first"]
+    assert [account.position for account in opened.values()] == [{0: 11}]
+    (elsewhere,) = tasks(application(stream("trips", topic="u", priority=1)))
+    assert [a.position for a in made.prepare([elsewhere], Checked({"trips": ROWS})).opened.values()] == [{0: 5}]
+    (other,) = tasks(application(stream("rides", topic="t", priority=1)))
+    assert [a.position for a in made.prepare([other], Checked({"rides": ROWS})).opened.values()] == [{0: 11}]
+
+
+def test_edges_are_pairs_of_streams() -> None:
+    made = Deployment(None, "s")  # type: ignore[arg-type]
+    specs = tasks(
+        application(stream("t", topic="t"), stream("u", "t"), stream("v", "t"), stream("w", "u", "v", priority=1))
+    )
+    made.specs = {spec.id: spec for spec in specs}
+    made.pipes = {
+        f"{source}>{spec.id}": Pipe(f"{source}>{spec.id}", source, spec.id, "", 1, None)
+        for spec in specs
+        for source in spec.upstream
+    }
+    assert made.edges == {("t", "u"), ("t", "v"), ("u", "w"), ("v", "w")}
+
+
+def test_results_are_found_by_name_wherever_the_weight_came_in() -> None:
+    made = running("first")
+    turned = StructType([ROWS["_weight"], ROWS["id"]])
+    assert not same_columns(ROWS, turned)
+    assert made._results_topic(made.specs["first"], {"first": turned}) == "qod.s.first.out.1"
+
+
+def test_nothing_compares_to_columns_that_are_not_known() -> None:
+    assert same_columns(ROWS, MAY_BE_NULL)
+    assert not same_columns(ROWS, None)
+    assert not same_columns(None, None)
+
+
+def test_a_stream_is_in_every_task_that_runs_it() -> None:
+    made = Deployment(None, "s")  # type: ignore[arg-type]
+    declared = (stream("t", topic="t"), stream("u", "t", priority=1), stream("v", "t", priority=1))
+    made.specs = {spec.id: spec for spec in tasks(application(*declared), inlinable={"t": 1})}
+    assert [spec.id for spec in made.specs_with("t")] == ["u", "v"]
+    assert made.specs_with("v") == [made.specs["v"]]
+    assert made.specs_with("w") == []

@@ -1,0 +1,76 @@
+"""Dials: their names keep sessions, tasks and purposes apart, and their SQL says what it should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.spark.plans.dial import PARTS, DialBoard, DialReading, read_sql, reflection_allowed, turn, written
+
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+
+
+class Spark:
+    """Keeps what it is asked, and can be told to fail."""
+
+    def __init__(self, value: float | None = None) -> None:
+        self.value = value
+        self.asked: list[str] = []
+
+    def sql(self, text: str) -> Spark:
+        self.asked.append(text)
+        return self
+
+    def collect(self) -> list[dict[str, Any]]:
+        if self.value is None:
+            raise RuntimeError("reflect is disabled")
+        return [{"value": self.value}]
+
+
+@given(names, names, names, names)
+def test_no_two_dials_share_a_name(session: str, other: str, task: str, target: str) -> None:
+    def dials(board: DialBoard) -> list[str]:
+        keys = [board.source(task), board.accept(task), board.accuracy(task), board.send(f"{task}>{target}")]
+        keys += [board.pace(f"{task}.1"), board.pace(f"{task}.2")]
+        return keys + [board.source(target), board.accept(target), board.accuracy(target)] * (task != target)
+
+    mine = dials(DialBoard(session))
+    assert len(set(mine)) == len(mine)
+    if session != other:
+        assert not set(mine) & set(dials(DialBoard(other)))
+
+
+@given(names, st.floats(0, 1))
+def test_what_is_written_in_a_plan(task: str, value: float) -> None:
+    key = DialBoard("s").source(task)
+    assert f"'{key}'" in read_sql(key, DialReading.ROW)
+    assert "SELECT" not in read_sql(key, DialReading.ROW)  # every row reads it
+    assert read_sql(key, DialReading.BATCH).startswith("(SELECT ")  # once a batch
+    literal = read_sql(key, DialReading.RESTART, value)
+    assert key not in literal
+    assert float(literal.removeprefix("CAST(").removesuffix(" AS DOUBLE)")) == value
+
+
+@given(st.floats(0, 1))
+def test_what_a_property_holds_is_what_is_dropped(value: float) -> None:
+    dropped = int(written(value))
+    assert 0 <= dropped <= PARTS
+    assert abs(1.0 - dropped / PARTS - value) <= 1 / PARTS
+    assert [written(1.0), written(0.0)] == ["0", str(PARTS)]
+
+
+def test_many_dials_are_turned_in_one_call_and_none_in_no_call() -> None:
+    spark = Spark(0.0)
+    turn(spark, {})  # type: ignore[arg-type]
+    assert spark.asked == []
+    turn(spark, {"qod.a": 0.25, "qod.b": 1.0})  # type: ignore[arg-type]
+    (asked,) = spark.asked
+    assert f"('qod.a', '{3 * PARTS // 4}'), ('qod.b', '0')" in asked
+
+
+def test_reflection_counts_only_when_the_value_comes_back() -> None:
+    assert reflection_allowed(Spark(0.25), "qod.probe")  # type: ignore[arg-type]
+    assert not reflection_allowed(Spark(1.0), "qod.probe")  # type: ignore[arg-type]
+    assert not reflection_allowed(Spark(None), "qod.probe")  # type: ignore[arg-type]

@@ -1,0 +1,359 @@
+"""What analyzed plans, as texts of Spark's, tell of a query's columns under shedding."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from qod_magics.application.shed_keys import Place
+from qod_magics.estimate.distinct import WHILE_EXACT
+from qod_magics.spark.plans.key_choice import KeyChoice
+from qod_magics.spark.plans.labels import Label, labels
+
+EXACT, INTERVAL, ESTIMATE, KEPT, NOT = Label
+ROWS = """~EventTimeWatermark 9fe5, at#2: timestamp, 1 minutes
+{0}+- ~Project [timestamp#0 AS at#2, value#1L AS user#3L, (value#1L % cast(7 as bigint)) AS zone#4L, (cast(value#1L as \
+double) * 1.5) AS fare#5, 2.0 AS _weight#6]
+{0}   +- ~Generate inline(array(from_json(StructField(a,LongType,true), cast(value#7 as string), Some(UTC)))), false, \
+[timestamp#0, value#1L]
+{0}      +- ~StreamingRelationV2 org.apache.spark.sql.kafka010.KafkaSourceProvider@7d, kafka, [], [key#8, value#7]"""
+
+
+def over_rows(columns: str, operator: str, filtered: str = "") -> str:
+    indent = "   " if filtered else ""
+    below = ROWS.format("   " + indent)
+    return "\n".join([columns, *([f"~{filtered}"] if filtered else []), f"{'+- ' * bool(filtered)}~{operator}"]) + (
+        f"\n{indent}+- {below}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "label"),
+    [
+        ("zone#4L", EXACT),
+        ("(zone#4L + cast(1 as bigint)) AS next#14L", EXACT),
+        ("count(1) AS n#14L", KEPT),
+        ("(count(1) * cast(2 as bigint)) AS twice#14L", KEPT),
+        ("sum(fare#5) AS sum(fare)#14", KEPT),
+        ("sum(_weight#6) AS rows#14", ESTIMATE),
+        ("sum((fare#5 * _weight#6)) AS total#14", ESTIMATE),
+        ("(sum(fare#5) / cast(count(1) as double)) AS mean#14", ESTIMATE),
+        ("avg(fare#5) AS m#14", ESTIMATE),
+        ("percentile_approx(fare#5, 0.5, 10000, 0, 0) AS p#14", ESTIMATE),
+        ("element_at(transform(array(struct(value, sum(_weight#6))), lambdafunction(x, x)), 1) AS count#14", INTERVAL),
+        (
+            "element_at(transform(array(struct(value, sum(_weight#6))), lambdafunction(x, x)), 1).low AS low#14",
+            ESTIMATE,
+        ),
+        (
+            "element_at(transform(array(struct(value, max(_weight#6))), lambdafunction(x, x)), 1).low AS low#14",
+            ESTIMATE,
+        ),
+        ("max(fare#5) AS top#14", NOT),
+        ("(max(fare#5) - avg(fare#5)) AS above#14", NOT),
+        ("count(distinct user#3L) AS users#14L", NOT),
+        ("approx_count_distinct(user#3L, 0.05, 0, 0) AS users#14L", NOT),
+        ("mine(fare#5) AS of_the_users_own#14", NOT),
+    ],
+)
+def test_what_shedding_does_to_an_aggregate(item: str, label: Label) -> None:
+    name = item.split(" AS ")[-1].split("#")[0]
+    found = labels(over_rows(f"zone: bigint, {name}: bigint", f"Aggregate [zone#4L], [zone#4L, {item}]"))
+    assert found is not None
+    assert [(column.name, column.label) for column in found.columns] == [("zone", EXACT), (name, label)]
+    assert found.missing == "groups of which no row is kept are missing"
+    kept = labels(over_rows(f"zone: bigint, {name}: bigint", f"Aggregate [zone#4L], [zone#4L, {item}]"), [("zone",)])
+    assert kept is not None
+    assert {column.label for column in kept.columns} == {EXACT}
+    assert kept.missing == "rows of keys that are dropped are missing"
+
+
+def test_an_aggregate_of_aggregates_is_no_better_than_these() -> None:
+    inner = "Aggregate [zone#4L], [zone#4L, count(1) AS n#14L, avg(fare#5) AS m#15]"
+    plan = (
+        "top: bigint, sum(n): bigint, avg(m): double\n"
+        f"~Aggregate [max(n#14L) AS top#16L, sum(n#14L) AS sum(n)#17L, avg(m#15) AS avg(m)#18]\n+- ~{inner}\n"
+        f"   +- {ROWS.format('      ')}"
+    )
+    found = labels(plan)
+    assert found is not None
+    assert [column.label for column in found.columns] == [NOT, KEPT, NOT]
+
+
+def test_sessions_of_rows_can_not_be_estimated_but_those_of_a_key_can() -> None:
+    plan = over_rows(
+        "session_window: struct<start:timestamp,end:timestamp>, user: bigint, count: bigint",
+        "Aggregate [session_window#9-T60000ms, user#3L], [session_window#9-T60000ms, user#3L, count(1) AS count#10L]",
+    )
+    by_row, by_key = labels(plan), labels(plan, [("user",)])
+    assert by_row is not None
+    assert by_key is not None
+    assert [column.label for column in by_row.columns] == [NOT, EXACT, NOT]
+    assert [column.label for column in by_key.columns] == [EXACT] * 3
+
+
+def test_rows_by_themselves_are_exact_and_weights_are_not_told_of() -> None:
+    found = labels(over_rows("zone: bigint, _weight: double", "Project [zone#4L, _weight#6]", "Filter (zone#4L > 3)"))
+    assert found is not None
+    assert [column.name for column in found.columns] == ["zone"]
+    assert found.are_exact
+
+
+@pytest.mark.parametrize(
+    ("operator", "keys", "missing"),
+    [
+        ("Distinct", [], "values that few rows have may be missing"),
+        ("Distinct", [("user",)], "values that few rows have may be missing"),
+        ("Distinct", [("zone",)], "rows of keys that are dropped are missing"),
+        ("Deduplicate [user#3L]", [("user",)], "rows of keys that are dropped are missing"),
+        ("DeduplicateWithinWatermark [user#3L]", [("zone",)], "values that few rows have may be missing"),
+        ("Filter (n#14L > 3)", [], "a filter compares an aggregate of the rows kept"),
+    ],
+)
+def test_rows_that_depend_on_several_may_be_missing(operator: str, keys: list[tuple[str, ...]], missing: str) -> None:
+    grouped = "Aggregate [zone#4L], [zone#4L, count(1) AS n#14L]"
+    below = grouped if operator.startswith("Filter") else "Project [zone#4L]"
+    columns = "zone: bigint, n: bigint" if operator.startswith("Filter") else "zone: bigint"
+    found = labels(over_rows(columns, below, operator), keys)
+    assert found is not None
+    assert missing in str(found.missing)
+
+
+@pytest.mark.parametrize(
+    ("condition", "keys", "whole"),
+    [
+        ("(user#3L = buyer#13L)", [("user",), ("buyer",)], True),
+        ("((user#3L = buyer#13L) AND (at#2 >= at#12))", [("user",), ("buyer",)], True),
+        ("(zone#4L = place#14L)", [("user",), ("buyer",)], False),
+        ("(user#3L = buyer#13L)", [], False),
+    ],
+)
+def test_pairs_are_whole_where_both_sides_are_shed_by_what_joins_them(
+    condition: str, keys: list[tuple[str, ...]], whole: bool
+) -> None:
+    plan = f"user: bigint\n~Project [user#3L]\n+- ~Join Inner, {condition}\n   :- {ROWS.format('   :  ')}\n" + (
+        "   +- ~Project [value#11L AS buyer#13L]\n      +- ~StreamingRelationV2 kafka, [], [value#11L]"
+    )
+    found = labels(plan, keys)
+    assert found is not None
+    assert ("pairs of rows" in str(found.missing)) is not whole
+    static = labels(plan.replace("+- ~Project [value", "+- Project [value"), keys)
+    assert static is not None
+    assert static.missing is None  # a table is not shed
+
+
+@pytest.mark.parametrize(
+    ("operator", "advice"),
+    [
+        ("Deduplicate [user#3L]", "--shed-by value"),  # as the topic calls it
+        ("Deduplicate [at#2, user#3L]", "--shed-by timestamp value"),
+        ("Deduplicate [zone#4L]", None),  # computed
+        ("Distinct", "--shed-by value"),
+        ("Aggregate [user#3L], [user#3L, count(1) AS n#14L]", None),  # what is missing are groups
+        ("Aggregate [user#3L, session_window#9], [user#3L, count(1) AS n#14L]", "--shed-by value"),
+        ("Aggregate [user#3L, zone#4L], [user#3L, max(fare#5) AS top#14]", "--shed-by value"),
+    ],
+)
+def test_the_key_that_would_help_is_named_as_the_topic_has_it(operator: str, advice: str | None) -> None:
+    if operator.startswith("Aggregate"):
+        name = operator.rpartition(" AS ")[2].partition("#")[0]
+        plan = over_rows(f"user: bigint, {name}: bigint", operator)
+    else:
+        plan = over_rows("user: bigint", "Project [user#3L]", operator)
+    found = labels(plan)
+    assert found is not None
+    assert found.advice == advice
+    assert advice is None or advice in str(found)
+    other = labels(plan, inputs={})
+    assert other is not None
+    assert other.advice is None  # another task may have computed the column
+
+
+def test_only_a_column_as_it_is_can_be_shed_by() -> None:
+    choice = KeyChoice()
+    choice.read(["value#1L", "at#2"])
+    choice.rename(["value#1L AS user#3L", "-user#3L AS minus#4L", "upper(at#2) AS upper#5"])
+    choice.narrow(["user#3L", "minus#4L", "upper#5", "at#2-T60000ms"])
+    assert choice.advice() == "--shed-by value at"
+    choice.narrow(["minus#4L"])
+    assert choice.advice() is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "above", "advice"),
+    [
+        ("(user#3L = buyer#13L)", "", "--shed-by value and --shed-by place"),
+        ("((user#3L = buyer#13L) AND (zone#4L = buyer#13L))", "", "--shed-by value and --shed-by place"),
+        ("(user#3L = buyer#13L)", "~Deduplicate [user#3L]\n", None),  # no column of both topics has that name
+        ("(user#3L < buyer#13L)", "", None),
+    ],
+)
+def test_the_keys_that_would_keep_pairs_whole(condition: str, above: str, advice: str | None) -> None:
+    topic = "from_json(StructField(a,LongType,true), cast(value#7 as string), Some(UTC))"
+    inner = f"~Join Inner, {condition}\n   :- {ROWS.format('   :  ')}\n   +- ~Project [place#11L AS buyer#13L]\n" + (
+        f"      +- ~Generate inline(array({topic})), "
+        "false, [place#11L]\n         +- ~StreamingRelationV2 kafka, [], [value#7]"
+    )
+    found = labels(f"user: bigint\n{above}~Project [user#3L]\n+- {inner}")
+    assert found is not None
+    assert found.advice == advice
+    assert f"({advice or '--shed-by a key that both sides are joined by'} keeps them whole)" in str(found.missing)
+
+
+def test_columns_of_another_task_are_as_that_task_left_them() -> None:
+    found = labels(over_rows("value: bigint", "Project [value#1L]"), inputs={"value": KEPT, "fare": NOT})
+    assert found is not None
+    assert [column.label for column in found.columns] == [KEPT]
+
+
+def test_a_text_that_does_not_tell_gives_none() -> None:
+    assert labels("") is None
+    assert labels("a: int\n~Relation [a#1]") is None
+    assert labels(over_rows("a: int, b: int", "Project [concat(a#1, ), c) AS a#2, b#3]")) is None
+
+
+def test_the_words_name_each_column_once() -> None:
+    found = labels(
+        over_rows(
+            "zone: bigint, n: bigint, top: double",
+            "Aggregate [zone#4L], [zone#4L, count(1) AS n#14L, max(fare#5) AS top#15]",
+        )
+    )
+    assert str(found) == (
+        "zone exact; n of the rows kept only (qod_magics.estimate estimates it of all); top not estimable "
+        "(--min-accuracy 1 keeps it exact, or --shed-by a key of its groups); "
+        "groups of which no row is kept are missing"
+    )
+    assert found is not None
+    assert found.short == (
+        "zone exact; n of the rows kept only; top not estimable; groups of which no row is kept are missing"
+    )
+
+
+def counted(*columns: str, whole: bool = False, of: str = "") -> str:
+    """A count of different values, as the column `users`, the way Spark writes it."""
+    hashed = f"xxhash64({', '.join(columns)}, 42)"
+    there = f"isnotnull({columns[0]})"
+    if whole:
+        entry = f"struct(counted, {hashed}, weight, CASE WHEN {there} THEN cast(_weight#6 as double) END)"
+        first = f"sums, aggregate(sort_array(collect_set(CASE WHEN {there} THEN {entry} END, 0, 0, true), true), x, x)"
+    else:
+        first = (
+            f"{WHILE_EXACT}, cast(size(collect_set(CASE WHEN ({there} AND (cast(_weight#6 as double) <= 1.0)) "
+            f"THEN {hashed} END, 0, 0, true), false) as double)"
+        )
+    return (
+        f"element_at(transform(array(struct({first}, greatest, max(cast(_weight#6 as double)))), "
+        f"lambdafunction(x, x)), 1, None, true){of} AS users#15"
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "keys", "label", "advice"),
+    [
+        (counted("user#3L"), [], NOT, "--shed-by value"),  # as the topic calls it
+        (counted("user#3L", "at#2"), [], NOT, "--shed-by value timestamp"),
+        (counted("user#3L", "zone#4L"), [("zone",)], NOT, "--shed-by value"),
+        (counted("zone#4L"), [], NOT, "--shed-by what it counts"),
+        (counted("upper(cast(user#3L as string))"), [], NOT, "--shed-by what it counts"),
+        (counted("user#3L", of=".value"), [], NOT, "--shed-by value"),
+        (counted("user#3L", whole=True), [("user",)], INTERVAL, None),
+        (counted("user#3L", whole=True, of=".value"), [("user",)], ESTIMATE, None),
+    ],
+)
+def test_different_values_can_be_estimated_where_their_topic_is_shed_by_them(
+    item: str, keys: list[tuple[str, ...]], label: Label, advice: str | None
+) -> None:
+    operator = f"Aggregate [zone#4L], [zone#4L, {item}]"
+    found = labels(over_rows("zone: bigint, users: bigint", operator), keys)
+    assert found is not None
+    assert [(column.label, column.advice) for column in found.columns[1:]] == [(label, advice)]
+    assert (f"users not estimable (--min-accuracy 1 keeps it exact, or {advice})" in str(found)) is (label is NOT)
+    above = over_rows("n: bigint", "Project [users#15.value AS n#16]", "") + f"\n+- ~{operator}"
+    again = labels(above.partition("\n+- ~EventTime")[0] + f"\n+- ~{operator}\n   +- {ROWS.format('      ')}", keys)
+    assert again is not None
+    assert [(column.name, column.label, column.advice) for column in again.columns] == [("n", label, advice)]
+
+
+def parsed_from(topic: str, columns: str, indent: str) -> str:
+    """The rows of a topic, the way Spark writes them."""
+    parsed = "from_json(StructField(a,LongType,true), cast(value#7 as string), Some(UTC))"
+    counted = "[count(1) AS rows#8L, count(CASE WHEN (_u#1 < _p#2) THEN 1 END) AS kept#9L], 3"
+    return (
+        f"~Generate inline(array({parsed})), false, [{columns}]\n{indent}+- ~CollectMetrics shed.{topic}, {counted}\n"
+        f"{indent}   +- ~StreamingRelationV2 kafka, [], [value#7]"
+    )
+
+
+def test_what_helps_is_asked_of_each_topic() -> None:
+    """By operator, so that several queries can agree."""
+    left, right = parsed_from("clicks", "user#3L, page#4L", "   :  "), parsed_from("orders", "place#11L", "         ")
+    inner = (
+        f"~Join Inner, (user#3L = buyer#13L)\n   :- {left}\n   +- ~Project [place#11L AS buyer#13L]\n      +- {right}"
+    )
+    found = labels(f"user: bigint\n~Project [user#3L]\n+- {inner}")
+    assert found is not None
+    assert found.asks == (((Place("clicks", "user"), Place("orders", "place")),),)
+    topic = parsed_from("t", "user#3L, page#4L", "      ")
+    distinct = labels(f"user: bigint\n~Deduplicate [user#3L, page#4L]\n+- ~Project [user#3L]\n   +- {topic}")
+    assert distinct is not None
+    assert distinct.asks == (((Place("t", "user"),), (Place("t", "page"),)),)
+    exploded = labels(
+        f"tag: string\n~Deduplicate [tag#5]\n+- ~Project [tag#5]\n   +- ~Generate explode(tags#4), false, [tag#5]\n"
+        f"      +- {parsed_from('t', 'user#3L, tags#4', '         ')}"
+    )
+    assert exploded is not None
+    assert (exploded.advice, exploded.asks) == (None, ()), "the topic has no such column"
+    unnamed = labels(over_rows("user: bigint", "Project [user#3L]", "Deduplicate [user#3L]"))
+    assert unnamed is not None
+    assert (unnamed.advice, unnamed.asks) == ("--shed-by value", ())
+
+
+def test_a_maximum_beside_them_asks_for_another_key() -> None:
+    item = counted("user#3L")
+    found = labels(
+        over_rows(
+            "timestamp: timestamp, top: double, users: bigint",
+            f"Aggregate [at#2], [at#2 AS timestamp#16, max(fare#5) AS top#14, {item}]",
+        )
+    )
+    assert found is not None
+    assert "top not estimable (--min-accuracy 1 keeps it exact, or --shed-by a key of its groups)" in str(found)
+    assert "users not estimable (--min-accuracy 1 keeps it exact, or --shed-by value)" in str(found)
+    assert found.advice is None
+    alone = labels(over_rows("users: bigint", f"Aggregate [{item}]"))
+    assert alone is not None
+    assert alone.advice == "--shed-by value"
+
+
+#: Columns of the table in lab 8, as Spark's plan has them.
+IN_PLAN = {
+    "zone": "zone#4L",
+    "sum(_weight)": "sum(_weight#6) AS x#14",
+    "sum(fare * _weight)": "sum((fare#5 * _weight#6)) AS x#14",
+    "avg(fare)": "avg(fare#5) AS x#14",
+    "percentile_approx(fare, 0.5)": "percentile_approx(fare#5, 0.5, 10000, 0, 0) AS x#14",
+    "count(*)": "count(1) AS x#14L",
+    "sum(fare)": "sum(fare#5) AS x#14",
+    "max(fare)": "max(fare#5) AS x#14",
+    "count(distinct user)": "count(distinct user#3L) AS x#14L",
+}
+
+
+def test_the_table_in_the_lab_says_what_cells_say() -> None:
+    lab = json.loads((Path(__file__).parents[3] / "notebooks" / "lab8_how_far_off.ipynb").read_text("utf-8"))
+    text = "\n".join("".join(cell["source"]) for cell in lab["cells"])
+    rows = [line.split("|") for line in text.partition("| column | under shedding |")[2].splitlines() if "|" in line]
+    told = {item: row[2].strip() for row in rows for item in re.findall("`([^`]+)`", row[1])}
+    estimates = {item for item in told if item.startswith("est.")}
+    assert {told[item] for item in estimates} == {"estimated, with an interval"}  # as the test of aggregates has it
+    assert set(told) == IN_PLAN.keys() | estimates
+    for item, plan in IN_PLAN.items():
+        name = plan.rpartition(" AS ")[2].partition("#")[0]
+        columns = "zone: bigint" if name == "zone" else f"zone: bigint, {name}: bigint"
+        operator = f"Aggregate [zone#4L], [zone#4L{'' if name == 'zone' else f', {plan}'}]"
+        said = str(labels(over_rows(columns, operator)))
+        assert re.search(rf"\b{name}\b(, \w+)* {re.escape(told[item])}", said), item

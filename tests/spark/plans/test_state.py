@@ -1,0 +1,113 @@
+"""Which physical plans keep state, and of what. The texts are Spark's own, of each kind of operator."""
+
+from __future__ import annotations
+
+import pytest
+
+from qod_magics.spark.plans.state import TaskState, chained, keeps_state, task_state
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "+- StateStoreSave [k#1], state info [ checkpoint = <unknown>, runId = 1, opId = 0], Append, 0, 0, 2",
+        "+- StateStoreRestore [k#1], state info [ checkpoint = <unknown>]",
+        "StreamingDeduplicate [k#1], state info [ checkpoint = <unknown>]",
+        "StreamingDeduplicateWithinWatermark [k#1], state info [ checkpoint = <unknown>]",
+        "+- StreamingSymmetricHashJoin [k#1], [k#2], LeftOuter, condition = [ leftOnly = null]",
+        "SessionWindowStateStoreSave [k#1], session_window#3",
+        "FlatMapGroupsInPandasWithState f(k#1)",
+        "TransformWithStateInPySpark f(k#1)",
+        "StreamingGlobalLimit 5, state info [ checkpoint = <unknown>]",
+    ],
+)
+def test_operators_with_state_are_found(operator: str) -> None:
+    assert keeps_state(f"== Physical Plan ==\n{operator}\n   +- Project [k#1]")
+
+
+def test_filters_projections_and_joins_with_tables_keep_none() -> None:
+    operators = [
+        "*(1) Project [k#1]",
+        "BroadcastHashJoin [k#1], [k#2], Inner",
+        ":- Filter (v#2 > 8.0)",
+        "StreamingRelation",
+    ]
+    assert not keeps_state("\n+- ".join(operators))
+
+
+#: A count by window and key of which the greatest by window is taken; `numPartitions` and run ids are left out.
+GREATEST = """== Physical Plan ==
+*(7) HashAggregate(keys=[window#8-T1000ms], functions=[max(n#3L)])
++- StateStoreSave [window#8-T1000ms], state info [ opId = 0], Append, -9223372036854775808, -9223372036854775808, 2
+   +- *(6) HashAggregate(keys=[window#8-T1000ms], functions=[merge_max(n#3L)])
+      +- StateStoreRestore [window#8-T1000ms], state info [ opId = 0], 2
+         +- *(5) HashAggregate(keys=[window#8-T1000ms], functions=[merge_max(n#3L)])
+            +- Exchange hashpartitioning(window#8-T1000ms, 1), REQUIRED_BY_STATEFUL_OPERATOR, [plan_id=127]
+               +- *(4) HashAggregate(keys=[window#8-T1000ms], functions=[partial_max(n#3L)])
+                  +- *(4) HashAggregate(keys=[window#8-T1000ms, k#2L], functions=[count(1)])
+                     +- StateStoreSave [window#8-T1000ms, k#2L], state info [ opId = 1], Append, -922, -922, 2
+                        +- *(3) HashAggregate(keys=[window#8-T1000ms, k#2L], functions=[merge_count(1)])
+                           +- StateStoreRestore [window#8-T1000ms, k#2L], state info [ opId = 1], 2
+                              +- *(2) HashAggregate(keys=[window#8-T1000ms, k#2L], functions=[merge_count(1)])
+                                 +- Exchange hashpartitioning(window#8-T1000ms, k#2L, 1), [plan_id=114]
+                                    +- *(1) HashAggregate(keys=[window#8-T1000ms, k#2L], functions=[partial_count(1)])
+                                       +- EventTimeWatermark timestamp#0: timestamp, 1 seconds
+                                          +- StreamingRelation rate, [timestamp#0, value#1L]
+"""
+SESSIONS = """== Physical Plan ==
+*(3) HashAggregate(keys=[session_window#205-T1000ms, k#2L], functions=[count(1)])
++- SessionWindowStateStoreSave [k#2L], session_window#205: struct<start: timestamp, end: timestamp>, Append, 1
+   +- MergingSessions List(k#2L), true, 1, [session_window#205-T1000ms, k#2L], [merge_count(1)]
+      +- SessionWindowStateStoreRestore [k#2L], session_window#205: struct<start: timestamp, end: timestamp>, 1
+         +- *(2) Sort [k#2L ASC NULLS FIRST, session_window#205-T1000ms ASC NULLS FIRST], false, 0
+            +- StreamingRelation rate, [timestamp#0, value#1L]
+"""
+DEDUPLICATED = """== Physical Plan ==
+*(3) HashAggregate(keys=[k#2L], functions=[count(1)])
++- StateStoreSave [k#2L], state info [ opId = 0], Append, -9223372036854775808, -9223372036854775808, 2
+   +- *(2) HashAggregate(keys=[k#2L], functions=[merge_count(1)])
+      +- StateStoreRestore [k#2L], state info [ opId = 0], 2
+         +- StreamingDeduplicate [k#2L, timestamp#0-T1000ms], state info [ opId = 1]
+            +- StreamingRelation rate, [timestamp#0, value#1L]
+"""
+PAIRS = """== Physical Plan ==
+StreamingSymmetricHashJoin [k#2L], [k#9L], Inner, condition = [ both = (t#1 >= t#3) ]
+:- Exchange hashpartitioning(k#2L, 1), REQUIRED_BY_STATEFUL_OPERATOR, [plan_id=1]
+:  +- StreamingRelation rate, [timestamp#0, value#1L]
++- Exchange hashpartitioning(k#9L, 1), REQUIRED_BY_STATEFUL_OPERATOR, [plan_id=2]
+   +- *(3) HashAggregate(keys=[window#8-T1000ms, k#9L], functions=[count(1)])
+      +- StateStoreSave [window#8-T1000ms, k#9L], state info [ opId = 1], Append, -922, -922, 2
+         +- StreamingRelation rate, [timestamp#0, value#1L]
+"""
+
+
+@pytest.mark.parametrize(
+    ("plan", "state"),
+    [
+        (GREATEST, TaskState(keeps=True, aggregates=True, chains=True)),
+        (SESSIONS, TaskState(keeps=True, aggregates=True)),
+        (DEDUPLICATED, TaskState(keeps=True, aggregates=True, completes=False)),
+        (PAIRS, TaskState(keeps=True, aggregates=True, chains=True)),
+        ("StreamingDeduplicate [k#1], state info [ opId = 0]\n+- StreamingRelation rate, [k#1]", TaskState(keeps=True)),
+        ("*(1) Project [k#1]\n+- StreamingRelation rate, [k#1]", TaskState(keeps=False)),
+    ],
+    ids=["greatest", "sessions", "deduplicated", "pairs", "duplicates", "narrow"],
+)
+def test_groups_that_operators_with_state_read_are_found(plan: str, state: TaskState) -> None:
+    assert task_state(plan) == state
+
+
+def test_groups_reach_operators_with_state_through_tasks_without() -> None:
+    group, keep, pass_on = TaskState(True, aggregates=True), TaskState(True), TaskState(False)
+
+    def found(**tasks: tuple[TaskState, tuple[str, ...]]) -> dict[str, str]:
+        return dict(chained({n: s for n, (s, _) in tasks.items()}, {n: inputs for n, (_, inputs) in tasks.items()}))
+
+    assert found(a=(group, ()), b=(pass_on, ("a",))) == {}
+    assert found(a=(group, ()), b=(keep, ("a",))) == {"a": "b"}
+    assert found(a=(group, ()), b=(pass_on, ("a",)), c=(group, ("b",)), d=(pass_on, ("c",))) == {"a": "c"}
+    assert found(a=(keep, ()), b=(group, ("a",)), c=(pass_on, ("b",))) == {}
+    assert found(a=(group, ()), b=(keep, ("a",)), c=(keep, ("b",))) == {"a": "b"}  # b emits each row once
+    assert found(a=(TaskState(True, aggregates=True, chains=True), ())) == {"a": "a"}
+    joined = found(a=(group, ()), b=(pass_on, ()), c=(keep, ("a", "b")))
+    assert joined == {"a": "c"}

@@ -1,0 +1,175 @@
+"""Reports of both clients, of sources of all kinds, and of idle triggers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.spark.queries.progress import batch_of
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    return {
+        "id": "q",
+        "runId": "r1",
+        "batchId": 4,
+        "timestamp": "2026-03-01T10:00:00.500Z",
+        "batchDuration": 2000,
+        "durationMs": {"triggerExecution": 2000, "addBatch": 1750},
+        "sources": [
+            {
+                "description": "KafkaV2[Assign[trips-0, trips-1]]",
+                "startOffset": {"trips": {"0": 10, "1": 20}},
+                "endOffset": {"trips": {"0": 15, "1": 27}},
+                "numInputRows": 12,
+            }
+        ],
+        "observedMetrics": {
+            "shed.trips": {"rows": 12, "kept": 9},
+            "out": {"rows": 7, "sent_0": 5, "sent_1": 2},
+        },
+        **changes,
+    }
+
+
+def connect_row(**values: Any) -> dict[str, Any]:
+    """An observed row as a Connect client has it."""
+    return {"values": list(values.values()), "schema": {"fields": [{"name": name} for name in values]}}
+
+
+def test_a_batch() -> None:
+    batch = batch_of(report())
+    assert batch is not None
+    assert (batch.run_id, batch.batch_id) == ("r1", 4)
+    assert batch.end - batch.start == 2.0
+    assert batch.planning_s == 0.25
+    (feed,) = batch.feeds
+    assert (feed.topic, feed.start, feed.end) == ("trips", {0: 10, 1: 20}, {0: 15, 1: 27})
+    assert (feed.read, feed.kept, batch.rows) == (12, 9, 9)
+    assert (batch.out, batch.sent) == (7, {"0": 5, "1": 2})
+
+
+@pytest.mark.parametrize("connect", [True, False])
+def test_times_of_records_are_in_seconds(connect: bool) -> None:
+    shed: dict[str, Any] = {"rows": 12, "kept": 9, "ages": [30, 45], "times": None}
+    row = connect_row(**shed) if connect else shed
+    (feed,) = batch_of(report(observedMetrics={"shed.trips": row})).feeds  # type: ignore[union-attr]
+    assert (feed.ages, feed.times) == ((0.03, 0.045), ())
+    (without,) = batch_of(report()).feeds  # type: ignore[union-attr]
+    assert (without.ages, without.times) == ((), ())
+
+
+def test_rows_of_new_partitions_and_of_several_topics_are_not_taken_for_counted_twice() -> None:
+    source = report()["sources"][0]
+    grown = {**source, "startOffset": {"trips": {"0": 10}}}
+    assert batch_of(report(sources=[grown])).rows == 9  # type: ignore[union-attr]
+    two = {**source, "startOffset": {"a": {"0": 5}, "b": {"0": 0}}, "endOffset": {"a": {"0": 5}, "b": {"0": 12}}}
+    observed = {"shed.0": {"rows": 12, "kept": 9}, "out": {"rows": 7}}
+    batch = batch_of(report(sources=[two], observedMetrics=observed))
+    assert batch is not None
+    assert (batch.feeds[0].topic, batch.rows, batch.out) == ("", 9, 7)
+
+
+def test_the_eviction_of_all_state_operators_counts() -> None:
+    operators = [{"allRemovalsTimeMs": 250}, {"allRemovalsTimeMs": 500}, {"operatorName": "another"}]
+    assert batch_of(report(stateOperators=operators)).eviction_s == 0.75  # type: ignore[union-attr]
+    assert batch_of(report()).eviction_s == 0.0  # type: ignore[union-attr]
+
+
+def test_both_clients_say_the_same() -> None:
+    observed = {
+        "shed.trips": connect_row(rows=12, kept=9),
+        "out": connect_row(rows=7, sent_0=5, sent_1=2),
+    }
+    assert batch_of(report(observedMetrics=observed)) == batch_of(report())
+
+
+def test_offsets_may_be_text() -> None:
+    source = report()["sources"][0]
+    text = {**source, "startOffset": json.dumps(source["startOffset"]), "endOffset": json.dumps(source["endOffset"])}
+    assert batch_of(report(sources=[text])) == batch_of(report())
+
+
+def test_the_first_batch_of_all_has_no_start() -> None:
+    source = {**report()["sources"][0], "startOffset": None}
+    batch = batch_of(report(sources=[source]))
+    assert batch is not None
+    assert batch.feeds[0].start is None
+
+
+def test_an_idle_trigger_is_no_batch() -> None:
+    source = {**report()["sources"][0], "endOffset": {"trips": {"0": 10, "1": 20}}}
+    assert batch_of(report(sources=[source], observedMetrics={})) is None
+
+
+@pytest.mark.parametrize("offset", [3, "3", {"logOffset": 7}, None])
+def test_an_idle_trigger_of_a_source_of_another_kind_is_no_batch(offset: Any) -> None:
+    """It has the number of the batch that comes next, whose report would be taken for known."""
+    source = {"description": "RateStreamV2", "startOffset": offset, "endOffset": offset, "numInputRows": 0}
+    assert batch_of(report(sources=[source], observedMetrics={})) is None
+    came = {**source, "endOffset": 4 if offset is None else 8}
+    assert batch_of(report(sources=[came], observedMetrics={})) is not None
+
+
+def test_a_batch_without_counts_is_one_whose_rows_are_not_known() -> None:
+    batch = batch_of(report(observedMetrics={}))
+    assert batch is not None
+    assert (batch.feeds[0].read, batch.feeds[0].kept) == (None, None)
+    assert batch.rows == 0
+
+
+def test_no_rows_and_not_counted_are_two_things() -> None:
+    batch = batch_of(report(observedMetrics={"shed.trips": {"rows": 0, "kept": 0}}))
+    assert batch is not None
+    assert (batch.feeds[0].read, batch.feeds[0].kept) == (0, 0)
+
+
+def test_a_batch_that_was_evaluated_twice_is_told_once() -> None:
+    twice = {"shed.trips": {"rows": 24, "kept": 18}, "out": {"rows": 14, "sent_0": 10, "sent_1": 4}}
+    batch, again = batch_of(report()), batch_of(report(observedMetrics=twice))
+    assert again == batch
+
+
+def test_a_feed_that_is_read_twice_is_told_once() -> None:
+    (source,) = report()["sources"]
+    assert batch_of(report(sources=[source, source])) == batch_of(report())
+
+
+def test_a_source_of_another_kind_is_counted_by_its_position() -> None:
+    rate = {"description": "RateStreamV2", "startOffset": 3, "endOffset": 4, "numInputRows": 6}
+    batch = batch_of(report(sources=[rate], observedMetrics={"shed.0": {"rows": 6, "kept": 5}}))
+    assert batch is not None
+    (feed,) = batch.feeds
+    assert (feed.topic, feed.end, feed.read, feed.kept) == ("", {}, 6, 5)
+
+
+@given(st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.dictionaries(st.text(), st.integers())))
+def test_odd_offsets_are_those_of_another_kind_of_source(offset: Any) -> None:
+    source = {"startOffset": offset, "endOffset": offset}
+    batch = batch_of(report(sources=[source]))
+    assert batch is not None
+    assert batch.feeds[0].end == {}
+
+
+def test_malformed_values_are_those_of_all_schemas_of_a_topic() -> None:
+    metrics = {
+        "shed.trips": {"rows": 12, "kept": 9},
+        "malformed.0.trips": {"rows": 2, "sample": "{bad"},
+        "malformed.1.trips": {"rows": 1, "sample": None},
+        "malformed.2.other.trips": {"rows": 7, "sample": "of another topic"},
+        "out": {"rows": 7},
+    }
+    batch = batch_of(report(observedMetrics=metrics))
+    assert batch is not None
+    (feed,) = batch.feeds
+    assert (feed.kept, feed.malformed, feed.sample) == (9, 3, "{bad")
+
+
+def test_a_batch_without_malformed_values_has_none() -> None:
+    batch = batch_of(report(observedMetrics={"shed.trips": {"rows": 12, "kept": 9}, "malformed.0.trips": {"rows": 0}}))
+    assert batch is not None
+    assert (batch.feeds[0].malformed, batch.feeds[0].sample) == (0, None)

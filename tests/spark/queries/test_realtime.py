@@ -1,0 +1,42 @@
+"""Spark 4.3's own refusals, in few words."""
+
+from __future__ import annotations
+
+import pytest
+
+from qod_magics.spark.queries.realtime import not_realtime
+
+HEAD = "[STREAMING_REAL_TIME_MODE.{}] Streaming real-time mode has the following limitation: "
+TAIL = (
+    " is not in the operator allowlist for Real-Time Mode. To bypass this check, set "
+    "spark.sql.streaming.realTimeMode.allowlistCheck to false. By changing this, you agree to run the query at your "
+    "own risk. SQLSTATE: 0A000"
+)
+OPERATOR = HEAD.format("OPERATOR_OR_SINK_NOT_IN_ALLOWLIST") + "The operator(s): org.apache.spark.sql.execution."
+
+
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        (OPERATOR + "python.ArrowEvalPythonExec" + TAIL, "Python functions"),
+        (OPERATOR + "streaming.operators.stateful.join.StreamingSymmetricHashJoinExec" + TAIL, "joins of two streams"),
+        (
+            OPERATOR + "python.BatchEvalPythonExec, org.apache.spark.sql.execution.SortExec" + TAIL,
+            "Python functions or Sort",
+        ),
+        (
+            HEAD.format("INPUT_STREAM_NOT_SUPPORTED")
+            + "The input stream org.apache.spark.sql.execution.streaming.sources."
+            "RateStreamMicroBatchStream is not supported in Real-time Mode. SQLSTATE: 0A000",
+            "RateStream",
+        ),
+    ],
+)
+def test_a_refusal_names_what_is_refused(why: str, told: str) -> None:
+    assert not_realtime(why) == f"Spark's real-time mode does not take {told}"
+
+
+def test_other_reasons_pass_as_they_are() -> None:
+    assert not_realtime("asked for by --mode microbatch") == "asked for by --mode microbatch"
+    other = "[X] org.apache.spark.SparkException: real-time mode went wrong"
+    assert not_realtime(other) == other

@@ -1,0 +1,111 @@
+"""CPU as the operating system counts it: of cores, and of a process with all below it."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from qod_magics.spark.servers import cpu
+from qod_magics.spark.servers.cpu import CoreMeter, CpuMeter, ProcessMeter
+
+
+class Machine:
+    """Processes below number 1 and two cores, with a clock that the test turns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.spent = {1: 0.0}  #: CPU seconds by process
+        self.busy = [0.0, 0.0]  #: seconds by core
+        monkeypatch.setattr(cpu.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
+        monkeypatch.setattr(cpu.psutil, "Process", self._process)  # type: ignore[attr-defined]
+        monkeypatch.setattr(cpu.psutil, "cpu_times", self._cores)  # type: ignore[attr-defined]
+
+    def _process(self, pid: int) -> Any:
+        if pid not in self.spent:
+            raise psutil.NoSuchProcess(pid)
+        return SimpleNamespace(
+            pid=pid,
+            name=lambda: "java" if pid == 1 else "python3",
+            cpu_times=lambda: SimpleNamespace(user=self.spent[pid], system=0.0),
+            children=lambda recursive: [self._process(other) for other in self.spent if other != pid],
+        )
+
+    def _cores(self, percpu: bool) -> list[Any]:
+        class Times(tuple[float, ...]):
+            idle = property(lambda self: self[1])
+
+        return [Times((busy, self.now - busy)) for busy in self.busy]
+
+    def after(self, seconds: float, meter: CpuMeter) -> None:
+        self.now += seconds
+        meter.sample()
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+@pytest.mark.parametrize("meter", [CoreMeter((0, 1)), ProcessMeter(1, 2)], ids=["cores", "process"])
+def test_nothing_is_known_before_two_samples(machine: Machine, meter: CpuMeter) -> None:
+    assert meter.cores == 2
+    assert meter.mean(0.0, 1.0) is None
+    meter.sample()
+    assert meter.mean(0.0, 1.0) is None
+    machine.after(1.0, meter)
+    assert meter.mean(0.0, 1.0) == 0.0
+
+
+def test_cores_are_busy_with_whoever_uses_them(machine: Machine) -> None:
+    meter = CoreMeter((1,))
+    machine.after(0.0, meter)
+    machine.busy = [1.0, 1.5]
+    machine.after(2.0, meter)
+    assert meter.mean(0.0, 2.0) == pytest.approx(75.0)
+
+
+def test_a_process_counts_with_all_below_it_and_may_use_more_than_its_share(machine: Machine) -> None:
+    meter = ProcessMeter(1, 1)
+    machine.spent = {1: 100.0}  # before anybody looked
+    machine.after(0.0, meter)
+    machine.spent = {1: 101.0, 2: 0.5}
+    machine.after(1.0, meter)
+    machine.spent = {1: 101.5, 2: 1.0}
+    machine.after(1.0, meter)
+    assert meter.mean(0.0, 1.0) == pytest.approx(150.0)
+    assert meter.mean(1.0, 2.0) == pytest.approx(100.0)
+    assert meter.mean(0.0, 2.0) == pytest.approx(125.0)
+
+
+def test_a_worker_that_ends_takes_nothing_back(machine: Machine) -> None:
+    meter = ProcessMeter(1, 1)
+    machine.spent = {1: 1.0, 2: 50.0}
+    machine.after(0.0, meter)
+    machine.spent = {1: 1.5}
+    machine.after(1.0, meter)
+    assert meter.mean(0.0, 1.0) == pytest.approx(50.0)
+
+
+def test_a_process_that_is_gone_uses_nothing_more(machine: Machine) -> None:
+    meter = ProcessMeter(1, 1)
+    machine.after(0.0, meter)
+    machine.spent = {}
+    machine.after(1.0, meter)
+    assert meter.mean(0.0, 1.0) == 0.0
+
+
+def test_the_work_of_a_real_process_is_seen() -> None:
+    meter = ProcessMeter(psutil.Process().pid, 1)
+    meter.sample()
+    begun, used = time.monotonic(), time.process_time()
+    while time.process_time() - used < 0.3:
+        pass
+    meter.sample()
+    end = time.monotonic()
+    mean = meter.mean(begun, end)
+    assert mean is not None
+    assert mean * (end - begun) / 100.0 == pytest.approx(0.3, abs=0.15)

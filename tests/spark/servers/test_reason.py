@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from qod_magics.spark.servers.reason import MOST, reason
+
+OF_A_CALL = """<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.UNAVAILABLE
+\tdetails = "{}"
+\tdebug_error_string = "UNAVAILABLE: more of the same"
+>"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: "
+            "Failed to connect to remote host: Connection refused",
+            "Failed to connect to remote host: Connection refused",
+        ),
+        ("last error: ipv6:%5B::1%5D:15002: Connection reset", "Connection reset"),
+        ("Invalid token", "Invalid token"),
+    ],
+)
+def test_a_failed_call_is_told_in_the_words_of_grpc(said: str, told: str) -> None:
+    assert reason(RuntimeError(OF_A_CALL.format(said))) == told
+
+
+def test_details_elsewhere_are_just_text() -> None:
+    assert reason(RuntimeError('no such column\n\tdetails = "of the plan"')) == "no such column"
+
+
+def test_the_stack_of_the_jvm_is_left_out() -> None:
+    assert reason(RuntimeError("JVM stacktrace:\n\n  [BAD] it broke\n\tat org.apache")) == "[BAD] it broke"
+
+
+def test_the_first_cause_is_told_too() -> None:
+    text = """[STREAM_FAILED] Query failed: no client.
+
+JVM stacktrace:
+org.apache.spark.sql.streaming.StreamingQueryException
+\tat org.apache.spark
+Caused by: org.apache.kafka.common.KafkaException: Failed to construct a client
+\tat org.apache.kafka
+Caused by: org.apache.kafka.common.KafkaException: Class no.such.Reporter cannot be found
+\tat org.apache.kafka
+"""
+    told = "[STREAM_FAILED] Query failed: no client. (KafkaException: Class no.such.Reporter cannot be found)"
+    assert reason(RuntimeError(text)) == told
+
+
+def test_a_cause_that_is_told_already_is_not_told_twice() -> None:
+    text = "[FAILED] division by zero\n\tat org.apache\nCaused by: java.lang.ArithmeticException: division by zero"
+    assert reason(RuntimeError(text)) == "[FAILED] division by zero"
+
+
+def test_without_a_text_the_kind_of_error_is_told() -> None:
+    assert reason(ZeroDivisionError()) == "ZeroDivisionError"
+
+
+def test_a_long_line_is_cut() -> None:
+    assert len(reason(RuntimeError("x" * 10_000))) == MOST
