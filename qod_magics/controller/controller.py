@@ -5,30 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from qod_magics.controller import warm_up
+from qod_magics.controller.actuator import Actuator
 from qod_magics.controller.backlog import Drains, Limits, backlogs
-from qod_magics.controller.bounded_call import BoundedCall
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.dials import dials, hold, opened, overridden
-from qod_magics.controller.falls import Fall, hastened, noticed, waiting
+from qod_magics.controller.falls import hastened, waiting
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan, refusals
-from qod_magics.controller.reaction import CHECKS, RateCheck, planned_rates, with_rates
+from qod_magics.controller.rate_watch import RateWatch
+from qod_magics.controller.reaction import CHECKS
 from qod_magics.controller.recording import Recording
+from qod_magics.controller.sensor import Sensor
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.accuracy import current_accuracy
-from qod_magics.core.optional import PAUSED, REACT
 from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
-from qod_magics.core.runtime import Dials, InputRateRuntime, Measured, Observation, PlacingRuntime, Runtime
+from qod_magics.core.runtime import Dials, Measured, Observation, PlacingRuntime, Runtime
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_to_json
-from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import UsageProblem
 
 Subscriber = Callable[[Cycle], object]
@@ -67,7 +66,6 @@ class Controller:
         worker: Callable[[str], Worker] = ThreadWorker,
     ) -> None:
         self.runtime = runtime
-        self._rates_runtime = runtime if isinstance(runtime, InputRateRuntime) else None
         self.clock: Clock = clock or SystemClock()
         self.log = log if log is not None else DecisionLog()
         self.warm_up_timeout_s = warm_up_timeout_s
@@ -77,21 +75,15 @@ class Controller:
         self.apply_timeout_s = apply_timeout_s
         self.policy = policy
         self._paused = False
-        self._interrupted = False
         self._last: Cycle | None = None
-        self._observing: BoundedCall[Observation] = BoundedCall(worker("qod-observe"))
-        self._applying: BoundedCall[None] = BoundedCall(worker("qod-apply"))
-        self._checking: BoundedCall[Mapping[str, float]] = BoundedCall(worker("qod-input-rates"))
-        self._being_applied: tuple[int, Plan, Dials] | None = None
-        self._in_force: Dials | None = None
-        self._passed: Snapshot | None = None  #: the last valid one
-        self._rate_check = RateCheck()
-        self._falls: Mapping[str, Fall] = {}  #: of the last periods, by source
         #: seconds after the last cycle at which to make one more before the next on time; None: none is needed
         self.again_s: float | None = None
         self._warm = warm_up.WarmUp()
         self._drains = Drains()
         self._journal = Journal(self.log, recording, self.clock)
+        self._sensor = Sensor(runtime, self._journal, self.clock, worker("qod-observe"))
+        self._actuator = Actuator(runtime, self._journal, worker("qod-apply"))
+        self._rates = RateWatch(runtime, self._journal, self.clock, worker("qod-input-rates"))
         self._by_hand: Mapping[Edge, float] = {}
         self._subscribers: tuple[Subscriber, ...] = ()
 
@@ -159,7 +151,7 @@ class Controller:
     @property
     def dials(self) -> Dials | None:
         """The settings known to be in force; None before any were applied."""
-        return self._in_force
+        return self._actuator.in_force
 
     @property
     def paused(self) -> bool:
@@ -237,53 +229,30 @@ class Controller:
 
     def interrupt(self) -> None:
         """Stop waiting for the runtime, so that the cycle under way ends soon; until `close` no cycle waits for it."""
-        self._interrupted = True
-        self._observing.interrupt()
-        self._applying.interrupt()
-        self._checking.interrupt()
+        for part in (self._sensor, self._actuator, self._rates):
+            part.interrupt()
 
     def close(self) -> None:
         """End the workers and the recording. A later `step` starts them again."""
-        self._observing.close()
-        self._applying.close()
-        self._checking.close()
+        for part in (self._sensor, self._actuator, self._rates):
+            part.close()
         self._journal.close()
-        self._interrupted = False
 
     @property
     def check_s(self) -> float | None:
         """Seconds between two calls of `stepped_rates` that the last plan asks for; None: it asks for none."""
-        if self._last is None or self._last.plan is None or REACT.name not in self._last.plan.extra:
-            return None
-        return None if self._rates_runtime is None else self.period_s / CHECKS
+        return None if self._last is None else self._rates.interval_s(self._last.plan, self.period_s)
 
     @property
     def rises(self) -> bool:
         """Whether the last check of the input rates shows a rise."""
-        return self._rate_check.stepped
+        return self._rates.rises
 
     def stepped_rates(self) -> Mapping[str, float]:
         """The current input rates, rows/s by source, if they differ from the planned rates by enough to replan early:
         pass them to `step`. After a rise they are those of all sources, after a fall of those that fell. Else empty, as
         when the runtime has not answered by the next check. The runtime's errors are not raised."""
-        last, check_s, runtime = self._last, self.check_s, self._rates_runtime
-        if check_s is None or runtime is None or last is None or last.plan is None or last.snapshot is None:
-            return {}
-        self._checking.late()  # too old to decide on
-        if self._checking.under_way:
-            return {}
-        outcome = self._checking.call(partial(runtime.input_rates, check_s), check_s)
-        if outcome is None:
-            return {}
-        rates = outcome.value
-        if rates is None:
-            self._journal.fault("input-rates-failed", f"input_rates() failed: {describe(outcome.error)}")
-            return {}
-        self._journal.recovered("input-rates-failed", "input_rates() works again")
-        check = self._rate_check = self._rate_check.after(
-            self.clock.monotonic(), rates, planned_rates(last.snapshot), float(last.plan.extra[REACT.name])
-        )
-        return rates if check.stepped else {name: rates[name] for name in check.fallen}
+        return self._rates.stepped(self._last, self.period_s)
 
     def step(self, rates: Mapping[str, float] | None = None) -> Cycle:
         """Make one cycle and return it. Errors of the runtime, the policy and subscribers are not raised.
@@ -294,11 +263,13 @@ class Controller:
         journal.cycle += 1
         cycle = Cycle(journal.cycle, self.clock.wall(), self.period_s, annotations=journal.annotations)
         began = self.clock.monotonic()
-        self._collect_late_apply()
+        late = self._actuator.late()
+        if late is not None:
+            self._warm = warm_up.told(self._warm, late, began)
         self.again_s = None
-        seen = self._observe()
+        seen = self._sensor.observe(self._observe_timeout_s, paused=self._paused)
         if not isinstance(seen, str):
-            seen = self._with_rates(seen, rates or {}, began)
+            seen = self._rates.corrected(seen, rates or {}, began, self.period_s, self._drain_s)
         found = seen if isinstance(seen, str) else self._decide(seen)
         if isinstance(found, str):
             cycle = replace(cycle, paused=self._paused, skipped=found)
@@ -307,57 +278,13 @@ class Controller:
             applied = not paused and self._apply(found)
             took_s = self.clock.monotonic() - began if applied else 0.0
             cycle = replace(cycle, paused=paused, decision=found, applied=applied, applied_s=took_s)
-        self._rate_check = self._rate_check.decided(rates or {})
+        self._rates.decided(rates or {})
         cycle = journal.tell(cycle)
         journal.record(cycle)
         self._last = cycle
         for subscriber in self._subscribers:
             self._publish(cycle, subscriber)
         return cycle
-
-    def _with_rates(self, seen: Observation, rates: Mapping[str, float], now: float) -> Observation:
-        """The observation with the rates of a step, and those of sources that fell within the last period, whose means
-        are still of both sides of the fall."""
-        check, known = self._rate_check, seen.measured.accuracy
-        if rates:
-            self._journal.note(
-                "reaction", "input rate is far from the planned rate: replanned early", rates=dict(rates)
-            )
-        before = {name: check.highest(name, now - 2 * self.period_s) for name in check.fallen if name in rates}
-        new = {name: Fall(now, rate, rate * (known.get(name) or 0.0)) for name, rate in before.items()}
-        self._falls = noticed(self._falls, new, now, self.drain_periods * self.period_s)
-        latest = check.lately[-1][1] if check.lately else {}
-        recent = [name for name, fall in self._falls.items() if now - fall.at < self.period_s and name in latest]
-        rates = {**{name: latest[name] for name in recent}, **rates}
-        return with_rates(seen, rates) if rates else seen
-
-    def _observe(self) -> Observation | str:
-        """The runtime's observation, or why there is none to decide on."""
-        timeout_s = self._observe_timeout_s
-        late = self._observing.late()
-        if late is not None:
-            if late.value is not None:  # too old to decide on, but its events count
-                self._journal.happened(*late.value.events)
-            self._journal.recovered("observe-slow", f"observe() came back after {late.took_s:.1f} s")
-        slow = f"observe() takes longer than {timeout_s:g} s; cycles are skipped until it comes back"
-        if self._observing.under_way:
-            return self._skip("observe-slow", slow)
-        outcome = self._observing.call(self.runtime.observe, timeout_s)
-        if outcome is None:
-            return "the controller is being stopped" if self._interrupted else self._skip("observe-slow", slow)
-        if outcome.value is None:
-            return self._skip("observe-failed", f"observe() failed: {describe(outcome.error)}")
-        self._journal.recovered("observe-failed", "observe() works again")
-        self._journal.happened(*outcome.value.events)
-        try:
-            check_snapshot(outcome.value.snapshot, self._passed)
-        except Exception as error:
-            return self._skip("snapshot-invalid", f"the runtime's snapshot is invalid: {describe(error)}")
-        self._passed = outcome.value.snapshot
-        self._journal.recovered("snapshot-invalid", "the runtime's snapshot is valid again")
-        snapshot, at_s = outcome.value.snapshot, round(self.clock.monotonic(), 3)
-        extra = {**snapshot.extra, PAUSED: True} if self._paused else snapshot.extra
-        return replace(outcome.value, snapshot=replace(snapshot, at_s=at_s, extra=extra))
 
     def _decide(self, observation: Observation) -> Decision | str:
         """The decision, or why there is none."""
@@ -382,58 +309,35 @@ class Controller:
             settings = self._dials(plan, snapshot, observation.measured, now)
         except Exception as error:
             words = f"policy {policy.name} failed, the dials stay as they are: {describe(error)}"
-            return self._skip("policy-failed", words, snapshot=snapshot_to_json(snapshot))
+            return self._journal.skipped("policy-failed", words, snapshot=snapshot_to_json(snapshot))
         self._journal.recovered("policy-failed", f"policy {policy.name} decides again")
         self._journal.refused(refused)
         return Decision(
             snapshot, observation.measured, plan, settings, policy.name, policy_ms, accuracy, reasons, refused
         )
 
+    @property
+    def _drain_s(self) -> float:
+        """Seconds within which to drain a backlog."""
+        return self.drain_periods * self.period_s
+
     def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
-        limits, drain_s = Limits.of(plan, self.period_s), self.drain_periods * self.period_s
-        found = waiting(backlogs(snapshot, measured, limits), self._falls, limits, drain_s)
+        limits, drain_s, falls = Limits.of(plan, self.period_s), self._drain_s, self._rates.falls
+        found = waiting(backlogs(snapshot, measured, limits), falls, limits, drain_s)
         self._drains = self._drains.advance(found, now, drain_s, limits)
         soon_s = self.period_s / CHECKS
-        left_s = hastened(self._drains.left_s(now, self.period_s), found, self._falls, soon_s)
-        self.again_s = soon_s if self._falls.keys() & left_s.keys() else None
+        left_s = hastened(self._drains.left_s(now, self.period_s), found, falls, soon_s)
+        self.again_s = soon_s if falls.keys() & left_s.keys() else None
         new = dials(plan, snapshot, measured, period_s=self.period_s, left_s=left_s, waiting=found)
-        settings = hold(new, self._in_force, snapshot)
+        settings = hold(new, self._actuator.in_force, snapshot)
         return overridden(settings, self._by_hand, snapshot) if self._by_hand else settings
 
     def _apply(self, decision: Decision) -> bool:
         """Whether the plan is now in force."""
-        timeout_s = self._apply_timeout_s
-        if self._being_applied is None:
-            call = partial(self.runtime.apply, decision.accepted, decision.dials)
-            outcome = self._applying.call(call, timeout_s)
-            if outcome is not None and outcome.error is None:
-                self._applied(decision.accepted, decision.dials)
-                return True
-            if outcome is not None:
-                self._journal.fault("apply-failed", f"apply() failed: {describe(outcome.error)}")
-                return False
-            self._being_applied = (self._journal.cycle, decision.accepted, decision.dials)
-        if not self._interrupted:
-            words = f"apply() of cycle {self._being_applied[0]} is still under way; no other is begun until it ends"
-            self._journal.fault("apply-slow", words)
-        return False
-
-    def _collect_late_apply(self) -> None:
-        late = self._applying.late()
-        if late is None or self._being_applied is None:
-            return
-        number, plan, settings = self._being_applied
-        self._being_applied = None
-        self._journal.recovered("apply-slow", f"apply() of cycle {number} ended after {late.took_s:.1f} s")
-        if late.error is None:
-            self._applied(plan, settings)
-        else:
-            self._journal.fault("apply-failed", f"apply() failed: {describe(late.error)}")
-
-    def _applied(self, plan: Plan, settings: Dials) -> None:
-        self._journal.recovered("apply-failed", "apply() works again")
-        self._in_force = settings
-        self._warm = warm_up.told(self._warm, plan, self.clock.monotonic())
+        applied = self._actuator.apply(decision.accepted, decision.dials, self._apply_timeout_s)
+        if applied:
+            self._warm = warm_up.told(self._warm, decision.accepted, self.clock.monotonic())
+        return applied
 
     def _publish(self, cycle: Cycle, subscriber: Subscriber) -> None:
         name = getattr(subscriber, "__qualname__", type(subscriber).__name__)
@@ -441,7 +345,3 @@ class Controller:
             subscriber(cycle)
         except Exception as error:
             self._journal.fault(f"subscriber-failed {name}", f"{name}, given a cycle, raised {describe(error)}")
-
-    def _skip(self, kind: str, words: str, **detail: Any) -> str:
-        self._journal.fault(kind, words, **detail)
-        return words

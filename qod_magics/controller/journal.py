@@ -64,6 +64,11 @@ class Journal:
         if self._faults.report(kind, words, self.cycle):
             self.note(kind, words, **detail)
 
+    def skipped(self, kind: str, words: str, **detail: Any) -> str:
+        """Report a fault that leaves the cycle without a decision; returns the words."""
+        self.fault(kind, words, **detail)
+        return words
+
     def recovered(self, kind: str, words: str) -> None:
         """Report success; noted when it ends a fault."""
         fault = self._faults.clear(kind)
