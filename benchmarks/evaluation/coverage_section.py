@@ -100,7 +100,7 @@ def _why_not_covered(runs: Sequence[Figures], kind: str) -> str:
     why = (
         f"{_shown(further)} where the dial was turned by more than a factor of 3 within the window, {_shown(others)} "
         f"elsewhere; {_shown(many)} with {MANY} rows kept. A few rows of a far lower accuracy than the others make up "
-        "most of the variance, and where none of them was kept, nothing tells of it."
+        "most of the variance, and where none of them was kept, the interval can't show it."
     )
     skewed = " Of values as skewed as amounts and distances, the rare large ones are often not among a few rows."
     return why if kind == "count" else why + skewed

@@ -35,7 +35,7 @@ class Sensor:
         Args:
             timeout_s: how long to wait for the runtime; a call that takes longer goes on, and no other is made
                 meanwhile.
-            paused: whether plans are only recommended, which the policy is told.
+            paused: whether plans are only recommended; the policy sees it in the snapshot.
 
         """
         journal = self._journal

@@ -260,8 +260,8 @@ def _distances(farthest: float) -> list[float]:
 
 
 def _at(f: Functions, distance: Expression, distances: list[float], found: Expression, before: int) -> Expression:
-    """The quantile at this distance from q, between those that were found at `distances`, which are the elements of
-    `found` after the first so many; null if it is as far as the range goes."""
+    """The quantile at this distance from q, between those that were found at `distances`, the elements of `found`
+    from position `before` on; null if it is as far as the range goes."""
     step = f.floor(f.log2(distances[0] / distance) * float(FINE))
     first = f.when(distance > 0.0, f.least(step, f.lit(STEPS))).otherwise(STEPS).cast("int") + 1
     table = f.array(*map(f.lit, distances))

@@ -151,7 +151,7 @@ class TextFunctions:
         return Text(f"transform({array.sql}, {variable} -> {body(Text(variable)).sql})")
 
     def aggregate(self, array: Text, start: Text, merge: Callable[[Text, Text], Text]) -> Text:
-        """A fold by a lambda, `merge`, of what came out so far and an element."""
+        """A fold by a lambda, `merge`, of the result so far and an element."""
         self._variables += 2
         so_far, element = f"v{self._variables - 1}", f"v{self._variables}"
         merged = merge(Text(so_far), Text(element)).sql

@@ -1,7 +1,7 @@
 """Task managers that start, stand by and leave, within a budget: states and what to do next. Pure.
 
 It starts nothing itself: each method gets the ids of the task managers that are up and the time, and returns
-instructions, whose outcome it is told (`warm`, `failed`, `joined`, `drained`, `closed`).
+instructions, whose outcomes are reported by `warm`, `failed`, `joined`, `drained` and `closed`.
 """
 
 from __future__ import annotations

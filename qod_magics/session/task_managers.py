@@ -76,7 +76,7 @@ class TaskManagers:
             return made.started(id, options) if url is None else made.connected(id, url, ui, cores)
 
         if url is None:
-            options()  # what is wrong is told before a standby gives way
+            options()  # wrong ones are refused before a standby gives way
 
         if self.nodes is None:
             return made.join(make(made.name())).id

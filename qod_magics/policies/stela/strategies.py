@@ -129,7 +129,7 @@ def _reason(slot: Slot) -> str:
 
 
 def _leaving(result: ScaleIn, words: Callable[[Rate], str]) -> tuple[Action, ...]:
-    """The moves, then the releases; `words`: how a machine's score is told."""
+    """The moves, then the releases; `words`: how a machine's score is worded."""
     moves = [Move(shift.instance, shift.target, f"{shift.source} is to leave") for shift in result.shifts]
     releases = [
         ReleaseNode(gone.machine, f"{words(gone.scores[gone.machine])} among {len(gone.scores)} task managers")
