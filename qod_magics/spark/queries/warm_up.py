@@ -86,14 +86,15 @@ class WarmUp:
         """
         begun = time.monotonic()
         deadline = begun + timeout_s
-        instance = self._instance = Instance(self._job(), self._checkpoint(), mode)
+        job = self._job()
+        instance = self._instance = Instance(job, self._checkpoint(), mode)
 
         def asked(call: Callable[[], T]) -> T:  # one that hangs answers no call, and none of Spark's has a timeout
             return call_within(call, max(deadline - time.monotonic(), 1.0), f"warming {self._id} up")
 
         def start() -> None:
             options = dict(self._kafka.spark_options())
-            dials = {self._board.source(instance.job.task): 1.0}
+            dials = {self._board.source(job.task): 1.0}
             asked(lambda: instance.start(manager, self._board, options, dials))
 
         try:
