@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from qod_magics.machine.core_claims import CoreClaim, choosing
 from qod_magics.machine.cores import check_cores, free_cores
-from qod_magics.spark.queries.warm_up import WarmUp
+from qod_magics.spark.queries.warm_up import warm_up
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.servers.connection import refuse_beside_classic
 from qod_magics.spark.servers.server import LocalServer, ServerOptions
@@ -108,21 +108,17 @@ class Provisioner:
         with choosing():
             options = choose()
             server = LocalServer(id, options)
-        return self._warmed(
-            id, lambda: start_local(id, options, self._runtime.board, self._headroom, self._begun, server)
-        )
+        return self._warmed(start_local(id, options, self._runtime.board, self._headroom, self._begun, server))
 
     def _take(self, id: str, launched: Future[LocalServer]) -> TaskManager:
-        def made() -> TaskManager:
-            server = launched.result()
-            return start_local(id, server.options, self._runtime.board, self._headroom, self._begun, server)
-
-        return self.join(self._warmed(id, made))
+        server = launched.result()
+        made = start_local(id, server.options, self._runtime.board, self._headroom, self._begun, server)
+        return self.join(self._warmed(made))
 
     def connected(self, id: str, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
         """The server at `sc://host:port`, warm; it has not joined. Raises TaskManagerError."""
-        board, headroom = self._runtime.board, self._headroom
-        made = self._warmed(id, lambda: attach_url(id, url, board, headroom, ui, cores))
+        begun = time.monotonic()
+        made = self._warmed(attach_url(id, url, self._runtime.board, self._headroom, ui, cores), begun)
         self._urls[id] = url
         return made
 
@@ -135,8 +131,7 @@ class Provisioner:
 
     def attach(self, spark: SparkSession) -> TaskManager:
         """Attach an existing Spark session. Raises TaskManagerError."""
-        id, board, headroom = "spark", self._runtime.board, self._headroom
-        return self.join(self._warmed(id, lambda: attach_session(id, spark, board, headroom)))
+        return self.join(self._warmed(attach_session("spark", spark, self._runtime.board, self._headroom)))
 
     def join(self, manager: TaskManager) -> TaskManager:
         """Add a warm one to the runtime; if that fails, it is closed. Raises TaskManagerError."""
@@ -180,33 +175,17 @@ class Provisioner:
         if self._ended or server.name in self._abandoned:
             server.stop()
 
-    def _warmed(self, id: str, make: Callable[[], TaskManager]) -> TaskManager:
-        """The task manager that `make` returns, warm. The rows of its warm-up are sent while it starts, and removed
-        once it is in use. Raises whatever `make` raises, and TaskManagerError, KafkaError, SetupError."""
-        begun = time.monotonic()
-        query = WarmUp(self._runtime.kafka, self._runtime.board, id, self._runtime.checkpoints)
-        prepared = begin(query.prepare, f"prepare-{id}")
+    def _warmed(self, manager: TaskManager, begun: float | None = None) -> TaskManager:
         try:
-            manager = make()
-            try:
-                prepared.result()
-                query.run(manager)
-            except BaseException:
-                manager.close()
-                raise
-        finally:
-            self.track(begin(partial(_clean, query, prepared), f"clean-{id}"))
-        if manager.server is not None:
-            begun = manager.server.begun
-        if manager.kind != "attached":
+            warm_up(manager, self._runtime.kafka, self._runtime.board, self._runtime.checkpoints)
+        except BaseException:
+            manager.close()
+            raise
+        begun = manager.server.begun if manager.server is not None else begun
+        if begun is not None:
             self.start_s[manager.kind] = time.monotonic() - begun
         self.cores_of[manager.kind] = manager.cores
         return manager
-
-
-def _clean(query: WarmUp, prepared: Future[None]) -> None:
-    wait((prepared,))
-    query.clean()
 
 
 class BudgetMaker:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -74,59 +73,3 @@ def test_one_that_has_joined_is_not_closed_if_interrupted_then(joined: bool) -> 
     with pytest.raises(KeyboardInterrupt):
         Provisioner(runtime, 0.1).join(manager)
     assert closed == ([] if joined else [True])
-
-
-class Steps:
-    """A warm-up that notes its steps."""
-
-    done: ClassVar[list[str]] = []
-    prepared = threading.Event()
-
-    def __init__(self, *_: Any) -> None:
-        """Of nothing."""
-
-    def prepare(self) -> None:
-        self.done.append("prepared")
-        self.prepared.set()
-
-    def run(self, manager: Any) -> None:
-        self.done.append(f"ran on {manager.id}")
-
-    def clean(self) -> None:
-        self.done.append("cleaned")
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    Steps.done, Steps.prepared = [], threading.Event()
-    monkeypatch.setattr(provisioning, "WarmUp", Steps)
-    return Steps.done
-
-
-def test_rows_of_a_warm_up_are_sent_while_the_server_starts_and_removed_after_it(steps: list[str]) -> None:
-    runtime: Any = SimpleNamespace(kafka=None, board=None, checkpoints=None)
-    made = Provisioner(runtime, 0.1)
-    manager: Any = SimpleNamespace(id="tm1", kind="connect", server=None, cores=0.9, close=lambda: None)
-
-    def make() -> Any:
-        assert Steps.prepared.wait(WAIT_S)
-        return manager
-
-    assert made._warmed("tm1", make) is manager
-    made.end()  # waits for what is under way
-    assert steps == ["prepared", "ran on tm1", "cleaned"]
-    assert made.cores_of == {"connect": 0.9}
-    assert made.start_s.keys() == {"connect"}
-
-
-def test_rows_of_a_warm_up_are_removed_also_if_there_is_no_server_for_them(steps: list[str]) -> None:
-    runtime: Any = SimpleNamespace(kafka=None, board=None, checkpoints=None)
-    made = Provisioner(runtime, 0.1)
-
-    def make() -> Any:
-        raise SetupError("no Java")
-
-    with pytest.raises(SetupError, match="no Java"):
-        made._warmed("tm1", make)
-    made.end()
-    assert steps == ["prepared", "cleaned"]

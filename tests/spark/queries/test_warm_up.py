@@ -44,6 +44,9 @@ def gate() -> Iterator[None]:
 
 @pytest.mark.parametrize("whole_batch", [False, True])
 def test_one_that_hangs_is_given_up(whole_batch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("create_topics", "delete_topics"):
+        monkeypatch.setattr(module, name, lambda *_, **__: None)
+    monkeypatch.setattr(module, "Producer", lambda _: SimpleNamespace(produce=lambda *_: None, flush=lambda _: None))
     monkeypatch.setattr(module, "Instance", Hanging)
     monkeypatch.setattr(module, "_has_rows", lambda *_: False)
     within = module.call_within
@@ -51,4 +54,4 @@ def test_one_that_hangs_is_given_up(whole_batch: bool, monkeypatch: pytest.Monke
     manager: Any = SimpleNamespace(id="tm2", kind="local", works_on=lambda _: None)
     kafka: Any = SimpleNamespace(own_retention=None, client_config=dict, spark_options=dict)
     with pytest.raises(TaskManagerError, match="warming tm2 up did not answer"):
-        module.WarmUp(kafka, BOARD, "tm2", "/nowhere").run(manager, 0.1, whole_batch=whole_batch)
+        module.warm_up(manager, kafka, BOARD, "/nowhere", 0.1, whole_batch=whole_batch)
