@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
+from pyspark.sql import functions as F
 
 from qod_magics.core.actions import Scale
 from qod_magics.core.optional import MAX_PARALLELISM, STATEFUL
@@ -16,7 +17,7 @@ from qod_magics.errors import QodError
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.instance import Instance, State
-from tests.live.applications import observed, rows, written
+from tests.live.applications import count, observed, rows, written
 from tests.live.conftest import eventually, kafka_of, new_topic, pause
 from tests.live.steady import SCHEMA, Steady
 from tests.live.watching import Events, by_window, home, running, settled
@@ -98,6 +99,49 @@ def test_a_task_is_scaled_while_rows_flow(brief: Session, topic: str, mode: str)
         assert again == 0
         assert stream.arrived == sent
     assert again <= cut_off  # what batches under way had read when they were stopped
+
+
+def arrivals(session: Session) -> dict[int, list[tuple[int, int]]]:
+    """By k: n of each of q's results, and when it was written, ms since the epoch."""
+    workshop, topic = session.runtime.workshop(), session.runtime.deployment.results["q"]
+    reader = workshop.spark.read.format("kafka").options(**workshop.kafka).option("subscribe", topic)
+    value = F.col("value").cast("string")
+    columns = [F.get_json_object(value, "$.k"), F.get_json_object(value, "$.n"), F.unix_millis("timestamp")]
+    found: dict[int, list[tuple[int, int]]] = {}
+    for k, n, at_ms in reader.load().select(*columns).collect():
+        found.setdefault(int(k), []).append((int(n), at_ms))
+    return found
+
+
+def test_rows_of_a_key_stay_in_order_where_their_stream_gets_more_partitions(brief: Session, topic: str) -> None:
+    """Rows wait, since q takes longer for one than the next takes to arrive. Newer ones would be read from a new
+    partition before them."""
+    session = brief
+    with Steady(session, topic) as steady, Events(session) as events:
+        sleep = "java_method('java.lang.Thread', 'sleep', 6L)"
+        session.stream("src", topic=topic, schema=SCHEMA, starting="earliest", mode="microbatch", fuse=False)
+        session.stream(
+            "q",
+            lambda src: src.withColumn("slow", F.expr(sleep)),
+            from_="src",
+            key="k",
+            priority=1,
+            mode="microbatch",
+            fuse=False,
+        )
+        eventually(lambda: count(session, "src>q").waiting > 200, what="a backlog")
+        session.scale("q", 3)
+        assert parts(session) == {"q.1": (0, 3, 6), "q.2": (1, 4, 7), "q.3": (2, 5)}
+        eventually(lambda: min(results(session).values()) > 0, what=lambda: f"rows from all: {results(session)}")
+        sent = steady.stop()
+        settled(session, "src", sent, "src>q")
+        assert events.of("query-failed") == events.of("action-refused") == []
+    found = arrivals(session)
+    assert sorted(n for each in found.values() for n, _ in each) == list(range(sent))
+    assert len(found) == 10
+    for each in found.values():
+        times = [at_ms for _, at_ms in sorted(each)]
+        assert times == sorted(times)
 
 
 def test_who_keeps_its_partitions_keeps_running_and_a_new_stream_changes_nothing(brief: Session, topic: str) -> None:
