@@ -6,7 +6,6 @@ from functools import partial
 
 from qod_magics.controller.bounded_call import BoundedCall
 from qod_magics.controller.journal import Journal, describe
-from qod_magics.controller.worker import Worker
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Runtime
 
@@ -19,12 +18,11 @@ class Actuator:
 
     """
 
-    def __init__(self, runtime: Runtime, journal: Journal, worker: Worker) -> None:
+    def __init__(self, runtime: Runtime, journal: Journal, calling: BoundedCall[None]) -> None:
         self._runtime = runtime
         self._journal = journal
-        self._calling: BoundedCall[None] = BoundedCall(worker)
+        self._calling = calling
         self._under_way: tuple[int, Plan, Dials] | None = None  #: cycle, and what it applies
-        self._interrupted = False
         self.in_force: Dials | None = None
 
     def __repr__(self) -> str:
@@ -40,7 +38,7 @@ class Actuator:
             if outcome is not None:
                 return self._ended(dials, outcome.error)
             self._under_way = (self._journal.cycle, plan, dials)
-        if not self._interrupted:
+        if not self._calling.interrupted:
             words = f"apply() of cycle {self._under_way[0]} is still under way; no other is begun until it ends"
             self._journal.fault("apply-slow", words)
         return False
@@ -62,13 +60,3 @@ class Actuator:
         self._journal.recovered("apply-failed", "apply() works again")
         self.in_force = dials
         return True
-
-    def interrupt(self) -> None:
-        """Stop waiting for the runtime, from another thread; until `close` no call waits for it."""
-        self._interrupted = True
-        self._calling.interrupt()
-
-    def close(self) -> None:
-        """End the worker."""
-        self._calling.close()
-        self._interrupted = False

@@ -20,6 +20,7 @@ class BoundedCall(Generic[T]):
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._under_way: PendingCall[T] | None = None
+        self.interrupted = False  #: whether no call waits, until `close`
 
     @property
     def under_way(self) -> bool:
@@ -49,9 +50,11 @@ class BoundedCall(Generic[T]):
         return outcome
 
     def interrupt(self) -> None:
-        """End the wait in `call`, from another thread."""
+        """End the wait in `call`, from another thread; until `close` no call waits."""
+        self.interrupted = True
         self._worker.interrupt()
 
     def close(self) -> None:
-        """End the worker."""
+        """End the worker; a later call starts it again."""
         self._worker.close()
+        self.interrupted = False

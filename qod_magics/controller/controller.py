@@ -10,6 +10,7 @@ from typing import Any
 from qod_magics.controller import warm_up
 from qod_magics.controller.actuator import Actuator
 from qod_magics.controller.backlog import Drains, Limits, backlogs
+from qod_magics.controller.bounded_call import BoundedCall
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.dials import dials, hold, opened, overridden
@@ -18,7 +19,7 @@ from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan, refusals
 from qod_magics.controller.rate_watch import RateWatch
-from qod_magics.controller.reaction import CHECKS
+from qod_magics.controller.reaction import CHECKS, Rates
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.sensor import Sensor
 from qod_magics.controller.worker import ThreadWorker, Worker
@@ -81,9 +82,13 @@ class Controller:
         self._warm = warm_up.WarmUp()
         self._drains = Drains()
         self._journal = Journal(self.log, recording, self.clock)
-        self._sensor = Sensor(runtime, self._journal, self.clock, worker("qod-observe"))
-        self._actuator = Actuator(runtime, self._journal, worker("qod-apply"))
-        self._rates = RateWatch(runtime, self._journal, self.clock, worker("qod-input-rates"))
+        observing: BoundedCall[Observation] = BoundedCall(worker("qod-observe"))
+        applying: BoundedCall[None] = BoundedCall(worker("qod-apply"))
+        checking: BoundedCall[Rates] = BoundedCall(worker("qod-input-rates"))
+        self._calls = (observing, applying, checking)
+        self._sensor = Sensor(runtime, self._journal, self.clock, observing)
+        self._actuator = Actuator(runtime, self._journal, applying)
+        self._rates = RateWatch(runtime, self._journal, self.clock, checking)
         self._by_hand: Mapping[Edge, float] = {}
         self._subscribers: tuple[Subscriber, ...] = ()
 
@@ -229,13 +234,13 @@ class Controller:
 
     def interrupt(self) -> None:
         """Stop waiting for the runtime, so that the cycle under way ends soon; until `close` no cycle waits for it."""
-        for part in (self._sensor, self._actuator, self._rates):
-            part.interrupt()
+        for call in self._calls:
+            call.interrupt()
 
     def close(self) -> None:
         """End the workers and the recording. A later `step` starts them again."""
-        for part in (self._sensor, self._actuator, self._rates):
-            part.close()
+        for call in self._calls:
+            call.close()
         self._journal.close()
 
     @property

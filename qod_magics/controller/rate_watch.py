@@ -11,7 +11,6 @@ from qod_magics.controller.cycle import Cycle
 from qod_magics.controller.falls import Fall, noticed
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.reaction import CHECKS, RateCheck, Rates, planned_rates, with_rates
-from qod_magics.controller.worker import Worker
 from qod_magics.core.optional import REACT
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import InputRateRuntime, Observation, Runtime
@@ -25,11 +24,11 @@ class RateWatch:
 
     """
 
-    def __init__(self, runtime: Runtime, journal: Journal, clock: Clock, worker: Worker) -> None:
+    def __init__(self, runtime: Runtime, journal: Journal, clock: Clock, calling: BoundedCall[Rates]) -> None:
         self._runtime = runtime if isinstance(runtime, InputRateRuntime) else None
         self._journal = journal
         self._clock = clock
-        self._calling: BoundedCall[Rates] = BoundedCall(worker)
+        self._calling = calling
         self._check = RateCheck()
         self.falls: Mapping[str, Fall] = {}
 
@@ -101,11 +100,3 @@ class RateWatch:
     def decided(self, by: Rates) -> None:
         """A plan was made, for these rates of a step if there are any."""
         self._check = self._check.decided(by)
-
-    def interrupt(self) -> None:
-        """Stop waiting for the runtime; from another thread."""
-        self._calling.interrupt()
-
-    def close(self) -> None:
-        """End the worker."""
-        self._calling.close()

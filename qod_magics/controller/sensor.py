@@ -7,7 +7,6 @@ from dataclasses import replace
 from qod_magics.controller.bounded_call import BoundedCall
 from qod_magics.controller.clock import Clock
 from qod_magics.controller.journal import Journal, describe
-from qod_magics.controller.worker import Worker
 from qod_magics.core.optional import PAUSED
 from qod_magics.core.runtime import Observation, Runtime
 from qod_magics.core.snapshot import Snapshot
@@ -18,13 +17,12 @@ class Sensor:
     """Observes one runtime, at most once at a time. A failure is reported in the journal when it begins, and when it is
     over."""
 
-    def __init__(self, runtime: Runtime, journal: Journal, clock: Clock, worker: Worker) -> None:
+    def __init__(self, runtime: Runtime, journal: Journal, clock: Clock, calling: BoundedCall[Observation]) -> None:
         self._runtime = runtime
         self._journal = journal
         self._clock = clock
-        self._calling: BoundedCall[Observation] = BoundedCall(worker)
+        self._calling = calling
         self._passed: Snapshot | None = None  #: the last valid one
-        self._interrupted = False
 
     def __repr__(self) -> str:
         return "sensor: waits for the runtime" if self._calling.under_way else "sensor"
@@ -49,7 +47,11 @@ class Sensor:
             return journal.skipped("observe-slow", slow)
         outcome = self._calling.call(self._runtime.observe, timeout_s)
         if outcome is None:
-            return "the controller is being stopped" if self._interrupted else journal.skipped("observe-slow", slow)
+            return (
+                "the controller is being stopped"
+                if self._calling.interrupted
+                else journal.skipped("observe-slow", slow)
+            )
         seen = outcome.value
         if seen is None:
             return journal.skipped("observe-failed", f"observe() failed: {describe(outcome.error)}")
@@ -64,13 +66,3 @@ class Sensor:
         extra = {**seen.snapshot.extra, PAUSED: True} if paused else seen.snapshot.extra
         at_s = round(self._clock.monotonic(), 3)
         return replace(seen, snapshot=replace(seen.snapshot, at_s=at_s, extra=extra))
-
-    def interrupt(self) -> None:
-        """Stop waiting for the runtime, from another thread; until `close` no call waits for it."""
-        self._interrupted = True
-        self._calling.interrupt()
-
-    def close(self) -> None:
-        """End the worker."""
-        self._calling.close()
-        self._interrupted = False

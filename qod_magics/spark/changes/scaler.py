@@ -185,19 +185,17 @@ class Scaler:
         try:
             drain(self.cluster, spec.id, [self.cluster.deployment.accounts[pipe.name] for pipe in keyed])
             yield
-        except BaseException as error:
-            for sender in senders:
-                sender.failure = f"{spec.id} was not scaled, for {reason(error)}"
-            raise
         finally:
             self._resume(senders)
 
     def _resume(self, senders: Sequence[Instance]) -> None:
-        """Start stopped instances where they ran, with the jobs that they have by now."""
+        """Start stopped instances where they ran, with the jobs that they have by now; those whose task manager leaves,
+        as all do when the session ends, are left to the watcher."""
         for sender in senders:
+            sender.failure = "it stood still while rows of its stream were dealt to other partitions"
             sender.reinstate()
-        waiting = [each for each in senders if each.become(State.STARTING, of={State.BACKING_OFF})]
-        self._start(waiting, {})
+        up = [each for each in senders if self.cluster.is_up(each.task_manager)]
+        self._start([each for each in up if each.become(State.STARTING, of={State.BACKING_OFF})], {})
 
     def _short(self, spec: TaskSpec, parallelism: int) -> list[Pipe]:
         """The streams to a task that have fewer partitions than it is to have instances."""

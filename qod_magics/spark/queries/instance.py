@@ -386,9 +386,9 @@ class Instance:
         if not lock.acquire(timeout=0.5):
             self.lock = threading.RLock()
         try:
-            if self.query is not None or self.unended is not None:
-                self.books_differ = True
             with self.changing:  # a start whose answer arrives now finds itself attached, or not
+                if self.query is not None or self.unended is not None:
+                    self.books_differ = True
                 self.query = self.unended = None
                 self.task_manager = None  # first: `reinstate`, or a start elsewhere, may come in between
             self.hold()

@@ -313,7 +313,7 @@ def attach_url(
     """
     spark = connect(url, PATIENCE_S)
 
-    def made() -> TaskManager:
+    def attached() -> TaskManager:
         adopt(spark, OWN_SESSION_CONF)
         address = ui or ui_address(spark)
         usable, slots = cores, None
@@ -328,7 +328,7 @@ def attach_url(
         return TaskManager(id, spark, kind="connect", cores=planned, board=board, ui=address, slots=slots)
 
     try:
-        return call_within(made, INQUIRY_S, hidden(url))
+        return call_within(attached, INQUIRY_S, hidden(url))
     except BaseException:
         let_go(spark, 2.0)
         raise
@@ -353,7 +353,7 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
     except Exception as error:
         raise TaskManagerError(f"The Spark session can't be attached: {reason(error)}") from error
 
-    def made() -> TaskManager:
+    def attached() -> TaskManager:
         ui = spark.sparkContext.uiWebUrl if classic else ui_address(spark)
         cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
         if cores is None:
@@ -372,7 +372,7 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
         )
 
     try:
-        return call_within(made, INQUIRY_S, "the attached session")
+        return call_within(attached, INQUIRY_S, "the attached session")
     except BaseException:
         with suppress(Exception):
             call_within(partial(_restore, spark, before), 8.0, f"{id}: its settings")

@@ -217,6 +217,15 @@ def test_who_does_not_read_its_stream_to_the_end_is_not_scaled(keyed: Made, monk
     assert keyed.grown == []
 
 
+def test_no_sender_starts_again_while_the_session_ends(keyed: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a session of the user's it would run on."""
+    keyed.cluster.deployment.accounts["src>q"].position[0] = 90
+    monkeypatch.setattr(module, "grow_topics", lambda *_: keyed.cluster.leaving.update(("tm1", "tm2")))
+    keyed.scaler.scale("q", 2).result(10.0)
+    assert keyed.started == []
+    assert keyed["src.1"].state is State.BACKING_OFF
+
+
 def test_a_sender_that_can_t_be_stopped_goes_on_and_nothing_is_scaled(keyed: Made) -> None:
     sender: Any = keyed["src.1"]
     sender.state = State.BACKING_OFF
