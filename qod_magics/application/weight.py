@@ -139,8 +139,10 @@ def one_weight(rows: DataFrame, known: bool, by_key: bool = False) -> DataFrame:
 
 
 def weighed(rows: DataFrame) -> DataFrame:
-    """The rows with a `_weight`: null where their recipe leaves it out."""
-    return rows if WEIGHT in rows.columns else rows.withColumn(WEIGHT, no_weight())
+    """The rows with a `_weight`, the last column, as in rows from a topic: null where their recipe leaves it out."""
+    if WEIGHT not in rows.columns:
+        return rows.withColumn(WEIGHT, no_weight())
+    return rows if rows.columns[-1] == WEIGHT else rows.selectExpr(f"* EXCEPT ({WEIGHT})", WEIGHT)
 
 
 def newly_weighed(rows: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from qod_magics.application.cell import declaration_of
 from qod_magics.application.chain import build_chain, opened_chain
@@ -19,7 +20,9 @@ from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.application.views import temporary_views
 from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
+from qod_magics.spark.plans.inlining import analyzed_plan_of
 from qod_magics.spark.plans.parsing import parsed
+from qod_magics.spark.plans.unions import positions
 from qod_magics.spark.servers.connection import connect, let_go
 from tests.application.frames import application
 from tests.live.conftest import PATIENCE_S, server_of
@@ -135,6 +138,42 @@ def test_a_chain_of_python_sql_and_a_udf_runs_after_its_views_are_gone(spark: Sp
     finally:
         query.stop()
         spark.catalog.dropTempView("out_rows")
+
+
+def test_a_union_in_a_chain_pairs_the_columns_that_it_would_pair_between_tasks(
+    spark: SparkSession, rate: DataFrame
+) -> None:
+    """`_weight` is the last column of each stream, also where a recipe adds columns behind it."""
+    spec = chain(
+        ("east --topic e", "source.withColumn('net', F.col('value') * 2.0)"),
+        ("west --topic w", "source.select('value', '_weight', F.lit(-1.0).alias('net'))"),
+        ("both -p 1", "east.union(west).select('value', 'net', '_weight')"),
+    )
+    given = {name: rate.selectExpr("value", "4D AS _weight") for name in ("east", "west")}
+    with opened_chain(spec, spark, given) as rows:
+        query = rows.writeStream.format("memory").queryName("both_rows").trigger(processingTime="0 seconds").start()
+    try:
+        deadline, third = time.monotonic() + PATIENCE_S, "SELECT * FROM both_rows WHERE value = 3 ORDER BY net"
+        while [tuple(row) for row in spark.sql(third).collect()] != [(3, -1.0, 4.0), (3, 6.0, 4.0)]:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+    finally:
+        query.stop()
+        spark.catalog.dropTempView("both_rows")
+
+
+def test_a_union_whose_inputs_have_their_weight_at_different_positions_is_told(
+    spark: SparkSession, rate: DataFrame
+) -> None:
+    a = rate.selectExpr("value", "4D AS _weight")
+    b, c = a.withColumn("net", F.lit(0.5)), rate.selectExpr("value", "0.5D AS net", "4D AS _weight")
+    assert positions(analyzed_plan_of(b.union(c)), "_weight") == (2, 3)
+    assert positions(analyzed_plan_of(c.union(b.where("value > 1"))), "_weight") == (3, 2)
+    assert positions(analyzed_plan_of(b.unionByName(c)), "_weight") == ()
+    assert positions(analyzed_plan_of(b.union(b)), "_weight") == ()
+    with temporary_views({"b": b, "c": c}):
+        assert positions(analyzed_plan_of(spark.sql("SELECT * FROM b UNION ALL SELECT * FROM c")), "_weight") == (2, 3)
 
 
 def test_a_failing_chain_names_the_stream_and_leaves_no_view(spark: SparkSession, rate: DataFrame) -> None:

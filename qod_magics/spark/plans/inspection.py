@@ -35,6 +35,7 @@ from qod_magics.spark.plans.pipeline import Build, Feed, Job, Workshop, feed_of,
 from qod_magics.spark.plans.result_keys import key_columns
 from qod_magics.spark.plans.shedder import taken_name
 from qod_magics.spark.plans.state import TaskState, chained, task_state
+from qod_magics.spark.plans.unions import positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,6 +175,8 @@ class Inspection:
             plans = _Plans()
             with workshop.result(probe(spec, schemas, found, weights, plans)) as rows:
                 schemas[spec.id] = rows.schema
+                if plans.last is not None and "Union" in plans.last:
+                    self._check_unions(spec, analyzed_plan_of(rows))
                 if may_shed:
                     labelled = known.get(spec) if spec.is_source else None
                     labelled = labelled or self._labels(spec, rows, weights, told)
@@ -214,6 +217,14 @@ class Inspection:
                     f"--key {spec.key} of {spec.id!r}: its input {upstream!r} has no such column; "
                     f"it has {', '.join(columns)}"
                 )
+
+    def _check_unions(self, spec: TaskSpec, plan: str) -> None:
+        places = positions(plan, WEIGHT)
+        if places:
+            raise ApplicationError(
+                f"a union in {spec.id!r} pairs columns by position, and {WEIGHT} is column {places[0]} of one input "
+                f"and {places[1]} of another: use unionByName(), or select the columns of both in one order"
+            )
 
     def _labels(self, spec: TaskSpec, rows: DataFrame, weights: Weights, told: Mapping[str, Labels]) -> Labels | None:
         """What shedding does to a task's columns."""
