@@ -41,7 +41,8 @@ class Account:
     def take(self, feed: FeedCount) -> float:
         """Enter one finished batch. Rows between the last known position and the batch's start are unreported: read in
         a batch whose report was lost (task manager killed), or deleted by the broker's retention. Rows re-read from
-        before that position count as arrived again.
+        before that position count as arrived again. A batch that ends before its start has read nothing: the topic was
+        deleted and made anew meanwhile, and Spark goes on at its end, past the rows there, which are unreported.
 
         Returns how many times the batch counted each row: 2.0 for a recipe that reads its input twice, 1.0 where its
         counts are known to be of one pass.
@@ -54,7 +55,11 @@ class Account:
                 self.first[partition] -= known - start
             else:
                 self.unreported += start - known
-            read += end - start
+            if end < start:
+                self.first[partition] -= start
+                self.unreported += end
+            else:
+                read += end - start
             self.position[partition] = end
         times = max((feed.read or 0) / max(read, 1), 1.0)
         feed = feed.counted_once(read)

@@ -32,7 +32,7 @@ class FeedCount:
     def counted_once(self, records: int) -> FeedCount:
         """The counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
         foreachBatch that evaluates a batch twice, counts each row twice."""
-        if self.read is None or self.kept is None or self.read <= records:
+        if not self.read or self.kept is None or self.read <= records:
             return self
         share = records / self.read
         return replace(self, read=records, kept=round(self.kept * share), malformed=round(self.malformed * share))
@@ -82,7 +82,8 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
             times=_quantiles(observed, WHEN_WRITTEN.name, topic, position),
         )
         if feed.start is not None and feed.end.keys() <= feed.start.keys():  # else new partitions have no start yet
-            records = sum(offset - feed.start.get(partition, offset) for partition, offset in feed.end.items())
+            # a topic that was deleted and made anew meanwhile ends before the batch's start
+            records = sum(max(offset - feed.start.get(partition, offset), 0) for partition, offset in feed.end.items())
             times = max(times, (feed.read or 0) / max(records, 1))
             feed = feed.counted_once(records)
         feeds.append(feed)

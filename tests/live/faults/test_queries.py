@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from qod_magics.core.runtime import Count
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.session.session import Session
 from qod_magics.spark.changes import lifecycle, recovery
 from qod_magics.spark.queries import stall
-from tests.live.conftest import eventually, new_topic
+from tests.live.conftest import eventually, new_topic, produce
 from tests.live.faults.breaking import (
     Counting,
     check_nothing_is_lost,
@@ -177,3 +178,32 @@ def test_a_deleted_topic_is_the_matter_of_its_readers_alone(flowing: Counting) -
             eventually(lambda: running(session), what=session.status)
     finally:
         session.stop("bereft")
+
+
+def test_a_topic_that_is_made_anew_with_fewer_rows_is_read_on_and_its_books_balance(flowing: Counting) -> None:
+    """In micro-batches its reader goes on at the end that it finds: what it passes over there is unreported."""
+    session, topic, first = flowing.session, new_topic(flowing.session), 500
+    options = {"topic": topic, "schema": SCHEMA, "starting": "earliest", "sink": "memory", "mode": "microbatch"}
+    session.stream("anew", "SELECT n FROM source", priority=1, min_accuracy=0.1, **options)  # type: ignore[arg-type]
+    try:
+        assert produce(session, topic, ({"n": n} for n in range(first))) == first
+        settled(session, "anew", first)
+        with Events(session) as events:
+            delete_topics(session.kafka, [topic])
+            events.first("topic-missing", topic=topic)
+            create_topics(session.kafka, {topic: 1})
+            produce(session, topic, ({"n": n} for n in range(20)))
+            events.first("topic-back", topic=topic)
+
+            def all_read() -> bool:
+                count = books(session).get("anew", Count())
+                return count.arrived >= first + 20 and count.waiting == 0
+
+            eventually(all_read, what=session.status)
+            passed_over = books(session)["anew"].unreported
+            produce(session, topic, ({"n": n} for n in range(30)))
+            eventually(lambda: processed(session, "anew") >= first + 50 - passed_over, what=session.status)
+            assert not events.of("metrics-missing")
+            assert fresh(session, "src.1")
+    finally:
+        session.stop("anew")

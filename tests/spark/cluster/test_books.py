@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,6 +123,23 @@ def test_rows_of_a_topic_that_was_made_anew_arrive_beside_those_of_the_first() -
     account.take(FeedCount("t", None, {0: 1000}, 1000, 900))
     account.take(FeedCount("t", {0: 0}, {0: 30}, 30, 30))
     assert account.count({0: 50}) == Count(arrived=1050, processed=930, dropped=100, waiting=20, unreported=0)
+
+
+@pytest.mark.parametrize(("read", "kept"), [(0, 0), (None, None)])
+def test_rows_of_a_topic_made_anew_that_spark_passes_over_are_unreported(read: int | None, kept: int | None) -> None:
+    account = Account("t", {0: 5})
+    account.take(FeedCount("t", None, {0: 1000}, 995, 900))
+    account.take(FeedCount("t", {0: 1000}, {0: 10}, read, kept))
+    assert account.count({0: 12}) == Count(arrived=1007, processed=900, dropped=95, waiting=2, unreported=10)
+    account.take(FeedCount("t", {0: 10}, {0: 12}, 2, 2))
+    assert account.count({0: 12}) == Count(arrived=1007, processed=902, dropped=95, waiting=0, unreported=10)
+
+
+def test_a_partition_made_anew_takes_nothing_from_the_others() -> None:
+    account = Account("t", {0: 0, 1: 0})
+    account.take(FeedCount("t", None, {0: 1000, 1: 1000}, 2000, 2000))
+    account.take(FeedCount("t", {0: 1000, 1: 1000}, {0: 10, 1: 1500}, 500, 400))
+    assert account.count({0: 10, 1: 1500}) == Count(arrived=2510, processed=2400, dropped=100, waiting=0, unreported=10)
 
 
 def test_a_batch_that_was_evaluated_twice_is_entered_once() -> None:

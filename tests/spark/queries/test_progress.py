@@ -53,6 +53,17 @@ def test_a_batch() -> None:
     assert (batch.out, batch.sent) == (7, {"0": 5, "1": 2})
 
 
+@pytest.mark.parametrize(("shed", "read"), [({"rows": 0, "kept": 0}, 0), ({"rows": 7, "kept": 6}, 7), ({}, None)])
+def test_a_topic_made_anew_meanwhile_ends_before_the_start(shed: dict[str, Any], read: int | None) -> None:
+    """Spark goes on at its end, having read none of that partition."""
+    (source,) = report()["sources"]
+    source["endOffset"] = {"trips": {"0": 4, "1": 27}} if read else {"trips": {"0": 4, "1": 20}}
+    batch = batch_of(report(sources=[source], observedMetrics={"shed.trips": shed} if shed else {}))
+    assert batch is not None
+    (feed,) = batch.feeds
+    assert (feed.read, feed.kept) == (read, shed.get("kept"))
+
+
 @pytest.mark.parametrize("connect", [True, False])
 def test_times_of_records_are_in_seconds(connect: bool) -> None:
     shed: dict[str, Any] = {"rows": 12, "kept": 9, "ages": [30, 45], "times": None}
