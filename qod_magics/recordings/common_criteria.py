@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from qod_magics.core.plan_json import plan_to_json
+from qod_magics.core.policy import Policy, StagedPolicy
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.policies import policy as policy_named
 from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, Criterion
 from qod_magics.recordings.judged import Judged, never_settled
 from qod_magics.recordings.names import queries, sources, streams
 from qod_magics.recordings.plan_difference import plan_difference
+from qod_magics.recordings.stages import paused_after
 
 PLAN_TOLERANCE = 1e-9
 
@@ -19,11 +22,17 @@ def plans_replayed(run: Judged, policy: str | None) -> Criterion:
     """Replay: the recorded plan is what the policy gives for the recorded snapshot."""
     name = "every plan is what the policy gives for its snapshot"
     states: dict[str, Any] = {}
-    worst, wrong, first = 0.0, 0, ""
-    replayed = [(index, record) for index, record in enumerate(run.records) if not record.repeated]
-    for index, record in replayed:
+    paused: frozenset[str] = frozenset()
+    worst, wrong, replayed, first = 0.0, 0, 0, ""
+    for index, record in enumerate(run.records):
+        paused = paused_after(paused, record.events)
         made_by = policy or record.policy or PAPER_POLICY
-        plan, states[made_by] = policy_named(made_by).decide(record.snapshot, states.get(made_by))
+        if policy is None and any(event.kind == "policy" for event in record.events):  # it began without a state
+            states.pop(made_by, None)
+        if record.repeated:
+            continue
+        replayed += 1
+        plan, states[made_by] = _pausing(policy_named(made_by), paused).decide(record.snapshot, states.get(made_by))
         current = record.current_accuracy  # not part of the decision
         difference, key = plan_difference(plan_to_json(plan, current), plan_to_json(record.plan, current))
         if difference > PLAN_TOLERANCE:
@@ -33,8 +42,16 @@ def plans_replayed(run: Judged, policy: str | None) -> Criterion:
     shown = "not the same decision" if worst == float("inf") else f"largest difference {worst:.1e}"
     shown = "no difference" if worst == 0 else shown
     return Criterion(
-        name, wrong == 0, f"{len(replayed) - wrong} of {len(replayed)} plans of {' and '.join(states)}, {shown}{first}"
+        name, wrong == 0, f"{replayed - wrong} of {replayed} plans of {' and '.join(states)}, {shown}{first}"
     )
+
+
+def _pausing(policy: Policy, stages: Collection[str]) -> Policy:
+    """The policy with those of its stages paused that are among these."""
+    if isinstance(policy, StagedPolicy):
+        for stage in policy.stage_names:
+            policy = policy.pausing(stage, stage in stages)
+    return policy
 
 
 def minimums_kept(run: Judged) -> Criterion:
@@ -71,10 +88,11 @@ def rows_accounted_for(run: Judged) -> Criterion:
             if min(count.processed, count.dropped, count.waiting, count.unreported) < 0:
                 return Criterion(name, False, f"{where}: a negative count")
             if count.unreported and not lost:
-                return Criterion(
-                    name, False, f"{where}: {count.unreported:,} rows unreported, though no task manager was lost"
-                )
+                why = "though no task manager was lost: deleted before they were read, or offsets that hold no row"
+                return Criterion(name, False, f"{where}: {count.unreported:,} rows unreported, {why}")
     last = run.records[-1]
+    if not named and not sources(last):
+        return Criterion(name, False, "no stream ran")
     absent = [edge for edge in (*sources(last), *streams(last)) if edge not in named]
     if absent:
         return Criterion(name, False, f"no counts of {', '.join(absent)}")

@@ -237,8 +237,9 @@ def _books(run: Records) -> str:
         return ""
     text = (
         "Row counts since the start, by source and stream: arrived = processed + dropped + waiting + unreported. "
-        "Unreported are rows whose counts were lost with a killed task manager. Malformed, among those processed, are "
-        "values that are not JSON of their schema."
+        "Unreported are rows whose counts were lost with a killed task manager, rows deleted before they were read, "
+        "and offsets that hold no row, as of transactions and compaction. Malformed, among those processed, are values "
+        "that are not JSON of their schema."
     )
     numbers = ["arrived", "processed", "dropped", "waiting", "unreported"]
     shown = books.assign(balance=books["arrived"] - books[numbers[1:]].sum(axis=1))

@@ -9,11 +9,14 @@ from datetime import datetime
 import pytest
 
 from qod_magics.controller import DecisionLog
+from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.stack.levers import Lever
+from qod_magics.recordings.common_criteria import plans_replayed
 from qod_magics.recordings.frame import frames
+from qod_magics.recordings.judged import Judged
 from qod_magics.recordings.stages import IDLE, PAUSED, SHED, StageNote, policy_notes
 from qod_magics.simulator import Simulation, simulate
 from tests.recordings.taxi_drives import records, taxi_drives
@@ -91,6 +94,24 @@ def test_a_paused_stage_is_marked_until_it_is_resumed_or_another_policy_decides(
     assert words(made[2])["judge"] == PAUSED
     began = datetime.fromisoformat(lines[0]["at"])
     assert paused(next(frames(records(lines[3:4]), began, DecisionLog(), paused=frozenset({"scale"})))) == ["scale"]
+
+
+def test_plans_of_paused_stages_and_of_a_policy_that_begins_anew_are_replayed(recorded):
+    lines, deciding, state = deepcopy(recorded), policy("auto"), None
+    for index, line in enumerate(lines):
+        line["events"] = []
+        if index == 8:
+            deciding, line["events"] = deciding.pausing("scale"), [{"kind": "stage-paused", "stage": "scale"}]
+        if index == 30:
+            deciding, state, line["events"] = policy("auto"), None, [{"kind": "policy", "to": "auto"}]
+        (record,) = records([line])
+        plan, state = deciding.decide(record.snapshot, state)
+        line["plan"] = plan_to_json(plan, record.current_accuracy)
+    replayed = plans_replayed(Judged.of(records(lines), 0.0), None)
+    assert replayed.passed, replayed.detail
+    for line in lines:
+        line["events"] = []
+    assert not plans_replayed(Judged.of(records(lines), 0.0), None).passed
 
 
 def test_a_policy_without_stages_has_none():

@@ -46,6 +46,16 @@ def test_a_good_run_passes_every_criterion() -> None:
     assert failing(criteria) == {}
 
 
+def test_a_run_without_streams_shows_nothing() -> None:
+    lines = taxi_drives()[:2]
+    for line in lines:
+        line["snapshot"] |= {"tasks": [], "streams": [], "instances": []}
+        line["measured"] = {name: {} for name in line["measured"]}
+        line["plan"] |= {"current_accuracy": {}, "desired": {}, "non_drop": []}
+        line.pop("dials", None)
+    assert failing(judged(lines))[BOOKS] == "no stream ran"
+
+
 def test_without_a_run_with_the_controller_off_there_is_nothing_to_compare() -> None:
     assert OFF not in {criterion.name for criterion in judged(taxi_drives())}
 

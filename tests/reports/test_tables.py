@@ -112,6 +112,16 @@ def test_throughput_knows_no_read_rate_without_counts_nor_from_a_repeated_line()
     assert rates["rate"].between(580, 620).all()  # the first over two periods
 
 
+def test_a_source_that_is_declared_anew_has_no_read_rate_until_it_is_counted_again() -> None:
+    lines = taxi_drives()[:5]
+    for line in lines[3:]:
+        before = line["measured"]["counts"]["TDSrc1"]
+        line["measured"]["counts"]["TDSrc1"] = {name: rows // 1000 for name, rows in before.items()}
+    rates = tables.throughput(records(lines)).query("kind == 'read' and source == 'TDSrc1'")
+    assert list(rates["t"]) == [5, 10, 20]
+    assert (rates["rate"] >= 0).all()
+
+
 def test_lag_has_a_bound_where_the_input_rate_is_known() -> None:
     lines = taxi_drives()[:2]
     lines[1]["measured"]["input_rate"]["TDSrc1"] = None
