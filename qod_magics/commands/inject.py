@@ -75,7 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _config(arguments: argparse.Namespace) -> dict[str, Any]:
     """The producer's settings: from `Injector`, then --bootstrap, then --client-option."""
-    config: dict[str, Any] = json.loads(os.environ.pop(CONFIG_VARIABLE, "{}"))
+    try:
+        config: dict[str, Any] = dict(json.loads(os.environ.pop(CONFIG_VARIABLE, "{}")))
+    except (TypeError, ValueError):  # its text may be secret
+        raise UsageProblem(f"{CONFIG_VARIABLE} is not a JSON object of the producer's settings") from None
     config["bootstrap.servers"] = arguments.bootstrap
     for option in arguments.client_option:
         name, equals, value = option.partition("=")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from qod_magics.commands.inject import COMPLETE, MISUSED, main
+from qod_magics.kafka.injector import CONFIG_VARIABLE
 
 FEED = {"topic": "t", "data": {"generator": "points", "rows": 10}, "rate": 5}
 
@@ -38,6 +39,18 @@ def test_wrong_words_are_one_line_and_status_2(
     assert said == ""
     assert complained.count("\n") == 1
     assert says in complained
+
+
+@pytest.mark.parametrize("settings", ["{sasl.password: hush}", '["hush"]', '"hush"', "7"])
+def test_settings_that_are_no_object_are_one_line_without_their_text(
+    settings: str, path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CONFIG_VARIABLE, settings)
+    assert main([path, "--bootstrap", "localhost:9"]) == MISUSED
+    complained = capsys.readouterr().err
+    assert complained.count("\n") == 1
+    assert f"{CONFIG_VARIABLE} is not a JSON object" in complained
+    assert "hush" not in complained
 
 
 def test_help_has_the_format_of_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
