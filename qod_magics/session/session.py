@@ -326,7 +326,7 @@ class Session(Decisions):
     def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
         declared = self._streams.declare(declaration, dry_run)
         return StreamHandle(
-            self, declaration.name, declared.replaced, declared.unchanged, dry_run=dry_run, notes=declared.notes
+            self, declaration.name, declared.replaced, declared.unchanged, dry_run, declared.restarted, declared.notes
         )
 
     def stop(self, name: str) -> None:

@@ -173,13 +173,19 @@ def where_text(instances: Sequence[Instance]) -> str:
     return f"on {where} in {modes} mode"
 
 
-def _whereabouts(instances: Sequence[Instance]) -> str:
-    """The task managers and modes of instances, or the state of the first that does not run, and why."""
+def idle_text(instances: Sequence[Instance]) -> str:
+    """The state of the first instance that does not run, and why; empty if all run."""
     for instance in instances:
         if instance.state.value != "running":
             why = f" ({instance.failure})" if instance.failure else ""
-            return f"is {instance.state.value}{why}"
-    return f"runs {where_text(instances)}"
+            return f"{instance.state.value}{why}"
+    return ""
+
+
+def _whereabouts(instances: Sequence[Instance]) -> str:
+    """The task managers and modes of instances, or the state of the first that does not run, and why."""
+    idle = idle_text(instances)
+    return f"is {idle}" if idle else f"runs {where_text(instances)}"
 
 
 def _counted(names: Sequence[str], noun: str) -> str:

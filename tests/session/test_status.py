@@ -293,6 +293,25 @@ def test_a_stream_that_waits_says_for_what(tmp_path: Any) -> None:
     assert repr(StreamHandle(made, "Src")) == f"Src {DECLARED}"
 
 
+# -- what its declaration says -----------------------------------------------------------------------------------------
+
+
+def test_declared_again_it_says_what_goes_on_and_what_starts_again(made: Made) -> None:
+    assert StreamHandle(made, "Snk", True, True).said == "Snk goes on unchanged on tm1 in real-time mode"
+    second = made.runtime.instances["Snk.2"]
+    second.state, second.failure = State.BACKING_OFF, "no column 'fare'"
+    again = StreamHandle(made, "Snk", True, True, restarted=("Snk.2",))
+    assert again.said == "Snk starts again from its checkpoint: it was given up (no column 'fare')"
+
+
+@pytest.mark.parametrize(
+    ("replaced", "unchanged", "done"), [(1, 1, "unchanged"), (1, 0, "replaced"), (0, 0, "declared")]
+)
+def test_what_does_not_run_tells_its_state(made: Made, replaced: bool, unchanged: bool, done: str) -> None:
+    made.runtime.instances["Snk.2"].state = State.WAITING
+    assert StreamHandle(made, "Snk", replaced, unchanged).said == f"Snk is {done}, but waiting"
+
+
 # -- the repr of a session ---------------------------------------------------------------------------------------------
 
 

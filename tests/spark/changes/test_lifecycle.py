@@ -217,6 +217,25 @@ def test_what_lost_its_task_manager_as_well_waits_for_another_when_its_topic_is_
     assert one.state is State.WAITING
 
 
+def test_what_was_given_up_starts_again_where_it_is_asked_for(back_off: tuple[float, ...]) -> None:
+    home = manager()
+    one, other, homeless = instance(home, Query()), instance(home, Query()), instance()
+    other.job, homeless.job = replace(one.job, task="U", instance="U.1"), replace(one.job, instance="T.2")
+    made = cluster(home, instances=(one, other, homeless))
+    parts, started = Parts(made), list[tuple[str, str]]()
+    for _ in (*back_off, "the last"):
+        parts.lifecycle.fail(one, "it broke")
+        parts.lifecycle.fail(other, "it broke")
+    assert homeless.become(State.GAVE_UP)
+    assert parts.recovery.restart_given_up({"T"}) == ("T.1", "T.2")
+    assert (one.state, one.failures, one.checkpoint) == (State.BACKING_OFF, 0, "/nowhere")
+    assert (other.state, homeless.state) == (State.GAVE_UP, State.WAITING)
+    assert parts.recovery.restart_given_up({"T"}) == ()
+    parts.lifecycle.start = lambda i, m: started.append((i.id, m.id))  # type: ignore[method-assign]
+    parts.recovery.retry()
+    soon(lambda: started == [("T.1", "tm1")])
+
+
 def moving(monkeypatch: pytest.MonkeyPatch) -> tuple[Instance, TaskManager, Cluster, Query, list[str]]:
     """A query that moves from tm1 to tm2 and does not end, and where it was started."""
     monkeypatch.setattr(lifecycle, "STOP_S", 0.1)
