@@ -108,6 +108,28 @@ def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     assert started == ["tm1"]
 
 
+def test_a_move_says_why_it_did_not_take_place() -> None:
+    source, target, third = manager("tm1"), manager("tm2"), manager("tm3")
+    one = instance(source, Query())
+    made = cluster(third, source, target, instances=(one,))
+    watched, started = Parts(made), list[str]()
+
+    def start(i: Instance, m: TaskManager) -> None:
+        started.append(m.id)
+        i.task_manager = m
+        if m is target:
+            raise TaskManagerError("T.1 can't start on tm2: no jar")
+        i.become(State.RUNNING)
+
+    watched.lifecycle.start = start  # type: ignore[method-assign]
+    assert watched.mover.move(one, target, "by hand") == "T.1 can't start on tm2: no jar"
+    assert (started, one.state, one.task_manager) == (["tm2", "tm3"], State.RUNNING, third)
+    assert watched.mover.move(one, source, "by hand") == ""
+    one.query = Query()  # type: ignore[assignment]
+    one.query.stop = lambda: 1 / 0  # type: ignore[method-assign]
+    assert watched.mover.move(one, third, "by hand") == "it could not be stopped: division by zero"
+
+
 def stopped_by_a_deployment() -> tuple[Instance, Cluster, TaskManager]:
     home, away = manager("tm1"), manager("tm2")
     one = instance(home, Query())
