@@ -98,11 +98,11 @@ class View:
         self.panel.update(made, controller.period_s, controller.paused, by_hand)
 
     def _picture(self) -> Picture:
-        """Accuracies and CPU of the recording so far, as SVG."""
+        """Accuracies and CPU of the session so far, from its recording, as SVG."""
         from qod_magics.reports.charts import accuracy_chart, cpu_chart, svg
 
         try:
-            records = load(self._session.recording_path)[-MOST_FRAMES:]
+            records = load(self._session.recording_path, self._began)[-MOST_FRAMES:]
             drawn = "".join(svg(chart(records)) for chart in (accuracy_chart, cpu_chart))
         except (OSError, QodError, ValueError) as error:
             return Picture(f"<p>no picture: {html.escape(str(error))}</p>", f"no picture: {error}")
@@ -112,7 +112,7 @@ class View:
     def _recorded(self) -> list[Frame]:
         """Frames of the cycles before the view was made, from the recording."""
         try:
-            records = load(self._session.recording_path)
+            records = load(self._session.recording_path, self._began)
         except (OSError, QodError):  # nothing is recorded yet, or only in another file
             return []
         older, newest = records[:-MOST_FRAMES], records[-MOST_FRAMES:]

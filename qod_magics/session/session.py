@@ -437,5 +437,5 @@ class Session(Decisions):
         self.recording_path = recording.path
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
-        """Write a page with the charts of the recording so far."""
-        return report_so_far(self.recording_path, Path(path))
+        """Write a page with the charts of the session so far, from its recording."""
+        return report_so_far(self.recording_path, Path(path), self.began)

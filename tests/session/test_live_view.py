@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,13 @@ import pytest
 
 from qod_magics.controller import Recording
 from qod_magics.controller.cycle import Cycle
+from qod_magics.controller.record import Records
+from qod_magics.controller.recording import RecordingError
 from qod_magics.core.runtime import Event
 from qod_magics.errors import TaskManagerError
+from qod_magics.recordings.reading import load
 from qod_magics.session.live_view import View
+from qod_magics.session.report import report_so_far
 from tests.controller.scripted import Bench, bench, chain, seen
 
 NONE_UP = TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
@@ -87,6 +92,41 @@ def test_a_view_that_is_made_meanwhile_says_why_too(made: Made, loop: Bench, mon
     (why,) = told
     assert (why["cycle"], kinds(why["log"])) == (3, ["observe-failed"])
     view.close()
+
+
+@pytest.fixture
+def continued(loop: Bench, tmp_path: Path) -> Iterator[Made]:
+    """A session after its first cycle, which appends to the recording of an earlier one with two."""
+    earlier = Made(loop, tmp_path)
+    loop.runtime.script = [seen()]
+    loop.cycles(2)
+    earlier.controller.close()
+    later = bench(seen())
+    later.clock.advance(60.00001)
+    session = Made(later, tmp_path)
+    later.cycles(1)
+    yield session
+    session.controller.close()
+
+
+def test_a_view_and_a_report_are_of_the_session_whatever_its_recording_had_before(
+    continued: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(load(continued.recording_path)) == 3
+    view = View(continued)  # type: ignore[arg-type]
+    assert [(each["cycle"], each["t"]) for each in view.frames] == [(1, 0.0)]
+    assert "in the last 1 cycles" in repr(view._picture())
+    view.close()
+    written: list[Records] = []
+    monkeypatch.setattr("qod_magics.reports.page.write_report", lambda _, records, *__: written.append(records))
+    report_so_far(continued.recording_path, Path("report.html"), continued.began)
+    assert [record.number for record in written[0]] == [1]
+
+
+def test_before_its_first_cycle_there_is_nothing_to_report(continued: Made) -> None:
+    later = continued.began + timedelta(seconds=1)
+    with pytest.raises(RecordingError, match=r"has no cycle since .*: wait for the first one$"):
+        report_so_far(continued.recording_path, Path("report.html"), later)
 
 
 def test_the_end_of_a_session_leaves_its_last_picture(made: Made, loop: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
