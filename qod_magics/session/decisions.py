@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.core.plan import edge_name
 from qod_magics.session import policy_choice, waiting
 
 if TYPE_CHECKING:
@@ -49,9 +50,11 @@ class Decisions:
         return policy_choice.stages_text(self.controller)
 
     def override(self, name: str, d: float | None) -> None:
-        """Hold the non-drop probability of a source or a stream ("from>to") by hand; None returns it to the plan.
-        Raises UsageProblem: there is no such source or stream, or the probability lies outside 0..1."""
-        waiting.known(self.shedders, name)
+        """Hold the non-drop probability of a source or a stream ("from>to") by hand; None returns it to the plan, also
+        where the stream is gone. Raises UsageProblem: there is no such source or stream, or the probability lies
+        outside 0..1."""
+        held = [edge_name(edge) for edge in self.controller.overrides if d is None]
+        waiting.known(list(dict.fromkeys([*self.shedders, *held])), name)
         source, _, target = name.rpartition(">")
         self.controller.override((source or None, target), d)
 

@@ -85,15 +85,23 @@ def status_text(session: SessionInterface) -> str:
     waiting = session.application.waiting
     if waiting:
         lines.append(f"waiting until a query reads them: {', '.join(waiting)}")
-    for edge, d in session.controller.overrides.items():
-        name = edge_name(edge)
-        lines.append(f"{name} keeps {d:g} of its rows, by hand (%qod override {name} auto gives it back)")
+    lines += _by_hand(session)
     if session.controller.paused:
         lines.append("paused: plans are recommended, not applied")
     entries = session.controller.log.entries()
     if entries:
         lines.append(f"last decision: {entries[-1]}")
     return "\n".join(lines)
+
+
+def _by_hand(session: SessionInterface) -> list[str]:
+    """A line for each shedder that is held by hand."""
+    lines, there = [], session.runtime.deployment.shedders
+    for edge, d in session.controller.overrides.items():
+        name = edge_name(edge)
+        when = "" if name in there else " once it is there again"
+        lines.append(f"{name} keeps {d:g} of its rows{when}, by hand (%qod override {name} auto gives it back)")
+    return lines
 
 
 def _malformed(session: SessionInterface) -> list[str]:

@@ -18,6 +18,7 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
 from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
+from qod_magics.errors import UsageProblem
 from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.session.handle import DECLARED, StreamHandle
 from qod_magics.session.session import Session
@@ -218,6 +219,20 @@ def test_a_shedder_that_is_held_by_hand_is_named(made: Made) -> None:
     assert line in status_text(made).splitlines()
     made.controller.override(("Src", "Snk"), None)
     assert "by hand" not in status_text(made)
+
+
+def test_a_shedder_that_is_held_and_gone_is_named_and_can_be_given_back(made: Made) -> None:
+    session = session_of(made)
+    session.override("Src>Snk", 0.5)
+    made.runtime.specs = {spec.id: spec for spec in tasks(application(*TRIPS[:1], TRIPS[2]))}
+    line = "Src>Snk keeps 0.5 of its rows once it is there again, by hand (%qod override Src>Snk auto gives it back)"
+    assert line in status_text(made).splitlines()
+    with pytest.raises(UsageProblem, match=r"^there is no 'Src>Snk'"):
+        session.override("Src>Snk", 0.6)
+    session.override("Src>Snk", None)
+    assert "by hand" not in status_text(made)
+    with pytest.raises(UsageProblem, match=r"^there is no 'Src>Snk'"):
+        session.override("Src>Snk", None)
 
 
 def test_paused_is_said_while_it_lasts(made: Made) -> None:
