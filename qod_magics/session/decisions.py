@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.core.plan import edge_name
 from qod_magics.session import policy_choice, waiting
+from qod_magics.session.status import LATER
 
 if TYPE_CHECKING:
     from qod_magics.controller import Controller, ControllerThread, Cycle
@@ -49,14 +50,15 @@ class Decisions:
         """The policy and its stages, with what each last decided, a line each."""
         return policy_choice.stages_text(self.controller)
 
-    def override(self, name: str, d: float | None) -> None:
+    def override(self, name: str, d: float | None) -> str:
         """Hold the non-drop probability of a source or a stream ("from>to") by hand; None returns it to the plan, also
-        where the stream is gone. Raises UsageProblem: there is no such source or stream, or the probability lies
-        outside 0..1."""
+        where the stream is gone. Returns when that takes effect; "" for the next cycle. Raises UsageProblem: there is
+        no such source or stream, or the probability lies outside 0..1."""
         held = [edge_name(edge) for edge in self.controller.overrides if d is None]
         waiting.known(list(dict.fromkeys([*self.shedders, *held])), name)
         source, _, target = name.rpartition(">")
         self.controller.override((source or None, target), d)
+        return f"this takes effect {LATER}" if self.controller.paused else ""
 
     @property
     def shedders(self) -> list[str]:

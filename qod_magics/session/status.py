@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from qod_magics.spark.queries.instance import Instance
 
 
+#: When a shedder that is set while plans are only recommended is turned.
+LATER = "once plans are applied again (%qod resume)"
+
+
 def session_text(session: SessionInterface) -> str:
     """A session's broker, task managers, streams and controller: one line."""
     if not session.alive:
@@ -96,10 +100,12 @@ def status_text(session: SessionInterface) -> str:
 
 def _by_hand(session: SessionInterface) -> list[str]:
     """A line for each shedder that is held by hand."""
-    lines, there = [], session.runtime.deployment.shedders
-    for edge, d in session.controller.overrides.items():
+    lines, there, controller = [], session.runtime.deployment.shedders, session.controller
+    in_force = controller.dials.keep if controller.dials is not None else {}
+    for edge, d in controller.overrides.items():
         name = edge_name(edge)
-        when = "" if name in there else " once it is there again"
+        waits = controller.paused and in_force.get(edge) != d
+        when = " once it is there again" if name not in there else f" {LATER}" if waits else ""
         lines.append(f"{name} keeps {d:g} of its rows{when}, by hand (%qod override {name} auto gives it back)")
     return lines
 

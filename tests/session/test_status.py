@@ -235,6 +235,30 @@ def test_a_shedder_that_is_held_and_gone_is_named_and_can_be_given_back(made: Ma
         session.override("Src>Snk", None)
 
 
+def test_what_is_held_while_plans_are_only_recommended_waits_until_they_are_applied(made: Made) -> None:
+    session = session_of(made)
+    session.override("Src", 0.9)
+    made.controller.step()
+    session.pause()
+    later = "once plans are applied again (%qod resume)"
+    assert session.override("Src>Snk", 0.5) == session.override("Src>Idle", None) == f"this takes effect {later}"
+    made.controller.step()
+    by_hand = [line for line in status_text(made).splitlines() if line.startswith("Src") and "by hand" in line]
+    assert by_hand == [
+        "Src keeps 0.9 of its rows, by hand (%qod override Src auto gives it back)",
+        f"Src>Snk keeps 0.5 of its rows {later}, by hand (%qod override Src>Snk auto gives it back)",
+    ]
+    said = [entry.words for entry in made.controller.log.entries(kind="override")]
+    assert said[1:] == [
+        "Src>Snk keeps 0.50 of its rows, by hand, once plans are applied again",
+        "Src>Idle follows the plan again, once plans are applied again",
+    ]
+    made.controller.resume()
+    made.controller.step()
+    assert later not in status_text(made)
+    assert session.override("Src>Snk", 0.4) == ""
+
+
 def test_paused_is_said_while_it_lasts(made: Made) -> None:
     made.controller.pause()
     assert "paused: plans are recommended, not applied" in status_text(made).splitlines()
@@ -341,6 +365,7 @@ def session_of(made: Made, **more: Any) -> Session:
         runtime=made.runtime,
         _streams=SimpleNamespace(application=made.application),
         controller=made.controller,
+        thread=made.controller,
         **more,
     )
     return session
