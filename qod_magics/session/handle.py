@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import QodError
 from qod_magics.session.displaying import in_kernel, mime_bundle
-from qod_magics.session.status import fused_text, idle_text, instances_with, stream_text, where_text
+from qod_magics.session.status import DECLARED, fused_text, idle_text, instances_with, stream_text, where_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,12 +15,6 @@ if TYPE_CHECKING:
 
     from qod_magics.session.interface import SessionInterface
     from qod_magics.session.show import ShownResults
-
-
-#: State of a stream that no query reads yet.
-DECLARED = (
-    "is declared; it starts when a query reads it (--priority, --min-accuracy or --sink would make it a query itself)"
-)
 
 
 class StreamHandle:

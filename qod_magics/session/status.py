@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from qod_magics.controller.status import TaskStatus, busy, duration, share, table, task_status
 from qod_magics.core.plan import edge_name
+from qod_magics.errors import UsageProblem
 from qod_magics.recordings.criterion import FULL_ACCURACY
 from qod_magics.spark.cluster.malformed import malformed_text
 from qod_magics.spark.plans.pipeline import feed_of
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from qod_magics.spark.queries.instance import Instance
 
 
+#: State of a stream that no query reads yet.
+DECLARED = (
+    "is declared; it starts when a query reads it (--priority, --min-accuracy or --sink would make it a query itself)"
+)
 #: When a shedder that is set while plans are only recommended is turned.
 LATER = "once plans are applied again (%qod resume)"
 
@@ -40,13 +45,28 @@ def session_text(session: SessionInterface) -> str:
 
 def why_text(session: SessionInterface, name: str) -> str:
     """The last decision about a stream, an instance or a task manager; for a stream fused into tasks of other names,
-    the decisions about those tasks."""
+    the decisions about those tasks. Raises UsageProblem: there is none of this name."""
+    if name in session.application.waiting:
+        return f"{name} {DECLARED}"
     deployment = session.runtime.deployment
     within = deployment.specs_with(name) if name not in deployment.specs else []
-    parts = [f"{name} runs within {spec.path}: {session.controller.why(spec.id)}" for spec in within]
+    parts = [f"{name} runs within {spec.path}: {_why(session, spec.id)}" for spec in within]
     labels = deployment.checked.labels.get(name)
     dropped = [] if labels is None or labels.are_exact else [f"when rows are dropped: {labels}"]
-    return "\n".join([*(parts or [session.controller.why(name)]), *dropped])
+    return "\n".join([*(parts or [_why(session, name)]), *dropped])
+
+
+def _why(session: SessionInterface, name: str) -> str:
+    """The last decision about a task, an instance or a task manager, or when there will be one."""
+    try:
+        return session.controller.why(name)
+    except UsageProblem:
+        runtime, cycle = session.runtime, session.last
+        if not (name in runtime.deployment.specs or name in runtime.instances or name in runtime.task_managers):
+            raise
+        skipped = cycle.skipped if cycle is not None else None
+        next_one = skipped or f"the next cycle is within {session.controller.period_s:g} s"
+        return f"nothing was decided about {name} yet: {next_one}"
 
 
 def labels_in_short(session: SessionInterface) -> dict[str, str]:

@@ -20,9 +20,9 @@ from qod_magics.core.snapshot import Instance as Observed
 from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.stream_economics import StreamEconomics
-from qod_magics.session.handle import DECLARED, StreamHandle
+from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
-from qod_magics.session.status import labels_in_short, status_text, stream_text
+from qod_magics.session.status import DECLARED, labels_in_short, status_text, stream_text, why_text
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Label, Labels
@@ -304,6 +304,36 @@ def test_a_query_that_may_be_shed_has_its_labels_in_short(made: Made) -> None:
     }, "the others are no query, or must not be shed"
     made.runtime.labels = {"Snk": Labels((Column("zone", Label.EXACT),))}
     assert labels_in_short(made) == {}
+
+
+# -- why ---------------------------------------------------------------------------------------------------------------
+
+
+def test_of_what_no_cycle_has_seen_yet_it_says_when_one_will(made: Made) -> None:
+    soon = "nothing was decided about {} yet: the next cycle is within 5 s"
+    assert why_text(made, "Snk") == soon.format("Snk")
+    made.controller.step()
+    assert "Snk" in why_text(made, "Snk")
+    made.runtime.task_managers["tm2"] = Manager("tm2")
+    made.runtime.specs |= {s.id: s for s in tasks(application(stream("New", topic="trips", priority=1)))}
+    made.runtime.instances["New.1"] = made.runtime.instances["Snk.1"]
+    for name in ("tm2", "New", "New.1"):
+        assert why_text(made, name) == soon.format(name)
+    with pytest.raises(UsageProblem, match=r"there is no stream, instance or task manager 'tm3'"):
+        why_text(made, "tm3")
+    made.runtime.observe = lambda: 1 / 0  # type: ignore[method-assign]
+    made.controller.step()
+    assert why_text(made, "tm2").startswith("nothing was decided about tm2 yet: observe() failed: ")
+
+
+def test_of_what_waits_it_says_for_what(tmp_path: Any) -> None:
+    made = Made(
+        application(stream("Src", topic="trips"), stream("Snk", "Src", priority=1), stream("Mid", "Src")), tmp_path
+    )
+    assert why_text(made, "Mid") == f"Mid {DECLARED}"
+    assert why_text(made, "Src") == (
+        "Src runs within Src -> Snk: nothing was decided about Snk yet: the next cycle is within 5 s"
+    )
 
 
 # -- the repr of a stream ----------------------------------------------------------------------------------------------
