@@ -86,8 +86,8 @@ class Controlled(Protocol):
         """Change a query's restrictions; a maximum latency of infinity removes it. Returns what does not change."""
         ...
 
-    def override(self, name: str, d: float | None) -> None:
-        """Hold a non-drop probability; None returns it to the controller."""
+    def override(self, name: str, d: float | None) -> str:
+        """Hold a non-drop probability; None returns it to the controller. Returns when that takes effect, if later."""
         ...
 
     def set_period(self, seconds: float) -> None:

@@ -30,6 +30,7 @@ class Dashboard(Watched):
     def __init__(self, title: str = "", frames: Iterable[Frame] = ()) -> None:
         super().__init__("dashboard", title)
         self._frames: deque[Frame] = deque(frames, MOST_FRAMES)
+        self._skipped: Frame | None = None  #: why there has been no frame since the last
         self._sent_for: tuple[Any, Any] | None = None
         self._news: queue.SimpleQueue[Frame | str | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -40,13 +41,21 @@ class Dashboard(Watched):
     def feed(self, frame: Frame) -> None:
         """Add a frame, from any thread; never blocks."""
         self._frames.append(frame)
+        self._skipped = None
         if self._views:
             self._news.put(frame)
+
+    def skip(self, why: Frame) -> None:
+        """Say in `words` why a cycle brings no frame, until the next frame; its `log` are the entries since the last.
+        From any thread; never blocks."""
+        self._skipped = why
+        if self._views:
+            self._news.put("skipped")
 
     def rewind(self, frames: Iterable[Frame]) -> None:
         """Replace all frames by these."""
         self._frames = deque(frames, MOST_FRAMES)
-        self._sent_for = None
+        self._sent_for = self._skipped = None
         if self._views:
             self._news.put("history")
 
@@ -81,8 +90,11 @@ class Dashboard(Watched):
                 items.append(self._news.get())
             if "history" in items:
                 self._send_frames(self._history(), fresh=True)
-            else:
-                self._send_frames([each for each in items if isinstance(each, dict)], fresh=False)
+            elif fed := [each for each in items if isinstance(each, dict)]:
+                self._send_frames(fed, fresh=False)
+            why = self._skipped
+            if why is not None and self._views and any(each in ("history", "skipped") for each in items):
+                self.send({"kind": "skipped", **why})
             if None in items:
                 return
 

@@ -71,6 +71,7 @@ def what_if(replay: Any) -> ipw.VBox:
     def other(_: Any) -> None:
         chosen = queries[query.value]
         minimum.value, priority.value = chosen["minimum"], chosen["priority"]
+        ask()  # they may be those of the query before
 
     query.observe(other, "value")
     for each in (minimum, priority):

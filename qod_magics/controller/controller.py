@@ -197,7 +197,8 @@ class Controller:
         self._by_hand = held if d is None else {**held, edge: float(d)}
         name = edge_name(edge)
         words = f"{name} keeps {d:.2f} of its rows, by hand" if d is not None else f"{name} follows the plan again"
-        self.note("override", words, stream=name, d=d)
+        later = ", once plans are applied again" if self._paused else ""
+        self.note("override", words + later, stream=name, d=d)
 
     def release(self, shedders: Collection[str]) -> None:
         """Give back those held by hand that are not among these, by name: a later stream of their name is not held."""

@@ -12,6 +12,9 @@ from qod_magics.core.runtime import Observation, Runtime
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.validation import check_snapshot
 
+#: Why a cycle is skipped that a stopping loop no longer waits for.
+STOPPING = "the controller is being stopped"
+
 
 class Sensor:
     """Observes one runtime, at most once at a time. A failure is reported in the journal when it begins, and when it is
@@ -47,11 +50,7 @@ class Sensor:
             return journal.skipped("observe-slow", slow)
         outcome = self._calling.call(self._runtime.observe, timeout_s)
         if outcome is None:
-            return (
-                "the controller is being stopped"
-                if self._calling.interrupted
-                else journal.skipped("observe-slow", slow)
-            )
+            return STOPPING if self._calling.interrupted else journal.skipped("observe-slow", slow)
         seen = outcome.value
         if seen is None:
             return journal.skipped("observe-failed", f"observe() failed: {describe(outcome.error)}")

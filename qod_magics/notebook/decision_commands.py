@@ -91,8 +91,9 @@ class DecisionCommands(Commands):
             d = None if given.d == "auto" else float(given.d)
         except ValueError:
             raise UsageProblem(f"%qod override: {given.d!r} is neither a fraction nor auto") from None
-        self._session().override(given.name, d)
-        self._say(f"{given.name} follows the plan again" if d is None else f"{given.name} is held at {d:g}")
+        note = self._session().override(given.name, d)
+        done = "follows the plan again" if d is None else f"is held at {d:g}"
+        self._say(f"{given.name} {done}{f'; {note}' if note else ''}")
 
     def _resume(self, words: list[str]) -> None:
         parser = MagicWords("resume", "Apply plans again; or resume one stage of the policy.")

@@ -7,6 +7,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from qod_magics.controller.cycle import Cycle
 from qod_magics.controller.entry import Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.record import Record, Records
@@ -103,8 +104,24 @@ def frame(
             {"stage": each.stage, "words": each.words, "paused": each.words == PAUSED, "idle": each.words == IDLE}
             for each in stages
         ],
-        "log": [{"at": entry.at.isoformat(), "kind": entry.kind, "words": entry.words} for entry in log],
+        "log": [_told(entry, began) for entry in log],
     }
+
+
+def skipped(cycle: Cycle, began: datetime, log: Iterable[Entry]) -> Frame:
+    """What is shown of a cycle without a decision, `t` seconds after `began`: why there is none, and the entries of the
+    decision log since the last frame."""
+    return {
+        "t": round((cycle.at - began).total_seconds(), 3),
+        "cycle": cycle.number,
+        "words": cycle.skipped,
+        "log": [_told(entry, began) for entry in log],
+    }
+
+
+def _told(entry: Entry, began: datetime) -> Frame:
+    t = round((entry.at - began).total_seconds(), 3)
+    return {"t": t, "at": entry.at.isoformat(), "kind": entry.kind, "words": entry.words}
 
 
 def _manager(manager: TaskManager, instances: Iterable[Instance], plan: Plan) -> Frame:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.core.plan import edge_name
 from qod_magics.session import policy_choice, waiting
+from qod_magics.session.status import LATER
 
 if TYPE_CHECKING:
     from qod_magics.controller import Controller, ControllerThread, Cycle
@@ -48,12 +50,15 @@ class Decisions:
         """The policy and its stages, with what each last decided, a line each."""
         return policy_choice.stages_text(self.controller)
 
-    def override(self, name: str, d: float | None) -> None:
-        """Hold the non-drop probability of a source or a stream ("from>to") by hand; None returns it to the plan.
-        Raises UsageProblem: there is no such source or stream, or the probability lies outside 0..1."""
-        waiting.known(self.shedders, name)
+    def override(self, name: str, d: float | None) -> str:
+        """Hold the non-drop probability of a source or a stream ("from>to") by hand; None returns it to the plan, also
+        where the stream is gone. Returns when that takes effect; "" for the next cycle. Raises UsageProblem: there is
+        no such source or stream, or the probability lies outside 0..1."""
+        held = [edge_name(edge) for edge in self.controller.overrides if d is None]
+        waiting.known(list(dict.fromkeys([*self.shedders, *held])), name)
         source, _, target = name.rpartition(">")
         self.controller.override((source or None, target), d)
+        return f"this takes effect {LATER}" if self.controller.paused else ""
 
     @property
     def shedders(self) -> list[str]:

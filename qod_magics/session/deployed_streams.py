@@ -31,6 +31,7 @@ class Declared:
 
     replaced: bool  #: whether another stream of this name was
     unchanged: bool = False  #: whether it was declared in the same way before
+    restarted: tuple[str, ...] = ()  #: instances that were given up and start again
     notes: tuple[str, ...] = ()  #: what its author should know, one line each
 
 
@@ -58,7 +59,8 @@ class Streams:
         return f"streams of a session: {', '.join(self.application.names) or 'none'}"
 
     def declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> Declared:
-        """Declare and start a stream, or only check its recipe (`dry_run`).
+        """Declare and start a stream, or only check its recipe (`dry_run`). What was given up of a stream
+        that goes on is started again.
 
         Raises:
             ApplicationError, KafkaError, TaskManagerError.
@@ -85,7 +87,8 @@ class Streams:
                 self._labels_note(application, name),
             )
             unchanged = name in before and before[name] == declaration
-            return Declared(name in before, unchanged, tuple(note for note in notes if note is not None))
+            restarted = () if dry_run else self._restart_given_up(name)
+            return Declared(name in before, unchanged, restarted, tuple(note for note in notes if note is not None))
 
     def remove(self, name: str) -> None:
         """Stop and remove a stream. Raises ApplicationError: there is no such stream, or others read it."""
@@ -122,6 +125,10 @@ class Streams:
             memory = ", ".join(deployment.results) or "none"
             raise ApplicationError(f"{name!r} keeps no rows in memory; streams with --sink memory: {memory}")
         return read_results(self._runtime.workshop(), topic, deployment.checked.schemas[name])
+
+    def _restart_given_up(self, name: str) -> tuple[str, ...]:
+        with_it = [id for id, spec in self._runtime.deployment.specs.items() if name in spec.members]
+        return self._runtime.recovery.restart_given_up(with_it)
 
     def _weight_note(self, application: Application, name: str) -> str | None:
         why = self._unknown.get(name)

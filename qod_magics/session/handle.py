@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import QodError
 from qod_magics.session.displaying import in_kernel, mime_bundle
-from qod_magics.session.status import fused_text, instances_with, stream_text, where_text
+from qod_magics.session.status import DECLARED, fused_text, idle_text, instances_with, stream_text, where_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,12 +15,6 @@ if TYPE_CHECKING:
 
     from qod_magics.session.interface import SessionInterface
     from qod_magics.session.show import ShownResults
-
-
-#: State of a stream that no query reads yet.
-DECLARED = (
-    "is declared; it starts when a query reads it (--priority, --min-accuracy or --sink would make it a query itself)"
-)
 
 
 class StreamHandle:
@@ -33,6 +27,7 @@ class StreamHandle:
         replaced: bool = False,
         unchanged: bool = False,
         dry_run: bool = False,
+        restarted: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> None:
         self.session = session
@@ -40,6 +35,7 @@ class StreamHandle:
         self.replaced = replaced
         self.unchanged = unchanged
         self.dry_run = dry_run
+        self.restarted = restarted  #: instances that were given up before it was declared again
         self.notes = notes
 
     def dataframe(self) -> DataFrame:
@@ -78,6 +74,13 @@ class StreamHandle:
         reasons = {i.mode_why for i in instances if i.mode_why}
         why = f" ({next(iter(reasons))})" if reasons else ""
         fused = fused_text(self.session.runtime.deployment.specs_with(self.name))
+        if self.restarted:
+            failure = next((i.failure for i in instances if i.id in self.restarted and i.failure), "")
+            because = f" ({failure})" if failure else ""
+            return f"{self.name} starts again from its checkpoint: it was given up{because}{fused}"
+        if idle := idle_text(instances):
+            done = "unchanged" if self.unchanged else "replaced" if self.replaced else "declared"
+            return f"{self.name} is {done}, but {idle}{fused}"
         done = "goes on unchanged" if self.unchanged else "replaced" if self.replaced else "runs"
         return f"{self.name} {done} {where_text(instances)}{why}{fused}"
 

@@ -77,8 +77,8 @@ class SessionInterface(Protocol):
         """Change the restrictions of a query, from the next cycle on; returns what does not change."""
         ...
 
-    def override(self, name: str, d: float | None) -> None:
-        """Hold a non-drop probability; None gives it back to the controller."""
+    def override(self, name: str, d: float | None) -> str:
+        """Hold a non-drop probability; None gives it back to the controller. Returns when that takes effect."""
         ...
 
     def set_period(self, seconds: float) -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import html
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.controller.cycle import Cycle
+from qod_magics.controller.entry import Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.record import record_of
+from qod_magics.controller.sensor import STOPPING
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import QodError
-from qod_magics.recordings.frame import Frame, frame, frames
+from qod_magics.recordings.frame import Frame, frame, frames, skipped
 from qod_magics.recordings.reading import load
 from qod_magics.recordings.stages import paused_after, policy_notes
 from qod_magics.session.displaying import Picture
 from qod_magics.session.status import labels_in_short
 from qod_widgets.controls import Commands, Panel
-from qod_widgets.dashboard import MOST_FRAMES, Dashboard
+from qod_widgets.dashboard import LOG_LENGTH, MOST_FRAMES, Dashboard
 
 if TYPE_CHECKING:
     from qod_magics.session.interface import SessionInterface
@@ -31,11 +34,16 @@ class View:
         self._began = session.began
         self.frames: deque[Frame] = deque(self._recorded(), MOST_FRAMES)
         self.dashboard = Dashboard(f"qod session {session.id}", self.frames)
+        self._since: deque[Entry] = deque(maxlen=LOG_LENGTH)  #: in the decision log since the last frame
         self._pictures: list[Any] = []
         self._commands = Commands()
         self.panel = Panel(session, self._commands)
         if self.frames:
             self._follow(self.frames[-1])
+        last = session.last
+        if last is not None and last.decision is None:
+            shown = self.frames[-1]["cycle"] if self.frames else 0
+            self._skip(last, [entry for entry in session.controller.log.entries() if entry.cycle > shown])
         self._unsubscribe = session.controller.subscribe(self._take)
 
     def __repr__(self) -> str:
@@ -70,11 +78,19 @@ class View:
 
     def _take(self, cycle: Cycle) -> None:
         if cycle.decision is None:
+            self._skip(cycle, cycle.entries)
             return
         made = self._frame(cycle)
+        self._since.clear()
         self.frames.append(made)
         self.dashboard.feed(made)
         self._follow(made)
+
+    def _skip(self, cycle: Cycle, entries: Iterable[Entry]) -> None:
+        """Show why a cycle has no decision; the next frame has its entries, too."""
+        if cycle.skipped != STOPPING:  # the last picture stays
+            self._since.extend(entries)
+            self.dashboard.skip(skipped(cycle, self._began, self._since))
 
     def _follow(self, made: Frame) -> None:
         controller = self._session.controller
@@ -82,11 +98,11 @@ class View:
         self.panel.update(made, controller.period_s, controller.paused, by_hand)
 
     def _picture(self) -> Picture:
-        """Accuracies and CPU of the recording so far, as SVG."""
+        """Accuracies and CPU of the session so far, from its recording, as SVG."""
         from qod_magics.reports.charts import accuracy_chart, cpu_chart, svg
 
         try:
-            records = load(self._session.recording_path)[-MOST_FRAMES:]
+            records = load(self._session.recording_path, self._began)[-MOST_FRAMES:]
             drawn = "".join(svg(chart(records)) for chart in (accuracy_chart, cpu_chart))
         except (OSError, QodError, ValueError) as error:
             return Picture(f"<p>no picture: {html.escape(str(error))}</p>", f"no picture: {error}")
@@ -96,7 +112,7 @@ class View:
     def _recorded(self) -> list[Frame]:
         """Frames of the cycles before the view was made, from the recording."""
         try:
-            records = load(self._session.recording_path)
+            records = load(self._session.recording_path, self._began)
         except (OSError, QodError):  # nothing is recorded yet, or only in another file
             return []
         older, newest = records[:-MOST_FRAMES], records[-MOST_FRAMES:]
@@ -107,4 +123,4 @@ class View:
         assert cycle.decision is not None
         record = record_of(cycle, cycle.decision, cycle.events)
         notes = policy_notes(self._session.controller.policy, record.snapshot, record.plan)
-        return frame(record, self._began, cycle.entries, labels_in_short(self._session), notes)
+        return frame(record, self._began, (*self._since, *cycle.entries), labels_in_short(self._session), notes)

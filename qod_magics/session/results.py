@@ -17,7 +17,7 @@ from qod_magics.results import layout
 from qod_magics.results.columns import Column, Kind, Row, columns_of
 from qod_magics.results.newest import Newest
 from qod_magics.results.result import Accuracy, Result
-from qod_magics.session.handle import DECLARED
+from qod_magics.session.status import DECLARED
 from qod_magics.spark.plans.labels import WORDS
 
 if TYPE_CHECKING:

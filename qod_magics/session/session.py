@@ -23,7 +23,7 @@ from qod_magics.machine.at_exit import at_exit
 from qod_magics.machine.cores import can_pin, check_cores
 from qod_magics.policies import policy
 from qod_magics.results.layout import Wish
-from qod_magics.session import waiting
+from qod_magics.session import moving, waiting
 from qod_magics.session.budget import Budget
 from qod_magics.session.decisions import Decisions
 from qod_magics.session.deployed_streams import Streams
@@ -219,8 +219,9 @@ class Session(Decisions):
         return self._managers.remove(id, kill)
 
     def move(self, instance: str, task_manager: str) -> None:
-        """Move an instance by hand, and wait until it runs there. The policy may move it again."""
-        self.runtime.move(instance, task_manager, "moved by hand").result()
+        """Move an instance by hand, and wait until it runs there. The policy may move it again.
+        Raises TaskManagerError, also where it runs elsewhere in the end."""
+        moving.move(self.runtime, instance, task_manager)
 
     def scale(self, task: str, parallelism: int) -> None:
         """Run a task without state as this many instances, and wait until they run. The policy may scale it again."""
@@ -326,7 +327,7 @@ class Session(Decisions):
     def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
         declared = self._streams.declare(declaration, dry_run)
         return StreamHandle(
-            self, declaration.name, declared.replaced, declared.unchanged, dry_run=dry_run, notes=declared.notes
+            self, declaration.name, declared.replaced, declared.unchanged, dry_run, declared.restarted, declared.notes
         )
 
     def stop(self, name: str) -> None:
@@ -436,5 +437,5 @@ class Session(Decisions):
         self.recording_path = recording.path
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
-        """Write a page with the charts of the recording so far."""
-        return report_so_far(self.recording_path, Path(path))
+        """Write a page with the charts of the session so far, from its recording."""
+        return report_so_far(self.recording_path, Path(path), self.began)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from qod_magics.controller.status import TaskStatus, busy, duration, share, table, task_status
 from qod_magics.core.plan import edge_name
+from qod_magics.errors import UsageProblem
 from qod_magics.recordings.criterion import FULL_ACCURACY
 from qod_magics.spark.cluster.malformed import malformed_text
 from qod_magics.spark.plans.pipeline import feed_of
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from qod_magics.controller.cycle import Cycle
     from qod_magics.session.interface import SessionInterface
     from qod_magics.spark.queries.instance import Instance
+
+
+#: State of a stream that no query reads yet.
+DECLARED = (
+    "is declared; it starts when a query reads it (--priority, --min-accuracy or --sink would make it a query itself)"
+)
+#: When a shedder that is set while plans are only recommended is turned.
+LATER = "once plans are applied again (%qod resume)"
 
 
 def session_text(session: SessionInterface) -> str:
@@ -36,13 +45,28 @@ def session_text(session: SessionInterface) -> str:
 
 def why_text(session: SessionInterface, name: str) -> str:
     """The last decision about a stream, an instance or a task manager; for a stream fused into tasks of other names,
-    the decisions about those tasks."""
+    the decisions about those tasks. Raises UsageProblem: there is none of this name."""
+    if name in session.application.waiting:
+        return f"{name} {DECLARED}"
     deployment = session.runtime.deployment
     within = deployment.specs_with(name) if name not in deployment.specs else []
-    parts = [f"{name} runs within {spec.path}: {session.controller.why(spec.id)}" for spec in within]
+    parts = [f"{name} runs within {spec.path}: {_why(session, spec.id)}" for spec in within]
     labels = deployment.checked.labels.get(name)
     dropped = [] if labels is None or labels.are_exact else [f"when rows are dropped: {labels}"]
-    return "\n".join([*(parts or [session.controller.why(name)]), *dropped])
+    return "\n".join([*(parts or [_why(session, name)]), *dropped])
+
+
+def _why(session: SessionInterface, name: str) -> str:
+    """The last decision about a task, an instance or a task manager, or when there will be one."""
+    try:
+        return session.controller.why(name)
+    except UsageProblem:
+        runtime, cycle = session.runtime, session.last
+        if not (name in runtime.deployment.specs or name in runtime.instances or name in runtime.task_managers):
+            raise
+        skipped = cycle.skipped if cycle is not None else None
+        next_one = skipped or f"the next cycle is within {session.controller.period_s:g} s"
+        return f"nothing was decided about {name} yet: {next_one}"
 
 
 def labels_in_short(session: SessionInterface) -> dict[str, str]:
@@ -85,15 +109,25 @@ def status_text(session: SessionInterface) -> str:
     waiting = session.application.waiting
     if waiting:
         lines.append(f"waiting until a query reads them: {', '.join(waiting)}")
-    for edge, d in session.controller.overrides.items():
-        name = edge_name(edge)
-        lines.append(f"{name} keeps {d:g} of its rows, by hand (%qod override {name} auto gives it back)")
+    lines += _by_hand(session)
     if session.controller.paused:
         lines.append("paused: plans are recommended, not applied")
     entries = session.controller.log.entries()
     if entries:
         lines.append(f"last decision: {entries[-1]}")
     return "\n".join(lines)
+
+
+def _by_hand(session: SessionInterface) -> list[str]:
+    """A line for each shedder that is held by hand."""
+    lines, there, controller = [], session.runtime.deployment.shedders, session.controller
+    in_force = controller.dials.keep if controller.dials is not None else {}
+    for edge, d in controller.overrides.items():
+        name = edge_name(edge)
+        waits = controller.paused and in_force.get(edge) != d
+        when = " once it is there again" if name not in there else f" {LATER}" if waits else ""
+        lines.append(f"{name} keeps {d:g} of its rows{when}, by hand (%qod override {name} auto gives it back)")
+    return lines
 
 
 def _malformed(session: SessionInterface) -> list[str]:
@@ -173,13 +207,19 @@ def where_text(instances: Sequence[Instance]) -> str:
     return f"on {where} in {modes} mode"
 
 
-def _whereabouts(instances: Sequence[Instance]) -> str:
-    """The task managers and modes of instances, or the state of the first that does not run, and why."""
+def idle_text(instances: Sequence[Instance]) -> str:
+    """The state of the first instance that does not run, and why; empty if all run."""
     for instance in instances:
         if instance.state.value != "running":
             why = f" ({instance.failure})" if instance.failure else ""
-            return f"is {instance.state.value}{why}"
-    return f"runs {where_text(instances)}"
+            return f"{instance.state.value}{why}"
+    return ""
+
+
+def _whereabouts(instances: Sequence[Instance]) -> str:
+    """The task managers and modes of instances, or the state of the first that does not run, and why."""
+    idle = idle_text(instances)
+    return f"is {idle}" if idle else f"runs {where_text(instances)}"
 
 
 def _counted(names: Sequence[str], noun: str) -> str:

@@ -73,7 +73,7 @@ class SparkRuntime:
         self.fuser = Fuser(self.cluster, self.lifecycle, self.deployer)
         self.nodes: Nodes | None = None  #: adds and releases task managers as plans ask; see `use_nodes`
         self._node_actions = NodeActions(self.cluster)
-        self._moves: dict[str, tuple[TaskManager, Future[None]]] = {}  #: by instance: its target
+        self._moves: dict[str, tuple[TaskManager, Future[str]]] = {}  #: by instance: its target
         self.unstopped: list[str] = []  #: after the end: queries that may still run, one line each
         self.undeleted: list[str] = []  #: after the end: topics that are still there, one line
         self._failing: dict[str, str] = {}  #: failing steps of the watcher, and why
@@ -320,8 +320,9 @@ class SparkRuntime:
                 why = str(error)
         self.cluster.add(refused(Refusal(action, why)))
 
-    def move(self, id: str, target: str, why: str) -> Future[None]:
-        """Begin to move an instance: stop at a batch's end, start from the same checkpoint on `target`.
+    def move(self, id: str, target: str, why: str) -> Future[str]:
+        """Begin to move an instance: stop at a batch's end, start from the same checkpoint on `target`. The result
+        says why it was not started there, as that of `Mover.move`.
 
         Raises:
             TaskManagerError: there is no such instance or task manager, the task manager is being removed, or the

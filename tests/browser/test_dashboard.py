@@ -41,6 +41,18 @@ with open("staged.jsonl", "w") as file:
     file.writelines(json.dumps(line) + "\\n" for line in lines)
 qod_magics.replay("staged.jsonl")
 """
+#: A recording, and a cycle after it that has no decision; then one that has.
+STILL = """\
+import qod_magics
+from qod_widgets.dashboard import Dashboard
+
+frames = qod_magics.replay("data/taxi_drives.jsonl").frames
+lost = {"t": frames[-2]["t"], "kind": "task-manager-lost", "words": "tm1: its process ended"}
+dashboard = Dashboard("still", frames[:-1])
+dashboard.skip({"t": frames[-1]["t"], "cycle": 9, "words": "no task manager is up", "log": [lost]})
+dashboard
+"""
+GOES_ON = """dashboard.feed({**frames[-1], "log": [lost]})"""
 WIDTHS = """[...document.querySelectorAll('figure:not([hidden]) .qod-chart')].map(
     slot => [slot.clientWidth, slot.querySelector('canvas').clientWidth])"""
 OVERFLOW = """[...document.querySelectorAll(
@@ -192,6 +204,25 @@ def test_latencies_are_drawn_with_their_targets_once_they_are_known(opened):
     notebook.page.wait_for_timeout(500)  # for the picture
     notebook.screenshot("dashboard-latency")
     assert notebook.page.evaluate(OVERFLOW) == []
+
+
+def test_a_cycle_without_a_decision_says_why_until_the_next_one(opened):
+    notebook = opened(STILL, GOES_ON, height=1200)
+    notebook.run(0)
+    notebook.look_at(".qod-notice")
+    notice, states = notebook.page.locator(".qod-notice"), notebook.page.locator(".qod-states").first
+    notice.wait_for()
+    assert re.fullmatch(r"Nothing is measured and decided since \d+:\d\d: no task manager is up", notice.inner_text())
+    assert states.inner_text() == "nothing is measured"
+    told = notebook.page.locator(".qod-kind-task-manager-lost")
+    assert told.count() == 1
+    notebook.page.wait_for_timeout(500)  # for the picture
+    notebook.screenshot("dashboard-still")
+    assert notebook.page.evaluate(OVERFLOW) == []
+    notebook.run(1)
+    assert notebook.until(notice.is_hidden)
+    assert states.inner_text() != "nothing is measured"
+    assert told.count() == 1
 
 
 def test_stages_and_instances_are_told_and_follow_the_position(opened):

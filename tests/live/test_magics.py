@@ -16,7 +16,7 @@ from nbconvert import HTMLExporter
 
 from qod_magics.notebook.replies import FROM_THE_START
 from qod_magics.policies import DEFAULT_POLICY
-from qod_magics.session.handle import DECLARED
+from qod_magics.session.status import DECLARED
 from tests.live.kernel import CELL_S, START_S, Household, Traces, lingering, surroundings
 
 #: (name, source) in the order in which they run. `until` waits inside the kernel, as a user's cell would.

@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from qod_magics.notebook.replies import FROM_THE_START
-from qod_magics.session.handle import DECLARED
+from qod_magics.session.status import DECLARED
 from tests.live.kernel import CELL_S, START_S
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"

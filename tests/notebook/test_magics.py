@@ -101,6 +101,7 @@ class Declaring:
         self.left: list[str] = []  #: after its end
         self.removed: tuple[str, bool] | None = None  #: a task manager, and whether it was killed
         self.stands_by = False  #: after its removal
+        self.later = ""  #: when what is held takes effect
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> Declared:
         declaration = declaration_of(options, body, namespace, self.application)
@@ -112,6 +113,9 @@ class Declaring:
     def remove_task_manager(self, id: str, *, kill: bool = False) -> bool:
         self.removed = id, kill
         return self.stands_by
+
+    def override(self, name: str, d: float | None) -> str:
+        return self.later
 
     def down(self) -> list[str]:
         self.alive = False
@@ -269,6 +273,13 @@ def test_a_bad_cell_is_one_line(notebook: Notebook, declaring: Declaring, cell: 
 
 def test_a_stream_without_a_session_says_what_to_do(notebook: Notebook) -> None:
     assert "begin with %qod up" in notebook.problem("%%qod_stream trips --topic trips\nsource")
+
+
+def test_a_shedder_that_is_set_says_when_that_takes_effect(notebook: Notebook, declaring: Declaring) -> None:
+    assert notebook.shown("%qod override a>b 0.5") == "a>b is held at 0.5\n"
+    declaring.later = "this takes effect later"
+    assert notebook.shown("%qod override a>b 0.5") == "a>b is held at 0.5; this takes effect later\n"
+    assert notebook.shown("%qod override a>b auto") == "a>b follows the plan again; this takes effect later\n"
 
 
 # -- help --------------------------------------------------------------------------------------------------------------

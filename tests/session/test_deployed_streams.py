@@ -41,6 +41,8 @@ class Deployed:
         self.edges: tuple[tuple[str, str], ...] = ()  #: streams between tasks
         self.parted: tuple[tuple[str, str], ...] = ()  #: the same, from when the next deployment begins
         self.restricted = 0  #: how often, without a deployment
+        self.recovery = self
+        self.given_up: set[str] = set()  #: tasks
         self.deploying, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
 
@@ -54,6 +56,11 @@ class Deployed:
         if self.failing and any(topic.shed_by == self.failing for spec in specs for topic in spec.topics.values()):
             raise ApplicationError("no interval")
         return Checked({}, self.weights)
+
+    def restart_given_up(self, tasks: Collection[str]) -> tuple[str, ...]:
+        found = self.given_up & set(tasks)
+        self.given_up -= found
+        return tuple(f"{task}.1" for task in found)
 
     def held_modes(self, tasks: Collection[str]) -> str:
         return ", ".join(sorted(self.stateful & set(tasks)))
@@ -123,6 +130,19 @@ def test_what_is_declared_runs(streams: Streams, runtime: Deployed) -> None:
     streams.clear()
     assert runtime.priorities == {}
     assert repr(streams) == "streams of a session: none"
+
+
+def test_what_was_given_up_starts_again_once_it_is_declared_again(streams: Streams, runtime: Deployed) -> None:
+    same = stream("query", topic="rows", priority=1)
+    streams.declare(stream("other", topic="rows", priority=1))
+    runtime.given_up = {"query", "other"}
+    assert streams.declare(same, dry_run=True).restarted == ()
+    declared = streams.declare(same)
+    assert (declared.unchanged, declared.restarted) == (True, ("query.1",))
+    assert runtime.given_up == {"other"}
+    assert streams.declare(same).restarted == ()
+    runtime.given_up = {"query"}
+    assert streams.declare(replace(same, priority=3)).restarted == ("query.1",), "the same but for its restrictions"
 
 
 def test_a_stream_that_waits_starts_once_it_is_restricted(streams: Streams, runtime: Deployed) -> None:

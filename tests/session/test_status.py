@@ -18,10 +18,11 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
 from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
+from qod_magics.errors import UsageProblem
 from qod_magics.policies.stream_economics import StreamEconomics
-from qod_magics.session.handle import DECLARED, StreamHandle
+from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
-from qod_magics.session.status import labels_in_short, status_text, stream_text
+from qod_magics.session.status import DECLARED, labels_in_short, status_text, stream_text, why_text
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Label, Labels
@@ -220,6 +221,44 @@ def test_a_shedder_that_is_held_by_hand_is_named(made: Made) -> None:
     assert "by hand" not in status_text(made)
 
 
+def test_a_shedder_that_is_held_and_gone_is_named_and_can_be_given_back(made: Made) -> None:
+    session = session_of(made)
+    session.override("Src>Snk", 0.5)
+    made.runtime.specs = {spec.id: spec for spec in tasks(application(*TRIPS[:1], TRIPS[2]))}
+    line = "Src>Snk keeps 0.5 of its rows once it is there again, by hand (%qod override Src>Snk auto gives it back)"
+    assert line in status_text(made).splitlines()
+    with pytest.raises(UsageProblem, match=r"^there is no 'Src>Snk'"):
+        session.override("Src>Snk", 0.6)
+    session.override("Src>Snk", None)
+    assert "by hand" not in status_text(made)
+    with pytest.raises(UsageProblem, match=r"^there is no 'Src>Snk'"):
+        session.override("Src>Snk", None)
+
+
+def test_what_is_held_while_plans_are_only_recommended_waits_until_they_are_applied(made: Made) -> None:
+    session = session_of(made)
+    session.override("Src", 0.9)
+    made.controller.step()
+    session.pause()
+    later = "once plans are applied again (%qod resume)"
+    assert session.override("Src>Snk", 0.5) == session.override("Src>Idle", None) == f"this takes effect {later}"
+    made.controller.step()
+    by_hand = [line for line in status_text(made).splitlines() if line.startswith("Src") and "by hand" in line]
+    assert by_hand == [
+        "Src keeps 0.9 of its rows, by hand (%qod override Src auto gives it back)",
+        f"Src>Snk keeps 0.5 of its rows {later}, by hand (%qod override Src>Snk auto gives it back)",
+    ]
+    said = [entry.words for entry in made.controller.log.entries(kind="override")]
+    assert said[1:] == [
+        "Src>Snk keeps 0.50 of its rows, by hand, once plans are applied again",
+        "Src>Idle follows the plan again, once plans are applied again",
+    ]
+    made.controller.resume()
+    made.controller.step()
+    assert later not in status_text(made)
+    assert session.override("Src>Snk", 0.4) == ""
+
+
 def test_paused_is_said_while_it_lasts(made: Made) -> None:
     made.controller.pause()
     assert "paused: plans are recommended, not applied" in status_text(made).splitlines()
@@ -267,6 +306,36 @@ def test_a_query_that_may_be_shed_has_its_labels_in_short(made: Made) -> None:
     assert labels_in_short(made) == {}
 
 
+# -- why ---------------------------------------------------------------------------------------------------------------
+
+
+def test_of_what_no_cycle_has_seen_yet_it_says_when_one_will(made: Made) -> None:
+    soon = "nothing was decided about {} yet: the next cycle is within 5 s"
+    assert why_text(made, "Snk") == soon.format("Snk")
+    made.controller.step()
+    assert "Snk" in why_text(made, "Snk")
+    made.runtime.task_managers["tm2"] = Manager("tm2")
+    made.runtime.specs |= {s.id: s for s in tasks(application(stream("New", topic="trips", priority=1)))}
+    made.runtime.instances["New.1"] = made.runtime.instances["Snk.1"]
+    for name in ("tm2", "New", "New.1"):
+        assert why_text(made, name) == soon.format(name)
+    with pytest.raises(UsageProblem, match=r"there is no stream, instance or task manager 'tm3'"):
+        why_text(made, "tm3")
+    made.runtime.observe = lambda: 1 / 0  # type: ignore[method-assign]
+    made.controller.step()
+    assert why_text(made, "tm2").startswith("nothing was decided about tm2 yet: observe() failed: ")
+
+
+def test_of_what_waits_it_says_for_what(tmp_path: Any) -> None:
+    made = Made(
+        application(stream("Src", topic="trips"), stream("Snk", "Src", priority=1), stream("Mid", "Src")), tmp_path
+    )
+    assert why_text(made, "Mid") == f"Mid {DECLARED}"
+    assert why_text(made, "Src") == (
+        "Src runs within Src -> Snk: nothing was decided about Snk yet: the next cycle is within 5 s"
+    )
+
+
 # -- the repr of a stream ----------------------------------------------------------------------------------------------
 
 
@@ -293,6 +362,25 @@ def test_a_stream_that_waits_says_for_what(tmp_path: Any) -> None:
     assert repr(StreamHandle(made, "Src")) == f"Src {DECLARED}"
 
 
+# -- what its declaration says -----------------------------------------------------------------------------------------
+
+
+def test_declared_again_it_says_what_goes_on_and_what_starts_again(made: Made) -> None:
+    assert StreamHandle(made, "Snk", True, True).said == "Snk goes on unchanged on tm1 in real-time mode"
+    second = made.runtime.instances["Snk.2"]
+    second.state, second.failure = State.BACKING_OFF, "no column 'fare'"
+    again = StreamHandle(made, "Snk", True, True, restarted=("Snk.2",))
+    assert again.said == "Snk starts again from its checkpoint: it was given up (no column 'fare')"
+
+
+@pytest.mark.parametrize(
+    ("replaced", "unchanged", "done"), [(1, 1, "unchanged"), (1, 0, "replaced"), (0, 0, "declared")]
+)
+def test_what_does_not_run_tells_its_state(made: Made, replaced: bool, unchanged: bool, done: str) -> None:
+    made.runtime.instances["Snk.2"].state = State.WAITING
+    assert StreamHandle(made, "Snk", replaced, unchanged).said == f"Snk is {done}, but waiting"
+
+
 # -- the repr of a session ---------------------------------------------------------------------------------------------
 
 
@@ -307,6 +395,7 @@ def session_of(made: Made, **more: Any) -> Session:
         runtime=made.runtime,
         _streams=SimpleNamespace(application=made.application),
         controller=made.controller,
+        thread=made.controller,
         **more,
     )
     return session

@@ -103,6 +103,24 @@ def test_what_stages_do_and_how_wide_tasks_are_is_sent_with_each_cycle(dashboard
     assert not any("specs" in message for message in dashboard.sent[1:]), "the charts stay"
 
 
+def test_a_cycle_without_a_frame_says_why_until_the_next_frame(dashboard):
+    why = {"t": 16.0, "cycle": 4, "words": "no task manager is up", "log": [{"t": 16.0, "kind": "x", "words": "gone"}]}
+    dashboard.tell("open")
+    dashboard.until(1)
+    dashboard.skip(why)
+    assert dashboard.until(2)[1] == {"kind": "skipped", **why}
+    dashboard.tell("open", "b")
+    assert [each["kind"] for each in dashboard.until(4)[2:]] == ["frames", "skipped"], "who comes later sees it, too"
+    dashboard.feed(FRAMES[3])
+    dashboard.until(5)
+    dashboard.tell("open", "c")
+    dashboard.until(6)
+    dashboard.skip(why)
+    dashboard.rewind(FRAMES[:2])
+    time.sleep(0.4)
+    assert [each["kind"] for each in dashboard.sent[4:]] == ["frames"] * 3
+
+
 def test_after_the_last_view_closed_nothing_is_sent(dashboard):
     dashboard.tell("open")
     dashboard.tell("open", "b")

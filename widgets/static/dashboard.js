@@ -1,6 +1,7 @@
 // The live view in the browser, after common.js.
 // One message brings frames (see frame.py). Graph and numbers follow at once; charts are drawn one after the other, only
-// while they are in sight, and with no more rows than make a difference at their size.
+// while they are in sight, and with no more rows than make a difference at their size. Another says why a cycle brings
+// none: that, and its entries of the log, are shown until the next frame, which has these entries, too.
 
 const SVG = "http://www.w3.org/2000/svg";
 const BOX = { width: 236, height: 112, line: 16, across: 84, down: 18 };
@@ -346,14 +347,16 @@ function stage({ stage: name, words, paused, idle }) {
   return element("li", {}, element("b", {}, name), paused ? chip(words, 1) : element("span", idle ? { class: "qod-muted" } : {}, words));
 }
 
-function entry(frame, { kind, words }) {
-  return element("li", { class: `qod-kind-${kind}` }, element("time", {}, clock(frame.t)), element("b", {}, kind), ` ${words}`);
+function entry(frame, { t, kind, words }) {
+  return element("li", { class: `qod-kind-${kind}` }, element("time", {}, clock(t ?? frame.t)), element("b", {}, kind), ` ${words}`);
 }
 
 function render({ model, el }) {
   const frames = [];
   let count = 0;
   let gone = false;
+  let skipped = null; // why there has been no frame since the last
+  const since = new Map(); // entries that are shown until the next frame, by what they say
 
   const title = element("strong", {}, model.get("title"));
   const facts = element("span", { class: "qod-facts" });
@@ -366,11 +369,13 @@ function render({ model, el }) {
   const staged = element("div", { hidden: "" }, element("h4", {}, "Stages of the policy, in the last cycle"), stages);
   const log = element("div", { class: "qod-log", role: "log", "aria-label": "Decisions, newest first", tabindex: "0" }, entries);
   const waiting = element("p", { class: "qod-waiting" }, "Waiting for the first cycle…");
+  const notice = element("p", { class: "qod-notice", role: "status", hidden: "" });
   const root = element("section", { class: "qod-dashboard", "aria-label": model.get("title") || "Dashboard" });
   const charts = new Charts(root, frames);
   root.append(
     element("header", {}, title, facts, element("span", { class: "qod-chips" }, states, loads)),
     waiting,
+    notice,
     picture,
     numbers,
     element("div", { class: "qod-charts" }, ...charts.figures),
@@ -380,11 +385,22 @@ function render({ model, el }) {
   );
   el.append(root);
 
-  function tell(news) {
-    for (const frame of news) for (const each of frame.log) entries.prepend(entry(frame, each));
+  function tell(items) {
+    for (const each of items) entries.prepend(each);
     while (entries.childElementCount > LOG_LENGTH) entries.lastChild.remove();
     if (!entries.childElementCount) entries.append(element("li", { class: "qod-none" }, "nothing has been decided yet"));
     else if (entries.childElementCount > 1) entries.querySelector(".qod-none")?.remove();
+  }
+
+  /** Say why nothing is newer than the last frame, if so. */
+  function stand() {
+    notice.hidden = !skipped;
+    root.classList.toggle("qod-stale", Boolean(skipped));
+    if (!skipped) return;
+    waiting.hidden = true;
+    const last = frames.at(-1);
+    const words = `Nothing is measured and decided${last ? ` since ${clock(last.t)}` : ""}: ${skipped.words}`;
+    if (notice.textContent !== words) notice.textContent = words; // read out once
   }
 
   function show(frame) {
@@ -396,11 +412,11 @@ function render({ model, el }) {
       frame.applied ? null : "plans are not applied",
       model.get("ended") ? "ended" : gone ? "its kernel is gone" : null,
     ].filter(Boolean).join(" · ");
-    const now = chips(frame);
+    const now = skipped ? [chip("nothing is measured", 3)] : chips(frame);
     if (now.map((each) => each.textContent).join() !== [...states.children].map((each) => each.textContent).join()) {
       states.replaceChildren(...now); // read out by screen readers: only when it is another
     }
-    loads.replaceChildren(...frame.managers.map(load), ...Object.entries(frame.nodes ?? {}).map(changing));
+    loads.replaceChildren(...(skipped ? [] : [...frame.managers.map(load), ...Object.entries(frame.nodes ?? {}).map(changing)]));
     picture.replaceChildren(graph(frame));
     stages.replaceChildren(...(frame.stages ?? []).map(stage));
     staged.hidden = !stages.childElementCount;
@@ -408,18 +424,30 @@ function render({ model, el }) {
   }
 
   function heard(message) {
-    if (message.kind !== "frames") return;
+    if (message.kind !== "frames" && message.kind !== "skipped") return;
     gone = false;
+    skipped = message.kind === "skipped" ? message : null;
+    if (skipped) {
+      const news = skipped.log.map((each) => [JSON.stringify(each), entry(skipped, each)]).filter(([said]) => !since.has(said));
+      for (const [said, shown] of news) since.set(said, shown);
+      tell(news.map(([, shown]) => shown));
+      stand();
+      again();
+      return;
+    }
+    for (const each of since.values()) each.remove();
+    since.clear();
     if (message.fresh) {
       frames.length = 0;
       entries.replaceChildren();
     }
     for (const frame of message.frames) frames.push({ ...frame, nth: count++ });
+    stand();
     if (!frames.length) return;
     const last = frames.at(-1);
     while (frames[0].t < last.t - message.history_s) frames.shift();
     show(last);
-    tell(message.frames);
+    tell(message.frames.flatMap((frame) => frame.log.map((each) => entry(frame, each))));
     charts.draw(message.specs);
   }
 

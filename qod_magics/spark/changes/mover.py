@@ -44,41 +44,44 @@ class Mover:
             if outdated and instance.state is State.RUNNING:
                 begin(partial(self.restart, instance), f"restart-{instance.id}")
 
-    def move(self, instance: Instance, target: TaskManager, why: str) -> None:
-        """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other.
+    def move(self, instance: Instance, target: TaskManager, why: str) -> str:
+        """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other. Returns why
+        it was not started on `target`; "" if it was.
 
         It starts only after its old run has ended: two at once would write rows twice.
         """
         source = instance.task_manager
         if source is target and instance.query is not None:
             instance.become(State.RUNNING)
-            return
+            return ""
         if source is not None and source.alive():
             try:
                 if not self.lifecycle.end(instance, source):
-                    return
+                    return f"{source.id} was lost or removed meanwhile"
             except Exception as error:  # it restarts where it is, once it can be stopped
+                failed = f"it could not be stopped: {reason(error)}"
                 if instance.task_manager is source:
-                    self.lifecycle.fail(
-                        instance, f"not moved to {target.id}, for it could not be stopped: {reason(error)}"
-                    )
-                return
+                    self.lifecycle.fail(instance, f"not moved to {target.id}, for {failed}")
+                return failed
         instance.move = OngoingMove(source.id if source else None, target.id, why, time.time())
         try:
             self.lifecycle.start(instance, target)
+            return ""
         except Exception as error:
-            self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=reason(error))
-            if instance.task_manager is not target:  # detached meanwhile
-                return
-            if instance.unended is not None and source is not None:
-                self.lifecycle.fail(instance, reason(error), source)
-                return
-            instance.forsake()
-            try:
-                others = self.cluster.targets({instance.id: {target.id, *([source.id] if source else [])}})
-            except TaskManagerError:  # none is up: it waits for one
-                return
-            if instance.id in others:
-                self.move(instance, self.cluster.manager(others[instance.id]), why)
-            else:
-                self.lifecycle.fail(instance, reason(error), source or target)
+            failed = reason(error)
+        self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=failed)
+        if instance.task_manager is not target:  # detached meanwhile
+            return failed
+        if instance.unended is not None and source is not None:
+            self.lifecycle.fail(instance, failed, source)
+            return failed
+        instance.forsake()
+        try:
+            others = self.cluster.targets({instance.id: {target.id, *([source.id] if source else [])}})
+        except TaskManagerError:  # none is up: it waits for one
+            return failed
+        if instance.id in others:
+            self.move(instance, self.cluster.manager(others[instance.id]), why)
+        else:
+            self.lifecycle.fail(instance, failed, source or target)
+        return failed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from functools import partial
 from weakref import WeakKeyDictionary, WeakSet
@@ -79,9 +79,13 @@ class Recovery:
         back = missing - self._missing
         for instance in self.cluster.all_instances if back else ():
             if any(feed.topic in back for feed in instance.job.feeds):
-                instance.failures, instance.retry_at = 0, 0.0
-                homeless = instance.task_manager is None  # lost since
-                instance.become(State.WAITING if homeless else State.BACKING_OFF, of={State.GAVE_UP})
+                _begin_anew(instance)
+
+    def restart_given_up(self, tasks: Collection[str]) -> tuple[str, ...]:
+        """Restart at once the instances of these tasks that were given up, from their checkpoints; returns their ids.
+        Any thread may call it."""
+        given_up = [i for i in self.cluster.all_instances if i.job.task in tasks and i.state is State.GAVE_UP]
+        return tuple(instance.id for instance in given_up if _begin_anew(instance))
 
     def kill_hung(self) -> None:
         """Kill the local task managers that neither answer nor use CPU: stopped by a signal, or deadlocked. Their
@@ -301,3 +305,10 @@ class Recovery:
             why = f"{why}; then {reason(error)}"
         if ours():
             self.lifecycle.fail(instance, why, manager, stalled_s=stalled_s)
+
+
+def _begin_anew(instance: Instance) -> bool:
+    """Forget an instance's failures, and have it restarted at once if it was given up; returns whether it was."""
+    instance.failures, instance.retry_at = 0, 0.0
+    homeless = instance.task_manager is None  # lost since
+    return instance.become(State.WAITING if homeless else State.BACKING_OFF, of={State.GAVE_UP})

@@ -96,16 +96,39 @@ def test_a_query_that_can_go_on_goes_on_where_it_was(
     with Events(session) as events:
         poisoned(f"reflect('java.lang.System', 'getProperty', '{healed}') <> 'yes'")
         events.first("query-failed", instance="poisoned.1")
-        for id in session.runtime.task_managers:
-            manager(session, id).spark.sql(
-                f"SELECT reflect('java.lang.System', 'setProperty', '{healed}', 'yes')"
-            ).collect()
+        heal(session, healed)
         rows = flowing.steady.rest()
         found = settled(session, "poisoned", rows)
         assert found["poisoned"].processed == rows
         assert events.of("query-restarted", instance="poisoned.1")
         results = session.results("poisoned").toPandas()["n"]
         assert set(results) == set(range(rows))
+
+
+def test_a_query_that_was_given_up_goes_on_where_it_was_once_it_is_declared_again(
+    flowing: Counting, poisoned: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = flowing.session
+    monkeypatch.setattr(lifecycle, "BACK_OFF_S", (0.5,))
+    healed = f"qod.test.healed.again.{flowing.topic}"
+    ill = f"reflect('java.lang.System', 'getProperty', '{healed}') <> 'yes'"
+    with Events(session) as events:
+        poisoned(ill)
+        events.first("query-failed", instance="poisoned.1", gave_up=True)
+        heal(session, healed)
+        poisoned(ill)
+        rows = flowing.steady.rest()
+        found = settled(session, "poisoned", rows)
+        assert found["poisoned"].processed == rows
+        assert set(session.results("poisoned").toPandas()["n"]) == set(range(rows))
+
+
+def heal(session: Session, healed: str) -> None:
+    """Set this property on all task managers: the row is poison no more."""
+    for id in session.runtime.task_managers:
+        manager(session, id).spark.sql(
+            f"SELECT reflect('java.lang.System', 'setProperty', '{healed}', 'yes')"
+        ).collect()
 
 
 def test_a_query_that_stands_still_is_restarted_and_holds_up_nobody(

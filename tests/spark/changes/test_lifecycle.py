@@ -108,6 +108,28 @@ def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     assert started == ["tm1"]
 
 
+def test_a_move_says_why_it_did_not_take_place() -> None:
+    source, target, third = manager("tm1"), manager("tm2"), manager("tm3")
+    one = instance(source, Query())
+    made = cluster(third, source, target, instances=(one,))
+    watched, started = Parts(made), list[str]()
+
+    def start(i: Instance, m: TaskManager) -> None:
+        started.append(m.id)
+        i.task_manager = m
+        if m is target:
+            raise TaskManagerError("T.1 can't start on tm2: no jar")
+        i.become(State.RUNNING)
+
+    watched.lifecycle.start = start  # type: ignore[method-assign]
+    assert watched.mover.move(one, target, "by hand") == "T.1 can't start on tm2: no jar"
+    assert (started, one.state, one.task_manager) == (["tm2", "tm3"], State.RUNNING, third)
+    assert watched.mover.move(one, source, "by hand") == ""
+    one.query = Query()  # type: ignore[assignment]
+    one.query.stop = lambda: 1 / 0  # type: ignore[method-assign]
+    assert watched.mover.move(one, third, "by hand") == "it could not be stopped: division by zero"
+
+
 def stopped_by_a_deployment() -> tuple[Instance, Cluster, TaskManager]:
     home, away = manager("tm1"), manager("tm2")
     one = instance(home, Query())
@@ -215,6 +237,25 @@ def test_what_lost_its_task_manager_as_well_waits_for_another_when_its_topic_is_
     made.missing_topics = {}
     parts.recovery.restart_readers()
     assert one.state is State.WAITING
+
+
+def test_what_was_given_up_starts_again_where_it_is_asked_for(back_off: tuple[float, ...]) -> None:
+    home = manager()
+    one, other, homeless = instance(home, Query()), instance(home, Query()), instance()
+    other.job, homeless.job = replace(one.job, task="U", instance="U.1"), replace(one.job, instance="T.2")
+    made = cluster(home, instances=(one, other, homeless))
+    parts, started = Parts(made), list[tuple[str, str]]()
+    for _ in (*back_off, "the last"):
+        parts.lifecycle.fail(one, "it broke")
+        parts.lifecycle.fail(other, "it broke")
+    assert homeless.become(State.GAVE_UP)
+    assert parts.recovery.restart_given_up({"T"}) == ("T.1", "T.2")
+    assert (one.state, one.failures, one.checkpoint) == (State.BACKING_OFF, 0, "/nowhere")
+    assert (other.state, homeless.state) == (State.GAVE_UP, State.WAITING)
+    assert parts.recovery.restart_given_up({"T"}) == ()
+    parts.lifecycle.start = lambda i, m: started.append((i.id, m.id))  # type: ignore[method-assign]
+    parts.recovery.retry()
+    soon(lambda: started == [("T.1", "tm1")])
 
 
 def moving(monkeypatch: pytest.MonkeyPatch) -> tuple[Instance, TaskManager, Cluster, Query, list[str]]:

@@ -1,0 +1,139 @@
+"""The live view of a session whose controller follows a script; nothing is drawn here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qod_magics.controller import Recording
+from qod_magics.controller.cycle import Cycle
+from qod_magics.controller.record import Records
+from qod_magics.controller.recording import RecordingError
+from qod_magics.core.runtime import Event
+from qod_magics.errors import TaskManagerError
+from qod_magics.recordings.reading import load
+from qod_magics.session.live_view import View
+from qod_magics.session.report import report_so_far
+from tests.controller.scripted import Bench, bench, chain, seen
+
+NONE_UP = TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
+SKIPPED = f"observe() failed: {NONE_UP}"
+
+
+class Made:
+    """In the place of a session, as far as its view looks."""
+
+    id = "a1b2c3"
+
+    def __init__(self, loop: Bench, path: Path) -> None:
+        self.controller, self.began = loop.controller, loop.clock.wall()
+        self.recording_path = path / "run.jsonl"
+        self.controller.record(Recording(self.recording_path))
+        self.runtime = SimpleNamespace(deployment=SimpleNamespace(specs={}))
+
+    @property
+    def last(self) -> Cycle | None:
+        return self.controller.last
+
+
+@pytest.fixture
+def loop() -> Bench:
+    """A cycle, two without a task manager, and further ones."""
+    lost = Event("task-manager-lost", {"task_manager": "tm1", "why": "its process ended"})
+    return bench(seen(), NONE_UP, NONE_UP, seen(chain(), lost))
+
+
+@pytest.fixture
+def made(loop: Bench, tmp_path: Path) -> Iterator[Made]:
+    session = Made(loop, tmp_path)
+    yield session
+    session.controller.close()
+
+
+def viewed(made: Made, monkeypatch: pytest.MonkeyPatch) -> tuple[View, list[dict[str, Any]]]:
+    """A view, and what its dashboard is told of cycles without a frame."""
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr("qod_widgets.dashboard.Dashboard.skip", lambda _, why: told.append({**why}))
+    return View(made), told  # type: ignore[arg-type]
+
+
+def kinds(log: list[dict[str, Any]]) -> list[str]:
+    return [entry["kind"] for entry in log]
+
+
+def test_cycles_without_a_decision_say_why_and_the_next_frame_has_their_entries(
+    made: Made, loop: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, told = viewed(made, monkeypatch)
+    loop.cycles(1)
+    assert (len(view.frames), told) == (1, [])
+    made.controller.note("policy", "another decides from now on")
+    loop.cycles(2)
+    assert [(each["cycle"], each["t"], each["words"]) for each in told] == [(2, 5.0, SKIPPED), (3, 10.0, SKIPPED)]
+    assert [kinds(each["log"]) for each in told] == [["policy", "observe-failed"]] * 2
+    loop.cycles(1)
+    entries = view.frames[-1]["log"]
+    assert kinds(entries)[:4] == ["policy", "observe-failed", "observe-failed-over", "task-manager-lost"]
+    assert [entry["t"] for entry in entries][:4] == [5.0, 5.0, 15.0, 15.0]
+    loop.cycles(1)
+    assert "observe-failed" not in kinds(view.frames[-1]["log"])
+    view.close()
+
+
+def test_a_view_that_is_made_meanwhile_says_why_too(made: Made, loop: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop.cycles(3)
+    view, told = viewed(made, monkeypatch)
+    assert len(view.frames) == 1
+    (why,) = told
+    assert (why["cycle"], kinds(why["log"])) == (3, ["observe-failed"])
+    view.close()
+
+
+@pytest.fixture
+def continued(loop: Bench, tmp_path: Path) -> Iterator[Made]:
+    """A session after its first cycle, which appends to the recording of an earlier one with two."""
+    earlier = Made(loop, tmp_path)
+    loop.runtime.script = [seen()]
+    loop.cycles(2)
+    earlier.controller.close()
+    later = bench(seen())
+    later.clock.advance(60.00001)
+    session = Made(later, tmp_path)
+    later.cycles(1)
+    yield session
+    session.controller.close()
+
+
+def test_a_view_and_a_report_are_of_the_session_whatever_its_recording_had_before(
+    continued: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(load(continued.recording_path)) == 3
+    view = View(continued)  # type: ignore[arg-type]
+    assert [(each["cycle"], each["t"]) for each in view.frames] == [(1, 0.0)]
+    assert "in the last 1 cycles" in repr(view._picture())
+    view.close()
+    written: list[Records] = []
+    monkeypatch.setattr("qod_magics.reports.page.write_report", lambda _, records, *__: written.append(records))
+    report_so_far(continued.recording_path, Path("report.html"), continued.began)
+    assert [record.number for record in written[0]] == [1]
+
+
+def test_before_its_first_cycle_there_is_nothing_to_report(continued: Made) -> None:
+    later = continued.began + timedelta(seconds=1)
+    with pytest.raises(RecordingError, match=r"has no cycle since .*: wait for the first one$"):
+        report_so_far(continued.recording_path, Path("report.html"), later)
+
+
+def test_the_end_of_a_session_leaves_its_last_picture(made: Made, loop: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    view, told = viewed(made, monkeypatch)
+    loop.cycles(1)
+    made.controller.interrupt()
+    monkeypatch.setattr("qod_magics.controller.bounded_call.BoundedCall.call", lambda *_: None)
+    assert made.controller.step().skipped == "the controller is being stopped"
+    assert told == []
+    view.close()
