@@ -14,7 +14,7 @@ from qod_magics.controller.bounded_call import BoundedCall
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.dials import dials, hold, opened, overridden
-from qod_magics.controller.falls import hastened, waiting
+from qod_magics.controller.falls import hastened, unsettled, waiting
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan, refusals
@@ -333,7 +333,7 @@ class Controller:
         self._drains = self._drains.advance(found, now, drain_s, limits)
         soon_s = self.period_s / CHECKS
         left_s = hastened(self._drains.left_s(now, self.period_s), found, falls, soon_s)
-        self.again_s = soon_s if falls.keys() & left_s.keys() else None
+        self.again_s = soon_s if falls.keys() & left_s.keys() or unsettled(falls, plan, measured) else None
         new = dials(plan, snapshot, measured, period_s=self.period_s, left_s=left_s, waiting=found)
         settings = hold(new, self._actuator.in_force, snapshot)
         return overridden(settings, self._by_hand, snapshot) if self._by_hand else settings

@@ -3,15 +3,21 @@
 Such a backlog counts many seconds of the present input, but it was collected within a few. Thinned over two periods,
 as any other, it would take the rows of all that time with it. Thinned as strongly as the load before, it is read in
 the time in which it was collected; a cycle a second looks whether it has been, and then every row is kept. One that
-was small for what was processed before is not thinned at all.
+was small for what was processed before is not thinned at all. Such cycles go on until no dropped row shows in the
+accuracy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from qod_magics.controller.backlog import Backlog, Limits
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Measured
+
+#: accuracy that counts as 1
+WHOLE = 0.999
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,12 @@ def waiting(
             and not falls[task].spares(backlog, within_s)
         )
     }
+
+
+def unsettled(falls: Mapping[str, Fall], plan: Plan, measured: Measured) -> Collection[str]:
+    """The sources that fell of which the plan keeps every row, while rows dropped before show in their accuracy."""
+    shown = {name: accuracy for name in falls if (accuracy := measured.accuracy.get(name)) is not None}
+    return [name for name, accuracy in shown.items() if accuracy < WHOLE and plan.non_drop.get((None, name)) == 1.0]
 
 
 def hastened(

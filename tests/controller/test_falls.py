@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from qod_magics.controller import Controller, ControllerThread, Cycle, InlineWorker, ManualClock
 from qod_magics.controller.backlog import Backlog, Limits
-from qod_magics.controller.falls import Fall, hastened, noticed, waiting
+from qod_magics.controller.falls import Fall, hastened, noticed, unsettled, waiting
 from qod_magics.controller.reaction import FALLEN, KNOWN_S, RateCheck
+from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
 from qod_magics.policies import policy
@@ -120,6 +122,18 @@ def test_what_is_not_thinned_is_little_or_goes_by_itself(fall: Fall, backlog: Ba
         assert backlog.rate is not None
         spare = fall.kept - backlog.rate
         assert backlog.rows <= max(LIMITS.trigger_s * backlog.rate, within_s * spare)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "keeps", "expected"), [(0.0, 1.0, ["a"]), (0.9, 0.8, []), (1.0, 1.0, []), (None, 1.0, [])]
+)
+def test_a_fall_is_unsettled_while_dropped_rows_show_and_none_is_dropped(
+    accuracy: float | None, keeps: float, expected: list[str]
+) -> None:
+    plan = Plan({"a": keeps}, {(None, "a"): keeps})
+    fall = {"a": Fall(0.0, 10.0, 1.0)}
+    assert unsettled(fall, plan, Measured(accuracy={"a": accuracy})) == expected
+    assert unsettled({}, plan, Measured(accuracy={"a": accuracy})) == []
 
 
 def test_falls_are_forgotten() -> None:
@@ -235,12 +249,14 @@ def test_a_load_in_waves_is_decided_on_as_if_none_fell(wave_s: int) -> None:
 
 
 class Left:
-    """A query of which rows wait after a fall, for some seconds. They are read at one rate, whatever the dials."""
+    """A query of which rows wait after a fall, for some seconds. They are read at one rate, whatever the dials. Rows
+    dropped before show until `whole_s`, or else until none waits."""
 
     supports: frozenset[Any] = frozenset()
 
-    def __init__(self, clock: ManualClock, fall_s: float, gone_s: float) -> None:
+    def __init__(self, clock: ManualClock, fall_s: float, gone_s: float, whole_s: float | None = None) -> None:
         self.clock, self.fall_s, self.gone_s = clock, fall_s, gone_s
+        self.whole_s = gone_s if whole_s is None else whole_s
 
     def input_rates(self, over_s: float) -> Mapping[str, float]:
         return {"q": self._rate(self.clock.monotonic() - over_s)}
@@ -255,7 +271,8 @@ class Left:
             (),
             (Instance("q.1", "q", "tm1", 1000.0, 80.0, False, {"window": [now - PERIOD_S, now]}),),
         )
-        return Observation(snapshot, Measured(lag={"q": waits}, input_rate={"q": rate}, accuracy={"q": 0.1}))
+        accuracy = {"q": 1.0 if now >= self.whole_s else 0.1}
+        return Observation(snapshot, Measured(lag={"q": waits}, input_rate={"q": rate}, accuracy=accuracy))
 
     def apply(self, *_: Any) -> None:
         pass
@@ -264,16 +281,20 @@ class Left:
         return 10_000.0 if second < self.fall_s else 500.0
 
 
+def looked(runtime: Left, clock: ManualClock) -> tuple[list[float], list[float]]:
+    """Seconds of the cycles, and what the source's shedder keeps after each."""
+    begun = clock.wall()
+    controller = Controller(runtime, policy("stream-economics-reactive"), clock=clock, worker=InlineWorker)
+    cycles = until(ControllerThread(controller), 22)
+    at = [(cycle.at - begun).total_seconds() for cycle in cycles]
+    return at, [cycle.decision.dials.keep[None, "q"] for cycle in cycles if cycle.decision is not None]
+
+
 def test_while_what_a_fall_left_is_drained_a_cycle_a_second_looks_whether_it_is_gone_and_then_they_are_on_time() -> (
     None
 ):
     clock = ManualClock()
-    begun = clock.wall()
-    runtime = Left(clock, 41.2, 46.2)
-    controller = Controller(runtime, policy("stream-economics-reactive"), clock=clock, worker=InlineWorker)
-    cycles = until(ControllerThread(controller), 22)
-    at = [(cycle.at - begun).total_seconds() for cycle in cycles]
-    keeps = [cycle.decision.dials.keep[None, "q"] for cycle in cycles if cycle.decision is not None]
+    at, keeps = looked(Left(clock, 41.2, 46.2), clock)
     early = next(second for second in at if second > 41.2)
     assert early <= 41.2 + 3.0
     first = at.index(early)
@@ -281,4 +302,15 @@ def test_while_what_a_fall_left_is_drained_a_cycle_a_second_looks_whether_it_is_
     assert thinned == pytest.approx([early + CHECK_S * n for n in range(len(thinned))])
     assert thinned[-1] < 46.2 <= at[first + len(thinned)] <= 46.2 + CHECK_S
     assert at[first + len(thinned) :][1] - early == pytest.approx(2 * PERIOD_S, abs=PERIOD_S)
+    assert at[-1] - at[-2] == pytest.approx(PERIOD_S)
+
+
+def test_cycles_a_second_go_on_until_no_dropped_row_shows() -> None:
+    clock = ManualClock()
+    at, keeps = looked(Left(clock, 41.2, 46.2, whole_s=49.7), clock)
+    opened = next(s for s, keep in zip(at, keeps, strict=True) if s >= 46.2 and keep == 1.0)
+    assert opened <= 46.2 + CHECK_S
+    looks = [second for second in at if opened <= second <= 49.7 + CHECK_S]
+    assert max(after - before for before, after in itertools.pairwise(looks)) <= CHECK_S + 1e-6
+    assert looks[-1] >= 49.7
     assert at[-1] - at[-2] == pytest.approx(PERIOD_S)
