@@ -22,7 +22,7 @@ from benchmarks.evaluation.cluster import running
 from benchmarks.evaluation.recipes import OURS, QUERY, RECIPES, Recipe, scenario, start
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
-from qod_magics.policies.stream_economics import learning
+from qod_magics.policies.stream_economics.learning import learning
 from qod_magics.spark.queries import instance as instances
 from qod_magics.spark.queries.progress import Batch
 

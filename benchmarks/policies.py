@@ -36,8 +36,8 @@ from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.policies import SHEDDING, policy_names
 from qod_magics.recordings.reading import load
 from qod_magics.simulator import Simulation
-from qod_magics.simulator.fit import fit
-from qod_magics.simulator.simulation import MICRO_BATCH, Fault
+from qod_magics.simulator.fitting.fit import fit
+from qod_magics.simulator.inputs.simulation import MICRO_BATCH, Fault
 from qod_magics.testing.runs import Watched, watch
 from qod_magics.testing.truth import Truth
 

@@ -290,8 +290,21 @@ ROOMS = {
     "reports": {"controller", "core", "qod_widgets", "recordings"},
     "qod_widgets": set(),  # the other direction only: it shows plain JSON
 }
-#: The rooms of the live runtime, from the ground up: each imports only from itself and those before it.
-SPARK = ("plans", "servers", "queries", "cluster", "metrics", "changes", "runtime")
+#: Packages with rooms of their own, from the ground up: each imports only from itself and those before it.
+FLOORS = {
+    "qod_magics.spark": ("plans", "servers", "queries", "cluster", "metrics", "changes", "runtime"),
+    "qod_magics.simulator": ("inputs", "engine", "metrics", "changes", "cluster", "run", "fitting"),
+    "qod_magics.policies.stream_economics": (
+        "model",
+        "learning",
+        "placing",
+        "sharing",
+        "evidence",
+        "reasons",
+        "policy",
+        "variants",
+    ),
+}
 #: These are above all others; the one must not know the other's contents, but for the arguments of a command line.
 ABOVE = {"session", "notebook", "commands"}
 
@@ -351,16 +364,19 @@ def test_every_room_has_its_layer_and_nothing_else_lies_at_the_top() -> None:
     assert rooms == {"", "__main__", "errors"} | ROOMS.keys() | ABOVE
 
 
-def test_the_rooms_of_the_live_runtime_stand_on_one_another() -> None:
+@pytest.mark.parametrize("package", FLOORS)
+def test_the_rooms_of_a_package_stand_on_one_another(package: str) -> None:
+    floors, within = FLOORS[package], f"{package}."
+
     def floor(name: str) -> int:
-        return SPARK.index(name.split(".")[2])
+        return floors.index(name.removeprefix(within).split(".")[0])
 
     inside = {
-        name: [other for other in others if other.startswith("qod_magics.spark.")]
+        name: [other for other in others if other.startswith(within)]
         for name, others in graph().items()
-        if name.startswith("qod_magics.spark.")
+        if name.startswith(within)
     }
-    assert {floor(name) for name in inside} == set(range(len(SPARK)))
+    assert {floor(name) for name in inside} == set(range(len(floors)))
     assert [(name, other) for name, others in inside.items() for other in others if floor(other) > floor(name)] == []
 
 

@@ -16,7 +16,7 @@ from benchmarks.scaling.layouts import Layout
 from qod_magics.core.actions import Action, Move, Scale
 from qod_magics.core.optional import BUSY, MAX_PARALLELISM
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
-from qod_magics.simulator.sharing import max_min_fair
+from qod_magics.simulator.engine.sharing import max_min_fair
 
 STEP_S = 0.25
 RESTART_S = 20.0  #: from stopping an instance, or ordering a new one, until it processes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qod_magics.simulator.cluster import SimulatedCluster
+from qod_magics.simulator.inputs.simulation import Simulation
 from qod_magics.simulator.run import Run, simulate
-from qod_magics.simulator.simulation import Simulation
 
 __all__ = ["Run", "SimulatedCluster", "Simulation", "simulate"]

@@ -14,18 +14,18 @@ from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Observation, refused
 from qod_magics.core.spares import spares_to_json
 from qod_magics.errors import QodError, TaskManagerError
-from qod_magics.simulator.agenda import Agenda
-from qod_magics.simulator.column import Column
-from qod_magics.simulator.engine import Engine
-from qod_magics.simulator.events import Events
-from qod_magics.simulator.fusing import Fusing
-from qod_magics.simulator.instances import FAULT, Instances
-from qod_magics.simulator.nodes import Nodes
-from qod_magics.simulator.observe import Observer
-from qod_magics.simulator.reports import Reports
-from qod_magics.simulator.rescaling import Rescaling
-from qod_magics.simulator.simulation import Fault, Simulation
-from qod_magics.simulator.wiring import Wiring
+from qod_magics.simulator.changes.events import Events
+from qod_magics.simulator.changes.fusing import Fusing
+from qod_magics.simulator.changes.instances import FAULT, Instances
+from qod_magics.simulator.changes.nodes import Nodes
+from qod_magics.simulator.changes.rescaling import Rescaling
+from qod_magics.simulator.engine.agenda import Agenda
+from qod_magics.simulator.engine.column import Column
+from qod_magics.simulator.engine.engine import Engine
+from qod_magics.simulator.engine.wiring import Wiring
+from qod_magics.simulator.inputs.simulation import Fault, Simulation
+from qod_magics.simulator.metrics.observe import Observer
+from qod_magics.simulator.metrics.reports import Reports
 
 #: Number of samples of the arrivals that are kept.
 SEEN = 16

@@ -20,8 +20,8 @@ from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.policies import policy as policy_named
 from qod_magics.simulator.cluster import SimulatedCluster
-from qod_magics.simulator.column import Column
-from qod_magics.simulator.simulation import Simulation
+from qod_magics.simulator.engine.column import Column
+from qod_magics.simulator.inputs.simulation import Simulation
 
 _NOTHING: Mapping[str, float] = {}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from qod_magics.core.runtime import Event, Observation
 from qod_magics.simulator import SimulatedCluster, Simulation
-from qod_magics.simulator.engine import unbalanced
+from qod_magics.simulator.engine.engine import unbalanced
 
 SOURCE: dict[str, Any] = {"id": "src", "topic": "rows", "work_us": 100}
 LEFT: dict[str, Any] = {"id": "left", "upstream": ["src"], "priority": 2, "min_accuracy": 0.2, "work_us": 200}

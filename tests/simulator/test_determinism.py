@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qod_magics.simulator import Simulation, simulate
-from qod_magics.simulator.engine import unbalanced
+from qod_magics.simulator.engine.engine import unbalanced
 from tests.simulator.scenarios import LEFT, RIGHT, SOURCE, scenario
 
 BUSY: dict[str, Any] = scenario(

@@ -6,7 +6,7 @@ import gc
 
 from benchmarks.simulator import cycles, simulation
 from qod_magics.simulator import simulate
-from qod_magics.simulator.engine import unbalanced
+from qod_magics.simulator.engine.engine import unbalanced
 
 
 def test_many_small_applications_run_shed_and_keep_their_books():

@@ -12,7 +12,7 @@ from qod_magics.core.optional import TRUST
 from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
-from qod_magics.policies.stream_economics.measures import known_requirements
+from qod_magics.policies.stream_economics.model.measures import known_requirements
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ The cycle is `policy.StreamEconomics.decide`; each other module holds one of its
 from __future__ import annotations
 
 from qod_magics.core.topology import restrictions
-from qod_magics.policies.stream_economics.policy import StreamEconomics
-from qod_magics.policies.stream_economics.propagation import actual_accuracy
-from qod_magics.policies.stream_economics.scheduler import (
+from qod_magics.policies.stream_economics.model.propagation import actual_accuracy
+from qod_magics.policies.stream_economics.placing.scheduler import (
     UNKNOWN_ESTIMATE,
     PlacementRequest,
     available_cpu,
     estimated_cpu,
     place,
 )
+from qod_magics.policies.stream_economics.policy import StreamEconomics
 
 __all__ = [
     "UNKNOWN_ESTIMATE",

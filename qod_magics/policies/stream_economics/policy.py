@@ -17,18 +17,18 @@ from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.core.table import column
 from qod_magics.core.topology import Declared, Topology, declared
-from qod_magics.policies.stream_economics.evidence import NO_EVIDENCE, Evidence
-from qod_magics.policies.stream_economics.learning import learn
-from qod_magics.policies.stream_economics.measures import known_requirements, minimums, paper_requirements
-from qod_magics.policies.stream_economics.moves import Moves, moves_of_all
-from qod_magics.policies.stream_economics.needs import needs, shortage
-from qod_magics.policies.stream_economics.placement import placed
-from qod_magics.policies.stream_economics.propagation import Edges, kept_shares, propagate
-from qod_magics.policies.stream_economics.reach import Reach
-from qod_magics.policies.stream_economics.reasons import StreamEconomicsReasons
-from qod_magics.policies.stream_economics.requirements import Requirements
-from qod_magics.policies.stream_economics.sharing import Sharing, even_shares
-from qod_magics.policies.stream_economics.situation import Minimums, Situation
+from qod_magics.policies.stream_economics.evidence.evidence import NO_EVIDENCE, Evidence
+from qod_magics.policies.stream_economics.learning.learning import learn
+from qod_magics.policies.stream_economics.model.measures import known_requirements, minimums, paper_requirements
+from qod_magics.policies.stream_economics.model.propagation import Edges, kept_shares, propagate
+from qod_magics.policies.stream_economics.model.reach import Reach
+from qod_magics.policies.stream_economics.model.requirements import Requirements
+from qod_magics.policies.stream_economics.model.situation import Minimums, Situation
+from qod_magics.policies.stream_economics.placing.moves import Moves, moves_of_all
+from qod_magics.policies.stream_economics.placing.placement import placed
+from qod_magics.policies.stream_economics.reasons.needs import needs, shortage
+from qod_magics.policies.stream_economics.reasons.reasons import StreamEconomicsReasons
+from qod_magics.policies.stream_economics.sharing.sharing import Sharing, even_shares
 
 #: CPU that each task needs by accuracy.
 Costs = Callable[[Snapshot, Topology], Requirements]

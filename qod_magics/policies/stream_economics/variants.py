@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from qod_magics.policies.stream_economics.backlog_evidence import BacklogEvidence
-from qod_magics.policies.stream_economics.filling import max_min_shares
-from qod_magics.policies.stream_economics.helpful_moves import no_moves, only_helpful
+from qod_magics.policies.stream_economics.evidence.backlog_evidence import BacklogEvidence
+from qod_magics.policies.stream_economics.placing.helpful_moves import no_moves, only_helpful
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
+from qod_magics.policies.stream_economics.sharing.filling import max_min_shares
 
 
 def fitted() -> LearningStreamEconomics:

@@ -1,0 +1,1 @@
+"""Costs of tasks and of micro-batches, learned from reports."""

@@ -1,0 +1,295 @@
+"""Online estimates for each task: its costs, and its selectivity (rows sent for each row kept). Pure.
+
+A reading counts once, when its window is new, and only if it is of the present run of an instance that is not warming
+up: a start costs more CPU than the run itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+
+from qod_magics.core.freshness import Freshness, Window, window_of
+from qod_magics.core.fusion import FUSED
+from qod_magics.core.optional import (
+    BATCH_RATE,
+    BATCH_TIME,
+    ELASTIC_CPU,
+    EVICTION,
+    FIXED_CPU,
+    NODE_COST,
+    READ_COST,
+    SELECTIVITY,
+    TRIGGER,
+    WORK_COST,
+)
+from qod_magics.core.runtime import Count, Measured
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
+from qod_magics.policies.stream_economics.learning.batch_overhead import BatchOverhead
+from qod_magics.policies.stream_economics.learning.cost_fit import CostFit
+
+#: Forgetting factor per reading, of a ratio (a selectivity, the cost of a task manager).
+REMEMBERED = 0.8
+#: Readings of an instance after a start for which it counts as cold, if its task's costs are known from before.
+COLD_READINGS = 3
+#: % of one core for each 1000 rows/s is this many microseconds a row.
+MICROSECONDS = 10.0
+
+#: Lower bound of the share of rows that passed.
+LEAST_PASSING = 1e-3
+#: Upper bound of a task manager's cost; its reciprocal is the lower one.
+MOST = 4.0
+#: Micro-batches follow one another without a pause while CPU is idle. Plans assume batches, and so backlogs, of this
+#: many seconds; and of more where empty batches would take more than half of that time.
+BATCH_S = 2.0
+#: The search of a state for expired rows reads all of it in every batch, so longer batches do it less often. Plans
+#: assume batches long enough for it to take at most this share of the cores, but for that no longer than this: two of
+#: them may wait, and two periods of input at most. Longer ones only where it would take more than half of that time.
+EVICTION_SHARE, LONG_BATCH_S = 0.2, 4.0
+#: A search that takes less than this, in CPU seconds, is part of a batch's fixed cost; the rest is in proportion to the
+#: rows kept, and at most the second, in seconds for each 1000 rows/s: the state may be left from a higher rate.
+SHORT_SEARCH_S, LONGEST_SEARCH_S = 0.02, 1.0
+
+Books = tuple[int, int]  #: rows processed and dropped since the start
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Ratio of two discounted sums over the readings."""
+
+    part: float = 0.0
+    whole: float = 0.0
+
+    def after(self, part: float, whole: float) -> Ratio:
+        """With one more reading."""
+        return Ratio(REMEMBERED * self.part + part, REMEMBERED * self.whole + whole)
+
+    @property
+    def value(self) -> float | None:
+        """None while `whole` is 0."""
+        return self.part / self.whole if self.whole > 0.0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Estimates for one task."""
+
+    fit: CostFit | None = None  #: None: no reading with rows yet
+    selectivity: Ratio = Ratio()
+    passing: float = 1.0  #: share of the rows read that passed the shedders at its reading end, when it last had input
+    eviction: Ratio = Ratio()  #: CPU seconds of a batch for each 1000 rows/s kept, weighted by the square of these
+    trigger_s: float | None = None  #: trigger interval that the user asked for, or 0; None: real-time mode
+    books: Books = (0, 0)
+    within: tuple[str, ...] = ()  #: streams within the task: fused or parted, it has other costs
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """Estimates for all tasks and task managers, and the last readings used."""
+
+    tasks: Mapping[str, Lesson] = field(default_factory=dict)
+    windows: Mapping[str, Window | None] = field(default_factory=dict)  #: by instance: of its last reading
+    managers: Mapping[str, Ratio] = field(default_factory=dict)  #: CPU of their tasks / CPU predicted
+    overheads: Mapping[str, BatchOverhead] = field(default_factory=dict)  #: of their batches, beyond the tasks
+    cold: Mapping[str, int] = field(default_factory=dict)  #: by instance: for how many more readings it is cold
+
+
+def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tuple[Snapshot, Lessons]:
+    """`snapshot` with the estimates: `fixed_cpu`, `read_us`, `work_us` and `selectivity` of tasks, `cost` of task
+    managers. Those of removed tasks and task managers are dropped.
+    """
+    before = memory if memory is not None else Lessons()
+    hosted: dict[str, list[Instance]] = {task.id: [] for task in snapshot.tasks}
+    for instance in snapshot.instances:
+        hosted[instance.task].append(instance)
+    out_rate = {stream.source: stream.out_rate for stream in snapshot.streams}
+    counts: Mapping[str, Count] = measured.counts
+    tasks: dict[str, Lesson] = {}
+    windows: dict[str, Window | None] = {}
+    cold: dict[str, int] = {}
+    used = {manager.id: [0.0, 0.0] for manager in snapshot.task_managers}  # CPU, measured and predicted
+    updated: set[str] = set()  # task managers with a new reading
+    for task in snapshot.tasks:
+        instances = hosted[task.id]
+        lesson, within = before.tasks.get(task.id, Lesson()), tuple(task.extra.get(FUSED, ()))
+        lesson = _with_passing(lesson if lesson.within == within else Lesson(within=within), task, counts)
+        new = []
+        for each in instances:
+            window = before.windows.get(each.id)
+            if is_new(each, window):
+                new.append(each)
+            windows[each.id] = window_of(each) or window  # of a warm-up, too: it must not count later
+            starts = lesson.fit is not None and (each.warming_up or bool(Freshness.of(each).missing))
+            cold[each.id] = COLD_READINGS if starts else before.cold.get(each.id, 0)
+        for each in new:
+            lesson = _fitted(lesson, each, cold=cold[each.id] > 0)
+            cold[each.id] = max(cold[each.id] - 1, 0)
+            if lesson.fit is not None and each.in_rate > 0.0:
+                used[each.task_manager][0] += each.cpu - _eviction(each)
+                used[each.task_manager][1] += lesson.fit.expected(*_rates(lesson, each))
+                updated.add(each.task_manager)
+        if task.id in out_rate and new and len(new) == len(instances):
+            kept = sum(each.in_rate for each in instances)
+            if kept > 0.0:
+                lesson = replace(lesson, selectivity=lesson.selectivity.after(out_rate[task.id], kept))
+        tasks[task.id] = lesson
+    managers = {name: before.managers.get(name, Ratio()).after(*sums) for name, sums in used.items()}
+    overheads = _overheads(snapshot, before.overheads, updated)
+    batch_s = _batch_times(snapshot, tasks, overheads)
+    known = tuple(_completed(task, tasks[task.id], hosted[task.id], batch_s) for task in snapshot.tasks)
+    hosts = tuple(_with_cost(manager, managers[manager.id]) for manager in snapshot.task_managers)
+    if batch_s:
+        elastic = _elastic(snapshot, tasks, overheads, batch_s)
+        hosts = tuple(
+            replace(host, extra={**host.extra, ELASTIC_CPU.name: elastic[host.id], BATCH_TIME.name: batch_s[host.id]})
+            if host.id in batch_s
+            else host
+            for host in hosts
+        )
+    return replace(snapshot, task_managers=hosts, tasks=known), Lessons(tasks, windows, managers, overheads, cold)
+
+
+def _overheads(
+    snapshot: Snapshot, before: Mapping[str, BatchOverhead], updated: Collection[str]
+) -> Mapping[str, BatchOverhead]:
+    """The batch overhead of each task manager that runs micro-batches, with a new reading if it is `updated`."""
+    batches: dict[str, float] = {}
+    used: dict[str, float] = {}
+    for each in snapshot.instances:
+        used[each.task_manager] = used.get(each.task_manager, 0.0) + each.cpu
+        if (rate := BATCH_RATE.of(each)) is not None:
+            batches[each.task_manager] = batches.get(each.task_manager, 0.0) + rate
+    found = {}
+    for manager in snapshot.task_managers:
+        if manager.id in batches:
+            overhead = before.get(manager.id, BatchOverhead())
+            beside = max(manager.cpu - used[manager.id], 0.0)
+            found[manager.id] = overhead.after(batches[manager.id], beside) if manager.id in updated else overhead
+    return found
+
+
+def _batch_times(
+    snapshot: Snapshot, lessons: Mapping[str, Lesson], overheads: Mapping[str, BatchOverhead]
+) -> Mapping[str, float]:
+    """By task manager with micro-batches: the interval that plans assume, seconds."""
+    if not overheads:
+        return {}
+    cores = {manager.id: max(manager.cores, 1e-9) for manager in snapshot.task_managers}
+    tasks = {task.id: task for task in snapshot.tasks}
+    width = Counter(each.task for each in snapshot.instances)
+    empty_s = dict.fromkeys(overheads, 0.0)  # of one batch of each instance without rows
+    whole_s = dict.fromkeys(overheads, 0.0)  # the search of the states that accuracy 1 would make
+    for each in snapshot.instances:
+        name, lesson = each.task_manager, lessons[each.task]
+        if name not in empty_s or lesson.trigger_s is None or lesson.fit is None:
+            continue
+        if lesson.trigger_s > LONG_BATCH_S:  # its interval is the user's
+            continue
+        read, kept, _ = _rates(lesson, each)
+        if (external := tasks[each.task].external_rate) is not None:
+            read = external / 1000.0 / width[each.task]
+        of_one = (lesson.fit.costs[0] + overheads[name].of_a_batch) / 100.0
+        eviction = lesson.eviction.value or 0.0
+        empty_s[name] += (of_one + eviction * kept) / cores[name]
+        whole_s[name] += eviction * read / cores[name]
+    return {
+        name: max(BATCH_S, 2.0 * seconds, min(whole_s[name] / EVICTION_SHARE, LONG_BATCH_S))
+        for name, seconds in empty_s.items()
+    }
+
+
+def _elastic(
+    snapshot: Snapshot,
+    lessons: Mapping[str, Lesson],
+    overheads: Mapping[str, BatchOverhead],
+    batch_s: Mapping[str, float],
+) -> Mapping[str, float]:
+    """By task manager with micro-batches: overhead of the batches that it can do without, % of one core."""
+    spare = dict.fromkeys(overheads, 0.0)  # batches/s
+    beside = {manager.id: manager.cpu for manager in snapshot.task_managers}
+    for each in snapshot.instances:
+        beside[each.task_manager] -= each.cpu
+        rate, trigger_s = BATCH_RATE.of(each), lessons[each.task].trigger_s
+        if rate is not None and trigger_s is not None:
+            spare[each.task_manager] += rate - 1.0 / max(batch_s[each.task_manager], trigger_s)
+    return {
+        name: min(overhead.of_a_batch * max(spare[name], 0.0), max(beside[name], 0.0))
+        for name, overhead in overheads.items()
+    }
+
+
+def _with_cost(manager: TaskManager, cost: Ratio) -> TaskManager:
+    if cost.value is None:
+        return manager
+    return replace(manager, extra={**manager.extra, NODE_COST.name: min(max(cost.value, 1 / MOST), MOST)})
+
+
+def is_new(instance: Instance, window: Window | None) -> bool:
+    """Whether the instance shows a reading of its present run, other than that of this window."""
+    freshness = Freshness.of(instance)
+    if instance.warming_up or not freshness.is_fresh:
+        return False
+    return freshness.window is None or freshness.window != window
+
+
+def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_s: Mapping[str, float]) -> Task:
+    """The task with its estimates; `batch_s`: batch interval by task manager with micro-batches."""
+    extra = dict(task.extra)
+    if lesson.fit is not None:
+        fixed, read, work = lesson.fit.costs
+        if lesson.trigger_s is not None:
+            assumed_s = min((batch_s.get(i.task_manager, BATCH_S) for i in instances), default=BATCH_S)
+            interval_s = max(assumed_s, lesson.trigger_s)
+            fixed /= interval_s
+            work += 100.0 * (lesson.eviction.value or 0.0) / interval_s
+        extra[FIXED_CPU.name] = fixed
+        extra[READ_COST.name] = read * MICROSECONDS
+        extra[WORK_COST.name] = work * MICROSECONDS
+    if lesson.selectivity.value is not None:
+        extra[SELECTIVITY.name] = lesson.selectivity.value
+    return replace(task, extra=extra)
+
+
+def _with_passing(lesson: Lesson, task: Task, counts: Mapping[str, Count]) -> Lesson:
+    """With the share of rows that passed since the last call."""
+    feeds: Sequence[str] = [f"{source}>{task.id}" for source in task.upstream] or [task.id]
+    rows = [counts[name] for name in feeds if name in counts]
+    books = sum(count.processed for count in rows), sum(count.dropped for count in rows)
+    kept, dropped = books[0] - lesson.books[0], books[1] - lesson.books[1]
+    if kept < 0 or dropped < 0 or kept + dropped == 0:  # restarted, or no input
+        return replace(lesson, books=books)
+    return replace(lesson, books=books, passing=kept / (kept + dropped))
+
+
+def _fitted(lesson: Lesson, instance: Instance, *, cold: bool) -> Lesson:
+    if instance.in_rate <= 0.0 or lesson.passing <= 0.0:  # idle, it costs less than the fit says
+        return lesson
+    batches = BATCH_RATE.of(instance)
+    if batches == 0.0:
+        return lesson
+    trigger_s = None if batches is None else TRIGGER.of(instance) or 0.0
+    known = lesson.fit if (trigger_s is None) == (lesson.trigger_s is None) else None  # its mode has changed
+    read, kept, _ = _rates(lesson, instance)
+    eviction = _eviction(instance)
+    cpu = max(instance.cpu - eviction, 0.0)
+    fit = CostFit.first(read, kept, cpu, batches) if known is None else known.after(read, kept, cpu, batches, cold=cold)
+    if batches is not None:
+        lesson = replace(lesson, eviction=lesson.eviction.after(eviction / 100.0 / batches * kept, kept * kept))
+    return replace(lesson, fit=fit, trigger_s=trigger_s) if all(isfinite(cost) for cost in fit.costs) else lesson
+
+
+def _eviction(instance: Instance) -> float:
+    """CPU of its search for expired rows beyond a short one in each batch, % of one core."""
+    batches = BATCH_RATE.of(instance)
+    if not batches:
+        return 0.0
+    each_s = (EVICTION.of(instance) or 0.0) / 100.0 / batches - SHORT_SEARCH_S
+    return 100.0 * batches * min(max(each_s, 0.0), LONGEST_SEARCH_S * instance.in_rate / 1000.0)
+
+
+def _rates(lesson: Lesson, instance: Instance) -> tuple[float, float, float | None]:
+    """Thousands of rows/s that an instance read and kept, and its micro-batches/s (None: real-time mode)."""
+    kept = instance.in_rate / 1000.0
+    return kept / max(lesson.passing, LEAST_PASSING), kept, BATCH_RATE.of(instance)

@@ -1,0 +1,113 @@
+"""CPU that each task needs by accuracy: the paper's model, and one with fixed and read costs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qod_magics.core.accuracy import current_accuracies
+from qod_magics.core.load import Load
+from qod_magics.core.optional import (
+    ELASTIC_CPU,
+    FIXED_CPU,
+    NODE_COST,
+    READ_COST,
+    SELECTIVITY,
+    WORK_COST,
+)
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.topology import Topology
+from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE, required_cpu
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """By position. An instance of task t at accuracy a needs `base[t] + a * cpu[t] / at[t]`, at most one core."""
+
+    base: list[float]  #: CPU at accuracy 0, % of one core
+    cpu: list[float]  #: CPU beyond that at accuracy `at`, % of one core
+    at: Sequence[float]  #: fraction of 1; where it is 0, any accuracy above 0 needs a whole core (Eq. 3.9)
+    available: list[float]  #: by task manager, aCpu: CPU for its tasks, in % of a core on which cost estimates hold
+
+    def of(self, t: int, accuracy: float) -> float:
+        """CPU that an instance of the task needs for an accuracy, % of one core."""
+        return min(self.base[t] + required_cpu(accuracy, self.cpu[t], self.at[t]), FULL_CORE)
+
+    def all_of(self, accuracies: Sequence[float]) -> list[float]:
+        """CPU that an instance of each task needs for the task's accuracy, % of one core."""
+        if any(self.base):
+            return [self.of(t, accuracy) for t, accuracy in enumerate(accuracies)]
+        return list(map(required_cpu, accuracies, self.cpu, self.at))
+
+    def cost(self, t: int) -> float:
+        """CPU that accuracy 1 adds to that of accuracy 0, % of one core."""
+        if self.at[t] <= 0.0:
+            return FULL_CORE
+        return self.cpu[t] / self.at[t]
+
+    def costs(self) -> list[float]:
+        """The same for every task."""
+        return [FULL_CORE if at <= 0.0 else cpu / at for cpu, at in zip(self.cpu, self.at, strict=True)]
+
+    def most(self, t: int) -> float:
+        """The accuracy at which an instance fills its core; 1 or more where it never does."""
+        if self.base[t] == 0.0 or self.cpu[t] <= 0.0 or self.at[t] <= 0.0:  # without a base, `share` handles it
+            return 1.0
+        return max(FULL_CORE - self.base[t], 0.0) * self.at[t] / self.cpu[t]
+
+
+def proportional(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
+    """CPU is proportional to accuracy (model items 2 to 5, Eq. 3.9)."""
+    current = current_accuracies(snapshot, topology)
+    return Requirements([0.0] * len(current), load.cpu, current, load.available)
+
+
+def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
+    """CPU by learned costs: fixed + read * rows read + work * rows kept, at the input rates of full accuracy.
+
+    A source reads all of its input, whatever its accuracy; another task only the rows sent to it. Input rates at full
+    accuracy follow from the sources' rates and the selectivities, not from the present shedding, so a plan's effect on
+    the measurements does not feed back into the next plan. A task whose costs or input rate are unknown follows the
+    paper's model. A task manager whose tasks take more CPU than their costs predict, because it is slower or the costs
+    are wrong, counts as that much smaller; CPU of micro-batches that it can do without counts as available.
+    """
+    at = list(current_accuracies(snapshot, topology))
+    full = full_rates(snapshot, topology, load)
+    base = [0.0] * len(at)
+    cpu = list(load.cpu)
+    for t, task in enumerate(snapshot.tasks):
+        rate = full[t]
+        fixed, read, work = FIXED_CPU.of(task), READ_COST.of(task), WORK_COST.of(task)
+        if rate is None:
+            continue
+        if fixed is None or read is None or work is None:
+            if rate > 0.0:
+                at[t] = min(load.least_in_rate[t] * load.width[t] / rate, 1.0)
+            continue
+        each = 1e-4 * rate / load.width[t]  # rows/s times microseconds, as % of one core
+        base[t] = min(fixed if task.upstream else fixed + read * each, FULL_CORE)
+        cpu[t] = (read + work if task.upstream else work) * each
+        at[t] = 1.0
+    costs = [NODE_COST.of(manager) or 1.0 for manager in snapshot.task_managers]
+    elastic = [ELASTIC_CPU.of(manager) or 0.0 for manager in snapshot.task_managers]
+    available = [(left + spare) / cost for left, spare, cost in zip(load.available, elastic, costs, strict=True)]
+    return Requirements(base, cpu, at, available)
+
+
+def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float | None]:
+    """Rows/s that reach each task at full accuracy, by position; None: not known."""
+    found: list[float | None] = [None] * len(snapshot.tasks)
+    for t in topology.order:
+        task = snapshot.tasks[t]
+        if not task.upstream:
+            found[t] = task.external_rate
+            continue
+        total = 0.0
+        for source in topology.upstream[t]:
+            rate, ratio = found[source], SELECTIVITY.of(snapshot.tasks[source])
+            if rate is None or ratio is None:
+                break
+            total += rate * ratio
+        else:
+            found[t] = total
+    return found

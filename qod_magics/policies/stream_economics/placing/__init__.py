@@ -1,0 +1,1 @@
+"""Placement and moves: which instances leave a task manager, and where to."""

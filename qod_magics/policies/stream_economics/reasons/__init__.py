@@ -1,0 +1,1 @@
+"""Explanations of decisions: needs of CPU, and what limits each task."""

@@ -1,0 +1,145 @@
+"""The reasons of Stream Economics: which task managers limit which tasks, and their CPU and needs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+
+from qod_magics.core.dag import Dag, above, queries_of
+from qod_magics.core.keyed import in_order
+from qod_magics.core.load import load_of, warming_up
+from qod_magics.core.optional import OPEN, TRUST
+from qod_magics.core.plan import Plan
+from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.core.table import column
+from qod_magics.core.topology import restrictions
+from qod_magics.core.wording import listed
+from qod_magics.policies.stream_economics.reasons.needs import Need, needs, shortage, supply
+
+
+class StreamEconomicsReasons:
+    """The `core.reasons.Reasons` of a Stream Economics plan for a snapshot: the one that it was decided on."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.snapshot = snapshot
+        self.plan = plan
+
+    def __repr__(self) -> str:
+        return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
+
+    def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
+        """See `core.reasons.Reasons`: the task managers that limit a task, each with its CPU and needs."""
+        dag = Dag.of(self.snapshot)
+        position = dag.topology.position
+        wanted = in_order(self.plan.desired, dag.tasks)
+        limited = self._limits([position[task] for task in tasks])
+        words: dict[tuple[str, ...], str] = {}  #: by the task managers that limit a task
+        found = {}
+        for task in tasks:
+            hosts = _limiting(dag, wanted, position[task], limited)
+            if hosts not in words:
+                words[hosts] = "; ".join(map(self._pressure, hosts)) or "no task manager is short of CPU"
+            found[task] = words[hosts]
+        return found
+
+    def task(self, id: str) -> Sequence[str]:
+        """See `core.reasons.Reasons`."""
+        snapshot, plan = self.snapshot, self.plan
+        asked = restrictions(snapshot)
+        related = {name for query in queries_of(snapshot, id) for name in above(snapshot, query.id)}
+        task_of = {instance.id: instance.task for instance in snapshot.instances}
+        parts = []
+        moved = [name for name in plan.leaving if task_of.get(name) in related]
+        if moved:
+            parts.append(f"to be moved: {listed(moved)}, so its queries run at their minimum meanwhile")
+        dag = Dag.of(snapshot)
+        t = dag.topology.position[id]
+        for host in _limiting(dag, in_order(plan.desired, dag.tasks), t, self._limits([t])):
+            here = {i.task for i in snapshot.instances if i.task_manager == host}
+            first = sorted(other for other in here - above(snapshot, id) if asked[other][0] > asked[id][0])
+            parts.append(self._pressure(host, [f"{other} (priority {asked[other][0]})" for other in first]))
+        return parts
+
+    def supply(self, id: str) -> str:
+        """See `core.reasons.Reasons`."""
+        return supply(id, self._needs[id])
+
+    def task_manager(self, id: str) -> Sequence[str]:
+        """See `core.reasons.Reasons`: whether a warm-up there excludes it from sharing, whether it runs open, or how
+        far its cost estimates are trusted."""
+        if id in self._warming:
+            excluded = ["until that is over, it takes no part in sharing and nothing is moved away from it"]
+            return excluded + self._trust(id)
+        return self._trust(id)
+
+    def starved(self, id: str) -> str:
+        """See `core.reasons.Reasons`."""
+        return f"{shortage(id, self._needs[id])}, and there is nowhere to move a task to: add a task manager"
+
+    def numbers(self, id: str) -> Mapping[str, float]:
+        """See `core.reasons.Reasons`: CPU of a task manager, % of one core."""
+        need = self._needs[id]
+        return {"available": need.available, "at_minimum": need.at_minimum, "at_full": need.at_full}
+
+    @cached_property
+    def _needs(self) -> Mapping[str, Need]:
+        return needs(self.snapshot)
+
+    @cached_property
+    def _managers(self) -> Mapping[str, TaskManager]:
+        return {manager.id: manager for manager in self.snapshot.task_managers}
+
+    @cached_property
+    def _warming(self) -> Mapping[str, list[str]]:
+        """The instances whose warm-up excludes their task manager from sharing, by task manager."""
+        found = warming_up(self.snapshot)
+        return {host: there for host, there in found.items() if not self._needs[host].is_open}
+
+    def _trust(self, id: str) -> list[str]:
+        manager = self._managers[id]
+        if (limit_s := OPEN.of(manager)) is not None:
+            return [f"it runs open: nothing is shed for its CPU until its backlog exceeds {limit_s:g} s of input"]
+        trust = TRUST.of(manager)
+        if trust is None or round(trust, 2) == 1.0:
+            return []
+        fewer = "more" if trust > 1.0 else "less"
+        return [f"plans give its tasks {abs(trust - 1.0):.0%} {fewer} CPU than it has, judged by its backlog"]
+
+    def _pressure(self, host: str, first: Sequence[str] = ()) -> str:
+        """CPU and needs of a task manager that limits a task, whom it serves `first`, how far its cost estimates are
+        trusted, and its instances that are warming up."""
+        words = supply(host, self._needs[host])
+        if host in self._warming:
+            there = listed(self._warming[host])
+            return f"{words}; warming up there: {there}, so its queries run at their minimum until that is over"
+        if first:
+            words += f", and serves {listed(first)} first"
+        return "; ".join([words, *self._trust(host)])
+
+    def _limits(self, tasks: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
+        """The task managers that limit each of these tasks, their descendants and all ancestors of those: they run the
+        task or an ancestor of it, and are short of CPU or have an instance that warms up. Tasks by position."""
+        snapshot = self.snapshot
+        scarce = {name for name, need in self._needs.items() if need.is_tight} | self._warming.keys()
+        dag = Dag.of(snapshot)
+        upstream = dag.topology.upstream
+        hosts: dict[int, tuple[str, ...]] = dict.fromkeys(dag.around(tasks), ())
+        of = load_of(snapshot, dag.topology).task_of
+        for t, host in zip(of, column(snapshot.instances, "task_manager"), strict=True):
+            if t in hosts and host in scarce:
+                hosts[t] += (host,)
+        for t, mine in hosts.items():  # inputs come before their readers
+            inputs = [hosts[source] for source in upstream[t]]
+            if len(mine) > 1 or any(inputs):
+                hosts[t] = tuple(dict.fromkeys(chain(mine, *inputs)))
+        return hosts
+
+
+def _limiting(dag: Dag, desired: Sequence[float], t: int, limited: Mapping[int, tuple[str, ...]]) -> tuple[str, ...]:
+    """The task managers that limit a task's desired accuracy: for a query its own, for another task those of its query
+    with the highest, since that is the accuracy it runs at. `desired`: by position, as is `t`."""
+    downstream = dag.topology.downstream
+    while downstream[t]:
+        t = max(downstream[t], key=desired.__getitem__)
+    return limited[t]

@@ -1,0 +1,1 @@
+"""The CPU left above the minimum accuracies, shared among queries."""

@@ -1,0 +1,1 @@
+"""Rows and CPU in virtual time: vectorised, exact in rows."""

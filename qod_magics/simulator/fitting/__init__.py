@@ -1,0 +1,1 @@
+"""Simulations fitted to recordings of live runs."""

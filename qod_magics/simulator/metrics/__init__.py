@@ -1,0 +1,1 @@
+"""Reports and observations of a simulated cluster, as a live one gives them."""

@@ -1,0 +1,415 @@
+"""When a task manager sheds: on rows that wait, or on costs beyond doubt; and how far its costs are believed then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.core.optional import (
+    BACKLOG,
+    BATCH_RATE,
+    BATCH_TIME,
+    FIXED_CPU,
+    NODE_COST,
+    OPEN,
+    PACE,
+    PACED,
+    READ_COST,
+    RESTS,
+    TRIGGER,
+    TRUST,
+    WORK_COST,
+)
+from qod_magics.core.runtime import Measured
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
+from qod_magics.policies import policy
+from qod_magics.policies.stream_economics.evidence.trust import (
+    BACK,
+    CALM_CYCLES,
+    CERTAIN,
+    COLD_S,
+    DOWN,
+    LEAST,
+    LONGEST_S,
+    MOST,
+    PACED_CYCLES,
+    REST_BATCHES,
+    REST_S,
+    UP,
+    WAITING_COLD_S,
+    WAITING_S,
+    Trust,
+    Trusts,
+    _overuse,
+    after,
+    trusted,
+)
+
+CALM = {"waiting_s": 0.0, "asked": 0.5, "sheds": False, "limit_s": WAITING_S}
+SHEDDING = Trust(is_open=False)
+
+
+def seen(cycle: int, rate: float = 1000.0, work_us: float = 500.0, warming: bool = False) -> Snapshot:
+    """One query of a topic on one core, with known costs: at 1,000 rows/s it needs half of the core."""
+    costs = {FIXED_CPU.name: 1.0, READ_COST.name: 1.0, WORK_COST.name: work_us}
+    begin = 5.0 * cycle
+    return Snapshot(
+        (TaskManager("tm1", 0.9, 60.0),),
+        (Task("q", (), rate, 1, 0.1, costs),),
+        (),
+        (Instance("q.1", "q", "tm1", rate, 50.0, warming, {"window": [begin, begin + 5.0]}),),
+    )
+
+
+def waits(seconds: float, rate: float = 1000.0) -> Measured:
+    return Measured(lag={"q": int(seconds * rate)}, input_rate={"q": rate}, accuracy={"q": 1.0})
+
+
+def opened_for(snapshot: Snapshot) -> float | None:
+    return OPEN.of(snapshot.task_managers[0])
+
+
+def test_a_new_query_runs_open_however_dear_its_rows_look() -> None:
+    found, memory = trusted(seen(0, work_us=50_000.0), waits(WAITING_COLD_S - 1), None)
+    assert opened_for(found) == WAITING_COLD_S
+    plan, _ = policy("stream-economics-reactive").decide(found, None)
+    assert plan.desired["q"] == 1.0
+    assert memory.managers["tm1"].is_open
+
+
+def test_a_warm_up_holds_no_query_at_its_minimum_while_its_task_manager_runs_open() -> None:
+    found, _ = trusted(seen(0, warming=True), waits(0), None)
+    assert policy("stream-economics-reactive").decide(found, None)[0].desired["q"] == 1.0
+    resting = replace(found.instances[0], extra={**found.instances[0].extra, RESTS.name: 10.0})
+    held = replace(found, task_managers=(TaskManager("tm1", 0.9, 60.0, {TRUST.name: 1.0}),), instances=(resting,))
+    assert policy("stream-economics-reactive").decide(held, None)[0].desired["q"] == pytest.approx(0.1)
+
+
+def test_a_new_query_sheds_once_two_periods_of_input_wait() -> None:
+    found, _ = trusted(seen(0, work_us=2000.0), waits(WAITING_COLD_S + 1), None)
+    assert opened_for(found) is None
+    assert policy("stream-economics-reactive").decide(found, None)[0].desired["q"] < 1.0
+
+
+def test_costs_beyond_doubt_shed_before_anything_waits_but_not_in_the_first_minute() -> None:
+    _, memory = trusted(seen(0), waits(0), None)
+    young, _ = trusted(seen(int(COLD_S / 5) - 2, rate=5000.0), waits(0), memory)
+    assert opened_for(young) == WAITING_COLD_S
+    old, _ = trusted(seen(int(COLD_S / 5) + 1, rate=5000.0), waits(0), memory)
+    assert opened_for(old) is None
+    near, _ = trusted(seen(int(COLD_S / 5) + 1, rate=1850.0), waits(0), memory)
+    assert opened_for(near) == WAITING_S  # by costs it needs a little more than there is
+
+
+def test_rows_that_a_higher_load_left_say_nothing_of_the_costs() -> None:
+    """They wait for many seconds of the present input, but were collected within few."""
+    loaded, light = seen(20, rate=8000.0), seen(21, rate=500.0)
+    left = Measured(lag={"q": 24_000}, input_rate={"q": 8000.0}, accuracy={"q": 0.2})
+    memory = Trusts({"tm1": SHEDDING}, {("q", "tm1"): 0.0})
+    _, before = trusted(replace(loaded, at_s=100.0), left, memory)
+    fallen, later = trusted(replace(light, at_s=103.0), replace(left, input_rate={"q": 500.0}), before)
+    assert later.managers["tm1"].factor == before.managers["tm1"].factor
+    assert policy("stream-economics-reactive").decide(fallen, None)[0].desired["q"] == 1.0
+    _, stays = trusted(replace(light, at_s=200.0), replace(left, input_rate={"q": 500.0}), later)
+    assert stays.managers["tm1"].factor < later.managers["tm1"].factor  # it has had time enough to go
+
+
+def test_the_backlog_of_a_move_says_nothing_of_the_cpu_where_the_query_is_new() -> None:
+    """Its code is compiled there, and rows have waited while it moved. Where it has run before, they say it."""
+
+    def moved(number: int) -> Snapshot:
+        given = seen(number)
+        there = tuple(replace(instance, task_manager="tm2") for instance in given.instances)
+        return replace(given, instances=there, task_managers=(*given.task_managers, TaskManager("tm2", 1.0, 50.0)))
+
+    waiting = waits(WAITING_S + 1.0)
+    _, known = trusted(seen(20), waits(0), WARM)
+    found, new = trusted(moved(21), waiting, known)
+    assert OPEN.of(found.task_managers[1]) == WAITING_COLD_S
+    _, late = trusted(moved(21), waits(WAITING_COLD_S + 1.0), known)
+    assert (late.managers["tm2"].is_open, late.managers["tm2"].factor) == (False, 1.0)  # plans follow the known costs
+    old, _ = trusted(moved(21 + int(COLD_S / 5)), waiting, new)
+    assert OPEN.of(old.task_managers[1]) is None
+    back, _ = trusted(seen(22), waiting, new)
+    assert opened_for(back) is None
+
+
+def test_once_nothing_was_shed_for_some_cycles_it_runs_open_again() -> None:
+    trust = SHEDDING
+    for _ in range(CALM_CYCLES - 1):
+        trust = after(trust, **CALM)
+        assert not trust.is_open
+    assert after(trust, **CALM).is_open
+
+
+def test_trust_rises_while_rows_are_dropped_and_none_wait_and_falls_while_many_wait() -> None:
+    up = after(SHEDDING, waiting_s=0.0, asked=2.0, sheds=True, limit_s=WAITING_S)
+    assert up.factor > 1.0
+    between = after(up, waiting_s=REST_S + 1, asked=2.0, sheds=True, limit_s=WAITING_S)
+    assert between.factor == up.factor
+    down = after(between, waiting_s=WAITING_S + 1, asked=2.0, sheds=True, limit_s=WAITING_S)
+    assert down.factor == pytest.approx(DOWN * up.factor)
+    drained = after(down, waiting_s=WAITING_S + 0.5, asked=2.0, sheds=True, limit_s=WAITING_S)
+    assert drained.factor == down.factor  # what waits is getting less
+
+
+def test_trust_falls_by_half_of_what_its_tasks_overuse_while_a_backlog_grows() -> None:
+    """At once, and not only when it exceeds its limit; a backlog that is drained uses all cores as well."""
+    before = replace(SHEDDING, waiting_s=0.5)
+    state = {"asked": 2.0, "sheds": True, "limit_s": WAITING_S, "idle": 0.0}
+    assert after(before, waiting_s=1.0, overuse=0.06, **state).factor == pytest.approx(0.97 * before.factor)
+    assert after(before, waiting_s=0.4, overuse=0.06, **state).factor == before.factor
+    assert after(before, waiting_s=1.0, overuse=0.06, at_minimum=True, **state).factor == before.factor
+    brief = replace(SHEDDING, waiting_s=0.0)
+    assert after(brief, waiting_s=0.2, overuse=0.06, **state).factor == brief.factor
+
+
+@pytest.mark.parametrize(("own", "expected"), [(80.0, 100.0 / 94.5 - 1.0), (40.0, 0.0)])
+def test_only_what_its_own_tasks_use_is_overuse(own: float, expected: float) -> None:
+    assert _overuse(TaskManager("tm1", 0.9, 100.0), own) == pytest.approx(expected)
+    assert _overuse(TaskManager("tm1", 0.9, 90.0), own) == 0.0
+
+
+def test_rows_that_wait_where_costs_see_no_overload_prove_the_costs_wrong() -> None:
+    found = after(Trust(), waiting_s=WAITING_S + 1, asked=0.8, sheds=False, limit_s=WAITING_S)
+    assert not found.is_open
+    assert found.factor < 0.8  # so that the plan for it sheds
+
+
+def test_a_factor_that_was_learned_decides_what_is_beyond_doubt() -> None:
+    whole = CERTAIN * 1.2
+    assert not after(Trust(), **CALM, whole=whole).is_open
+    assert after(Trust(factor=1.3), **CALM, whole=whole).is_open
+
+
+def test_what_else_runs_there_is_no_reason_to_shed_before_rows_wait() -> None:
+    _, memory = trusted(seen(0), waits(0), None)
+    busy = seen(int(COLD_S / 5) + 1)
+    busy = replace(busy, task_managers=(TaskManager("tm1", 0.9, 97.0),))  # of which the task has 50
+    assert opened_for(trusted(busy, waits(0), memory)[0]) == WAITING_S
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 20), st.booleans()), max_size=60))
+def test_trust_stays_within_its_limits(cycles: list[tuple[float, float, bool]]) -> None:
+    trust = Trust()
+    for waiting_s, asked, sheds in cycles:
+        trust = after(trust, waiting_s=waiting_s, asked=asked, sheds=sheds, limit_s=WAITING_S)
+        assert LEAST <= trust.factor <= MOST
+        assert not (trust.is_open and waiting_s > WAITING_S)
+
+
+def test_task_managers_that_are_gone_are_forgotten() -> None:
+    memory = Trusts({"tm9": SHEDDING}, {("gone", "tm9"): 1.0})
+    _, memory = trusted(seen(0), waits(0), memory)
+    assert set(memory.managers) == {"tm1"}
+    assert set(memory.since) == {("q", "tm1")}
+
+
+def test_trust_does_not_fall_where_all_run_at_their_minimums_already() -> None:
+    found = after(SHEDDING, waiting_s=50.0, asked=9.0, sheds=True, limit_s=WAITING_S, at_minimum=True)
+    assert found == replace(SHEDDING, waiting_s=50.0)
+
+
+def test_trust_comes_back_to_its_ceiling_rests_there_and_goes_on_to_look_for_more() -> None:
+    trust = after(Trust(False, 1.5), waiting_s=WAITING_S + 1, asked=9.0, sheds=True, limit_s=WAITING_S)
+    assert trust.ceiling == 1.5
+    factors = [trust.factor]
+    for _ in range(2 * BACK):
+        trust = after(trust, waiting_s=0.0, asked=9.0, sheds=True, limit_s=WAITING_S)
+        factors.append(trust.factor)
+    assert factors == sorted(factors)
+    assert factors[0] == pytest.approx(DOWN * 1.5)
+    assert factors[BACK] == pytest.approx(1.5)
+    assert factors[BACK + 3] < 1.01 * 1.5
+    assert factors[2 * BACK] == pytest.approx((2 - DOWN) * 1.5)
+
+
+def test_a_ceiling_that_was_felt_while_code_was_being_compiled_is_none() -> None:
+    found = after(Trust(), waiting_s=WAITING_COLD_S + 1, asked=None, sheds=False, limit_s=WAITING_COLD_S)
+    assert not found.is_open
+    assert found.ceiling == inf
+
+
+def test_costs_of_a_task_manager_within_the_noise_are_those_of_any_other() -> None:
+    for cost, told in ((1.04, 1.0), (0.97, 1.0), (1.25, 1.2), (0.8, 0.85)):
+        snapshot = seen(0)
+        dear = replace(snapshot, task_managers=(TaskManager("tm1", 0.9, 60.0, {NODE_COST.name: cost}),))
+        found, _ = trusted(dear, waits(0), None)
+        assert NODE_COST.of(found.task_managers[0]) == pytest.approx(told)
+
+
+def test_trust_does_not_rise_while_something_else_holds_the_queries_back() -> None:
+    held = after(SHEDDING, waiting_s=0.0, asked=9.0, used=0.3, sheds=True, limit_s=WAITING_S)
+    assert held.factor == SHEDDING.factor
+    assert after(SHEDDING, waiting_s=0.0, asked=9.0, used=0.95, sheds=True, limit_s=WAITING_S).factor > 1.0
+
+
+def test_trust_rises_no_faster_than_cores_are_idle_where_that_says_something() -> None:
+    def rise(idle: float) -> float:
+        return after(SHEDDING, waiting_s=0.0, asked=9.0, sheds=True, limit_s=WAITING_S, idle=idle).factor
+
+    assert rise(0.0) == 1.0
+    assert 1.0 < rise(0.04) < rise(0.08) < rise(inf) == rise(0.5)
+
+
+def test_trust_falls_once_until_the_smaller_plan_can_show() -> None:
+    trust = after(Trust(False, 1.5), waiting_s=WAITING_S + 1, asked=9.0, sheds=True, limit_s=WAITING_S)
+    factors = [trust.factor]
+    for waiting in (WAITING_S + 2, WAITING_S + 3):
+        trust = after(trust, waiting_s=waiting, asked=9.0, sheds=True, limit_s=WAITING_S)
+        factors.append(trust.factor)
+    assert factors == pytest.approx([1.35, 1.35, 1.215])
+    assert after(replace(trust, waiting_s=0.0), 3 * WAITING_S, asked=9.0, sheds=True, limit_s=WAITING_S).factor < 1.1
+
+
+def test_trust_does_not_fall_while_more_is_kept_than_planned() -> None:
+    grows = {"waiting_s": 3 * WAITING_S, "asked": 1.7, "limit_s": WAITING_S}
+    before = replace(SHEDDING, factor=0.9, waiting_s=2 * WAITING_S)
+    assert after(before, **grows, sheds=True).factor == pytest.approx(DOWN * 0.9)
+    held = after(before, **grows, sheds=False, applied=False)
+    assert (held.factor, held.ceiling) == (0.9, inf)
+
+
+def test_it_stays_while_a_paused_controller_lets_the_backlog_grow_and_falls_once_plans_are_applied() -> None:
+    """Twice the core's capacity for a minute: every row is kept; then as planned, and the backlog still grows."""
+    trusts = None
+    for cycle in range(20, 32):
+        kept = Measured({"q": 20_000 + 8000 * cycle}, {"q": 4000.0}, {"q": 1.0})
+        _, trusts = trusted(seen(cycle, 4000.0), kept, trusts)
+        if cycle == 21:
+            first = trusts.managers["tm1"].factor
+    assert trusts is not None
+    assert trusts.managers["tm1"].factor == first
+    for cycle in range(32, 38):
+        kept = Measured({"q": 300_000 + 8000 * cycle}, {"q": 4000.0}, {"q": 0.3})
+        _, trusts = trusted(seen(cycle, 4000.0), kept, trusts)
+    assert trusts.managers["tm1"].factor < first
+
+
+def test_a_ceiling_is_forgotten_once_micro_batches_have_cpu_to_spare() -> None:
+    low = replace(SHEDDING, factor=0.5, ceiling=0.52)
+    little = {"asked": 9.0, "sheds": True, "limit_s": WAITING_S}
+    assert after(low, waiting_s=0.2, **little).factor == 0.5
+    spare = after(low, waiting_s=0.2, spare=0.3, **little)
+    assert (spare.factor, spare.ceiling) == (pytest.approx(0.5 * UP * UP), inf)
+    assert after(low, waiting_s=REST_S, spare=0.3, **little).ceiling == 0.52
+
+
+def sharing(cycle: int, queries: int = 2) -> Snapshot:
+    """Queries in micro-batches on one core."""
+    one = seen(cycle, work_us=100.0)
+    ids = [f"q{number}" for number in range(queries)]
+    batches = {BATCH_RATE.name: 2.0, "window": one.instances[0].extra["window"]}
+    return replace(
+        one,
+        task_managers=(TaskManager("tm1", 0.9, 60.0, {BATCH_TIME.name: 2.0}),),
+        tasks=tuple(replace(one.tasks[0], id=id) for id in ids),
+        instances=tuple(replace(one.instances[0], id=f"{id}.1", task=id, extra=batches) for id in ids),
+    )
+
+
+def behind(seconds: float) -> Measured:
+    rows = {"q0": 1000.0, "q1": 1000.0}
+    return Measured(lag={"q0": int(seconds * 1000), "q1": 0}, input_rate=rows, accuracy=dict.fromkeys(rows, 1.0))
+
+
+def test_batches_of_queries_that_share_a_task_manager_are_kept_apart_before_rows_are_shed() -> None:
+    calm, memory = trusted(sharing(0), behind(1.0), None)
+    assert PACED.of(calm.task_managers[0]) is None
+    found, memory = trusted(sharing(1), behind(REST_S + 1.0), memory)
+    assert PACED.of(found.task_managers[0]) == 2.0
+    assert opened_for(found) is not None
+    plan, _ = policy("stream-economics-reactive").decide(found, None)
+    assert plan.extra[PACE.name] == {"tm1": 2.0}
+    for cycle in range(PACED_CYCLES):
+        found, memory = trusted(sharing(2 + cycle), behind(1.0), memory)
+    assert PACED.of(found.task_managers[0]) is None
+    assert PACE.name not in policy("stream-economics-reactive").decide(found, None)[0].extra
+
+
+def waiting_for_others(
+    cycle: int, *, busy: float = 10.0, own: float = 5.0, cores: float = 0.9, **extra: float
+) -> Snapshot:
+    """One query in micro-batches of 6 s that use little CPU, since they wait for something else."""
+    one = seen(cycle, work_us=50.0)
+    given = {BATCH_RATE.name: 1.0 / 6.0, **one.instances[0].extra, **extra}
+    return replace(
+        one,
+        task_managers=(TaskManager("tm1", cores, busy, {BATCH_TIME.name: 2.0}),),
+        instances=(replace(one.instances[0], cpu=own, extra=given),),
+    )
+
+
+WARM = Trusts(since={("q", "tm1"): 0.0})
+
+
+def test_batches_that_wait_for_something_other_than_cpu_are_no_backlog() -> None:
+    found, _ = trusted(waiting_for_others(20), waits(6.0), WARM)
+    assert opened_for(found) == pytest.approx(12.0)
+    plan, _ = policy("stream-economics-reactive").decide(found, None)
+    assert plan.desired["q"] == 1.0
+    assert plan.extra[BACKLOG.name][0] == pytest.approx(6.0 * REST_BATCHES)
+    late, _ = trusted(waiting_for_others(20), waits(13.0), WARM)
+    assert opened_for(late) is None
+
+
+def test_batches_that_are_rare_because_rows_are_allow_no_backlog() -> None:
+    found, _ = trusted(waiting_for_others(20), waits(1.0), WARM)
+    assert opened_for(found) == WAITING_S
+    assert policy("stream-economics-reactive").decide(found, None)[0].extra[BACKLOG.name] == [REST_S, WAITING_S]
+
+
+def test_an_interval_that_the_user_asked_for_is_no_backlog() -> None:
+    found, _ = trusted(waiting_for_others(20, **{TRIGGER.name: 300.0}), waits(300.0), WARM)
+    assert opened_for(found) == pytest.approx(600.0)
+
+
+@pytest.mark.parametrize(
+    "scarce",
+    [{"busy": 80.0}, {"busy": 95.0, "own": 90.0}, {"busy": 95.0, "own": 90.0, "cores": 4.0}],
+    ids=["other load", "one core", "its core of four"],
+)
+def test_batches_that_are_long_for_want_of_cpu_are_a_backlog(scarce: dict[str, float]) -> None:
+    found, _ = trusted(waiting_for_others(20, **scarce), waits(6.0), WARM)
+    assert opened_for(found) is None
+    plan, _ = policy("stream-economics-reactive").decide(found, None)
+    assert plan.extra[BACKLOG.name] == [REST_S, WAITING_S]
+
+
+def test_batches_that_become_longer_and_longer_are_a_backlog_whatever_they_wait_for() -> None:
+    slow, _ = trusted(waiting_for_others(20, **{BATCH_RATE.name: 0.01}), waits(2.0 * LONGEST_S + 1.0), WARM)
+    assert opened_for(slow) is None
+
+
+def test_batches_are_kept_apart_by_the_time_that_their_cpu_takes() -> None:
+    """Two queries, of which one waits for something else: pacing is for CPU."""
+    given = sharing(20)
+    slow = replace(given.instances[0], cpu=5.0, extra={**given.instances[0].extra, BATCH_RATE.name: 1.0 / 6.0})
+    given = replace(given, instances=(slow, given.instances[1]))
+    known = Trusts(since={("q0", "tm1"): 0.0, ("q1", "tm1"): 0.0})
+    assert PACED.of(trusted(given, behind(7.0), known)[0].task_managers[0]) is None
+    assert PACED.of(trusted(given, behind(9.0), known)[0].task_managers[0]) == 2.0
+
+
+def test_a_query_by_itself_keeps_no_distance() -> None:
+    found, _ = trusted(sharing(0, queries=1), behind(REST_S + 1.0), None)
+    assert PACED.of(found.task_managers[0]) is None
+
+
+def test_a_query_that_is_shed_to_nothing_is_shedding() -> None:
+    memory = Trusts({"tm1": Trust(is_open=False, calm=CALM_CYCLES)}, {("q", "tm1"): 0.0})
+    _, memory = trusted(seen(20), replace(waits(0), accuracy={"q": 0.0}), memory)
+    assert not memory.managers["tm1"].is_open
+
+
+def test_trust_rises_by_half_of_the_cpu_that_paced_batches_leave_unused() -> None:
+    """Also above the ceiling: a backlog that cores without work do not drain has another cause."""
+    wary = replace(SHEDDING, factor=0.8, ceiling=0.85)
+    shedding = {**CALM, "sheds": True, "waiting_s": 1.0}
+    assert after(wary, **shedding).factor < 0.85
+    assert after(wary, **shedding, unused=0.2).factor == pytest.approx(0.8 * 1.1)
+    assert after(wary, **{**shedding, "waiting_s": WAITING_S}, unused=0.2).factor == 0.8
