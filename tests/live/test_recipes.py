@@ -56,10 +56,11 @@ def views(spark: SparkSession) -> set[str]:
 
 
 def chain(*cells: tuple[str, str], **namespace: Any) -> TaskSpec:
+    """The one task that the streams of these cells make, where each reader may compute its inputs itself."""
     app = application()
     for line, body in cells:
         app = app.declare(declaration_of(parse_stream_line(line), body, namespace, app))
-    (spec,) = tasks(app)
+    (spec,) = tasks(app, inlinable=dict.fromkeys(app.live, 1))
     return spec
 
 
@@ -146,7 +147,7 @@ def test_a_union_in_a_chain_pairs_the_columns_that_it_would_pair_between_tasks(
     """`_weight` is the last column of each stream, also where a recipe adds columns behind it."""
     spec = chain(
         ("east --topic e", "source.withColumn('net', F.col('value') * 2.0)"),
-        ("west --topic w", "source.select('value', '_weight', F.lit(-1.0).alias('net'))"),
+        ("west --topic w", "source.select('value', F.lit(-1.0).alias('net'), '_weight')"),
         ("both -p 1", "east.union(west).select('value', 'net', '_weight')"),
     )
     given = {name: rate.selectExpr("value", "4D AS _weight") for name in ("east", "west")}
