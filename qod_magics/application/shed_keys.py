@@ -39,6 +39,7 @@ class Decision:
     #: it; of a stream that is shed by a key, those only that are served
     asked: dict[str, dict[str, tuple[tuple[str, ...], ...]]] = field(default_factory=dict)
     refused: str | None = None  #: why keys that serve them are not taken, if a recipe fails with these
+    untold: tuple[str, ...] = ()  #: queries of which it can't be told what they ask for
 
     def words(self, stream: str) -> str:
         """What to say of a stream: "shed by user, for pairs"."""
@@ -47,6 +48,9 @@ class Decision:
             return f"shed {_by(key)} as before: {self.refused}"
         if key:
             return f"shed {_by(key)}, for {', '.join(asked)}" if asked else f"shed {_by(key)}"
+        if not asked and self.untold:
+            of = ", ".join(self.untold)
+            return f"shed row by row: what {of} asks for can't be told: name the columns with --shed-by"
         if not asked:
             return "shed row by row: no query asks for a key"
         each = (f"{query} asks for {_alternatives(columns)}" for query, columns in asked.items())
@@ -89,7 +93,7 @@ def renamed(asks: Sequence[Ask], streams: Mapping[str, str]) -> tuple[Ask, ...]:
     return tuple(tuple(tuple(Place(streams[p.of], p.column) for p in places) for places in ask) for ask in asks)
 
 
-def decided(asks: Mapping[str, Sequence[Ask]], present: Keys, stated: Keys) -> Decision:
+def decided(asks: Mapping[str, Sequence[Ask] | None], present: Keys, stated: Keys) -> Decision:
     """The keys of the streams in `present`.
 
     One that no operator concerns stays as it is, and so does one whose present key serves all: with another key, what
@@ -97,15 +101,16 @@ def decided(asks: Mapping[str, Sequence[Ask]], present: Keys, stated: Keys) -> D
     nothing.
 
     Args:
-        asks: by query.
+        asks: by query; None where it can't be told.
         present: by what the streams are shed now.
         stated: the keys of the other streams of topics.
 
     """
-    live = [(query, _paired(ask)) for query, each in asks.items() for ask in each]
+    live = [(query, _paired(ask)) for query, each in asks.items() for ask in each or ()]
     live = [(query, ask) for query, ask in live if present.keys() & _streams(ask)]
     as_now, anew = (_solved(live, present, keep, stated) for keep in (present, dict.fromkeys(present, ())))
-    return (as_now if as_now.met >= anew.met else anew).decision
+    untold = tuple(query for query, each in asks.items() if each is None)
+    return replace((as_now if as_now.met >= anew.met else anew).decision, untold=untold)
 
 
 class _Solution(NamedTuple):

@@ -239,6 +239,14 @@ def test_what_is_said_of_a_stream(asks: Mapping[str, Sequence[Ask]], present: Ke
     assert "\n" not in says
 
 
+def test_a_query_that_can_not_be_told_is_not_taken_for_one_that_asks_for_nothing() -> None:
+    decision = decided({"a": None, "b": [columns("orders", "item")]}, NONE, {})
+    assert decision.words("clicks") == (
+        "shed row by row: what a asks for can't be told: name the columns with --shed-by"
+    )
+    assert decision.words("orders") == "shed by item, for b"
+
+
 def test_a_key_with_which_a_recipe_fails_is_not_taken() -> None:
     decision = Decision({"clicks": ()}, {}, "stream 'a': no interval")
     assert decision.words("clicks") == "shed row by row as before: stream 'a': no interval"

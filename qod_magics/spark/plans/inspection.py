@@ -148,7 +148,7 @@ class Inspection:
 
     kafka: Kafka
     _inlinable: Cache[int] = field(default_factory=list)
-    _asks: Cache[tuple[Ask, ...]] = field(default_factory=list)
+    _asks: Cache[tuple[Ask, ...] | None] = field(default_factory=list)
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop, known: Mapping[TaskSpec, Labels]) -> Checked:
         """Facts about tasks, from building each recipe once.
@@ -273,8 +273,8 @@ class Inspection:
             raise_unless_connection(error)
             return 0
 
-    def asks(self, application: Application, workshop: Workshop) -> dict[str, tuple[Ask, ...]]:
-        """By what its queries ask that streams be shed whose key is to be chosen, by query."""
+    def asks(self, application: Application, workshop: Workshop) -> dict[str, tuple[Ask, ...] | None]:
+        """By what its queries ask that streams be shed whose key is to be chosen, by query; None: it can't be told."""
         found = {}
         for query, needed in asking(application).items():
             streams = with_keys(needed, {}).streams
@@ -283,12 +283,12 @@ class Inspection:
             )
         return found
 
-    def _asks_of(self, spec: TaskSpec, workshop: Workshop) -> tuple[Ask, ...]:
-        """What a query asks for that computes all its inputs itself; () where its plan doesn't tell topics apart."""
+    def _asks_of(self, spec: TaskSpec, workshop: Workshop) -> tuple[Ask, ...] | None:
+        """What a query asks for that computes all its inputs itself; None where its plan doesn't tell topics apart."""
         heads = {topic.topic: head for head, topic in spec.topics.items()}
         views = [stream for stream in spec.streams if stream.topic is not None and isinstance(stream.recipe, SqlRecipe)]
         if len(heads) < len(spec.topics) or (len(heads) > 1 and len(views) > 1):
-            return ()
+            return None
         try:
             with workshop.result(probe(spec, {}, {}, Weights(), _as_it_is)) as rows:
                 found = labels(analyzed_plan_of(rows))
