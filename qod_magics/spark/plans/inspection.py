@@ -19,6 +19,7 @@ from qod_magics.application.weight import WEIGHT, Origins, Usage, Usages, Weight
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import partitions
+from qod_magics.spark.plans.copies import kept_columns
 from qod_magics.spark.plans.inlining import (
     analyzed_plan_of,
     groups_by,
@@ -105,14 +106,17 @@ def probe(
 
 
 class _Plans:
-    """Finds what recipes do with `_weight`; holds the physical plan of the last, None where Spark can't plan it."""
+    """Finds what recipes do with `_weight`, and with the key if there is one; holds the physical plan of the last, None
+    where Spark can't plan it."""
 
-    def __init__(self) -> None:
+    def __init__(self, keyed: bool) -> None:
         self.last: str | None = None
+        self._keyed = keyed
 
     def __call__(self, rows: DataFrame) -> Usage | None:
         try:
             plan = self.last = streaming_plan_of(rows)
+            kept = kept_columns(analyzed_plan_of(rows)) if self._keyed else None
         except Exception as error:
             raise_unless_connection(error)
             self.last = None
@@ -125,7 +129,14 @@ class _Plans:
             joined_by(plan),
             overlaps(plan),
             one and sums_weights(plan),
+            kept,
         )
+
+
+def _keys_of(spec: TaskSpec, weights: Weights) -> list[tuple[str, ...] | None]:
+    """The keys by which a task's inputs are shed."""
+    keys: list[tuple[str, ...] | None] = [topic.shed_by or None for topic in spec.topics.values()]
+    return keys + [weights.keys.get(upstream) for upstream in spec.upstream]
 
 
 def _as_it_is(_: DataFrame) -> None:
@@ -171,7 +182,7 @@ class Inspection:
         may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
         for spec in specs:
             self._check_topics(spec, workshop)
-            plans = _Plans()
+            plans = _Plans(any(_keys_of(spec, weights)))
             with workshop.result(probe(spec, schemas, found, weights, plans)) as rows:
                 schemas[spec.id] = rows.schema
                 if may_shed:
@@ -217,9 +228,9 @@ class Inspection:
 
     def _labels(self, spec: TaskSpec, rows: DataFrame, weights: Weights, told: Mapping[str, Labels]) -> Labels | None:
         """What shedding does to a task's columns."""
-        keys = [topic.shed_by or None for topic in spec.topics.values()]
-        keys += [weights.keys.get(upstream) for upstream in spec.upstream]
-        inputs = {c.name: c.label for upstream in spec.upstream if upstream in told for c in told[upstream].columns}
+        keys = _keys_of(spec, weights)
+        upstream = [name for name in spec.upstream if name in told]
+        inputs = {c.name: c.label for name in upstream for c in told[name].columns}
         try:
             known = [key for key in keys if key] if all(keys) else []
             return labels(analyzed_plan_of(rows), known, inputs if spec.upstream else None)
