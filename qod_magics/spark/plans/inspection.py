@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -139,6 +139,14 @@ def _keys_of(spec: TaskSpec, weights: Weights) -> list[tuple[str, ...] | None]:
     return keys + [weights.keys.get(upstream) for upstream in spec.upstream]
 
 
+def losing_rows(specs: Sequence[TaskSpec]) -> set[str]:
+    """The tasks of which rows may be dropped on their way there; inputs first in `specs`."""
+    whole = {spec.id for spec in specs if spec.is_query and (spec.min_accuracy or 0.0) >= 1.0}
+    for spec in reversed(specs):
+        whole |= set(spec.upstream) if spec.id in whole else set()
+    return {spec.id for spec in specs} - whole
+
+
 def _as_it_is(_: DataFrame) -> None:
     return None
 
@@ -180,6 +188,7 @@ class Inspection:
         told: dict[str, Labels] = {}
         states: dict[str, TaskState] = {}
         may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
+        losing = losing_rows(specs)
         for spec in specs:
             self._check_topics(spec, workshop)
             plans = _Plans(any(_keys_of(spec, weights)))
@@ -187,8 +196,10 @@ class Inspection:
                 schemas[spec.id] = rows.schema
                 if may_shed:
                     labelled = known.get(spec) if spec.is_source else None
-                    labelled = labelled or self._labels(spec, rows, weights, told)
+                    labelled = labelled or self._labels(spec, rows, weights, told, losing)
                     told |= {} if labelled is None else {spec.id: labelled}
+                    if labelled is not None and labelled.refused is not None and spec.id in losing:
+                        raise ApplicationError(f"stream {spec.id!r}: {labelled.refused}")
             states[spec.id] = TaskState(spec.aggregates) if plans.last is None else task_state(plans.last)
             self._check_columns(spec, schemas)
         groups = chained(states, {spec.id: spec.upstream for spec in specs})
@@ -226,14 +237,17 @@ class Inspection:
                     f"it has {', '.join(columns)}"
                 )
 
-    def _labels(self, spec: TaskSpec, rows: DataFrame, weights: Weights, told: Mapping[str, Labels]) -> Labels | None:
+    def _labels(
+        self, spec: TaskSpec, rows: DataFrame, weights: Weights, told: Mapping[str, Labels], losing: Collection[str]
+    ) -> Labels | None:
         """What shedding does to a task's columns."""
         keys = _keys_of(spec, weights)
         upstream = [name for name in spec.upstream if name in told]
         inputs = {c.name: c.label for name in upstream for c in told[name].columns}
+        unfit = next((why for name in upstream if name in losing and (why := told[name].unfit) is not None), None)
         try:
             known = [key for key in keys if key] if all(keys) else []
-            return labels(analyzed_plan_of(rows), known, inputs if spec.upstream else None)
+            return labels(analyzed_plan_of(rows), known, inputs if spec.upstream else None, unfit)
         except Exception as error:
             raise_unless_connection(error)
             return None

@@ -22,11 +22,13 @@ from enum import IntEnum
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.weight import WEIGHT
 from qod_magics.spark.plans.copies import PARSES, Copies
+from qod_magics.spark.plans.fitness import Fitness
 from qod_magics.spark.plans.key_choice import KeyChoice
 from qod_magics.spark.plans.plan_text import (
     ID,
     NAMED,
     Node,
+    below_at,
     children,
     inputs_first,
     lists_of,
@@ -74,6 +76,8 @@ class Labels:
     missing: str | None = None  #: what becomes of whole rows of the result, if it depends on several rows of the input
     advice: str | None = None  #: `--shed-by` a key of the topics that would keep or drop whole groups, pairs and values
     asks: tuple[Ask, ...] = ()  #: the same, of each operator: by topic
+    refused: str | None = None  #: why estimates of it can't be those of all rows
+    unfit: tuple[str, str] | None = None  #: why those of its rows couldn't be: a template, and what helps in general
 
     @property
     def are_exact(self) -> bool:
@@ -140,12 +144,14 @@ _DEDUPLICATED = ("values that few rows have may be missing ({} keeps or drops ea
 _GROUPS = "groups of which no row is kept are missing"
 _FILTERED = "a filter compares an aggregate of the rows kept"
 _KEYS = "rows of keys that are dropped are missing"
+_EXPLODED = "intervals take the rows of one record for independent, and are too narrow"
 
 
 def labels(
     plan: str,
     keys: Sequence[tuple[str, ...]] = (),
     inputs: Mapping[str, Label] | None = None,
+    unfit: tuple[str, str] | None = None,
 ) -> Labels | None:
     """The labels of a query's columns; None if the text does not tell.
 
@@ -153,6 +159,7 @@ def labels(
         plan: the analyzed logical plan as text, from the line with the columns on, untruncated.
         keys: of its inputs, if all of them are shed by a key: by which columns.
         inputs: labels of columns that other tasks computed, by name; None: it reads topics only.
+        unfit: why the weights of its inputs are not those of their rows.
 
     """
     header, _, rest = plan.strip().partition("\n")
@@ -163,7 +170,8 @@ def labels(
     advised: dict[str, str] = {}  #: what would make a column estimable that counts different values, by id
     missing: set[str] = set()
     helped: set[tuple[str, str]] = set()  #: what is missing without a key: a template, and the key in general words
-    choice, copies = KeyChoice(), Copies()
+    refused: list[tuple[str, str]] = []  #: alike
+    choice, copies, fitness = KeyChoice(), Copies(), Fitness(nodes, unfit)
     shed = _Shed(copies, keys if _one_key(nodes, keys) else ())
     output: list[Column] | None = None
     columns: list[str] = []  #: of it, "name#id"
@@ -180,6 +188,11 @@ def labels(
             output = [_column(item, found, groups, shed, advised) for item in lists[-1]]
             columns = [f"{named['name']}#{named['id']}" for item in lists[-1] if (named := NAMED.match(item))]
             choice.rename(lists[-1])
+            fitness.rename(lists[-1])
+            if groups is not None and (estimates := [item for item in lists[-1] if _ESTIMATE in item]):
+                refused += (why for item in estimates if (why := fitness.problem(item, copies, keys)) is not None)
+                if not keys and any(_explodes(nodes[below]) for below in below_at(nodes, at)):
+                    missing.add(_EXPLODED)
             if groups:
                 missing.add(_KEYS if shed.by_key(groups) else _GROUPS)
                 others = " ".join(item for item in lists[-1] if _WHILE_EXACT not in item)
@@ -200,12 +213,14 @@ def labels(
                 missing.add(_KEYS)
             else:
                 helped.add(_DEDUPLICATED)
+                fitness.deduplicate(at)
         elif _joins_streams(nodes, at):
             choice.narrow_to_equal(equal := _equal(nodes, at))
             if shed.joined_by_key(equal):
                 missing.add(_KEYS)
             else:
                 helped.add(_JOIN_PAIRS)
+                fitness.pair(at)
                 shed.keys = ()  # a row has the keys of both
     if output is None or [column.name for column in output] != names_of(header):
         return None
@@ -213,7 +228,16 @@ def labels(
     advice = choice.advice()
     missing |= {words.format(advice or general) for words, general in helped}
     missing -= {_KEYS} if missing - {_KEYS} else set()
-    return Labels(shown, "; ".join(sorted(missing)) or None, advice, choice.asks())
+    refusal = next((words.format(advice or general) for words, general in refused), None)
+    weight = next((column.partition("#")[2] for column in columns if column.startswith(f"{WEIGHT}#")), None)
+    return Labels(
+        shown,
+        "; ".join(sorted(missing)) or None,
+        advice,
+        choice.asks(),
+        refusal,
+        None if weight is None else fitness.why(weight),
+    )
 
 
 def _topic_of(nodes: Sequence[Node], at: int) -> str:
@@ -361,3 +385,8 @@ def _equal(nodes: Sequence[Node], at: int) -> list[tuple[str, str]]:
     filtered = around is not None and around.operator == "Filter" and around.depth == nodes[at].depth - 3
     condition = nodes[at - 1 if filtered else at].text
     return re.findall(r"\(?(\w+#\d+)L? = (\w+#\d+)L?\)?", condition)
+
+
+def _explodes(node: Node) -> bool:
+    """Whether an operator makes several rows of one."""
+    return node.operator == "Generate" and PARSES.search(node.text) is None

@@ -379,6 +379,9 @@ def of_two(operator: str, left: str, right: str, above: str = "") -> str:
     return f"+- {inner}"
 
 
+COUNT = "element_at(transform(array(struct(value, sum(_weight#{}))), lambdafunction(x, x)), 1) AS n#20"
+
+
 @pytest.mark.parametrize(
     ("keys", "right", "label"),
     [
@@ -414,6 +417,13 @@ def test_a_column_that_only_has_the_name_of_the_key_is_none(project: str, group:
     found = labels(f"{name}: bigint, n: bigint\n{plan}", [("user",)])
     assert found is not None
     assert [column.label for column in found.columns] == [EXACT, label]
+    whole = counted(group, whole=True).replace("#15", "#20")
+    counts = labels(
+        f"users: bigint\n~Aggregate [{whole}]\n+- ~Project [{project}, _weight#6]\n   +- {topic}", [("user",)]
+    )
+    assert counts is not None
+    assert (counts.refused is None) is (label is EXACT)
+    assert counts.refused is None or counts.refused.startswith("an estimate takes a column for the key by which rows")
 
 
 def test_a_column_of_a_common_table_expression_is_what_it_is_there() -> None:
@@ -433,3 +443,84 @@ def test_a_column_of_a_common_table_expression_is_what_it_is_there() -> None:
     by_row = labels(plan.replace("#23L", "#3L").replace("#25L", "#5L"))
     assert by_row is not None
     assert [column.label for column in by_row.columns] == [EXACT, KEPT, NOT]
+
+
+INNER = "Join Inner, (user#3L = buyer#11L)"
+BOTH = ("Project [user#3L, page#4L, _weight#6]", "Project [buyer#11L, item#12L, _weight#16]")
+BARE = (BOTH[0], "Project [buyer#11L]")
+
+
+@pytest.mark.parametrize(
+    ("join", "sides", "above", "weight", "keys", "refused"),
+    [
+        (INNER, BARE, "", 6, [], True),
+        ("Join LeftSemi, (user#3L = buyer#11L)", BARE, "", 6, [], True),
+        (INNER, BOTH, "Project [page#4L, (_weight#6 * _weight#16) AS _weight#18]", 18, [], False),
+        (INNER, BOTH, "Project [page#4L, _weight#6 AS _weight#18]", 18, [], True),
+        (INNER, BOTH, "Project [page#4L, cast(null as double) AS _weight#18]", 18, [], False),
+        (INNER, BARE, "", 6, [("user",), ("buyer",)], False),
+        (INNER, BARE, "", 6, [("page",), ("item",)], True),
+        ("Filter (user#3L = buyer#11L)\n+- ~Join Inner", BARE, "", 6, [("user",), ("buyer",)], False),
+    ],
+)
+def test_an_estimate_of_pairs_needs_the_weights_of_both(
+    join: str, sides: tuple[str, str], above: str, weight: int, keys: list[tuple[str, ...]], refused: bool
+) -> None:
+    plan = of_two(join.rpartition("~")[2], *sides, above or join.partition("\n")[0] * ("Filter" in join))
+    found = labels(f"n: struct\n~Aggregate [{COUNT.format(weight)}]\n{plan}", keys)
+    assert found is not None
+    assert (found.refused is not None) is refused
+    if refused and not keys:
+        assert found.refused == (
+            "an estimate over a join of streams takes the weight of one side for that of a pair: join them in a stream "
+            "of its own that keeps _weight of both, or shed both (--shed-by) by columns of one name that join them"
+        )
+    static = plan.replace("+- ~Project [buyer", "+- Project [buyer")
+    alone = labels(f"n: struct\n~Aggregate [{COUNT.format(weight)}]\n{static}", keys)
+    assert alone is not None
+    assert alone.refused is None, "a table is not shed"
+
+
+@pytest.mark.parametrize(
+    ("operator", "keys", "refused"),
+    [
+        ("Deduplicate [page#4L]", [], True),
+        ("DeduplicateWithinWatermark [page#4L]", [("user",)], True),
+        ("Deduplicate [user#3L, page#4L]", [("user",)], False),
+        ("Filter (page#4L > 3)", [], False),
+    ],
+)
+def test_an_estimate_of_rows_without_duplicates_needs_all_copies_or_none(
+    operator: str, keys: list[tuple[str, ...]], refused: bool
+) -> None:
+    below = f"~{operator}\n   +- ~Project [page#4L, user#3L, _weight#6]\n      +- " + parsed_from(
+        "t", "user#3L, page#4L, _weight#6", "         "
+    )
+    found = labels(f"n: struct\n~Aggregate [{COUNT.format(6)}]\n+- {below}", keys)
+    rows = labels(f"page: bigint, _weight: double\n~Project [page#4L, _weight#6]\n+- {below}", keys)
+    assert found is not None
+    assert rows is not None
+    assert (found.refused is not None) is (rows.unfit is not None) is refused
+    assert rows.refused is None
+    if refused:
+        assert found.refused == (
+            "an estimate over rows without duplicates takes the weight of a copy for that of all: --shed-by page, or "
+            "--min-accuracy 1"
+        )
+        read = parsed_from("d", "page#4L, _weight#6", "   ")
+        later = labels(f"n: struct\n~Aggregate [{COUNT.format(6)}]\n+- {read}", [], {"page": EXACT}, rows.unfit)
+        assert later is not None
+        assert later.refused is not None, "another task estimates"
+
+
+def test_items_of_one_record_are_not_independent() -> None:
+    topic = parsed_from("t", "user#3L, tags#4, _weight#6", "      ")
+    plan = f"n: struct\n~Aggregate [{COUNT.format(6)}]\n+- ~Generate explode(tags#4), false, [tag#5]\n   +- {topic}"
+    found, plain = labels(plan), labels(plan.replace("~Generate explode(tags#4), false, [tag#5]", "~Filter (1 = 1)"))
+    by_key = labels(plan, [("user",)])  # keys are taken as a whole, all their rows
+    assert found is not None
+    assert found.missing == "intervals take the rows of one record for independent, and are too narrow"
+    assert plain is not None
+    assert plain.missing is None
+    assert by_key is not None
+    assert by_key.missing is None
