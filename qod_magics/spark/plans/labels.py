@@ -144,7 +144,7 @@ _DEDUPLICATED = ("values that few rows have may be missing ({} keeps or drops ea
 _GROUPS = "groups of which no row is kept are missing"
 _FILTERED = "a filter compares an aggregate of the rows kept"
 _KEYS = "rows of keys that are dropped are missing"
-_EXPLODED = "intervals take the rows of one record for independent, and are too narrow"
+_EXPLODED = "intervals are too narrow where a group has several rows of one record"
 
 
 def labels(

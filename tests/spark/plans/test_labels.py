@@ -519,7 +519,7 @@ def test_items_of_one_record_are_not_independent() -> None:
     found, plain = labels(plan), labels(plan.replace("~Generate explode(tags#4), false, [tag#5]", "~Filter (1 = 1)"))
     by_key = labels(plan, [("user",)])  # keys are taken as a whole, all their rows
     assert found is not None
-    assert found.missing == "intervals take the rows of one record for independent, and are too narrow"
+    assert found.missing == "intervals are too narrow where a group has several rows of one record"
     assert plain is not None
     assert plain.missing is None
     assert by_key is not None
