@@ -99,8 +99,9 @@ def opened_chain(
                 weights.unknown[stream.name] = problem
             elif usage is not None and usage.outer and WEIGHT in frame.columns:
                 weights.partly.add(stream.name)
-            joined = by_key or len(sampled) == 1 or usage is None or not usage.joined
-            key = key_of(sampled, frame.columns) if joined else () if keyed else None
+            columns = frame.columns if usage is None or usage.kept is None else usage.kept
+            whole = by_key or len(sampled) == 1 or (usage is not None and not usage.joined)
+            key = key_of(sampled, columns, by_key) if whole else () if keyed else None
             if usages is not None and key is not None:
                 weights.keys[stream.name] = key
             keys[stream.name] = weights.keys.get(stream.name)

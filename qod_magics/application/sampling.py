@@ -16,17 +16,19 @@ from qod_magics.estimate.sampled import Key
 Equated = frozenset[tuple[str, str]]
 
 
-def key_of(inputs: Sequence[Key], columns: Collection[str]) -> Key:
-    """The key of a recipe's result.
+def key_of(inputs: Sequence[Key], columns: Collection[str], by_key: bool = False) -> Key:
+    """The key of a recipe's result; () where the keys of its inputs differ, as in a union of streams of several.
 
     Args:
-        inputs: the keys of its inputs. Those of a join are equal in value, whatever their names.
-        columns: of the result.
+        inputs: the keys of its inputs.
+        columns: of the result, as the inputs have them.
+        by_key: whether it joins them by their keys, which then are equal in value, whatever their names.
 
     """
     if all(key is None for key in inputs):
         return None
-    if any(not key for key in inputs):  # some rows by themselves, or by an unknown key
+    apart = not by_key and len(set(inputs)) > 1
+    if apart or any(not key for key in inputs):  # some rows by themselves, or by an unknown key
         return ()
     return next((key for key in inputs if key is not None and set(key) <= set(columns)), ())
 

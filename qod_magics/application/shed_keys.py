@@ -39,6 +39,7 @@ class Decision:
     #: it; of a stream that is shed by a key, those only that are served
     asked: dict[str, dict[str, tuple[tuple[str, ...], ...]]] = field(default_factory=dict)
     refused: str | None = None  #: why keys that serve them are not taken, if a recipe fails with these
+    untold: tuple[str, ...] = ()  #: queries of which it can't be told what they ask for
 
     def words(self, stream: str) -> str:
         """What to say of a stream: "shed by user, for pairs"."""
@@ -47,6 +48,9 @@ class Decision:
             return f"shed {_by(key)} as before: {self.refused}"
         if key:
             return f"shed {_by(key)}, for {', '.join(asked)}" if asked else f"shed {_by(key)}"
+        if not asked and self.untold:
+            of = ", ".join(self.untold)
+            return f"shed row by row: what {of} asks for can't be told: name the columns with --shed-by"
         if not asked:
             return "shed row by row: no query asks for a key"
         each = (f"{query} asks for {_alternatives(columns)}" for query, columns in asked.items())
@@ -89,7 +93,7 @@ def renamed(asks: Sequence[Ask], streams: Mapping[str, str]) -> tuple[Ask, ...]:
     return tuple(tuple(tuple(Place(streams[p.of], p.column) for p in places) for places in ask) for ask in asks)
 
 
-def decided(asks: Mapping[str, Sequence[Ask]], present: Keys, stated: Keys) -> Decision:
+def decided(asks: Mapping[str, Sequence[Ask] | None], present: Keys, stated: Keys) -> Decision:
     """The keys of the streams in `present`.
 
     One that no operator concerns stays as it is, and so does one whose present key serves all: with another key, what
@@ -97,14 +101,16 @@ def decided(asks: Mapping[str, Sequence[Ask]], present: Keys, stated: Keys) -> D
     nothing.
 
     Args:
-        asks: by query.
+        asks: by query; None where it can't be told.
         present: by what the streams are shed now.
         stated: the keys of the other streams of topics.
 
     """
-    live = [(query, _paired(ask)) for query, each in asks.items() for ask in each]
+    live = [(query, _paired(ask)) for query, each in asks.items() for ask in each or ()]
+    live = [(query, ask) for query, ask in live if present.keys() & _streams(ask)]
     as_now, anew = (_solved(live, present, keep, stated) for keep in (present, dict.fromkeys(present, ())))
-    return (as_now if as_now.met >= anew.met else anew).decision
+    untold = tuple(query for query, each in asks.items() if each is None)
+    return replace((as_now if as_now.met >= anew.met else anew).decision, untold=untold)
 
 
 class _Solution(NamedTuple):
@@ -119,6 +125,9 @@ def _solved(live: list[tuple[str, Ask]], present: Keys, keep: Keys, stated: Keys
     while True:
         live = [(query, fits) for query, ask in live if (fits := _reachable(ask, present, stated))]
         common = {stream: key for stream in present if (key := _common(stream, live, keep)) is not None}
+        if [ask for _, ask in live] == [_within(ask, common) for _, ask in live]:
+            crossed = _crossed(live, stated)
+            common = {of: tuple(c for c in key if Place(of, c) not in crossed) for of, key in common.items()}
         for stream in common:
             asked.setdefault(stream, _by_query(stream, live))
         torn |= {stream for stream, key in common.items() if not key}
@@ -127,6 +136,7 @@ def _solved(live: list[tuple[str, Ask]], present: Keys, keep: Keys, stated: Keys
             break
         live = [(query, ask) for query, ask in left if ask]
     keys = {stream: () if stream in torn else common.get(stream, key) for stream, key in present.items()}
+    keys = _in_order(keys, present, live, stated)
     served = {stream: _by_query(stream, live) if key else asked.get(stream, {}) for stream, key in keys.items()}
     return _Solution(Decision(keys, served), len(live))
 
@@ -143,7 +153,7 @@ def _paired(ask: Ask) -> Ask:
 
 def _reachable(ask: Ask, present: Keys, stated: Keys) -> Ask:
     """What of it these streams can be shed by: () where another one is not, or not by all of its own key."""
-    for stream in {place.of for places in ask for place in places if place.of not in present}:
+    for stream in _streams(ask) - present.keys():
         key, by_column = stated.get(stream, ()), {_column(places, stream): places for places in ask}
         if not key or not set(key) <= by_column.keys():
             return ()
@@ -158,6 +168,43 @@ def _common(stream: str, live: Collection[tuple[str, Ask]], keep: Keys) -> tuple
         return None
     common = tuple(column for column in found[0] if all(column in each for each in found))
     return keep[stream] if keep[stream] and set(keep[stream]) <= set(common) else common
+
+
+def _equated(live: Collection[tuple[str, Ask]]) -> list[set[Place]]:
+    """The columns that these operators equate, directly or by way of others."""
+    found: list[set[Place]] = []
+    for places in (places for _, ask in live for places in ask):
+        same = [each for each in found if not each.isdisjoint(places)]
+        found = [each for each in found if each not in same] + [set(places).union(*same)]
+    return found
+
+
+def _crossed(live: Collection[tuple[str, Ask]], stated: Keys) -> set[Place]:
+    """The columns that can't have one position in all keys: equated with another column of their own stream, or with
+    columns at several positions of stated keys."""
+    crossed: set[Place] = set()
+    for places in _equated(live):
+        positions = {stated[place.of].index(place.column) for place in places if place.of in stated}
+        if len(positions) > 1 or len({place.of for place in places}) < len(places):
+            crossed |= places
+    return crossed
+
+
+def _in_order(keys: Keys, present: Keys, live: Collection[tuple[str, Ask]], stated: Keys) -> dict[str, tuple[str, ...]]:
+    """The same keys, with columns that are equated at the same position, since a key's hash is of its values in their
+    order: that of stated keys, then of present ones that stay, then of the others."""
+    stay = {of: present[of] for of, key in keys.items() if set(key) == set(present[of])}
+    equated, rank = _equated(live), dict[Place, int]()
+    for of, key in (*stated.items(), *stay.items(), *keys.items()):
+        for place in (Place(of, column) for column in key):
+            same = next((places for places in equated if place in places), {place})
+            rank |= dict.fromkeys(same - rank.keys(), len(rank))
+    places = {of: sorted((Place(of, column) for column in key), key=rank.__getitem__) for of, key in keys.items()}
+    return {of: tuple(place.column for place in each) for of, each in places.items()}
+
+
+def _streams(ask: Ask) -> set[str]:
+    return {place.of for places in ask for place in places}
 
 
 def _within(ask: Ask, keys: Keys) -> Ask:

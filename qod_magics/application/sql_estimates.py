@@ -20,6 +20,8 @@ from qod_magics.estimate.sampled import groups_read
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
 DEFAULT_LEVEL = 0.95
+#: Words that are values, whatever columns there are.
+_LITERALS = frozenset((TokenType.NULL, TokenType.TRUE, TokenType.FALSE))
 #: It counts different values, of one column or more.
 DISTINCT = "est_count_distinct"
 
@@ -183,7 +185,7 @@ def _expression(sql: str, name: str, call: Call) -> str:
 
 def _name(sql: str, argument: Sequence[Token]) -> str | None:
     """The name of a column that is an argument as it is; None for an expression, and for a field of a struct."""
-    if any(token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER) for token in argument[::2]):
+    if not all(_is_name(sql, token) for token in argument[::2]):
         return None
     if len(argument) == 1:
         return argument[0].text
@@ -195,6 +197,14 @@ def _name(sql: str, argument: Sequence[Token]) -> str | None:
         return None
     tables = {each.alias_or_name.casefold() for each in read}
     return argument[2].text if argument[0].text.casefold() in tables else None
+
+
+def _is_name(sql: str, token: Token) -> bool:
+    """Whether a token can name a column: quoted, or a word, of Spark's own, too, as `date`; what stands for a value
+    without a column of that name, as `current_date`, does not where there is one."""
+    if token.token_type == TokenType.IDENTIFIER:
+        return True
+    return token.token_type not in _LITERALS and token.text.isidentifier() and written(sql, [token]) == token.text
 
 
 def _level(sql: str, name: str, call: Call) -> tuple[list[tuple[Token, ...]], float]:

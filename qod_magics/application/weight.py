@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
@@ -62,6 +62,7 @@ class Usage(NamedTuple):
     joined: Sequence[Equated] = ()  #: of each join of streams
     overlaps: bool = False  #: whether several rows of its result may stand for one of its input
     sums: bool = False  #: aggregates; `_weight` of the result is a sum
+    kept: Collection[str] | None = None  #: columns of the result that are those of the inputs; None: all of their names
 
 
 #: Finds that for a recipe's result; None where Spark can't plan it.

@@ -204,7 +204,8 @@ def _key_notes(name: str, decision: Decision, before: Keys, ran: Iterable[TaskSp
     for stream, key in decision.keys.items():
         afresh = [spec.id for spec in ran if stream in spec.members and spec.id not in (stream, name)]
         changed = key != before.get(stream, ())
-        if changed or stream == name or name in decision.asked.get(stream, {}):
+        untold = name in decision.untold and not key
+        if changed or untold or stream == name or name in decision.asked.get(stream, {}):
             restarted = f"; {', '.join(afresh)} start{'s' * (len(afresh) == 1)} afresh" if changed and afresh else ""
             notes.append(f"{stream} is {decision.words(stream)}{restarted}")
     return notes

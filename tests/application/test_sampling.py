@@ -20,7 +20,8 @@ USER, BUYER, TWO = ("user",), ("buyer",), ("user", "day")
         ([USER], ["user", "page"], USER),
         ([USER], ["page"], ()),  # still kept together, but nobody can tell which
         ([()], ["user"], ()),
-        ([USER, BUYER], ["page", "buyer"], BUYER),
+        ([USER, BUYER], ["page", "buyer"], ()),  # a union: rows by the one, and by the other
+        ([USER, USER], ["user"], USER),
         ([USER, None], ["user"], ()),
         ([TWO], ["day", "user", "n"], TWO),
         ([TWO], ["user"], ()),
@@ -28,6 +29,13 @@ USER, BUYER, TWO = ("user",), ("buyer",), ("user", "day")
 )
 def test_a_key_stays_while_its_columns_do(inputs: list[Key], columns: list[str], key: Key) -> None:
     assert key_of(inputs, columns) == key
+
+
+def test_a_join_by_key_has_the_key_of_either_side() -> None:
+    assert key_of([USER, BUYER], ["page", "buyer"], by_key=True) == BUYER
+    assert key_of([USER, BUYER], ["buyer", "user"], by_key=True) == USER
+    assert key_of([USER, BUYER], ["page"], by_key=True) == ()
+    assert key_of([USER, ()], ["user"], by_key=True) == ()
 
 
 @pytest.mark.parametrize(

@@ -94,15 +94,74 @@ def test_a_key_stays_while_it_serves() -> None:
     }, "with the present ones, no pair would be whole"
 
 
+SWAPPED = pairs("clicks.user = orders.buyer", "clicks.zone = orders.zone")
+
+
+@pytest.mark.parametrize(
+    ("asks", "present", "found"),
+    [
+        (
+            {"d": [columns("clicks", "zone", "user")], "j": [SWAPPED]},
+            NONE,
+            {"clicks": ("zone", "user"), "orders": ("zone", "buyer")},
+        ),
+        (
+            {"j": [SWAPPED]},
+            {"clicks": (), "orders": ("zone", "buyer")},
+            {"clicks": ("zone", "user"), "orders": ("zone", "buyer")},
+        ),
+        (
+            {"j": [SWAPPED], "k": [pairs("orders.zone = views.at", "orders.buyer = views.who")]},
+            {**NONE, "views": ("who", "at")},
+            {"clicks": ("user", "zone"), "orders": ("buyer", "zone"), "views": ("who", "at")},
+        ),
+        (
+            {"j": [SWAPPED], "k": [pairs("clicks.user = orders.zone", "clicks.zone = orders.buyer")]},
+            NONE,
+            NONE,
+        ),
+        (
+            {
+                "j": [pairs("clicks.a = orders.a", "clicks.b = orders.b", "clicks.c = orders.c")],
+                "k": [pairs("clicks.a = orders.a", "clicks.b = orders.c", "clicks.c = orders.b")],
+            },
+            NONE,
+            {"clicks": ("a",), "orders": ("a",)},
+        ),
+    ],
+    ids=["first query", "present key", "three streams", "never in one order", "all but two"],
+)
+def test_columns_that_a_join_equates_have_one_position_in_both_keys(
+    asks: Mapping[str, Sequence[Ask]], present: Mapping[str, Key], found: Mapping[str, Key]
+) -> None:
+    """Rows are shed by the hash of the values in the key's order."""
+    assert keys(asks, present) == found
+
+
+def test_columns_have_the_positions_of_stated_keys() -> None:
+    stated = {"orders": ("zone", "buyer"), "views": ("at", "who")}
+    views = pairs("clicks.user = views.who", "clicks.zone = views.at")
+    asks = {"d": [columns("clicks", "user", "zone")], "j": [SWAPPED], "k": [views]}
+    assert keys(asks, {"clicks": ()}, stated) == {"clicks": ("zone", "user")}
+    assert keys(asks, {"clicks": ("user", "zone")}, stated) == {"clicks": ("zone", "user")}
+    assert keys(asks, {"clicks": ()}, {**stated, "views": ("who", "at")}) == {"clicks": ()}
+    between = pairs("orders.zone = views.who", "orders.buyer = views.at")  # never by key, whatever clicks are shed by
+    assert keys({**asks, "l": [between]}, {"clicks": ()}, stated) == {"clicks": ("zone", "user")}
+
+
 PLACES = [st.sampled_from([(Place(of, c),) for c in "xyz"]) for of in ("a", "b")]
 JOINED = st.tuples(st.sampled_from("xyz"), st.sampled_from("xyz")).map(lambda c: (Place("a", c[0]), Place("b", c[1])))
 ASKS = st.one_of(*(st.lists(each, min_size=1, max_size=3, unique=True).map(tuple) for each in (*PLACES, JOINED)))
 KEYS = st.lists(st.sampled_from("xyz"), max_size=2, unique=True).map(tuple)
 
 
+def streams(ask: Ask) -> set[str]:
+    return {place.of for places in ask for place in places}
+
+
 def is_by_key(ask: Ask, found: Mapping[str, Key]) -> bool:
     """Whether rows that are equal in these columns are in the same key, on both sides if there are two."""
-    (first, *others) = {place.of: None for places in ask for place in places}
+    (first, *others) = streams(ask)
     if not others:
         return bool(found[first]) and set(found[first]) <= {places[0].column for places in ask}
     matched = [(Place("a", x), Place("b", y)) for x, y in zip(found["a"], found["b"], strict=False)]
@@ -119,16 +178,16 @@ def test_what_a_key_is_said_to_serve_is_by_that_key_and_it_stays(
     found = {**others, **decision.keys}
     for of, key in decision.keys.items():
         assert len(set(key)) == len(key)
+        for query, each in decision.asked.get(of, {}).items() if key else ():
+            assert sum(is_by_key(ask, found) for ask in asks[query] if of in streams(ask)) >= len(each)
         if key and key != present[of]:
             served = decision.asked[of]
             assert served, "no other key without need"
             for query in served:
                 assert any(is_by_key(ask, found) for ask in asks[query])
         if not key:
-            concerned = [
-                ask for each in asks.values() for ask in each if is_by_key(ask, {**found, of: ("x", "y", "z")})
-            ]
-            assert len(concerned) != 1 or len({p.of for places in concerned[0] for p in places}) > 1
+            concerned = [ask for each in asks.values() for ask in each if of in streams(ask)]
+            assert len(concerned) != 1 or len(streams(concerned[0])) > 1
 
 
 def topic(name: str, shed_by: Key = AUTO) -> StreamDeclaration:
@@ -178,6 +237,14 @@ def test_topics_have_the_names_of_the_streams_that_read_them() -> None:
 def test_what_is_said_of_a_stream(asks: Mapping[str, Sequence[Ask]], present: Key, says: str) -> None:
     assert decided(asks, {"clicks": present, "orders": ()}, {}).words("clicks") == says
     assert "\n" not in says
+
+
+def test_a_query_that_can_not_be_told_is_not_taken_for_one_that_asks_for_nothing() -> None:
+    decision = decided({"a": None, "b": [columns("orders", "item")]}, NONE, {})
+    assert decision.words("clicks") == (
+        "shed row by row: what a asks for can't be told: name the columns with --shed-by"
+    )
+    assert decision.words("orders") == "shed by item, for b"
 
 
 def test_a_key_with_which_a_recipe_fails_is_not_taken() -> None:

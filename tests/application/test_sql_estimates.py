@@ -10,8 +10,8 @@ from qod_magics.application.recipe import SqlRecipe
 from qod_magics.application.sql_estimates import estimated, has_estimates
 from qod_magics.application.sql_names import aggregates
 from qod_magics.errors import ApplicationError
-from qod_magics.estimate import distinct, formulas
-from qod_magics.estimate.sampled import recipe_over
+from qod_magics.estimate import chained, distinct, formulas
+from qod_magics.estimate.sampled import Groups, recipe_over
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
 
@@ -160,6 +160,30 @@ def test_others_only_while_no_row_is_dropped(counted: str) -> None:
     with recipe_over([("user",)]):
         assert estimated(f"SELECT est_count_distinct({counted}) n FROM t") == f"SELECT {while_exact} n FROM t"
     assert estimated(f"SELECT est_count_distinct({counted}) n FROM t") == f"SELECT {while_exact} n FROM t"
+
+
+@pytest.mark.parametrize(
+    "name", ["date", "session", "uuid", "index", "time", "Timestamp", "json", "file", "partition", "window", "rows"]
+)
+def test_words_of_spark_name_columns_too(name: str) -> None:
+    with recipe_over([(name.lower(),)]):
+        for column in (name, f"t.{name}"):
+            shown = f"SELECT {counted(column)} n FROM t"
+            assert estimated(f"SELECT est_count_distinct({column}) n FROM t") == shown
+    of_groups = Groups(frozenset({name}), shared=False)
+    shown = f"SELECT {chained.total(TextFunctions(), Text(name), 0.95, False)} n FROM t"
+    with recipe_over([None], of_groups):
+        assert estimated(f"SELECT est_sum({name}) n FROM t") == shown
+
+
+@pytest.mark.parametrize("value", ["NULL", "TRUE", "false", "7", "'user'", "x'ab'", "r'ab'", "INTERVAL '1' DAY"])
+def test_values_name_no_columns(value: str) -> None:
+    names = [(name,) for name in ("null", "true", "false", "7", "user", "ab", "interval")]
+    text = Text(value, ANY) if " " in value else Text(value)
+    while_exact = distinct.distinct(TextFunctions(), [text], 0.95)
+    for key in names:
+        with recipe_over([key]):
+            assert estimated(f"SELECT est_count_distinct({value}) n FROM t") == f"SELECT {while_exact.sql} n FROM t"
 
 
 def test_values_of_a_stream_without_its_key_are_refused() -> None:

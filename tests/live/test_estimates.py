@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,59 @@ def test_what_spark_refuses_of_them_is_said_in_one_line(brief: Session, topic: s
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+PAIRS = "an estimate over a join of streams takes the weight of one side for that of a pair"
+COPIES = "an estimate over rows without duplicates takes the weight of a copy for that of all"
+COMPUTED = "an estimate takes a column for the key by which rows are shed that only has its name"
+PRODUCT = "c.join(o, 'user').select((c._weight * o._weight).alias('_weight')).agg(est.count())"
+
+
+@pytest.mark.parametrize(
+    ("shed_by", "body", "says"),
+    [
+        (
+            "",
+            "SELECT c.page, est_count(*) FROM c JOIN (SELECT user FROM o) o ON c.user = o.user GROUP BY c.page",
+            PAIRS,
+        ),
+        ("", "SELECT est_count(*) FROM c LEFT SEMI JOIN o ON c.user = o.user", PAIRS),
+        ("", "c.join(o.drop('_weight'), 'user').agg(est.count())", PAIRS),
+        ("", PRODUCT, None),
+        ("", "c.join(spark.createDataFrame([(1,)], 'user LONG'), 'user').agg(est.count())", None),
+        ("--shed-by user", "c.join(o.drop('_weight'), 'user').agg(est.count())", None),
+        ("", "c.dropDuplicates(['page']).agg(est.count())", COPIES),
+        ("--shed-by user", "c.dropDuplicates(['page']).agg(est.count())", COPIES),
+        ("--shed-by user", "c.dropDuplicates(['user', 'page']).agg(est.count())", None),
+        ("--shed-by user", "SELECT est_count_distinct(user) FROM (SELECT page AS user, _weight FROM c)", COMPUTED),
+        ("--shed-by user", "c.withColumn('user', F.substring('user', 1, 3)).agg(est.count())", COMPUTED),
+    ],
+)
+def test_estimates_of_what_rows_do_not_tell_are_refused_where_rows_may_be_dropped(
+    brief: Session, shed_by: str, body: str, says: str | None
+) -> None:
+    for name in ("c", "o"):
+        cell(brief, f"{name} --topic {new_topic(brief)} --schema 'user LONG, page LONG' {shed_by}")
+    sql, text = ("--sql", body) if "SELECT" in body else ("", f"from qod_magics import estimate as est\n{body}")
+    upstream = "c o" if "o" in re.findall(r"\w+", body) else "c"
+    declared = f"q -p 1 --from {upstream} --mode microbatch --dry-run {sql}"
+    assert "dry run" in cell(brief, declared, text).said, "with the minimum accuracy 1"
+    if says is None:
+        assert "estimated, with an interval" in cell(brief, f"{declared} -a 0.1", text).said
+    else:
+        with pytest.raises(ApplicationError) as caught:
+            cell(brief, f"{declared} -a 0.1", text)
+        assert says in str(caught.value)
+        assert "\n" not in str(caught.value)
+    brief.stop_all()
+
+
+def test_items_of_one_record_are_said_not_to_be_independent(brief: Session) -> None:
+    cell(brief, f"c --topic {new_topic(brief)} --schema 'user LONG, tags ARRAY<STRING>'")
+    body = "c.select(F.explode('tags').alias('tag'), '_weight').agg(est.count())"
+    said = cell(brief, "q -p 1 -a 0.1 --dry-run", f"from qod_magics import estimate as est\n{body}").said
+    assert "count estimated, with an interval; intervals are too narrow where a group has several rows" in said
+    brief.stop_all()
 
 
 def test_a_stream_that_is_shed_says_how_far_off_it_may_be(brief: Session) -> None:

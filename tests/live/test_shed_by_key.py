@@ -252,6 +252,49 @@ def test_a_query_that_computes_its_inputs_itself_asks_for_a_key_too(brief: Sessi
     assert "is shed" not in said
     said = cell(brief, "q -p 1 --dry-run", "clicks.dropDuplicates(['user'])").said
     assert "is shed" not in said, "it loses no row"
-    joined = "clicks.join(orders, F.expr('user = buyer')).select('user', clicks._weight)"
+    weight = "(clicks._weight * orders._weight).alias('_weight')"
+    joined = f"clicks.join(orders, F.expr('user = buyer')).select('user', {weight})"
     said = cell(brief, "q -p 1 -a 0.1 --dry-run", f"{est}{joined}.groupBy('user').agg(est.count())").said
     assert "clicks is shed row by row as before: stream 'q': an interval needs the key by which rows are shed" in said
+
+
+@pytest.mark.parametrize(
+    ("body", "exact"),
+    [
+        ("clicks.groupBy('user').count()", True),
+        ("clicks.withColumn('user', F.col('user').cast('string')).groupBy('user').count()", True),
+        ("clicks.withColumn('user', F.substring('user', 1, 3)).groupBy('user').count()", False),
+        ("clicks.select(F.col('page').alias('user')).groupBy('user').count()", False),
+        ("clicks.unionByName(alike).groupBy('user').count()", True),
+        ("clicks.unionByName(others).groupBy('user').count()", False),
+        ("WITH c AS (SELECT user FROM clicks) SELECT user, count(*) AS count FROM c GROUP BY user", True),
+        ("SELECT user, count(*) AS count FROM (SELECT page AS user FROM clicks) GROUP BY user", False),
+    ],
+)
+def test_groups_are_exact_where_all_their_rows_have_the_key(brief: Session, body: str, exact: bool) -> None:
+    """A key is told by the column that it comes from, in all inputs."""
+    for name, key in (("clicks", "user"), ("alike", "user"), ("others", "page")):
+        cell(brief, f"{name} --topic {new_topic(brief)} --schema 'user LONG, page LONG' --shed-by {key}")
+    upstream = " ".join(name for name in ("clicks", "alike", "others") if name in body)
+    sql = "--sql" if "SELECT" in body else ""
+    said = cell(brief, f"q -p 1 -a 0.1 --from {upstream} --dry-run {sql}", body).said
+    assert ("user, count exact" if exact else "user exact; count of the rows kept only") in said
+    brief.stop_all()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "clicks.withColumn('user', F.substring('user', 1, 3))",
+        "clicks.select(F.col('page').alias('user'), '_weight')",
+        "clicks.unionByName(others)",
+    ],
+)
+def test_a_stream_that_only_has_a_column_of_the_name_has_no_key(brief: Session, body: str) -> None:
+    est = "from qod_magics import estimate as est\n"
+    for name, key in (("clicks", "user"), ("others", "page")):
+        cell(brief, f"{name} --topic {new_topic(brief)} --schema 'user LONG, page LONG' --shed-by {key}")
+    cell(brief, "made", body)
+    with pytest.raises(ApplicationError, match="an interval needs the key by which rows are shed"):
+        cell(brief, "q -p 1 -a 0.1 --dry-run", f"{est}made.agg(est.count_distinct('user'))")
+    brief.stop_all()

@@ -35,7 +35,7 @@ class Deployed:
         self.checked: list[Sequence[TaskSpec]] = []
         self.weights = Weights()  # of all that is checked and run
         self.broken = False
-        self.asked: dict[str, tuple[Ask, ...]] = {}  # by query
+        self.asked: dict[str, tuple[Ask, ...] | None] = {}  # by query
         self.failing: tuple[str, ...] = ()  # the key with which recipes fail
         self.stateful: set[str] = set()  # tasks whose maximum latency decides on their modes
         self.edges: tuple[tuple[str, str], ...] = ()  #: streams between tasks
@@ -68,7 +68,7 @@ class Deployed:
     def inlinable(self, _: Application) -> dict[str, int]:
         return {}
 
-    def asks(self, application: Application) -> dict[str, tuple[Ask, ...]]:
+    def asks(self, application: Application) -> dict[str, tuple[Ask, ...] | None]:
         return {query: asked for query, asked in self.asked.items() if query in application.queries}
 
     def workshop(self) -> None:
@@ -294,6 +294,14 @@ def clicks(**settings: Any) -> StreamDeclaration:
 
 def of(*columns: str) -> tuple[Ask, ...]:
     return (tuple((Place("clicks", column),) for column in columns),)
+
+
+def test_who_declares_a_query_that_can_not_be_told_hears_how_to_choose(runtime: Deployed) -> None:
+    streams = Streams(runtime)  # type: ignore[arg-type]
+    runtime.asked = {"pairs": None}
+    streams.declare(clicks())
+    (note,) = streams.declare(stream("pairs", "clicks", min_accuracy=0.5)).notes
+    assert note == ("clicks is shed row by row: what pairs asks for can't be told: name the columns with --shed-by")
 
 
 def test_a_topic_is_shed_by_what_its_queries_ask_for(runtime: Deployed) -> None:

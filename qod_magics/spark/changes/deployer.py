@@ -60,7 +60,7 @@ class Deployer:
         deployment = self.cluster.deployment
         return deployment.inspection.inlinable(application, deployment.edges, self.cluster.workshop())
 
-    def asks(self, application: Application) -> dict[str, tuple[Ask, ...]]:
+    def asks(self, application: Application) -> dict[str, tuple[Ask, ...] | None]:
         """By what its queries ask that streams be shed: see `shed_keys`. Empty while no task manager is up."""
         return self.cluster.deployment.inspection.asks(application, self.cluster.workshop()) if self._alive() else {}
 

@@ -10,7 +10,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.views import temporary_views
-from qod_magics.spark.plans.plan_text import nodes_of
+from qod_magics.spark.plans.copies import PARSES, Copies
+from qod_magics.spark.plans.plan_text import inputs_first, nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,14 +39,12 @@ _DISJOINT = NARROW - {"Generate", "Union"} | {
     *("StateStoreSave", "MergingSessions", "SessionWindowStateStoreRestore", "SessionWindowStateStoreSave"),
     "UpdatingSessions",
 }
-#: How a record is parsed into a row, or none.
-_PARSES = re.compile(r"inline\(array\((?:coalesce\()?from_json\(")
 _WEIGHTS_SUMMED = re.compile(r"functions=\[[^\]]*\bsum\((?:cast\()?_weight#")
 _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
 _KEYS = re.compile(r"(?:Aggregate\(keys=|StreamingDeduplicate\w* )(\[[^\]]*\])")
 _OUTER = re.compile(r"StreamingSymmetricHashJoin .*, (?:Left|Right|Full)Outer\b")
-_JOINED = re.compile(r"StreamingSymmetricHashJoin \[([^\]]*)\], \[([^\]]*)\]")
-_ATTRIBUTE = re.compile(r"(.+)#\d+L?")
+_JOINED = re.compile(r" \[([^\]]*)\], \[([^\]]*)\]")
+_ATTRIBUTE = re.compile(r"[^()]+#\d+L?(?:-T\d+ms)?")
 #: The view of a result that is planned as a stream.
 _PLANNED = "qod_planned"
 _WHOLE = {"spark.sql.debug.maxToStringFields": "100000", "spark.sql.maxPlanStringLength": "10000000"}
@@ -81,7 +80,7 @@ def overlaps(plan: str) -> bool:
     """Whether rows of a physical plan's result may stand for the same rows of its input, as sliding windows do, and
     pairs of a join; False only where all of its operators are known not to."""
     return any(
-        not _PARSES.search(node.text) if node.operator == "Generate" else node.operator not in _DISJOINT
+        not PARSES.search(node.text) if node.operator == "Generate" else node.operator not in _DISJOINT
         for node in nodes_of(plan)
     )
 
@@ -92,12 +91,23 @@ def sums_weights(plan: str) -> bool:
 
 
 def joined_by(plan: str) -> list[Equated]:
-    """For each join of streams in a physical plan, the pairs of columns, left and right, that it equates."""
-    found = []
-    for join in _JOINED.finditer(plan):
-        left, right = ([_ATTRIBUTE.fullmatch(text) for text in side.split(", ")] for side in join.groups())
-        found.append(frozenset((a[1], b[1]) for a, b in zip(left, right, strict=False) if a and b))
+    """For each join of streams in a physical plan, the pairs of columns, left and right, that it equates: by the names
+    that they have in the task's inputs."""
+    found: list[Equated] = []
+    nodes, copies = list(nodes_of(plan)), Copies()
+    order = inputs_first(nodes)
+    for at in order:  # an exchange may be read once more ahead of it
+        copies.follow(nodes, at)
+    for at in order:
+        copies.follow(nodes, at)
+        if nodes[at].operator == "StreamingSymmetricHashJoin" and (join := _JOINED.match(nodes[at].text)) is not None:
+            left, right = ([_named(copies, text) for text in side.split(", ")] for side in join.groups())
+            found.append(frozenset((a, b) for a, b in zip(left, right, strict=False) if a and b))
     return found
+
+
+def _named(copies: Copies, text: str) -> str | None:
+    return copies.name(text) if _ATTRIBUTE.fullmatch(text) else None  # of a cast here, values may differ from keys
 
 
 def analyzed_plan_of(rows: DataFrame) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,7 @@ from qod_magics.application.weight import WEIGHT, Origins, Usage, Usages, Weight
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import partitions
+from qod_magics.spark.plans.copies import kept_columns
 from qod_magics.spark.plans.inlining import (
     analyzed_plan_of,
     groups_by,
@@ -106,14 +107,17 @@ def probe(
 
 
 class _Plans:
-    """Finds what recipes do with `_weight`; holds the physical plan of the last, None where Spark can't plan it."""
+    """Finds what recipes do with `_weight`, and with the key if there is one; holds the physical plan of the last, None
+    where Spark can't plan it."""
 
-    def __init__(self) -> None:
+    def __init__(self, keyed: bool) -> None:
         self.last: str | None = None
+        self._keyed = keyed
 
     def __call__(self, rows: DataFrame) -> Usage | None:
         try:
             plan = self.last = streaming_plan_of(rows)
+            kept = kept_columns(analyzed_plan_of(rows)) if self._keyed else None
         except Exception as error:
             raise_unless_connection(error)
             self.last = None
@@ -126,7 +130,22 @@ class _Plans:
             joined_by(plan),
             overlaps(plan),
             one and sums_weights(plan),
+            kept,
         )
+
+
+def _keys_of(spec: TaskSpec, weights: Weights) -> list[tuple[str, ...] | None]:
+    """The keys by which a task's inputs are shed."""
+    keys: list[tuple[str, ...] | None] = [topic.shed_by or None for topic in spec.topics.values()]
+    return keys + [weights.keys.get(upstream) for upstream in spec.upstream]
+
+
+def losing_rows(specs: Sequence[TaskSpec]) -> set[str]:
+    """The tasks of which rows may be dropped on their way there; inputs first in `specs`."""
+    whole = {spec.id for spec in specs if spec.is_query and (spec.min_accuracy or 0.0) >= 1.0}
+    for spec in reversed(specs):
+        whole |= set(spec.upstream) if spec.id in whole else set()
+    return {spec.id for spec in specs} - whole
 
 
 def _as_it_is(_: DataFrame) -> None:
@@ -149,7 +168,7 @@ class Inspection:
 
     kafka: Kafka
     _inlinable: Cache[int] = field(default_factory=list)
-    _asks: Cache[tuple[Ask, ...]] = field(default_factory=list)
+    _asks: Cache[tuple[Ask, ...] | None] = field(default_factory=list)
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop, known: Mapping[TaskSpec, Labels]) -> Checked:
         """Facts about tasks, from building each recipe once.
@@ -170,17 +189,20 @@ class Inspection:
         told: dict[str, Labels] = {}
         states: dict[str, TaskState] = {}
         may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
+        losing = losing_rows(specs)
         for spec in specs:
             self._check_topics(spec, workshop)
-            plans = _Plans()
+            plans = _Plans(any(_keys_of(spec, weights)))
             with workshop.result(probe(spec, schemas, found, weights, plans)) as rows:
                 schemas[spec.id] = rows.schema
                 if plans.last is not None and "Union" in plans.last:
                     self._check_unions(spec, analyzed_plan_of(rows))
                 if may_shed:
                     labelled = known.get(spec) if spec.is_source else None
-                    labelled = labelled or self._labels(spec, rows, weights, told)
+                    labelled = labelled or self._labels(spec, rows, weights, told, losing)
                     told |= {} if labelled is None else {spec.id: labelled}
+                    if labelled is not None and labelled.refused is not None and spec.id in losing:
+                        raise ApplicationError(f"stream {spec.id!r}: {labelled.refused}")
             states[spec.id] = TaskState(spec.aggregates) if plans.last is None else task_state(plans.last)
             self._check_columns(spec, schemas)
         groups = chained(states, {spec.id: spec.upstream for spec in specs})
@@ -226,14 +248,17 @@ class Inspection:
                 f"and {places[1]} of another: use unionByName(), or select the columns of both in one order"
             )
 
-    def _labels(self, spec: TaskSpec, rows: DataFrame, weights: Weights, told: Mapping[str, Labels]) -> Labels | None:
+    def _labels(
+        self, spec: TaskSpec, rows: DataFrame, weights: Weights, told: Mapping[str, Labels], losing: Collection[str]
+    ) -> Labels | None:
         """What shedding does to a task's columns."""
-        keys = [topic.shed_by or None for topic in spec.topics.values()]
-        keys += [weights.keys.get(upstream) for upstream in spec.upstream]
-        inputs = {c.name: c.label for upstream in spec.upstream if upstream in told for c in told[upstream].columns}
+        keys = _keys_of(spec, weights)
+        upstream = [name for name in spec.upstream if name in told]
+        inputs = {c.name: c.label for name in upstream for c in told[name].columns}
+        unfit = next((why for name in upstream if name in losing and (why := told[name].unfit) is not None), None)
         try:
             known = [key for key in keys if key] if all(keys) else []
-            return labels(analyzed_plan_of(rows), known, inputs if spec.upstream else None)
+            return labels(analyzed_plan_of(rows), known, inputs if spec.upstream else None, unfit)
         except Exception as error:
             raise_unless_connection(error)
             return None
@@ -284,8 +309,8 @@ class Inspection:
             raise_unless_connection(error)
             return 0
 
-    def asks(self, application: Application, workshop: Workshop) -> dict[str, tuple[Ask, ...]]:
-        """By what its queries ask that streams be shed whose key is to be chosen, by query."""
+    def asks(self, application: Application, workshop: Workshop) -> dict[str, tuple[Ask, ...] | None]:
+        """By what its queries ask that streams be shed whose key is to be chosen, by query; None: it can't be told."""
         found = {}
         for query, needed in asking(application).items():
             streams = with_keys(needed, {}).streams
@@ -294,12 +319,12 @@ class Inspection:
             )
         return found
 
-    def _asks_of(self, spec: TaskSpec, workshop: Workshop) -> tuple[Ask, ...]:
-        """What a query asks for that computes all its inputs itself; () where its plan doesn't tell topics apart."""
+    def _asks_of(self, spec: TaskSpec, workshop: Workshop) -> tuple[Ask, ...] | None:
+        """What a query asks for that computes all its inputs itself; None where its plan doesn't tell topics apart."""
         heads = {topic.topic: head for head, topic in spec.topics.items()}
         views = [stream for stream in spec.streams if stream.topic is not None and isinstance(stream.recipe, SqlRecipe)]
         if len(heads) < len(spec.topics) or (len(heads) > 1 and len(views) > 1):
-            return ()
+            return None
         try:
             with workshop.result(probe(spec, {}, {}, Weights(), _as_it_is)) as rows:
                 found = labels(analyzed_plan_of(rows))

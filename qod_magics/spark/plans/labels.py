@@ -15,14 +15,27 @@ all columns of those kept are exact.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.weight import WEIGHT
+from qod_magics.spark.plans.copies import PARSES, Copies
+from qod_magics.spark.plans.fitness import Fitness
 from qod_magics.spark.plans.key_choice import KeyChoice
-from qod_magics.spark.plans.plan_text import ID, NAMED, Node, children, lists_of, names_of, nodes_of, split
+from qod_magics.spark.plans.plan_text import (
+    ID,
+    NAMED,
+    Node,
+    below_at,
+    children,
+    inputs_first,
+    lists_of,
+    names_of,
+    nodes_of,
+    split,
+)
 
 
 class Label(IntEnum):
@@ -63,6 +76,8 @@ class Labels:
     missing: str | None = None  #: what becomes of whole rows of the result, if it depends on several rows of the input
     advice: str | None = None  #: `--shed-by` a key of the topics that would keep or drop whole groups, pairs and values
     asks: tuple[Ask, ...] = ()  #: the same, of each operator: by topic
+    refused: str | None = None  #: why estimates of it can't be those of all rows
+    unfit: tuple[str, str] | None = None  #: why those of its rows couldn't be: a template, and what helps in general
 
     @property
     def are_exact(self) -> bool:
@@ -129,15 +144,22 @@ _DEDUPLICATED = ("values that few rows have may be missing ({} keeps or drops ea
 _GROUPS = "groups of which no row is kept are missing"
 _FILTERED = "a filter compares an aggregate of the rows kept"
 _KEYS = "rows of keys that are dropped are missing"
+_EXPLODED = "intervals are too narrow where a group has several rows of one record"
 
 
-def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str, Label] | None = None) -> Labels | None:
+def labels(
+    plan: str,
+    keys: Sequence[tuple[str, ...]] = (),
+    inputs: Mapping[str, Label] | None = None,
+    unfit: tuple[str, str] | None = None,
+) -> Labels | None:
     """The labels of a query's columns; None if the text does not tell.
 
     Args:
         plan: the analyzed logical plan as text, from the line with the columns on, untruncated.
         keys: of its inputs, if all of them are shed by a key: by which columns.
         inputs: labels of columns that other tasks computed, by name; None: it reads topics only.
+        unfit: why the weights of its inputs are not those of their rows.
 
     """
     header, _, rest = plan.strip().partition("\n")
@@ -148,11 +170,14 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
     advised: dict[str, str] = {}  #: what would make a column estimable that counts different values, by id
     missing: set[str] = set()
     helped: set[tuple[str, str]] = set()  #: what is missing without a key: a template, and the key in general words
-    choice = KeyChoice()
+    refused: list[tuple[str, str]] = []  #: alike
+    choice, copies, fitness = KeyChoice(), Copies(), Fitness(nodes, unfit)
+    shed = _Shed(copies, keys if _one_key(nodes, keys) else ())
     output: list[Column] | None = None
     columns: list[str] = []  #: of it, "name#id"
-    for at in range(len(nodes) - 1, -1, -1):  # inputs first
+    for at in inputs_first(nodes):
         node = nodes[at]
+        copies.follow(nodes, at)
         if node.operator == "Project" or node.operator == "Aggregate":
             lists = lists_of(node.text)
             if not lists:
@@ -160,11 +185,16 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
             groups = None if node.operator == "Project" else set(lists[0]) if len(lists) > 1 else set()
             if groups is not None:
                 advised |= _key_counted(lists[-1], choice)
-            output = [_column(item, found, groups, keys, advised) for item in lists[-1]]
+            output = [_column(item, found, groups, shed, advised) for item in lists[-1]]
             columns = [f"{named['name']}#{named['id']}" for item in lists[-1] if (named := NAMED.match(item))]
             choice.rename(lists[-1])
+            fitness.rename(lists[-1])
+            if groups is not None and (estimates := [item for item in lists[-1] if _ESTIMATE in item]):
+                refused += (why for item in estimates if (why := fitness.problem(item, copies, keys)) is not None)
+                if not keys and any(_explodes(nodes[below]) for below in below_at(nodes, at)):
+                    missing.add(_EXPLODED)
             if groups:
-                missing.add(_KEYS if _by_key(groups, keys) else _GROUPS)
+                missing.add(_KEYS if shed.by_key(groups) else _GROUPS)
                 others = " ".join(item for item in lists[-1] if _WHILE_EXACT not in item)
                 if any(found.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(others)):
                     choice.narrow(lists[0])
@@ -172,30 +202,42 @@ def labels(plan: str, keys: Sequence[tuple[str, ...]] = (), inputs: Mapping[str,
             for item in lists[-1]:
                 if (named := NAMED.match(item)) is not None:
                     found[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
-            if inputs is None and "from_json(" in node.text:  # else the recipe's own explode
+            if inputs is None and PARSES.search(node.text):  # else the recipe's own explode
                 choice.read(lists[-1], _topic_of(nodes, at))
         elif node.operator == "Filter" and _worst(node.text, found) >= Label.INTERVAL:
             missing.add(_FILTERED)
         elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
             of = lists_of(node.text)[0] if node.operator != "Distinct" and lists_of(node.text) else columns
             choice.narrow(of)
-            if _by_key(of, keys):
+            if shed.by_key(of):
                 missing.add(_KEYS)
             else:
                 helped.add(_DEDUPLICATED)
-        elif node.operator == "Join" and all(child.streams for child in children(nodes, at)):
-            choice.narrow_to_equal(equal := _equal(node.text))
-            if _joined_by_key(equal, keys):
+                fitness.deduplicate(at)
+        elif _joins_streams(nodes, at):
+            choice.narrow_to_equal(equal := _equal(nodes, at))
+            if shed.joined_by_key(equal):
                 missing.add(_KEYS)
             else:
                 helped.add(_JOIN_PAIRS)
+                fitness.pair(at)
+                shed.keys = ()  # a row has the keys of both
     if output is None or [column.name for column in output] != names_of(header):
         return None
     shown = tuple(column for column in output if column.name != WEIGHT)
     advice = choice.advice()
     missing |= {words.format(advice or general) for words, general in helped}
     missing -= {_KEYS} if missing - {_KEYS} else set()
-    return Labels(shown, "; ".join(sorted(missing)) or None, advice, choice.asks())
+    refusal = next((words.format(advice or general) for words, general in refused), None)
+    weight = next((column.partition("#")[2] for column in columns if column.startswith(f"{WEIGHT}#")), None)
+    return Labels(
+        shown,
+        "; ".join(sorted(missing)) or None,
+        advice,
+        choice.asks(),
+        refusal,
+        None if weight is None else fitness.why(weight),
+    )
 
 
 def _topic_of(nodes: Sequence[Node], at: int) -> str:
@@ -224,7 +266,7 @@ def _column(
     item: str,
     found: dict[str, Label],
     groups: set[str] | None,
-    keys: Sequence[tuple[str, ...]],
+    shed: _Shed,
     advised: dict[str, str],
 ) -> Column:
     """An item of a projection or an aggregation; remembers its label and advice by the id."""
@@ -238,13 +280,13 @@ def _column(
         label = _worst(expression, found)
     elif _WHILE_EXACT in expression:
         label = Label.NOT_ESTIMABLE
-    elif _by_key(groups, keys):
+    elif shed.by_key(groups):
         label = Label.EXACT
     else:
         label = _aggregated(expression, found, groups)
-    if groups is not None and named["name"].startswith(_SESSION) and not _by_key(groups, keys):
+    if groups is not None and named["name"].startswith(_SESSION) and not shed.by_key(groups):
         label = Label.NOT_ESTIMABLE  # a dropped row may have joined two sessions
-    elif groups is not None and not _by_key(groups, keys) and any(g.startswith(f"{_SESSION}#") for g in groups):
+    elif groups is not None and not shed.by_key(groups) and any(g.startswith(f"{_SESSION}#") for g in groups):
         label = label if item in groups else Label.NOT_ESTIMABLE
     found[named["id"]] = label
     read = [named["id"], *ID.findall(expression or "")]
@@ -296,18 +338,55 @@ def _calls(expression: str) -> Iterator[tuple[str, str]]:
         position = end
 
 
-def _by_key(columns: Sequence[str] | set[str], keys: Sequence[tuple[str, ...]]) -> bool:
-    """Whether these columns, "name#id", have among them those by which all inputs are shed."""
-    names = {column.partition("#")[0] for column in columns}
-    return bool(keys) and any(set(key) <= names for key in keys)
+@dataclass(slots=True)
+class _Shed:
+    """By which keys all rows that an operator reads are kept together."""
+
+    copies: Copies
+    keys: Sequence[tuple[str, ...]]  #: any of these; (): by none, or by several
+
+    def by_key(self, columns: Iterable[str]) -> bool:
+        """Whether these columns, "name#id", have a key among them."""
+        names = self.copies.names(columns)
+        return any(set(key) <= names for key in self.keys)
+
+    def joined_by_key(self, equal: Sequence[tuple[str, str]]) -> bool:
+        """Whether a join that equates these columns pairs only rows of the same key."""
+        named = {(self.copies.name(a), self.copies.name(b)) for a, b in equal}
+        named |= {(b, a) for a, b in named}
+        return any(
+            len(one) == len(other) and set(zip(one, other, strict=True)) <= named
+            for one in self.keys
+            for other in self.keys
+        )
 
 
-def _equal(condition: str) -> list[tuple[str, str]]:
-    """The columns, "name#id", that a join's condition equates."""
+def _one_key(nodes: Sequence[Node], keys: Sequence[tuple[str, ...]]) -> bool:
+    """Whether all inputs have one key, or keys that all joins of streams equate."""
+    if len(set(keys)) < 2:
+        return True
+    shed, joins = _Shed(Copies(), keys), list[bool]()
+    for at in inputs_first(nodes):
+        shed.copies.follow(nodes, at)
+        if _joins_streams(nodes, at):
+            joins.append(shed.joined_by_key(_equal(nodes, at)))
+        elif nodes[at].operator == "Union":
+            return False
+    return bool(joins) and all(joins)
+
+
+def _joins_streams(nodes: Sequence[Node], at: int) -> bool:
+    return nodes[at].operator == "Join" and all(child.streams for child in children(nodes, at))
+
+
+def _equal(nodes: Sequence[Node], at: int) -> list[tuple[str, str]]:
+    """The columns, "name#id", that a join equates, or, without a condition, the filter on it."""
+    around = nodes[at - 1] if at and nodes[at].text.strip() in ("Inner", "Cross") else None
+    filtered = around is not None and around.operator == "Filter" and around.depth == nodes[at].depth - 3
+    condition = nodes[at - 1 if filtered else at].text
     return re.findall(r"\(?(\w+#\d+)L? = (\w+#\d+)L?\)?", condition)
 
 
-def _joined_by_key(equal: Sequence[tuple[str, str]], keys: Sequence[tuple[str, ...]]) -> bool:
-    named = {(a.partition("#")[0], b.partition("#")[0]) for a, b in equal}
-    named |= {(b, a) for a, b in named}
-    return any(len(one) == len(other) and set(zip(one, other, strict=True)) <= named for one in keys for other in keys)
+def _explodes(node: Node) -> bool:
+    """Whether an operator makes several rows of one."""
+    return node.operator == "Generate" and PARSES.search(node.text) is None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 #: The id of a column, as in "fare#12L".
 ID = re.compile(r"#(\d+)")
 #: A column of an operator's list, as in "(fare#5 * 2.0) AS twice#12" or "fare#5".
 NAMED = re.compile(r"^(?:(?P<expression>.*) AS )?(?P<name>[^#]+)#(?P<id>\d+)L?(?:-T\d+ms)?$", re.DOTALL)
+_NUMBER = re.compile(r"\s*(\d+)")
 _NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)(?:~|\*\(\d+\) )?(?P<operator>[A-Z]\w*)(?P<text>.*)$")
 
 
@@ -32,11 +33,50 @@ def nodes_of(text: str) -> Iterator[Node]:
 
 def children(nodes: Sequence[Node], at: int) -> Iterator[Node]:
     """The inputs of the operator at this position."""
-    for node in nodes[at + 1 :]:
-        if node.depth <= nodes[at].depth:
+    return (nodes[child] for child in children_at(nodes, at))
+
+
+def children_at(nodes: Sequence[Node], at: int) -> Iterator[int]:
+    """Where the inputs of the operator at this position stand."""
+    return (below for below in below_at(nodes, at) if nodes[below].depth == nodes[at].depth + 3)
+
+
+def below_at(nodes: Sequence[Node], at: int) -> Iterator[int]:
+    """Where all operators stand from which the rows of this one come."""
+    for below in range(at + 1, len(nodes)):
+        if nodes[below].depth <= nodes[at].depth:
             return
-        if node.depth == nodes[at].depth + 3:
-            yield node
+        yield below
+
+
+def inputs_first(nodes: Sequence[Node]) -> list[int]:
+    """Where the operators stand, each behind those that its rows come from; a first input behind the others."""
+    order, open_ones = list[int](), list(_tops(nodes, range(len(nodes))))[::-1]
+    while open_ones:
+        at = open_ones.pop()
+        order.append(at)
+        inputs = list(_tops(nodes, below_at(nodes, at)))  # of common table expressions the last reads the others
+        open_ones += inputs if nodes[at].operator == "WithCTE" else reversed(inputs)
+    return order[::-1]
+
+
+def _tops(nodes: Sequence[Node], among: Iterable[int]) -> Iterator[int]:
+    """Those of some operators that are below none of them; subqueries in columns stand deeper than inputs."""
+    depth: int | None = None
+    for at in among:
+        if depth is None or nodes[at].depth <= depth:
+            depth = nodes[at].depth
+            yield at
+
+
+def definition_of(nodes: Sequence[Node], reference: Node) -> int | None:
+    """Where the common table expression is defined that is referred to."""
+    wanted = _NUMBER.match(reference.text)
+    for at, node in enumerate(nodes):
+        found = _NUMBER.match(node.text) if node.operator == "CTERelationDef" else None
+        if found is not None and wanted is not None and found[1] == wanted[1]:
+            return at
+    return None
 
 
 def above(nodes: Sequence[Node], at: int) -> Iterator[Node]:

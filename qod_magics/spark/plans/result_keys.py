@@ -6,15 +6,14 @@ From the analyzed plan, as `plan_text` reads it. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from qod_magics.spark.plans.plan_text import NAMED, Node, lists_of, names_of, nodes_of
+from qod_magics.spark.plans.plan_text import NAMED, Node, definition_of, lists_of, names_of, nodes_of
 
 #: Operators whose output has at most one row for each of their input's.
 _ROW_BY_ROW = frozenset({"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "SubqueryAlias", "View"})
 #: A column, whole or an end of its window.
 _TAKEN = re.compile(r"^[^#]+#(\d+)L?(?:-T\d+ms)?(?:\.(?:start|end))?$")
-_NUMBER = re.compile(r"\s*(\d+)")
 
 
 def key_columns(plan: str, inputs: Sequence[str] | None = None) -> tuple[str, ...] | None:
@@ -53,22 +52,14 @@ def _way_down(nodes: Sequence[Node]) -> tuple[list[Node], Node | None]:
         if node.operator == "WithCTE":
             at = max((i for i, other in enumerate(nodes) if other.depth == node.depth + 3), default=None)
         elif node.operator == "CTERelationRef":
-            at = next((i + 1 for i in _definitions(nodes, node)), None)
+            defined = definition_of(nodes, node)
+            at = None if defined is None else defined + 1
         elif node.operator in _ROW_BY_ROW:
             above += [node] if node.operator == "Project" else []
             at += 1
         else:
             return above, node
     return above, None
-
-
-def _definitions(nodes: Sequence[Node], reference: Node) -> Iterator[int]:
-    """Positions of the definition that is referred to."""
-    wanted = _NUMBER.match(reference.text)
-    for position, node in enumerate(nodes):
-        found = _NUMBER.match(node.text) if node.operator == "CTERelationDef" else None
-        if found is not None and wanted is not None and found[1] == wanted[1]:
-            yield position
 
 
 def _of_groups(node: Node | None) -> tuple[_Output, set[int]] | None:

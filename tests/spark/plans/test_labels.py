@@ -30,6 +30,11 @@ def over_rows(columns: str, operator: str, filtered: str = "") -> str:
     )
 
 
+def zone_of_topic(plan: str) -> str:
+    """The same where the zone is the topic's value, not computed."""
+    return plan.replace("(value#1L % cast(7 as bigint)) AS zone#4L", "value#1L AS zone#4L")
+
+
 @pytest.mark.parametrize(
     ("item", "label"),
     [
@@ -65,9 +70,12 @@ def test_what_shedding_does_to_an_aggregate(item: str, label: Label) -> None:
     assert found is not None
     assert [(column.name, column.label) for column in found.columns] == [("zone", EXACT), (name, label)]
     assert found.missing == "groups of which no row is kept are missing"
-    kept = labels(over_rows(f"zone: bigint, {name}: bigint", f"Aggregate [zone#4L], [zone#4L, {item}]"), [("zone",)])
+    plan = over_rows(f"zone: bigint, {name}: bigint", f"Aggregate [zone#4L], [zone#4L, {item}]")
+    kept, computed = labels(zone_of_topic(plan), [("value",)]), labels(plan, [("zone",)])
     assert kept is not None
     assert {column.label for column in kept.columns} == {EXACT}
+    assert computed is not None
+    assert computed.columns == found.columns, "a key is told by where it is from, not by its name"
     assert kept.missing == "rows of keys that are dropped are missing"
 
 
@@ -88,7 +96,7 @@ def test_sessions_of_rows_can_not_be_estimated_but_those_of_a_key_can() -> None:
         "session_window: struct<start:timestamp,end:timestamp>, user: bigint, count: bigint",
         "Aggregate [session_window#9-T60000ms, user#3L], [session_window#9-T60000ms, user#3L, count(1) AS count#10L]",
     )
-    by_row, by_key = labels(plan), labels(plan, [("user",)])
+    by_row, by_key = labels(plan), labels(plan, [("value",)])
     assert by_row is not None
     assert by_key is not None
     assert [column.label for column in by_row.columns] == [NOT, EXACT, NOT]
@@ -106,10 +114,11 @@ def test_rows_by_themselves_are_exact_and_weights_are_not_told_of() -> None:
     ("operator", "keys", "missing"),
     [
         ("Distinct", [], "values that few rows have may be missing"),
-        ("Distinct", [("user",)], "values that few rows have may be missing"),
-        ("Distinct", [("zone",)], "rows of keys that are dropped are missing"),
-        ("Deduplicate [user#3L]", [("user",)], "rows of keys that are dropped are missing"),
-        ("DeduplicateWithinWatermark [user#3L]", [("zone",)], "values that few rows have may be missing"),
+        ("Distinct", [("timestamp",)], "values that few rows have may be missing"),
+        ("Distinct", [("value",)], "rows of keys that are dropped are missing"),
+        ("Deduplicate [user#3L]", [("value",)], "rows of keys that are dropped are missing"),
+        ("Deduplicate [user#3L]", [("user",)], "values that few rows have may be missing"),
+        ("DeduplicateWithinWatermark [user#3L]", [("timestamp",)], "values that few rows have may be missing"),
         ("Filter (n#14L > 3)", [], "a filter compares an aggregate of the rows kept"),
     ],
 )
@@ -117,7 +126,7 @@ def test_rows_that_depend_on_several_may_be_missing(operator: str, keys: list[tu
     grouped = "Aggregate [zone#4L], [zone#4L, count(1) AS n#14L]"
     below = grouped if operator.startswith("Filter") else "Project [zone#4L]"
     columns = "zone: bigint, n: bigint" if operator.startswith("Filter") else "zone: bigint"
-    found = labels(over_rows(columns, below, operator), keys)
+    found = labels(zone_of_topic(over_rows(columns, below, operator)), keys)
     assert found is not None
     assert missing in str(found.missing)
 
@@ -125,9 +134,10 @@ def test_rows_that_depend_on_several_may_be_missing(operator: str, keys: list[tu
 @pytest.mark.parametrize(
     ("condition", "keys", "whole"),
     [
-        ("(user#3L = buyer#13L)", [("user",), ("buyer",)], True),
-        ("((user#3L = buyer#13L) AND (at#2 >= at#12))", [("user",), ("buyer",)], True),
-        ("(zone#4L = place#14L)", [("user",), ("buyer",)], False),
+        ("(user#3L = buyer#13L)", [("value",), ("bought",)], True),
+        ("((user#3L = buyer#13L) AND (at#2 >= at#12))", [("value",), ("bought",)], True),
+        ("(zone#4L = buyer#13L)", [("value",), ("bought",)], False),
+        ("(user#3L = buyer#13L)", [("user",), ("buyer",)], False),
         ("(user#3L = buyer#13L)", [], False),
     ],
 )
@@ -135,12 +145,12 @@ def test_pairs_are_whole_where_both_sides_are_shed_by_what_joins_them(
     condition: str, keys: list[tuple[str, ...]], whole: bool
 ) -> None:
     plan = f"user: bigint\n~Project [user#3L]\n+- ~Join Inner, {condition}\n   :- {ROWS.format('   :  ')}\n" + (
-        "   +- ~Project [value#11L AS buyer#13L]\n      +- ~StreamingRelationV2 kafka, [], [value#11L]"
+        "   +- ~Project [bought#11L AS buyer#13L]\n      +- ~StreamingRelationV2 kafka, [], [bought#11L]"
     )
     found = labels(plan, keys)
     assert found is not None
     assert ("pairs of rows" in str(found.missing)) is not whole
-    static = labels(plan.replace("+- ~Project [value", "+- Project [value"), keys)
+    static = labels(plan.replace("+- ~Project [bought", "+- Project [bought"), keys)
     assert static is not None
     assert static.missing is None  # a table is not shed
 
@@ -357,3 +367,160 @@ def test_the_table_in_the_lab_says_what_cells_say() -> None:
         operator = f"Aggregate [zone#4L], [zone#4L{'' if name == 'zone' else f', {plan}'}]"
         said = str(labels(over_rows(columns, operator)))
         assert re.search(rf"\b{name}\b(, \w+)* {re.escape(told[item])}", said), item
+
+
+def of_two(operator: str, left: str, right: str, above: str = "") -> str:
+    """Operators of two topics: clicks have the user #3 and the page #4, orders the buyer #11 and the item #12."""
+    clicks = parsed_from("clicks", "user#3L, page#4L, _weight#6", "   :     ")
+    orders = parsed_from("orders", "buyer#11L, item#12L, _weight#16", "         ")
+    inner = f"~{operator}\n   :- ~{left}\n   :  +- {clicks}\n   +- ~{right}\n      +- {orders}"
+    if above:
+        inner = f"~{above}\n   +- " + inner.replace("\n", "\n   ")
+    return f"+- {inner}"
+
+
+COUNT = "element_at(transform(array(struct(value, sum(_weight#{}))), lambdafunction(x, x)), 1) AS n#20"
+
+
+@pytest.mark.parametrize(
+    ("keys", "right", "label"),
+    [
+        ([("user",), ("item",)], "Project [buyer#11L, item#12L]", KEPT),
+        ([("user",), ("buyer",)], "Project [buyer#11L, item#12L]", KEPT),
+        ([("user",), ("user",)], "Project [buyer#11L, item#12L]", KEPT),
+        ([("user",), ("user",)], "Project [user#11L, item#12L]", EXACT),
+        ([("user",), ("user",)], "Project [item#12L, user#11L]", KEPT),
+    ],
+)
+def test_a_union_is_by_key_where_all_its_rows_are(keys: list[tuple[str, ...]], right: str, label: Label) -> None:
+    plan = of_two("Union false, false", "Project [user#3L, page#4L]", right)
+    if "user#11L" in right:
+        plan = plan.replace("buyer#11L", "user#11L")
+    found = labels(f"user: bigint, n: bigint\n~Aggregate [user#3L], [user#3L, count(1) AS n#20L]\n{plan}", keys)
+    assert found is not None
+    assert [column.label for column in found.columns] == [EXACT, label]
+
+
+@pytest.mark.parametrize(
+    ("project", "group", "label"),
+    [
+        ("user#3L AS who#9L", "who#9L", EXACT),
+        ("cast(user#3L as string) AS user#9", "user#9", EXACT),
+        ("substring(cast(user#3L as string), 1, 3) AS user#9", "user#9", KEPT),
+        ("page#4L AS user#9L", "user#9L", KEPT),
+    ],
+)
+def test_a_column_that_only_has_the_name_of_the_key_is_none(project: str, group: str, label: Label) -> None:
+    topic = parsed_from("t", "user#3L, page#4L, _weight#6", "      ")
+    name = group.partition("#")[0]
+    plan = f"~Aggregate [{group}], [{group}, count(1) AS n#20L]\n+- ~Project [{project}, _weight#6]\n   +- {topic}"
+    found = labels(f"{name}: bigint, n: bigint\n{plan}", [("user",)])
+    assert found is not None
+    assert [column.label for column in found.columns] == [EXACT, label]
+    whole = counted(group, whole=True).replace("#15", "#20")
+    counts = labels(
+        f"users: bigint\n~Aggregate [{whole}]\n+- ~Project [{project}, _weight#6]\n   +- {topic}", [("user",)]
+    )
+    assert counts is not None
+    assert (counts.refused is None) is (label is EXACT)
+    assert counts.refused is None or counts.refused.startswith("an estimate takes a column for the key by which rows")
+
+
+def test_a_column_of_a_common_table_expression_is_what_it_is_there() -> None:
+    topic = parsed_from("t", "user#3L, page#4L", ":              ")
+    plan = f"""user: bigint, n: bigint, m: bigint
+~WithCTE
+:- ~CTERelationDef 0, false
+:  +- ~SubqueryAlias c
+:     +- ~Project [user#3L, page#4L AS m#5L]
+:        +- ~Aggregate [user#3L, page#4L], [user#3L, count(1) AS page#4L]
+:           +- {topic}
++- ~Aggregate [user#23L], [user#23L, count(1) AS n#20L, max(m#25L) AS m#26L]
+   +- ~CTERelationRef 0, true, [user#23L, m#25L], true, false"""
+    found = labels(plan, [("user",)])
+    assert found is not None
+    assert [column.label for column in found.columns] == [EXACT] * 3
+    by_row = labels(plan.replace("#23L", "#3L").replace("#25L", "#5L"))
+    assert by_row is not None
+    assert [column.label for column in by_row.columns] == [EXACT, KEPT, NOT]
+
+
+INNER = "Join Inner, (user#3L = buyer#11L)"
+BOTH = ("Project [user#3L, page#4L, _weight#6]", "Project [buyer#11L, item#12L, _weight#16]")
+BARE = (BOTH[0], "Project [buyer#11L]")
+
+
+@pytest.mark.parametrize(
+    ("join", "sides", "above", "weight", "keys", "refused"),
+    [
+        (INNER, BARE, "", 6, [], True),
+        ("Join LeftSemi, (user#3L = buyer#11L)", BARE, "", 6, [], True),
+        (INNER, BOTH, "Project [page#4L, (_weight#6 * _weight#16) AS _weight#18]", 18, [], False),
+        (INNER, BOTH, "Project [page#4L, _weight#6 AS _weight#18]", 18, [], True),
+        (INNER, BOTH, "Project [page#4L, cast(null as double) AS _weight#18]", 18, [], False),
+        (INNER, BARE, "", 6, [("user",), ("buyer",)], False),
+        (INNER, BARE, "", 6, [("page",), ("item",)], True),
+        ("Filter (user#3L = buyer#11L)\n+- ~Join Inner", BARE, "", 6, [("user",), ("buyer",)], False),
+    ],
+)
+def test_an_estimate_of_pairs_needs_the_weights_of_both(
+    join: str, sides: tuple[str, str], above: str, weight: int, keys: list[tuple[str, ...]], refused: bool
+) -> None:
+    plan = of_two(join.rpartition("~")[2], *sides, above or join.partition("\n")[0] * ("Filter" in join))
+    found = labels(f"n: struct\n~Aggregate [{COUNT.format(weight)}]\n{plan}", keys)
+    assert found is not None
+    assert (found.refused is not None) is refused
+    if refused and not keys:
+        assert found.refused == (
+            "an estimate over a join of streams takes the weight of one side for that of a pair: join them in a stream "
+            "of its own that keeps _weight of both, or shed both (--shed-by) by columns of one name that join them"
+        )
+    static = plan.replace("+- ~Project [buyer", "+- Project [buyer")
+    alone = labels(f"n: struct\n~Aggregate [{COUNT.format(weight)}]\n{static}", keys)
+    assert alone is not None
+    assert alone.refused is None, "a table is not shed"
+
+
+@pytest.mark.parametrize(
+    ("operator", "keys", "refused"),
+    [
+        ("Deduplicate [page#4L]", [], True),
+        ("DeduplicateWithinWatermark [page#4L]", [("user",)], True),
+        ("Deduplicate [user#3L, page#4L]", [("user",)], False),
+        ("Filter (page#4L > 3)", [], False),
+    ],
+)
+def test_an_estimate_of_rows_without_duplicates_needs_all_copies_or_none(
+    operator: str, keys: list[tuple[str, ...]], refused: bool
+) -> None:
+    below = f"~{operator}\n   +- ~Project [page#4L, user#3L, _weight#6]\n      +- " + parsed_from(
+        "t", "user#3L, page#4L, _weight#6", "         "
+    )
+    found = labels(f"n: struct\n~Aggregate [{COUNT.format(6)}]\n+- {below}", keys)
+    rows = labels(f"page: bigint, _weight: double\n~Project [page#4L, _weight#6]\n+- {below}", keys)
+    assert found is not None
+    assert rows is not None
+    assert (found.refused is not None) is (rows.unfit is not None) is refused
+    assert rows.refused is None
+    if refused:
+        assert found.refused == (
+            "an estimate over rows without duplicates takes the weight of a copy for that of all: --shed-by page, or "
+            "--min-accuracy 1"
+        )
+        read = parsed_from("d", "page#4L, _weight#6", "   ")
+        later = labels(f"n: struct\n~Aggregate [{COUNT.format(6)}]\n+- {read}", [], {"page": EXACT}, rows.unfit)
+        assert later is not None
+        assert later.refused is not None, "another task estimates"
+
+
+def test_items_of_one_record_are_not_independent() -> None:
+    topic = parsed_from("t", "user#3L, tags#4, _weight#6", "      ")
+    plan = f"n: struct\n~Aggregate [{COUNT.format(6)}]\n+- ~Generate explode(tags#4), false, [tag#5]\n   +- {topic}"
+    found, plain = labels(plan), labels(plan.replace("~Generate explode(tags#4), false, [tag#5]", "~Filter (1 = 1)"))
+    by_key = labels(plan, [("user",)])  # keys are taken as a whole, all their rows
+    assert found is not None
+    assert found.missing == "intervals are too narrow where a group has several rows of one record"
+    assert plain is not None
+    assert plain.missing is None
+    assert by_key is not None
+    assert by_key.missing is None

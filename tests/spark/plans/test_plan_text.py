@@ -1,0 +1,30 @@
+"""In which order the operators of a plan are read."""
+
+from __future__ import annotations
+
+from qod_magics.spark.plans.plan_text import definition_of, inputs_first, nodes_of
+
+
+def names(plan: str) -> list[str]:
+    nodes = list(nodes_of(plan))
+    return [nodes[at].operator for at in inputs_first(nodes)]
+
+
+def test_operators_stand_behind_what_they_read() -> None:
+    assert names("Join\n:- Project\n:  +- Generate\n+- Filter\n   +- Relation") == [
+        *("Relation", "Filter", "Generate", "Project", "Join")
+    ]
+    subquery = "Project [scalar-subquery#5 [] AS _p#6]\n:  +- Aggregate\n:     +- OneRowRelation\n+- Filter\n   +- Scan"
+    assert names(subquery) == ["Scan", "Filter", "OneRowRelation", "Aggregate", "Project"]
+    assert names("") == []
+
+
+def test_common_table_expressions_are_read_before_those_that_refer_to_them() -> None:
+    plan = (
+        "WithCTE\n:- CTERelationDef 0, false\n:  +- Generate\n:- CTERelationDef 11, false\n:  +- Aggregate\n"
+        ":     +- CTERelationRef 0, true, [a#1]\n+- Project\n   +- CTERelationRef 11, true, [n#2]"
+    )
+    first, second = ["Generate", "CTERelationDef"], ["CTERelationRef", "Aggregate", "CTERelationDef"]
+    assert names(plan) == [*first, *second, "CTERelationRef", "Project", "WithCTE"]
+    nodes = list(nodes_of(plan))
+    assert [definition_of(nodes, node) for node in nodes if node.operator == "CTERelationRef"] == [1, 3]
