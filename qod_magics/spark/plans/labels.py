@@ -144,6 +144,7 @@ _DEDUPLICATED = ("values that few rows have may be missing ({} keeps or drops ea
 _GROUPS = "groups of which no row is kept are missing"
 _FILTERED = "a filter compares an aggregate of the rows kept"
 _KEYS = "rows of keys that are dropped are missing"
+_WHOLE = f"{_KEYS}; groups of the others are whole, and their plain aggregates exact"
 _EXPLODED = "intervals are too narrow where a group has several rows of one record"
 
 
@@ -194,7 +195,8 @@ def labels(
                 if not keys and any(_explodes(nodes[below]) for below in below_at(nodes, at)):
                     missing.add(_EXPLODED)
             if groups:
-                missing.add(_KEYS if shed.by_key(groups) else _GROUPS)
+                weighed = any(item not in groups and f"{WEIGHT}#" in item for item in lists[-1])
+                missing.add(_GROUPS if not shed.by_key(groups) else _WHOLE if weighed else _KEYS)
                 others = " ".join(item for item in lists[-1] if _WHILE_EXACT not in item)
                 if any(found.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(others)):
                     choice.narrow(lists[0])
@@ -280,7 +282,9 @@ def _column(
         label = _worst(expression, found)
     elif _WHILE_EXACT in expression:
         label = Label.NOT_ESTIMABLE
-    elif shed.by_key(groups):
+    elif (
+        shed.by_key(groups) and f"{WEIGHT}#" not in expression
+    ):  # else it estimates more than the group, which is whole
         label = Label.EXACT
     else:
         label = _aggregated(expression, found, groups)

@@ -73,10 +73,12 @@ def test_what_shedding_does_to_an_aggregate(item: str, label: Label) -> None:
     plan = over_rows(f"zone: bigint, {name}: bigint", f"Aggregate [zone#4L], [zone#4L, {item}]")
     kept, computed = labels(zone_of_topic(plan), [("value",)]), labels(plan, [("zone",)])
     assert kept is not None
-    assert {column.label for column in kept.columns} == {EXACT}
+    weighed = "_weight#" in item  # the group is whole, its estimate is of others, too
+    assert [column.label for column in kept.columns] == [EXACT, label if weighed else EXACT]
     assert computed is not None
     assert computed.columns == found.columns, "a key is told by where it is from, not by its name"
-    assert kept.missing == "rows of keys that are dropped are missing"
+    more = "; groups of the others are whole, and their plain aggregates exact" if weighed else ""
+    assert kept.missing == f"rows of keys that are dropped are missing{more}"
 
 
 def test_an_aggregate_of_aggregates_is_no_better_than_these() -> None:
@@ -511,6 +513,18 @@ def test_an_estimate_of_rows_without_duplicates_needs_all_copies_or_none(
         later = labels(f"n: struct\n~Aggregate [{COUNT.format(6)}]\n+- {read}", [], {"page": EXACT}, rows.unfit)
         assert later is not None
         assert later.refused is not None, "another task estimates"
+
+
+def test_an_estimate_of_a_whole_group_is_none_of_it() -> None:
+    """The plain count of a group that is kept whole is exact; an estimate stands for groups that are dropped, too."""
+    items = f"value#1L, count(1) AS rows#14L, sum(_weight#6) AS w#15, {COUNT.format(6)}"
+    plan = over_rows(
+        "value: bigint, rows: bigint, w: double, n: struct<value:double>", f"Aggregate [value#1L], [{items}]"
+    )
+    found = labels(plan, [("value",)])
+    assert found is not None
+    assert [column.label for column in found.columns] == [EXACT, EXACT, ESTIMATE, INTERVAL]
+    assert "their plain aggregates exact" in str(found.missing)
 
 
 def test_items_of_one_record_are_not_independent() -> None:
