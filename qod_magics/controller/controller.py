@@ -14,7 +14,7 @@ from qod_magics.controller.bounded_call import BoundedCall
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.dials import dials, hold, opened, overridden
-from qod_magics.controller.falls import hastened, unsettled, waiting
+from qod_magics.controller.falls import SETTLED_WITHIN, hastened, recent, unsettled, waiting
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan, refusals
@@ -275,7 +275,7 @@ class Controller:
         self.again_s = None
         seen = self._sensor.observe(self._observe_timeout_s, paused=self._paused)
         if not isinstance(seen, str):
-            seen = self._rates.corrected(seen, rates or {}, began, self.period_s, self._drain_s)
+            seen = self._rates.corrected(seen, rates or {}, began, self.period_s, SETTLED_WITHIN * self._drain_s)
         found = seen if isinstance(seen, str) else self._decide(seen)
         if isinstance(found, str):
             cycle = replace(cycle, paused=self._paused, skipped=found)
@@ -328,12 +328,13 @@ class Controller:
         return self.drain_periods * self.period_s
 
     def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
-        limits, drain_s, falls = Limits.of(plan, self.period_s), self._drain_s, self._rates.falls
+        limits, drain_s, known = Limits.of(plan, self.period_s), self._drain_s, self._rates.falls
+        falls = recent(known, now, drain_s)
         found = waiting(backlogs(snapshot, measured, limits), falls, limits, drain_s)
         self._drains = self._drains.advance(found, now, drain_s, limits)
         soon_s = self.period_s / CHECKS
         left_s = hastened(self._drains.left_s(now, self.period_s), found, falls, soon_s)
-        self.again_s = soon_s if falls.keys() & left_s.keys() or unsettled(falls, plan, measured) else None
+        self.again_s = soon_s if falls.keys() & left_s.keys() or unsettled(known, plan, measured) else None
         new = dials(plan, snapshot, measured, period_s=self.period_s, left_s=left_s, waiting=found)
         settings = hold(new, self._actuator.in_force, snapshot)
         return overridden(settings, self._by_hand, snapshot) if self._by_hand else settings

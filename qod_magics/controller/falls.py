@@ -19,6 +19,9 @@ from qod_magics.core.runtime import Measured
 #: accuracy that counts as 1
 WHOLE = 0.999
 
+#: times in which a backlog is drained: for so long at most a cycle a second looks whether no dropped row shows
+SETTLED_WITHIN = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Fall:
@@ -42,7 +45,12 @@ def noticed(
     known: Mapping[str, Fall], new: Mapping[str, Fall], now: float, forgotten_after_s: float
 ) -> Mapping[str, Fall]:
     """The falls known so far, except those that are older than this, and the new ones."""
-    return {name: fall for name, fall in known.items() if now - fall.at < forgotten_after_s} | dict(new)
+    return {**recent(known, now, forgotten_after_s), **new}
+
+
+def recent(known: Mapping[str, Fall], now: float, within_s: float) -> Mapping[str, Fall]:
+    """The falls of the last seconds: what an earlier one left is a backlog as any other."""
+    return {name: fall for name, fall in known.items() if now - fall.at < within_s}
 
 
 def waiting(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from qod_magics.controller import Controller, ControllerThread, Cycle, InlineWorker, ManualClock
 from qod_magics.controller.backlog import Backlog, Limits
-from qod_magics.controller.falls import Fall, hastened, noticed, unsettled, waiting
+from qod_magics.controller.falls import SETTLED_WITHIN, Fall, hastened, noticed, unsettled, waiting
 from qod_magics.controller.reaction import FALLEN, KNOWN_S, RateCheck
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured, Observation
@@ -281,11 +281,11 @@ class Left:
         return 10_000.0 if second < self.fall_s else 500.0
 
 
-def looked(runtime: Left, clock: ManualClock) -> tuple[list[float], list[float]]:
+def looked(runtime: Left, clock: ManualClock, count: int = 30) -> tuple[list[float], list[float]]:
     """Seconds of the cycles, and what the source's shedder keeps after each."""
     begun = clock.wall()
     controller = Controller(runtime, policy("stream-economics-reactive"), clock=clock, worker=InlineWorker)
-    cycles = until(ControllerThread(controller), 22)
+    cycles = until(ControllerThread(controller), count)
     at = [(cycle.at - begun).total_seconds() for cycle in cycles]
     return at, [cycle.decision.dials.keep[None, "q"] for cycle in cycles if cycle.decision is not None]
 
@@ -305,12 +305,22 @@ def test_while_what_a_fall_left_is_drained_a_cycle_a_second_looks_whether_it_is_
     assert at[-1] - at[-2] == pytest.approx(PERIOD_S)
 
 
-def test_cycles_a_second_go_on_until_no_dropped_row_shows() -> None:
+@pytest.mark.parametrize("whole_s", [49.7, 57.3])
+def test_cycles_a_second_go_on_until_no_dropped_row_shows(whole_s: float) -> None:
     clock = ManualClock()
-    at, keeps = looked(Left(clock, 41.2, 46.2, whole_s=49.7), clock)
+    at, keeps = looked(Left(clock, 41.2, 46.2, whole_s), clock)
     opened = next(s for s, keep in zip(at, keeps, strict=True) if s >= 46.2 and keep == 1.0)
     assert opened <= 46.2 + CHECK_S
-    looks = [second for second in at if opened <= second <= 49.7 + CHECK_S]
+    looks = [second for second in at if opened <= second <= whole_s + CHECK_S]
     assert max(after - before for before, after in itertools.pairwise(looks)) <= CHECK_S + 1e-6
-    assert looks[-1] >= 49.7
+    assert looks[-1] >= whole_s
     assert at[-1] - at[-2] == pytest.approx(PERIOD_S)
+
+
+def test_they_do_not_go_on_for_ever() -> None:
+    clock = ManualClock()
+    at, _ = looked(Left(clock, 41.2, 46.2, whole_s=1000.0), clock, 40)
+    early = next(second for second in at if second > 41.2)
+    late = [second for second in at if second > early + SETTLED_WITHIN * 2 * PERIOD_S + PERIOD_S]
+    assert [after - before for before, after in itertools.pairwise(late)] == pytest.approx([PERIOD_S] * (len(late) - 1))
+    assert len(late) >= 3
