@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qod_magics.spark.plans.plan_text import NAMED, Node, lists_of, nodes_of
+from qod_magics.spark.plans.plan_text import NAMED, Node, children_at, lists_of, nodes_of
 
 #: Operators whose output has the columns of their only input.
 _SAME_COLUMNS = frozenset(
@@ -24,21 +24,10 @@ def positions(plan: str, column: str) -> tuple[int, ...]:
     nodes = list(nodes_of(plan))
     for at, node in enumerate(nodes):
         if node.operator == "Union":
-            found = tuple(dict.fromkeys(p for each in _inputs(nodes, at) if (p := _position(nodes, each, column))))
+            found = tuple(dict.fromkeys(p for each in children_at(nodes, at) if (p := _position(nodes, each, column))))
             if len(found) > 1:
                 return found
     return ()
-
-
-def _inputs(nodes: Sequence[Node], at: int) -> list[int]:
-    """Where the inputs of this operator stand."""
-    found = []
-    for i in range(at + 1, len(nodes)):
-        if nodes[i].depth <= nodes[at].depth:
-            break
-        if nodes[i].depth == nodes[at].depth + 3:
-            found.append(i)
-    return found
 
 
 def _position(nodes: Sequence[Node], at: int, column: str) -> int | None:
