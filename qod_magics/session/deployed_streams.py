@@ -112,6 +112,9 @@ class Streams:
             if not (change.is_empty or change.only_restarts):
                 self._run(application)
                 return ""
+            if application[name].effective_min_accuracy < 1.0 <= self.application[name].effective_min_accuracy:
+                with suppress(KafkaError, TaskManagerError):
+                    self._check(specs)  # its estimates, of rows that were all kept so far
             deployer.restrict(specs)
             self.application = application
             return deployer.held_modes(change.restart)

@@ -34,7 +34,7 @@ class Deployed:
         self.specs: tuple[TaskSpec, ...] = ()
         self.checked: list[Sequence[TaskSpec]] = []
         self.weights = Weights()  # of all that is checked and run
-        self.broken = False
+        self.broken = self.refused = False
         self.asked: dict[str, tuple[Ask, ...] | None] = {}  # by query
         self.failing: tuple[str, ...] = ()  # the key with which recipes fail
         self.stateful: set[str] = set()  # tasks whose maximum latency decides on their modes
@@ -55,6 +55,8 @@ class Deployed:
         self.checked.append(specs)
         if self.failing and any(topic.shed_by == self.failing for spec in specs for topic in spec.topics.values()):
             raise ApplicationError("no interval")
+        if self.refused:
+            raise ApplicationError("an estimate of pairs")
         return Checked({}, self.weights)
 
     def restart_given_up(self, tasks: Collection[str]) -> tuple[str, ...]:
@@ -190,6 +192,22 @@ def test_what_no_query_can_have(streams: Streams, name: str, change: dict[str, f
     with pytest.raises(ApplicationError, match=words):
         streams.restrict(name, **change)
     assert streams.application is before
+
+
+def test_a_query_whose_rows_may_be_dropped_from_now_on_is_checked_anew(streams: Streams, runtime: Deployed) -> None:
+    checked = len(runtime.checked)
+    streams.restrict("query", priority=2)
+    assert len(runtime.checked) == checked
+    streams.restrict("query", min_accuracy=0.5)
+    assert len(runtime.checked) == checked + 1
+    streams.restrict("query", min_accuracy=0.4)
+    streams.restrict("query", min_accuracy=1.0)
+    assert len(runtime.checked) == checked + 1
+    runtime.refused = True
+    with pytest.raises(ApplicationError, match="an estimate"):
+        streams.restrict("query", min_accuracy=0.9)
+    assert streams.application["query"].effective_min_accuracy == 1.0
+    assert runtime.restricted == 4
 
 
 def test_one_that_waits_and_cannot_start_stays_as_it_was(streams: Streams, runtime: Deployed) -> None:
