@@ -13,11 +13,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from qod_magics.controller.backlog import Backlog, Limits
+from qod_magics.core.accuracy import FULL_ACCURACY
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
-
-#: accuracy that counts as 1
-WHOLE = 0.999
 
 #: times in which a backlog is drained: for so long at most a cycle a second looks whether no dropped row shows
 SETTLED_WITHIN = 2.0
@@ -71,8 +69,9 @@ def waiting(
 
 def unsettled(falls: Mapping[str, Fall], plan: Plan, measured: Measured) -> Collection[str]:
     """The sources that fell of which the plan keeps every row, while rows dropped before show in their accuracy."""
-    shown = {name: accuracy for name in falls if (accuracy := measured.accuracy.get(name)) is not None}
-    return [name for name, accuracy in shown.items() if accuracy < WHOLE and plan.non_drop.get((None, name)) == 1.0]
+    whole = [name for name in falls if plan.non_drop.get((None, name)) == 1.0]
+    shown = {name: accuracy for name in whole if (accuracy := measured.accuracy.get(name)) is not None}
+    return [name for name, accuracy in shown.items() if accuracy < FULL_ACCURACY]
 
 
 def hastened(

@@ -11,6 +11,8 @@ from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.table import column
 from qod_magics.core.topology import Topology
 
+FULL_ACCURACY = 0.999  #: measured accuracy that counts as 1
+
 
 def current_accuracy(snapshot: Snapshot) -> Mapping[str, float]:
     """curAc(t) by task of a valid snapshot: the share of its input that it reads, times the lowest curAc upstream."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 ACCURACY_TOLERANCE = 0.02  #: fraction of 1: sampling noise of one cycle
-FULL_ACCURACY = 0.999
 
 
 @dataclass(frozen=True, slots=True)

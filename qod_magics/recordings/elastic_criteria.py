@@ -5,9 +5,10 @@ Such a recording has the phases "calm", "doubled" (more than one task manager ca
 
 from __future__ import annotations
 
+from qod_magics.core.accuracy import FULL_ACCURACY
 from qod_magics.core.actions import AddNode, ReleaseNode
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY
-from qod_magics.recordings.criterion import FULL_ACCURACY, Criterion
+from qod_magics.recordings.criterion import Criterion
 from qod_magics.recordings.judged import Judged, never_settled
 from qod_magics.recordings.names import events, queries
 from qod_magics.recordings.phases import Phase

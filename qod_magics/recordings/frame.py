@@ -12,6 +12,7 @@ from qod_magics.controller.entry import Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.record import Record, Records
 from qod_magics.controller.record_json import instant
+from qod_magics.core.accuracy import FULL_ACCURACY
 from qod_magics.core.freshness import Freshness
 from qod_magics.core.fusion import fused_streams
 from qod_magics.core.node_states import node_states
@@ -19,7 +20,7 @@ from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, MAX_PARALLELISM, 
 from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Task, TaskManager
-from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, FULL_ACCURACY
+from qod_magics.recordings.criterion import ACCURACY_TOLERANCE
 from qod_magics.recordings.cycles import narrated
 from qod_magics.recordings.phases import is_warming_up
 from qod_magics.recordings.stages import IDLE, PAUSED, StageNote, paused_after, recorded_notes

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from qod_magics.controller.record import Record
+from qod_magics.core.accuracy import FULL_ACCURACY
 from qod_magics.core.optional import stage_notes
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy, StagedPolicy
@@ -16,7 +17,6 @@ from qod_magics.core.wording import listed
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.policies import policy as policy_named
-from qod_magics.recordings.criterion import FULL_ACCURACY
 
 #: The stage that sheds: every policy of stages has it, and it can't be paused by itself.
 SHED = "shed"

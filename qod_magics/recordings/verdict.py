@@ -11,9 +11,10 @@ from itertools import combinations
 from statistics import fmean
 
 from qod_magics.controller.record import Records
+from qod_magics.core.accuracy import FULL_ACCURACY
 from qod_magics.recordings.accuracy_errors import accuracy_errors
 from qod_magics.recordings.common_criteria import minimums_kept, plans_replayed, rows_accounted_for
-from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, FULL_ACCURACY, Criterion
+from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, Criterion
 from qod_magics.recordings.elastic_criteria import fuses, grows, in_time, is_elastic, sheds_first, shrinks, steady
 from qod_magics.recordings.judged import Judged, never_settled
 from qod_magics.recordings.names import Query, events, queries

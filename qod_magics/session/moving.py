@@ -17,7 +17,7 @@ def move(runtime: SparkRuntime, id: str, target: str) -> None:
     if instance.state is State.RUNNING and home is not None and home.id == target:
         return
     why = failed or instance.failure
-    raise TaskManagerError(f"{id} was not moved to {target}, and {_now(instance)}{f': {why}' if why else '.'}")
+    raise TaskManagerError(f"{id} does not run on {target}: it {_now(instance)}{f' ({why})' if why else ''}")
 
 
 def _now(instance: Instance) -> str:

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.sink import ForEachBatch, KafkaTopic, Memory, Parquet
+from qod_magics.core.accuracy import FULL_ACCURACY
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.kafka.tail import Record, Tail
-from qod_magics.recordings.criterion import FULL_ACCURACY
 from qod_magics.results import layout
 from qod_magics.results.columns import Column, Kind, Row, columns_of
 from qod_magics.results.newest import Newest

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qod_magics.controller.status import TaskStatus, busy, duration, share, table, task_status
+from qod_magics.core.accuracy import FULL_ACCURACY
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import UsageProblem
-from qod_magics.recordings.criterion import FULL_ACCURACY
 from qod_magics.spark.cluster.malformed import malformed_text
 from qod_magics.spark.plans.pipeline import feed_of
 

@@ -56,7 +56,7 @@ def made(loop: Bench, tmp_path: Path) -> Iterator[Made]:
 
 
 def viewed(made: Made, monkeypatch: pytest.MonkeyPatch) -> tuple[View, list[dict[str, Any]]]:
-    """A view, and what its dashboard is told of cycles without a frame."""
+    """A view, and the messages that its dashboard gets for skipped cycles."""
     told: list[dict[str, Any]] = []
     monkeypatch.setattr("qod_widgets.dashboard.Dashboard.skip", lambda _, why: told.append({**why}))
     return View(made), told  # type: ignore[arg-type]

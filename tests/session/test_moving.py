@@ -62,23 +62,23 @@ def test_a_move_that_took_place_is_silent(moving: Moving) -> None:
 
 def test_one_that_did_not_says_where_it_is_and_why(moving: Moving) -> None:
     moving.ends("tm1", State.RUNNING, REFUSED)
-    assert moving.refusal() == f"T.1 was not moved to tm2, and runs on tm1: {REFUSED}"
+    assert moving.refusal() == f"T.1 does not run on tm2: it runs on tm1 ({REFUSED})"
     moving.ends("tm1", State.BACKING_OFF, REFUSED)
-    assert moving.refusal() == f"T.1 was not moved to tm2, and is backing off on tm1: {REFUSED}"
+    assert moving.refusal() == f"T.1 does not run on tm2: it is backing off on tm1 ({REFUSED})"
     moving.ends(None, State.WAITING, "tm1 was lost or removed meanwhile")
     assert moving.refusal() == (
-        "T.1 was not moved to tm2, and waits for a task manager: tm1 was lost or removed meanwhile"
+        "T.1 does not run on tm2: it waits for a task manager (tm1 was lost or removed meanwhile)"
     )
 
 
 def test_one_that_fails_once_it_is_there_says_so(moving: Moving) -> None:
     moving.ends("tm2", State.GAVE_UP, failure="no column 'fare'")
-    assert moving.refusal() == "T.1 was not moved to tm2, and is given up on tm2: no column 'fare'"
+    assert moving.refusal() == "T.1 does not run on tm2: it is given up on tm2 (no column 'fare')"
 
 
 def test_one_whose_task_is_stopped_meanwhile_says_so(moving: Moving) -> None:
     moving.ends("tm1", State.STOPPED)
-    assert moving.refusal() == "T.1 was not moved to tm2, and is stopped on tm1."
+    assert moving.refusal() == "T.1 does not run on tm2: it is stopped on tm1"
     moving.one = instance(moving.runtime.task_managers["tm1"])
     moving.runtime.cluster.instances["T.1"] = moving.one
     moving.runtime.mover.move = lambda *_: moving.runtime.cluster.instances.clear() or ""  # type: ignore[method-assign, func-returns-value]

@@ -24,7 +24,7 @@ from qod_magics.spark.plans.plan_text import (
 PARSES = re.compile(r"inline\(array\((?:coalesce\()?from_json\(")
 _COLUMN = re.compile(r"(?:cast\()?[^()#]+#(\d+)L?(?:-T\d+ms)?(?: as (?:string|bigint|int|double)\))?")
 #: Operators whose rows have the columns of their first input, in its order.
-_SAME_COLUMNS = frozenset(
+SAME_COLUMNS = frozenset(
     {
         *("CollectMetrics", "CTERelationDef", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"),
         *("EventTimeWatermark", "Exchange", "Filter", "RebalancePartitions", "Repartition", "RepartitionByExpression"),
@@ -127,7 +127,7 @@ def _output(nodes: Sequence[Node], at: int) -> list[str] | None:
             return left
         return None if left is None or right is None else [*left, *right]
     first = next(iter(inputs), None)
-    return _output(nodes, first) if first is not None and node.operator in _SAME_COLUMNS else None
+    return _output(nodes, first) if first is not None and node.operator in SAME_COLUMNS else None
 
 
 def kept_columns(plan: str) -> frozenset[str]:

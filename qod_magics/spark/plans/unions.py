@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from qod_magics.spark.plans.copies import SAME_COLUMNS
 from qod_magics.spark.plans.plan_text import NAMED, Node, children_at, lists_of, nodes_of
-
-#: Operators whose output has the columns of their only input.
-_SAME_COLUMNS = frozenset(
-    {"CollectMetrics", "Deduplicate", "Distinct", "EventTimeWatermark", "Filter", "SubqueryAlias", "View"}
-)
 
 
 def positions(plan: str, column: str) -> tuple[int, ...]:
@@ -32,7 +28,7 @@ def positions(plan: str, column: str) -> tuple[int, ...]:
 
 def _position(nodes: Sequence[Node], at: int, column: str) -> int | None:
     """The position of a column in an operator's output; None if it has none, or the plan does not tell."""
-    while nodes[at].operator in _SAME_COLUMNS and at + 1 < len(nodes):
+    while nodes[at].operator in SAME_COLUMNS and at + 1 < len(nodes):
         at += 1
     if nodes[at].operator not in ("Project", "Aggregate") or not (lists := lists_of(nodes[at].text)):
         return None

@@ -34,7 +34,7 @@ def union(*branches: list[str]) -> str:
         ([[LAST, READ], [LAST, READ], ["Filter (fare#2 > 1.0)", ADDED, READ]], (4, 3)),
         ([["SubqueryAlias east", "View (`east`, [zone#1])", ADDED, READ], [LAST, READ]], (3, 4)),
         ([[LAST, READ], [LAST, ADDED, READ]], ()),
-        ([[ADDED, READ], ["Project [zone#5, fare#6]", READ]], ()),  # has none: nothing is told of it
+        ([[ADDED, READ], ["Project [zone#5, fare#6]", READ]], ()),  # one input has no such column
         ([[ADDED, READ], ["Join Inner", LAST, READ]], ()),  # unclear
         ([[ADDED, READ], ["Aggregate [zone#1], [zone#1, count(1) AS n#9L, 1.0 AS _weight#10]", READ]], ()),
         ([[LAST, READ], ["Aggregate [zone#1], [zone#1, count(1) AS n#9L, 1.0 AS _weight#10]", READ]], (4, 3)),
