@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from confluent_kafka import Producer
 
 from benchmarks.shedder import interval
-from qod_magics.application.stream import Mode
+from qod_magics.application.streams.stream import Mode
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session

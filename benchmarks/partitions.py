@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from qod_magics.application.options import parse_stream_line
+from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics

@@ -292,6 +292,18 @@ ROOMS = {
 }
 #: Packages with rooms of their own, from the ground up: each imports only from itself and those before it.
 FLOORS = {
+    "qod_magics.application": (
+        "names",
+        "sql",
+        "recipes",
+        "streams",
+        "graph",
+        "validation",
+        "application",
+        "shed_keys",
+        "tasks",
+        "cell",
+    ),
     "qod_magics.spark": ("plans", "servers", "queries", "cluster", "metrics", "changes", "runtime"),
     "qod_magics.simulator": ("inputs", "engine", "metrics", "changes", "cluster", "run", "fitting"),
     "qod_magics.policies.stream_economics": (

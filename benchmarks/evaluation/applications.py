@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from qod_magics.application.stream import Mode
+from qod_magics.application.streams.stream import Mode
 from qod_magics.data import POINT_SCHEMA, reference_points, trip_schema, zone_centroids
 from qod_magics.session.session import Session
 

@@ -21,7 +21,7 @@ from benchmarks.evaluation.flink.environment import FLINK_VERSION, environment
 from benchmarks.evaluation.plain import plain_spark
 from benchmarks.evaluation.row import ALONE, BOUNDED, DEFAULT, FIXED, FLINK, PAPERS, REALTIME
 from benchmarks.evaluation.scenarios import CALM, LONG_S
-from qod_magics.application.stream import Mode
+from qod_magics.application.streams.stream import Mode
 from qod_magics.controller.record import Record, Records
 from qod_magics.core.runtime import Count
 from qod_magics.errors import SetupError

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from qod_magics.application import graph
-from qod_magics.application.stream import StreamDeclaration
+from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.validation import check_application
 from qod_magics.errors import ApplicationError, nearest
 

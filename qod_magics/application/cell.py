@@ -8,10 +8,10 @@ from typing import Any
 
 from qod_magics.application.application import Application
 from qod_magics.application.names import SOURCE
-from qod_magics.application.options import StreamOptions
-from qod_magics.application.python_recipe import PythonRecipe
-from qod_magics.application.recipe import Recipe, SqlRecipe
-from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.recipes.recipe import Recipe, SqlRecipe
+from qod_magics.application.streams.options import StreamOptions
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError, nearest
 
 

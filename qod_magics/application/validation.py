@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from qod_magics.application import graph
 from qod_magics.application.names import SOURCE, topic_alias
-from qod_magics.application.sink import KafkaTopic, Parquet
-from qod_magics.application.stream import StreamDeclaration
+from qod_magics.application.streams.sink import KafkaTopic, Parquet
+from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.errors import ApplicationError, nearest
 
 Streams = Sequence[StreamDeclaration]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from qod_magics.application.options import OPTIONS, Option
+from qod_magics.application.streams.options import OPTIONS, Option
 
 if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext

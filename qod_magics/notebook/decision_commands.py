@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from qod_magics.application.options import max_latency, utility
+from qod_magics.application.streams.options import max_latency, utility
 from qod_magics.errors import UsageProblem
 from qod_magics.notebook.arguments import MagicWords, restriction
 from qod_magics.notebook.commands import Commands

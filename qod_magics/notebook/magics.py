@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope
 from traitlets import Bool, Enum, Float, Unicode
 
-from qod_magics.application.options import help_text, parse_stream_line, wants_help
+from qod_magics.application.streams.options import help_text, parse_stream_line, wants_help
 from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, split

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.application import Application
-from qod_magics.application.difference import difference
-from qod_magics.application.recipe import SqlRecipe
+from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.shed_keys import Decision, Keys, chosen, decided, with_keys
-from qod_magics.application.tasks import TaskSpec, tasks
-from qod_magics.application.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
+from qod_magics.application.tasks.difference import difference
+from qod_magics.application.tasks.task import TaskSpec, tasks
+from qod_magics.application.tasks.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem
 from qod_magics.spark.queries.results import read_results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from qod_magics.application.stream import StreamDeclaration
+    from qod_magics.application.streams.stream import StreamDeclaration
     from qod_magics.spark.plans.labels import Labels
     from qod_magics.spark.runtime import SparkRuntime
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from qod_magics.application.stream import Mode
+from qod_magics.application.streams.stream import Mode
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.jvm import class_data
 from qod_magics.kafka.broker import EmbeddedBroker, broker_archives

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.application.sink import ForEachBatch, KafkaTopic, Memory, Parquet
+from qod_magics.application.streams.sink import ForEachBatch, KafkaTopic, Memory, Parquet
 from qod_magics.core.accuracy import FULL_ACCURACY
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.kafka.tail import Record, Tail
@@ -21,7 +21,7 @@ from qod_magics.session.status import DECLARED
 from qod_magics.spark.plans.labels import WORDS
 
 if TYPE_CHECKING:
-    from qod_magics.application.tasks import TaskSpec
+    from qod_magics.application.tasks.task import TaskSpec
     from qod_magics.session.interface import SessionInterface
 
 #: Rows of a partition that are read in one look, where a row may be the newest of its key.

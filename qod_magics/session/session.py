@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, declared
-from qod_magics.application.options import StreamOptions
-from qod_magics.application.recipe import Recipe, as_recipe
-from qod_magics.application.sink import Sink, as_sink
-from qod_magics.application.stream import Malformed, Mode, Starting, StreamDeclaration
+from qod_magics.application.recipes.recipe import Recipe, as_recipe
+from qod_magics.application.streams.options import StreamOptions
+from qod_magics.application.streams.sink import Sink, as_sink
+from qod_magics.application.streams.stream import Malformed, Mode, Starting, StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm

@@ -15,7 +15,7 @@ from qod_magics.spark.plans.pipeline import feed_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qod_magics.application.tasks import TaskSpec
+    from qod_magics.application.tasks.task import TaskSpec
     from qod_magics.controller.cycle import Cycle
     from qod_magics.session.interface import SessionInterface
     from qod_magics.spark.queries.instance import Instance

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from qod_magics.application.application import Application
-from qod_magics.application.python_recipe import PythonRecipe
-from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 
 
 def stream(name: str, *inputs: str, topic: str | None = None, **settings: Any) -> StreamDeclaration:

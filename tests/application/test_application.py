@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.application.application import Application
-from qod_magics.application.python_recipe import PythonRecipe
-from qod_magics.application.sink import KafkaTopic, Memory, Parquet
-from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.streams.sink import KafkaTopic, Memory, Parquet
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import application, stream
 

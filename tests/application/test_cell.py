@@ -9,9 +9,9 @@ import pytest
 
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, find_inputs
-from qod_magics.application.options import parse_stream_line
-from qod_magics.application.recipe import FunctionRecipe, SqlRecipe
-from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
+from qod_magics.application.streams.options import parse_stream_line
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import application, stream
 

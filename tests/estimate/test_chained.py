@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics import estimate as est
-from qod_magics.application.sql_estimates import estimated
+from qod_magics.application.sql.estimates import estimated
 from qod_magics.errors import ApplicationError, UsageProblem
 from qod_magics.estimate import chained, formulas
 from qod_magics.estimate.arrays import ArrayFunctions, Values

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from qod_magics.application.options import parse_stream_line
+from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.errors import KafkaError

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from qod_magics.application.recipe import SqlRecipe
+from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.columns import columns_read
 from qod_magics.spark.plans.inlining import plan_of

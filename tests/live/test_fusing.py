@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame
 
-from qod_magics.application.stream import Mode
+from qod_magics.application.streams.stream import Mode
 from qod_magics.core.actions import Action, Fuse, Unfuse
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials

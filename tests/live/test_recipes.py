@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import functions as F
 
 from qod_magics.application.cell import declaration_of
-from qod_magics.application.chain import build_chain, opened_chain
-from qod_magics.application.options import parse_stream_line
-from qod_magics.application.python_recipe import PythonRecipe
-from qod_magics.application.recipe import FunctionRecipe, SqlRecipe
-from qod_magics.application.stream import StreamDeclaration, TopicInput
-from qod_magics.application.tasks import TaskSpec, tasks
-from qod_magics.application.views import temporary_views
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
+from qod_magics.application.recipes.views import temporary_views
+from qod_magics.application.streams.options import parse_stream_line
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.tasks.chain import build_chain, opened_chain
+from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.inlining import analyzed_plan_of

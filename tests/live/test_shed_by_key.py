@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from qod_magics import estimate as est
-from qod_magics.application.sql_estimates import estimated
+from qod_magics.application.sql.estimates import estimated
 from qod_magics.errors import ApplicationError, UsageProblem
 from qod_magics.estimate.sampled import recipe_over
 from qod_magics.session.session import Session

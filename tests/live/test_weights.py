@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import Row
 
-from qod_magics.application.weight import one_weight
+from qod_magics.application.tasks.weight import one_weight
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.session.session import Session

@@ -15,9 +15,9 @@ from traitlets.config import Config
 
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of
-from qod_magics.application.options import OPTIONS, StreamOptions
-from qod_magics.application.sink import Memory
-from qod_magics.application.stream import TopicInput
+from qod_magics.application.streams.options import OPTIONS, StreamOptions
+from qod_magics.application.streams.sink import Memory
+from qod_magics.application.streams.stream import TopicInput
 from qod_magics.errors import UsageProblem
 from qod_magics.notebook.magics import QodMagics
 from qod_magics.policies import DEFAULT_POLICY

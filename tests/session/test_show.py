@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Parquet
+from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Parquet
 from qod_magics.errors import ApplicationError, KafkaError, QodError, UsageProblem
 from qod_magics.results.layout import ANY, Wish
 from qod_magics.results.result import Result

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qod_magics.application.application import Application
-from qod_magics.application.tasks import TaskSpec, tasks
+from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.controller import Controller, ManualClock, Recording
 from qod_magics.controller.cycle import Cycle
 from qod_magics.core.actions import Action

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.application.tasks import tasks
+from qod_magics.application.tasks.task import tasks
 from qod_magics.core.actions import Move
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials

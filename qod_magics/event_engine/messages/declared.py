@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qod_magics.application.application import Application
-from qod_magics.application.tasks import TaskSpec, tasks
-from qod_magics.application.windows import window_of
+from qod_magics.application.recipes.windows import window_of
+from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.errors import ScenarioError, nearest
 from qod_magics.event_engine.messages.dataflow import Job, Source, Stage
 from qod_magics.event_engine.messages.sources import Arrivals

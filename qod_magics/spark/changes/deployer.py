@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from qod_magics.application.application import Application
-from qod_magics.application.difference import Difference, difference
 from qod_magics.application.shed_keys import Ask
-from qod_magics.application.tasks import Edges, TaskSpec
+from qod_magics.application.tasks.difference import Difference, difference
+from qod_magics.application.tasks.task import Edges, TaskSpec
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.changes.lifecycle import Lifecycle

@@ -15,9 +15,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from qod_magics.application.fusing import Edge, fused, fused_edges, parted, why_not_fused, why_not_parted
-from qod_magics.application.sink import Parquet
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.streams.sink import Parquet
+from qod_magics.application.tasks.fusing import Edge, fused, fused_edges, parted, why_not_fused, why_not_parted
+from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.wording import listed
 from qod_magics.errors import QodError, TaskManagerError, nearest

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from qod_magics.application import graph
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.core.actions import Scale
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qod_magics.application.sink import KafkaTopic, Memory
-from qod_magics.application.stream import RECORD_KEY
-from qod_magics.application.tasks import TaskSpec
-from qod_magics.application.weight import Origins, origins
+from qod_magics.application.streams.sink import KafkaTopic, Memory
+from qod_magics.application.streams.stream import RECORD_KEY
+from qod_magics.application.tasks.task import TaskSpec
+from qod_magics.application.tasks.weight import Origins, origins
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qod_magics.application.stream import Malformed
+    from qod_magics.application.streams.stream import Malformed
 
 #: Seconds between two events of one feed.
 EVERY_S = 60.0

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qod_magics.application.fusing import fused_edges, why_not_fused, why_not_parted
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.tasks.fusing import fused_edges, why_not_fused, why_not_parted
+from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.core.fusion import FUSED, INSEPARABLE
 from qod_magics.core.optional import FUSABLE, MAX_PARALLELISM, STATEFUL
 from qod_magics.core.runtime import Count, Observation

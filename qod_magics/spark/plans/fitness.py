@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from qod_magics.application.weight import WEIGHT
+from qod_magics.application.tasks.weight import WEIGHT
 from qod_magics.spark.plans.copies import Copies
 from qod_magics.spark.plans.plan_text import ID, NAMED, Node, below_at, children_at, split
 

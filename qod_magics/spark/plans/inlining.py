@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.application.views import temporary_views
+from qod_magics.application.recipes.views import temporary_views
 from qod_magics.spark.plans.copies import PARSES, Copies
 from qod_magics.spark.plans.plan_text import inputs_first, nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from qod_magics.application.sampling import Equated
+    from qod_magics.application.tasks.sampling import Equated
 
 #: Physical operators without state, shuffle or Python.
 NARROW = frozenset(

@@ -10,12 +10,12 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from qod_magics.application.application import Application
-from qod_magics.application.chain import opened_chain
-from qod_magics.application.recipe import SqlRecipe, raise_unless_connection
+from qod_magics.application.recipes.recipe import SqlRecipe, raise_unless_connection
 from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
-from qod_magics.application.stream import RECORD_KEY, StreamDeclaration
-from qod_magics.application.tasks import Edges, TaskSpec, sources_of, tasks
-from qod_magics.application.weight import WEIGHT, Origins, Usage, Usages, Weights, origins
+from qod_magics.application.streams.stream import RECORD_KEY, StreamDeclaration
+from qod_magics.application.tasks.chain import opened_chain
+from qod_magics.application.tasks.task import Edges, TaskSpec, sources_of, tasks
+from qod_magics.application.tasks.weight import WEIGHT, Origins, Usage, Usages, Weights, origins
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import partitions

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from qod_magics.application.shed_keys import Ask
-from qod_magics.application.weight import WEIGHT
+from qod_magics.application.tasks.weight import WEIGHT
 from qod_magics.spark.plans.copies import PARSES, Copies
 from qod_magics.spark.plans.fitness import Fitness
 from qod_magics.spark.plans.key_choice import KeyChoice

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, overload
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.stream import CORRUPT
+from qod_magics.application.streams.stream import CORRUPT
 from qod_magics.spark.plans.shedder import WEIGHT, count_where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from qod_magics.application.stream import Malformed
+    from qod_magics.application.streams.stream import Malformed
 
 #: JSON on streams keeps microseconds; Spark's default would cut them to milliseconds. A column `_corrupt_record` is one
 #: like others there: Spark would look for malformed values, of which there are none, and make it null.

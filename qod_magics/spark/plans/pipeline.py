@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.quiet import analysis_errors_unprinted
-from qod_magics.application.recipe import first_line, raise_unless_connection
-from qod_magics.application.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
-from qod_magics.application.stream import CORRUPT, RECORD_KEY
-from qod_magics.application.weight import weighed
+from qod_magics.application.recipes.quiet import analysis_errors_unprinted
+from qod_magics.application.recipes.recipe import first_line, raise_unless_connection
+from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
+from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY
+from qod_magics.application.tasks.weight import weighed
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.spark.plans import shedder
 from qod_magics.spark.plans.columns import columns_read
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.types import StructType
 
-    from qod_magics.application.stream import Malformed
-    from qod_magics.application.tasks import TaskSpec
+    from qod_magics.application.streams.stream import Malformed
+    from qod_magics.application.tasks.task import TaskSpec
 
 #: Why groups that an operator with state reads are aggregated in micro-batches.
 GROUPS_ONCE = "an operator with state reads its groups: each is emitted once, when the watermark has passed it"

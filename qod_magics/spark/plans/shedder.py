@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from qod_magics.application import weight
+from qod_magics.application.tasks import weight
 from qod_magics.spark.plans.timing import TIMED, Timing
 
 if TYPE_CHECKING:

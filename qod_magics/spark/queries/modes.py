@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from qod_magics.application.sink import Parquet
-from qod_magics.application.stream import BATCH_LATENCY_S
+from qod_magics.application.streams.sink import Parquet
+from qod_magics.application.streams.stream import BATCH_LATENCY_S
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.queries.realtime import TOO_FEW_SLOTS, not_realtime
 

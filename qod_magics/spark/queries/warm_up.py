@@ -12,7 +12,7 @@ from typing import TypeVar
 from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
-from qod_magics.application.stream import Mode
+from qod_magics.application.streams.stream import Mode
 from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.jvm.jars import connector_advice
 from qod_magics.kafka.cluster import Kafka

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from qod_magics.application.application import Application
-from qod_magics.application.recipe import SqlRecipe
-from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.application.recipes.recipe import SqlRecipe
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.core.nanoseconds import MS, S
 from qod_magics.errors import ScenarioError
 from qod_magics.event_engine.messages import Dataflow, Engine

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from qod_magics.application.python_recipe import PythonRecipe
-from qod_magics.application.tasks import TaskSpec, tasks
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.changes import deployer as module
 from qod_magics.spark.changes.deployer import Deployer

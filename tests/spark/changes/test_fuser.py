@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StructField, StructType
 
-from qod_magics.application.fusing import fused
-from qod_magics.application.sink import Parquet
-from qod_magics.application.tasks import tasks
+from qod_magics.application.streams.sink import Parquet
+from qod_magics.application.tasks.fusing import fused
+from qod_magics.application.tasks.task import tasks
 from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.fusion import FUSED, INSEPARABLE
 from qod_magics.errors import TaskManagerError

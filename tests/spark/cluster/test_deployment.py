@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
-from qod_magics.application.python_recipe import PythonRecipe
-from qod_magics.application.tasks import tasks
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.tasks.task import tasks
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment, Pipe
 from qod_magics.spark.plans.inspection import Checked

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from qod_magics.application.tasks import tasks
+from qod_magics.application.tasks.task import tasks
 from qod_magics.core.ages import LEVELS
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qod_magics.application.tasks import tasks
+from qod_magics.application.tasks.task import tasks
 from qod_magics.spark.plans.inspection import losing_rows
 from tests.application.frames import application, stream
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from qod_magics.application.names import SOURCE, check_stream_name, check_topic, topic_alias
-from qod_magics.application.sink import Memory, Sink
+from qod_magics.application.streams.sink import Memory, Sink
 from qod_magics.errors import ApplicationError, nearest
 
 if TYPE_CHECKING:
-    from qod_magics.application.recipe import Recipe
+    from qod_magics.application.recipes.recipe import Recipe
 
 Mode = Literal["auto", "realtime", "microbatch"]
 Starting = Literal["latest", "earliest"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from qod_magics.application.sql_names import place
+from qod_magics.application.sql.names import place
 from qod_magics.errors import ApplicationError
 
 _OPENING = frozenset((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from qod_magics.application.names import check_stream_name, check_topic
-from qod_magics.application.sink import SINK_FORMS, Sink, parse_sink
-from qod_magics.application.stream import (
+from qod_magics.application.streams.sink import SINK_FORMS, Sink, parse_sink
+from qod_magics.application.streams.stream import (
     MALFORMED,
     MODES,
     STARTING,

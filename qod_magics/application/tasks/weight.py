@@ -14,9 +14,9 @@ from qod_magics.estimate.sampled import Groups
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from qod_magics.application.sampling import Equated
-    from qod_magics.application.stream import StreamDeclaration
-    from qod_magics.application.tasks import TaskSpec
+    from qod_magics.application.streams.stream import StreamDeclaration
+    from qod_magics.application.tasks.sampling import Equated
+    from qod_magics.application.tasks.task import TaskSpec
 
 #: 1 / (probability that a row was kept so far); every input of a recipe has it
 WEIGHT = formulas.WEIGHT

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from qod_magics.application.python_recipe import PythonRecipe
-from qod_magics.application.recipe import FunctionRecipe, Recipe, SqlRecipe, raise_unless_connection
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.recipes.recipe import FunctionRecipe, Recipe, SqlRecipe, raise_unless_connection
 from qod_magics.errors import ApplicationError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from qod_magics.application.stream import StreamDeclaration
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.tasks.task import TaskSpec
 
 #: A stream between two streams, (from, to): its name is "from>to".
 Edge = tuple[str, str]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from qod_magics.application import graph
 from qod_magics.application.application import Application
-from qod_magics.application.recipe import SqlRecipe
-from qod_magics.application.sink import Sink
-from qod_magics.application.stream import DEFAULT_MAX_PARALLELISM, Mode, StreamDeclaration, TopicInput
+from qod_magics.application.recipes.recipe import SqlRecipe
+from qod_magics.application.streams.sink import Sink
+from qod_magics.application.streams.stream import DEFAULT_MAX_PARALLELISM, Mode, StreamDeclaration, TopicInput
 
 
 @dataclass(frozen=True)

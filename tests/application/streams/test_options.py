@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.application.options import OPTIONS, StreamOptions, help_text, parse_stream_line, wants_help
-from qod_magics.application.sink import Console, KafkaTopic, Memory, Parquet
+from qod_magics.application.streams.options import OPTIONS, StreamOptions, help_text, parse_stream_line, wants_help
+from qod_magics.application.streams.sink import Console, KafkaTopic, Memory, Parquet
 from qod_magics.errors import UsageProblem
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.application.recipe import SqlRecipe
-from qod_magics.application.sql_estimates import estimated, has_estimates
-from qod_magics.application.sql_names import aggregates
+from qod_magics.application.recipes.recipe import SqlRecipe
+from qod_magics.application.sql.estimates import estimated, has_estimates
+from qod_magics.application.sql.names import aggregates
 from qod_magics.errors import ApplicationError
 from qod_magics.estimate import chained, distinct, formulas
 from qod_magics.estimate.sampled import Groups, recipe_over

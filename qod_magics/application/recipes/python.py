@@ -11,9 +11,9 @@ from dataclasses import InitVar, dataclass, field
 from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.application.python_names import names_read
-from qod_magics.application.quiet import analysis_errors_unprinted
-from qod_magics.application.recipe import first_line, mentions, raise_unless_connection, streaming
+from qod_magics.application.recipes.python_names import names_read
+from qod_magics.application.recipes.quiet import analysis_errors_unprinted
+from qod_magics.application.recipes.recipe import first_line, mentions, raise_unless_connection, streaming
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.estimate.formulas import WEIGHT
 

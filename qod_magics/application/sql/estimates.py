@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from qod_magics.application.sql_calls import Call, call_at, column_around, is_call, written
-from qod_magics.application.sql_names import ESTIMATES, is_aggregate, parsed, place, tokenized
+from qod_magics.application.sql.calls import Call, call_at, column_around, is_call, written
+from qod_magics.application.sql.names import ESTIMATES, is_aggregate, parsed, place, tokenized
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 from qod_magics.estimate import chained, distinct, formulas
 from qod_magics.estimate.sampled import groups_read

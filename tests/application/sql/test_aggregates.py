@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.application.recipe import SqlRecipe
-from qod_magics.application.sql_aggregates import turned
-from qod_magics.application.sql_estimates import estimated
+from qod_magics.application.recipes.recipe import SqlRecipe
+from qod_magics.application.sql.aggregates import turned
+from qod_magics.application.sql.estimates import estimated
 from qod_magics.errors import ApplicationError
 
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from qod_magics.application.sql_names import ESTIMATES, is_aggregate, parsed
+from qod_magics.application.sql.names import ESTIMATES, is_aggregate, parsed
 from qod_magics.errors import ApplicationError
 from qod_magics.estimate.formulas import WEIGHT
 

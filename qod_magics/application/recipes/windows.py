@@ -6,7 +6,7 @@ import ast
 import re
 from typing import NamedTuple
 
-from qod_magics.application.recipe import Recipe, SqlRecipe
+from qod_magics.application.recipes.recipe import Recipe, SqlRecipe
 
 _SECONDS = {
     "microsecond": 1e-6,

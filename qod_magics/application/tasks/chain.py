@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from qod_magics.application.quiet import analysis_errors_unprinted
-from qod_magics.application.sampling import joins_by_key, key_of
-from qod_magics.application.stream import StreamDeclaration
-from qod_magics.application.tasks import TaskSpec
-from qod_magics.application.weight import (
+from qod_magics.application.recipes.quiet import analysis_errors_unprinted
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.tasks.sampling import joins_by_key, key_of
+from qod_magics.application.tasks.task import TaskSpec
+from qod_magics.application.tasks.weight import (
     ONE_OF_A_PAIR,
     WEIGHT,
     Origins,

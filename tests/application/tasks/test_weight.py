@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.application.tasks import tasks
-from qod_magics.application.weight import LEFT_OUT, NOT_INDEPENDENT, origins, weight_problem
+from qod_magics.application.tasks.task import tasks
+from qod_magics.application.tasks.weight import LEFT_OUT, NOT_INDEPENDENT, origins, weight_problem
 from tests.application.frames import application, stream
 
 A, B = frozenset({"topic a"}), frozenset({"topic b"})

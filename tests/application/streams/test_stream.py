@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from qod_magics.application.python_recipe import PythonRecipe
-from qod_magics.application.sink import ForEachBatch, KafkaTopic, Memory, Parquet
-from qod_magics.application.stream import StreamDeclaration, TopicInput
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.streams.sink import ForEachBatch, KafkaTopic, Memory, Parquet
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import stream
 

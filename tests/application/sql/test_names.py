@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.application.sql_names import aggregates, tables_read
+from qod_magics.application.sql.names import aggregates, tables_read
 from qod_magics.errors import ApplicationError
 
 

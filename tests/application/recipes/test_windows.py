@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.application.python_recipe import PythonRecipe
-from qod_magics.application.recipe import SqlRecipe
-from qod_magics.application.windows import window_of
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.recipes.recipe import SqlRecipe
+from qod_magics.application.recipes.windows import window_of
 
 
 @pytest.mark.parametrize(

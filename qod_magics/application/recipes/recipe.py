@@ -15,11 +15,11 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qod_magics.application.names import SOURCE
-from qod_magics.application.quiet import analysis_errors_unprinted
-from qod_magics.application.sql_aggregates import Turned, turned
-from qod_magics.application.sql_estimates import estimated, has_estimates
-from qod_magics.application.sql_names import aggregates, tables_read
-from qod_magics.application.views import temporary_views
+from qod_magics.application.recipes.quiet import analysis_errors_unprinted
+from qod_magics.application.recipes.views import temporary_views
+from qod_magics.application.sql.aggregates import Turned, turned
+from qod_magics.application.sql.estimates import estimated, has_estimates
+from qod_magics.application.sql.names import aggregates, tables_read
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.estimate.formulas import WEIGHT
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qod_magics.application import graph
-from qod_magics.application.stream import StreamDeclaration
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.tasks.task import TaskSpec
 
 #: What may change while a task runs.
 _RESTRICTIONS: Mapping[str, Any] = dict.fromkeys(("priority", "min_accuracy", "max_latency_s", "utility"))
