@@ -93,6 +93,9 @@ def held(session: Session) -> tuple[Counter[str], set[str], set[str], tuple[str,
     )
 
 
-def turn(session: Session, keep: Mapping[Edge, float], **accept: float) -> None:
-    """Turn these shedders by hand, also of streams that do not run yet; leaves what waits alone."""
-    heard(lambda: session.runtime.apply(Plan({}, dict(keep)), Dials(dict(keep), accept)))
+def turn(
+    session: Session, keep: Mapping[Edge, float], desired: Mapping[str, float] | None = None, **accept: float
+) -> None:
+    """Turn these shedders by hand, also of streams that do not run yet; leaves what waits alone. `desired`: of tasks,
+    where it matters."""
+    heard(lambda: session.runtime.apply(Plan(dict(desired or {}), dict(keep)), Dials(dict(keep), accept)))

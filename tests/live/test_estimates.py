@@ -16,7 +16,7 @@ from qod_magics.application.sql.estimates import estimated
 from qod_magics.errors import ApplicationError
 from qod_magics.estimate.sampled import recipe_over
 from qod_magics.session.session import Session
-from tests.live.applications import all_read, cell, rows, turn
+from tests.live.applications import all_read, cell, count, rows, turn
 from tests.live.conftest import eventually, new_topic, produce
 
 GROUPS, ROWS = 1000, 100
@@ -311,7 +311,8 @@ timed.groupBy(F.window("at", "10 seconds"), "zone").agg(est.count().alias("rides
 def test_the_interval_of_an_estimate_travels_through_a_further_aggregation(brief: Session, fuse: str) -> None:
     """Totals of a window over the estimates of its zones are about the estimates over its rows."""
     topic, sent = new_topic(brief), 3000
-    turn(brief, {(None, "fares"): 0.3, ("per_zone", "totals"): 0.8, ("per_zone", "by_sql"): 1.0})
+    desired = {"fares": 0.3, "per_zone": 0.3, "totals": 0.24, "by_sql": 0.3}
+    turn(brief, {(None, "fares"): 0.3, ("per_zone", "totals"): 0.8, ("per_zone", "by_sql"): 1.0}, desired, **desired)
     cell(brief, f"fares --topic {topic} --schema 'zone LONG, fare DOUBLE, at TIMESTAMP' --starting earliest --no-fuse")
     cell(brief, f"per_zone --from fares {fuse}", PER_ZONE)
     sums = "per_zone.groupBy('window').agg(est.sum('rides').alias('rides'), est.sum('fares').alias('fares'))"
@@ -344,3 +345,5 @@ def test_the_interval_of_an_estimate_travels_through_a_further_aggregation(brief
             assert abs(value - true) < 2.5 * half, (name, column, row)  # five standard errors
             edge = 0.2 if fuse and name == "totals" else 0.0  # 20 zones, of which a fifth is dropped
             assert 0.02 * true < half < (0.08 + 2 * edge) * true
+    for name in names if fuse else ():  # the rows below are sampled already: their groups are not dropped for it again
+        assert count(brief, f"per_zone>{name}").dropped == 0

@@ -184,6 +184,10 @@ def test_what_waits_is_thinned_to_the_keys_of_the_lower_accuracy(cluster: Sessio
     assert by_key.hash.max() < 0.3
     assert len(by_key) == (hashes < 0.3).sum()  # all of them, not a part
     assert set(by_key._weight.round(6)) == set(alone._weight.round(6)) == {round(1 / 0.3, 6)}
+    groups = sent.where("part = 0").drop("headers").withColumn("headers", shedder.weight_header(F.lit(1.0)))
+    again = shedder.shed_arrivals(groups, "0.3D", "shed.t", key, sampled_sql="0.6D")
+    hashed = {row.hash for row in again.select(shedder.key_hash(key).alias("hash")).collect()}
+    assert hashed == set(by_key.hash)  # groups of rows kept at 0.6, each of weight 1: half of the keys, the same ones
     for part in (alone, unknown):
         assert len(part) == pytest.approx(1500, abs=150)  # half of 3,000: five standard errors
     assert unknown._weight.isna().all()

@@ -80,6 +80,19 @@ def origins(specs: Sequence[TaskSpec]) -> dict[str, frozenset[str]]:
     return found
 
 
+def weighed_since(specs: Sequence[TaskSpec], weights: Weights) -> dict[str, str]:
+    """By task whose rows are groups of estimates, or derive from such groups: the task that makes these groups, from
+    whose result on `_weight` counts. Tasks in an order in which inputs precede their readers."""
+    found: dict[str, str] = {}  #: by stream
+    for spec in specs:
+        for stream in spec.streams:
+            groups = weights.groups.get(stream.name)
+            read = [found[name] for name in stream.upstream if name in found]
+            if groups is not None and (groups.begins or read):
+                found[stream.name] = spec.id if groups.begins else read[0]
+    return {spec.id: found[spec.id] for spec in specs if spec.id in found}
+
+
 def origins_of(stream: StreamDeclaration, known: Origins) -> frozenset[str]:
     """Where a stream's rows come from."""
     if stream.topic is not None:

@@ -238,7 +238,7 @@ class Deployer:
         with self.cluster.lock:
             for task in change.stop:
                 self._forget(task)
-            deployment.declared_deals({*change.start, *change.replace})
+            deployment.declared({*change.start, *change.replace})
             known = set(deployment.pipes)
             gone = deployment.adopt(prepared)
             for name, pipe in deployment.pipes.items():

@@ -99,6 +99,8 @@ class Cluster:
             [self.board.accept(task)] if any(feed.stream for feed in instance.job.feeds) else [self.board.source(task)]
         )
         keys += [self.board.send(name) for name in instance.job.outlets]
+        since = {instance.job.weighed_since, *(feed.weighed_since for feed in instance.job.feeds)}
+        keys += [self.board.accuracy(made) for made in since if made is not None]
         if instance.is_paced:
             keys.append(self.board.pace(instance.id))
         wanted = {key: self.dials.get(key, 1.0) for key in keys}
@@ -233,7 +235,9 @@ class Cluster:
                     extra[EVICTION.name] = round(reading.eviction, 2)
                 if instance.job.trigger_s is not None:
                     extra[TRIGGER.name] = instance.job.trigger_s
-            if instance.python_cpu and reading is not None and reading.cpu is not None:
+            if reading is not None and instance.state in (State.BACKING_OFF, State.GAVE_UP):
+                reading = replace(reading, cpu=0.0)  # the last one measured a query that has ended
+            elif instance.python_cpu and reading is not None and reading.cpu is not None:
                 extra["python_cpu"] = round(instance.python_cpu, 2)
                 reading = replace(reading, cpu=reading.cpu + instance.python_cpu)
             views.append(

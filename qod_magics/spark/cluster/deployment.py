@@ -9,7 +9,7 @@ from typing import Any
 from qod_magics.application.streams.sink import KafkaTopic, Memory
 from qod_magics.application.streams.stream import RECORD_KEY
 from qod_magics.application.tasks.task import TaskSpec
-from qod_magics.application.tasks.weight import Origins, origins
+from qod_magics.application.tasks.weight import Origins, origins, weighed_since
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
@@ -28,7 +28,7 @@ from qod_magics.spark.plans.pipeline import (
 )
 
 #: The fields that a change of the application replaces.
-_BOOKS = ("specs", "pipes", "accounts", "results", "source_partitions", "deals", "retired")
+_BOOKS = ("specs", "pipes", "accounts", "results", "source_partitions", "deals", "declarations", "retired")
 
 
 @dataclass(slots=True)
@@ -67,6 +67,7 @@ class Deployment:
     results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
     deals: dict[str, Deal] = field(default_factory=dict)  #: by name of the feed, where its reader was scaled
+    declarations: dict[str, int] = field(default_factory=dict)  #: by task: how often with another recipe or input
     retired: dict[str, Account] = field(default_factory=dict)  #: of streams within fused tasks, by `_stream`
     topics_made: int = 0  #: numbers them: rows for a deleted topic must not reach a new one
     inspection: Inspection = field(init=False)
@@ -234,8 +235,9 @@ class Deployment:
 
     def jobs(self, spec: TaskSpec, generation: int) -> list[Job]:
         """One job per instance of a task; `generation` counts its new checkpoints."""
-        found = origins(list(self.specs.values()))
-        made = [self._job(spec, index, found) for index in range(self.instances(spec))]
+        specs = list(self.specs.values())
+        found, since = origins(specs), weighed_since(specs, self.checked.weights)
+        made = [self._job(spec, index, found, since) for index in range(self.instances(spec))]
         return [replace(job, run=f"{self.session}-{generation}-{job.index + 1}") for job in made]
 
     def partitions(self, feed: str) -> int:
@@ -287,8 +289,9 @@ class Deployment:
         so that senders restart once, and few enough instances share them evenly."""
         return max(self.max_parallelism(spec), spec.partitions)
 
-    def declared_deals(self, tasks: Collection[str]) -> None:
-        """Have these tasks the instances that they were declared with."""
+    def declared(self, tasks: Collection[str]) -> None:
+        """These tasks were declared anew: they have the instances that they were declared with."""
+        self.declarations |= {task: self.declarations.get(task, 0) + 1 for task in tasks}
         self.deals = {name: deal for name, deal in self.deals.items() if reader(name) not in tasks}
 
     def accounts_of(self, task: str) -> dict[str, Account]:
@@ -327,8 +330,8 @@ class Deployment:
                 return account
         return None
 
-    def _job(self, spec: TaskSpec, index: int, found: Origins) -> Job:
-        """One instance."""
+    def _job(self, spec: TaskSpec, index: int, found: Origins, since: Mapping[str, str]) -> Job:
+        """One instance. `since`: see `weighed_since`."""
         feeds = []
         for head, source in spec.topics.items():
             name = feed_of(spec, head)
@@ -353,7 +356,19 @@ class Deployment:
             own = self.deal(name, spec)[index]
             starting, schema = dict(self.accounts[name].position), schema_of_stream(schemas[upstream])
             by_key = keys.get(upstream, ()) and (RECORD_KEY,)
-            feeds.append(Feed(name, (upstream,), pipe.topic, own, starting, schema, stream=True, shed_by=by_key))
+            feeds.append(
+                Feed(
+                    name,
+                    (upstream,),
+                    pipe.topic,
+                    own,
+                    starting,
+                    schema,
+                    stream=True,
+                    shed_by=by_key,
+                    weighed_since=since.get(upstream),
+                )
+            )
         outgoing = [pipe for pipe in self.pipes.values() if pipe.source == spec.id]
         return Job(
             task=spec.id,
@@ -364,6 +379,7 @@ class Deployment:
             outlets=tuple(pipe.name for pipe in outgoing),
             topics=tuple((pipe.topic, pipe.partitions, pipe.key) for pipe in outgoing),
             shed_by=keys.get(spec.id, ()),
+            weighed_since=since.get(spec.id),
             sink=spec.sink,
             results=self.results.get(spec.id),
             trigger_s=spec.trigger_s,

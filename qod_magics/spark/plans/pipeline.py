@@ -65,6 +65,7 @@ class Feed:
     malformed: Malformed = "drop"  #: values that are not JSON of the schema; not of streams
     #: columns by whose values rows are shed together; those of a stream: by the record's key
     shed_by: tuple[str, ...] = ()
+    weighed_since: str | None = None  #: the task from whose groups on `_weight` counts; None: from the input on
 
 
 def feed_of(spec: TaskSpec, head: str) -> str:
@@ -99,6 +100,7 @@ class Job:
     max_latency_s: float | None = None  #: how old a row may be when it is in the result, seconds
     aggregates: bool = False  #: whether SQL in its recipes does: its plan can't be explained
     shed_by: tuple[str, ...] = ()  #: columns of its output by whose values the outgoing streams are shed together
+    weighed_since: str | None = None  #: the same of its output
     chained: bool = False  #: whether an operator with state reads its groups, here or downstream
     run: str = ""  #: names the directory of a file sink, one per checkpoint
 
@@ -294,7 +296,7 @@ class Workshop:
         counted_as, key = f"shed.{feed.topic}", self._key(feed)
         if feed.stream:
             dial = self.dial(self.board.accept(job.task))
-            kept = shedder.shed_arrivals(records, dial, counted_as, key, timing)
+            kept = shedder.shed_arrivals(records, dial, counted_as, key, timing, self._sampled(feed.weighed_since))
         else:
             dial = self.dial(self.board.source(job.task))
             kept = shedder.shed_source(records, dial, counted_as, key=key, timing=timing)
@@ -305,6 +307,10 @@ class Workshop:
             return parsed(kept, schema, JSON_FORMAT, WEIGHT, read=columns)
         counted_as = f"malformed.{job.feeds.index(feed)}.{feed.topic}"  # a topic may have several schemas
         return parsed_input(kept, schema, feed.malformed, counted_as, read=columns)
+
+    def _sampled(self, weighed_since: str | None) -> str | None:
+        """Reads the accuracy at which the groups were made from which on rows are weighed."""
+        return None if weighed_since is None else self.dial(self.board.accuracy(weighed_since))
 
     def _key(self, feed: Feed) -> Column | None:
         """The key by which the records of this feed are shed, as text; None: each by itself."""
@@ -328,7 +334,7 @@ class Workshop:
             for name, (topic, partitions, key) in zip(job.outlets, job.topics, strict=True)
         ]
         key = shedder.key_text(*(F.col(f"`{name}`") for name in job.shed_by)) if job.shed_by else None
-        drawn = shedder.draw(rows, outlets, key)
+        drawn = shedder.draw(rows, outlets, key, self._sampled(job.weighed_since))
         drawn = drawn.observe("out", *shedder.sent_counts(outlets))
         value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in names]), JSON_FORMAT)
         records = shedder.send(drawn, outlets, value, key)

@@ -73,17 +73,27 @@ def shed_source(
 
 
 def shed_arrivals(
-    records: DataFrame, accept_sql: str, counted_as: str, key: Column | None = None, timing: Timing | None = None
+    records: DataFrame,
+    accept_sql: str,
+    counted_as: str,
+    key: Column | None = None,
+    timing: Timing | None = None,
+    sampled_sql: str | None = None,
 ) -> DataFrame:
     """Thin a stream's backlog to the present accuracy; expects records with headers, adds `_weight`, null if unknown.
 
     A row kept so far with probability p = 1 / _weight is kept with min(1, accept / p): all rows in the steady state,
     fewer of those sent under an older plan with a higher accuracy. If the weight is unknown, p is the accuracy of the
     sender at the time of sending. Rows that were shed by their `key` so far are by its hash again.
+
+    Of groups, weights count from the groups on: the accuracy of the rows below them is read by `sampled_sql`, and what
+    `accept_sql` reads is of the application's input, so the groups are kept with accept / sampled.
     """
     sent, chance = weight_from_header(), F.expr(RECORD_HASH)
     if key is not None:
-        chance = F.when(key.isNull() | (sent <= 0.0), chance).otherwise(_position(key, sent))
+        chance = F.when(key.isNull() | (sent <= 0.0), chance).otherwise(_position(key, _of_input(sent, sampled_sql)))
+    if sampled_sql is not None:
+        accept_sql = f"least(1.0D, {accept_sql} / greatest({sampled_sql}, {SMALLEST}D))"
     accepted = F.expr(accept_sql).alias("_p")
     dialled = records.select("*", sent.alias("_sent"), chance.alias("_u"), accepted, *_timed(timing))
     keep = "_u < _p * abs(_sent)"
@@ -93,6 +103,11 @@ def shed_arrivals(
         WEIGHT, F.expr(f"if(_sent > 0D, greatest(_sent, 1.0D / greatest(_p, {SMALLEST}D)), NULL)")
     )
     return weighed.drop("_sent", "_u", "_p", TIMED)
+
+
+def _of_input(weight: Column, sampled_sql: str | None) -> Column:
+    """The weight of a row, of the application's input; that of groups counts from these on."""
+    return weight if sampled_sql is None else weight / F.expr(f"greatest({sampled_sql}, {SMALLEST}D)")
 
 
 def _position(key: Column, weight: Column) -> Column:
@@ -143,14 +158,18 @@ def sent_counts(outlets: Sequence[Outlet]) -> list[Column]:
     return counts + [count_where(_sent_if(i)).alias(f"sent_{i}") for i in range(len(outlets))]
 
 
-def draw(rows: DataFrame, outlets: Sequence[Outlet], key: Column | None = None) -> DataFrame:
+def draw(
+    rows: DataFrame, outlets: Sequence[Outlet], key: Column | None = None, sampled_sql: str | None = None
+) -> DataFrame:
     """Draw once per row for all streams: the samples of several consumers are nested, none repeats between batches.
-    Rows that were shed by their `key` so far are by its hash again, where their weight is known."""
+    Rows that were shed by their `key` so far are by its hash again, where their weight is known; `sampled_sql` as in
+    `shed_arrivals`."""
     dials = [F.expr(outlet.send_sql).alias(f"_d{i}") for i, outlet in enumerate(outlets)]
     chance = F.expr(DRAW)
     if key is not None:
         weight = F.col(WEIGHT)
-        chance = F.when(key.isNull() | weight.isNull(), chance).otherwise(_position(key, weight))
+        place = _position(key, _of_input(weight, sampled_sql))
+        chance = F.when(key.isNull() | weight.isNull(), chance).otherwise(place)
     return rows.select("*", chance.alias("_u"), *dials)
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.application.tasks.task import tasks
-from qod_magics.application.tasks.weight import LEFT_OUT, NOT_INDEPENDENT, origins, weight_problem
+from qod_magics.application.tasks.weight import (
+    LEFT_OUT,
+    NOT_INDEPENDENT,
+    Weights,
+    origins,
+    weighed_since,
+    weight_problem,
+)
+from qod_magics.estimate.sampled import Groups
 from tests.application.frames import application, stream
 
 A, B = frozenset({"topic a"}), frozenset({"topic b"})
@@ -48,3 +56,20 @@ def test_rows_come_from_topics_however_many_streams_are_between() -> None:
     assert found["b"] == found["c"] == {"topic one"}
     assert found["e"] == {"topic one", "source of own"}
     assert found["f"] == {"topic one", "topic two", "source of own"}
+
+
+def test_weights_count_from_the_groups_on_that_estimates_make() -> None:
+    specs = tasks(
+        application(
+            stream("rows", topic="t", fuse=False),
+            stream("zones", "rows", fuse=False),
+            stream("busy", "zones", fuse=False),
+            stream("total", "busy", priority=1),
+            stream("other", "rows", priority=1),
+        )
+    )
+    none = frozenset[str]()
+    weights = Weights(
+        groups={"zones": Groups(none, False, True), "busy": Groups(none, False), "sums": Groups(none, True)}
+    )
+    assert weighed_since(specs, weights) == {"zones": "zones", "busy": "zones"}

@@ -539,7 +539,7 @@ def test_a_deal_lasts_until_its_task_is_replaced(made: Made) -> None:
     spec = deployment.specs["q"]
     assert (deployment.instances(spec), len(deployment.jobs(spec, 7))) == (3, 3)
     before = deployment.copy()
-    deployment.declared_deals({"q"})
+    deployment.declared({"q"})
     assert [job.feeds[0].partitions for job in deployment.jobs(spec, 7)] == [tuple(range(8))]
     deployment.restore(before)
     assert deployment.instances(spec) == 3
