@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import gt
 
@@ -25,10 +25,20 @@ TRIGGER_PERIODS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which backlogs are drained, in seconds of input."""
+    """Which backlogs are drained, in seconds of input: the same for all tasks but those of `by_task`."""
 
     rest_s: float  #: the ordinary backlog between two reads: drains end here
     trigger_s: float  #: a drain begins above this backlog
+    by_task: Mapping[str, Limits] = field(default_factory=dict)
+
+    def of_task(self, task: str) -> Limits:
+        """Those of one task."""
+        return self.by_task.get(task, self)
+
+    def begins_drain(self, task: str, backlog: Backlog) -> bool:
+        """Whether a backlog beyond the ordinary one is large enough for a drain to begin."""
+        mine = self.of_task(task)
+        return backlog.rows > (mine.trigger_s - mine.rest_s) * (backlog.rate or 0.0)
 
     @classmethod
     def usual(cls, period_s: float) -> Limits:
@@ -39,6 +49,8 @@ class Limits:
     def of(cls, plan: Plan, period_s: float) -> Limits:
         """The limits that a plan asks for, or the usual ones."""
         asked = plan.extra.get(BACKLOG.name)
+        if isinstance(asked, Mapping):
+            return replace(cls.usual(period_s), by_task={task: cls(*limits) for task, limits in asked.items()})
         return cls.usual(period_s) if asked is None else cls(*asked)
 
 
@@ -56,7 +68,7 @@ def backlogs(snapshot: Snapshot, measured: Measured, limits: Limits) -> Mapping[
     Lags and rates are those of `measured`; a source without a measured rate counts with its `external_rate`.
     """
     dag, lag, rates = Dag.of(snapshot), measured.lag, measured.input_rate
-    allowance_s = limits.rest_s
+    allowance_s = min([limits.rest_s, *(each.rest_s for each in limits.by_task.values())])
     if isinstance(lag, Keyed) and isinstance(rates, Keyed) and lag.order is rates.order:
         beyond = list(compress(lag.order.all, map(gt, lag.column, map(allowance_s.__mul__, rates.column))))
     else:
@@ -65,7 +77,8 @@ def backlogs(snapshot: Snapshot, measured: Measured, limits: Limits) -> Mapping[
     external = column(snapshot.tasks, "external_rate")
     found = {}
     for position in sorted(waiting):
-        backlog = _before(position, dag, external[position], measured, allowance_s)
+        rest_s = limits.of_task(dag.names[position]).rest_s
+        backlog = _before(position, dag, external[position], measured, rest_s)
         if backlog.rows > 0:
             found[dag.names[position]] = backlog
     return found
@@ -90,8 +103,7 @@ class Drains:
         going = {}
         for task, backlog in found.items():
             known = self.by_task.get(task)
-            trigger = (limits.trigger_s - limits.rest_s) * (backlog.rate or 0.0)
-            if backlog.rows > (0.0 if known is not None else trigger):
+            if (known is not None and backlog.rows > 0.0) or limits.begins_drain(task, backlog):
                 until = now + drain_s if known is None or backlog.rows > known.rows else known.until
                 going[task] = Draining(until, backlog.rows)
         return Drains(going)

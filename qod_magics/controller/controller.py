@@ -33,6 +33,10 @@ from qod_magics.errors import UsageProblem
 
 Subscriber = Callable[[Cycle], object]
 
+#: Seconds for which a cycle waits for the runtime at least, whatever the period: a runtime waits some seconds for a
+#: task manager that does not answer, and what it found out from the others would come too late.
+SLOWEST_OBSERVE_S, SLOWEST_APPLY_S = 5.0, 3.0
+
 
 class Controller:
     """Decides for one runtime with one policy. `step` makes one cycle; nothing happens by itself.
@@ -47,7 +51,8 @@ class Controller:
     - `period_s`: length of a cycle in seconds; also the unit of the limits on backlogs
     - `warm_up_timeout_s`: seconds after which a warm-up ends at the latest
     - `drain_periods`: periods within which to drain a backlog
-    - `observe_timeout_s`, `apply_timeout_s`: how long a cycle waits for the runtime (None: 2 periods, 1 period)
+    - `observe_timeout_s`, `apply_timeout_s`: how long a cycle waits for the runtime (None: 2 periods, 1 period and a
+      second, but no less than a runtime waits for a task manager that does not answer)
     - `worker`: makes the worker for calls to the runtime, given its name
     """
 
@@ -77,6 +82,7 @@ class Controller:
         self.policy = policy
         self._paused = False
         self._last: Cycle | None = None
+        self._planned: Plan | None = None  #: the last plan, also if cycles without one followed
         #: seconds after the last cycle at which to make one more before the next on time; None: none is needed
         self.again_s: float | None = None
         self._warm = warm_up.WarmUp()
@@ -115,11 +121,11 @@ class Controller:
 
     @property
     def _observe_timeout_s(self) -> float:
-        return 2 * self.period_s if self.observe_timeout_s is None else self.observe_timeout_s
+        return max(2 * self.period_s, SLOWEST_OBSERVE_S) if self.observe_timeout_s is None else self.observe_timeout_s
 
     @property
     def _apply_timeout_s(self) -> float:
-        return self.period_s if self.apply_timeout_s is None else self.apply_timeout_s
+        return max(self.period_s, SLOWEST_APPLY_S) + 1.0 if self.apply_timeout_s is None else self.apply_timeout_s
 
     @property
     def policy(self) -> Policy:
@@ -177,8 +183,10 @@ class Controller:
 
     def open_shedders(self) -> None:
         """Have the runtime keep every row until a plan is applied: no shedding. Call it between cycles."""
-        if self._last is not None and self._last.plan is not None:
-            self.runtime.apply(*opened(self._last.plan))
+        if self._planned is not None:
+            plan, settings = opened(self._planned)
+            self.runtime.apply(plan, settings)
+            self._actuator.in_force = settings
 
     @property
     def overrides(self) -> Mapping[Edge, float]:
@@ -273,14 +281,15 @@ class Controller:
         if late is not None:
             self._warm = warm_up.told(self._warm, late, began)
         self.again_s = None
-        seen = self._sensor.observe(self._observe_timeout_s, paused=self._paused)
+        paused = self._paused  # read once: the policy decides on it, and the plan is applied by it
+        seen = self._sensor.observe(self._observe_timeout_s, paused=paused)
         if not isinstance(seen, str):
             seen = self._rates.corrected(seen, rates or {}, began, self.period_s, SETTLED_WITHIN * self._drain_s)
         found = seen if isinstance(seen, str) else self._decide(seen)
         if isinstance(found, str):
-            cycle = replace(cycle, paused=self._paused, skipped=found)
+            cycle = replace(cycle, paused=paused, skipped=found)
         else:
-            paused = self._paused
+            self._planned = found.plan
             applied = not paused and self._apply(found)
             took_s = self.clock.monotonic() - began if applied else 0.0
             cycle = replace(cycle, paused=paused, decision=found, applied=applied, applied_s=took_s)
@@ -319,7 +328,16 @@ class Controller:
         self._journal.recovered("policy-failed", f"policy {policy.name} decides again")
         self._journal.refused(refused)
         return Decision(
-            snapshot, observation.measured, plan, settings, policy.name, policy_ms, accuracy, reasons, refused
+            snapshot,
+            observation.measured,
+            plan,
+            settings,
+            policy.name,
+            policy_ms,
+            accuracy,
+            reasons,
+            refused,
+            frozenset(self._by_hand),
         )
 
     @property

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from qod_magics.controller.entry import Entry
 from qod_magics.core.actions import Refusal
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Snapshot, nothing
@@ -28,6 +28,7 @@ class Decision:
     current_accuracy: Mapping[str, float]  #: by task, as measured (`core.accuracy`)
     reasons: Reasons  #: the policy's, for the plan
     refused: tuple[Refusal, ...] = ()  #: actions of the plan that are not carried out
+    by_hand: Collection[Edge] = frozenset()  #: the shedders that are held by hand
 
     @property
     def accepted(self) -> Plan:

@@ -9,6 +9,7 @@ from qod_magics.controller.entry import Entry
 from qod_magics.core.actions import Action, Fuse, Move, ReleaseNode, Scale, Stop, Unfuse
 from qod_magics.core.dag import queries_of
 from qod_magics.core.fusion import fused_streams
+from qod_magics.core.plan import edge_name
 from qod_magics.core.snapshot import Instance, Task
 from qod_magics.core.topology import restrictions
 from qod_magics.core.wording import counted, listed
@@ -79,13 +80,17 @@ def _concerns(action: Action, task: Task) -> bool:
 
 def _drain(task: Task, decision: Decision) -> list[str]:
     lag, dials = decision.measured.lag, decision.dials
+    held = [edge for edge in decision.by_hand if edge[1] == task.id and edge in dials.keep]
+    if held:
+        held.sort(key=edge_name)
+        return [f"the shedder {edge_name(edge)} keeps {dials.keep[edge]:.2f}, by hand" for edge in held]
     if not task.upstream:
         given, kept = decision.plan.non_drop.get((None, task.id), 1.0), dials.keep.get((None, task.id), 1.0)
         waiting = lag.get(task.id, 0)
     else:
         given, kept = decision.plan.desired[task.id], dials.accept.get(task.id, 1.0)
         waiting = sum(lag.get(f"{source}>{task.id}", 0) for source in task.upstream)
-    if kept >= given - 0.005 or waiting == 0:  # a shedder held by hand keeps less without a backlog
+    if kept >= given - 0.005 or waiting == 0:
         return []
     return [f"it has a backlog of {waiting} rows, so it keeps {kept:.2f} until that is drained"]
 

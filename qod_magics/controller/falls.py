@@ -59,11 +59,7 @@ def waiting(
     return {
         task: backlog
         for task, backlog in found.items()
-        if task not in falls
-        or (
-            backlog.rows > (limits.trigger_s - limits.rest_s) * (backlog.rate or 0.0)
-            and not falls[task].spares(backlog, within_s)
-        )
+        if task not in falls or (limits.begins_drain(task, backlog) and not falls[task].spares(backlog, within_s))
     }
 
 

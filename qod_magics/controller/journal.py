@@ -122,8 +122,11 @@ class Journal:
         """Close the recording. Pending events get a line that repeats the last decision."""
         if self.recording is None:
             return
-        self._waiting.extend(event for event, _ in self._happened)
-        self._happened.clear()
+        while self._happened:
+            event, entry = self._happened.popleft()
+            self._waiting.append(event)
+            if entry is not None:
+                self.log.append([entry])  # no cycle will
         if self._waiting and self._recorded is not None:
             cycle, decision = self._recorded
             again = replace(cycle, at=self._clock.wall(), applied=applied)

@@ -65,9 +65,13 @@ class RateWatch:
         if rates is None:
             self._journal.fault("input-rates-failed", f"input_rates() failed: {describe(outcome.error)}")
             return {}
+        try:  # a policy's request and a runtime's rates may be of any kind
+            planned, above = planned_rates(last.snapshot), float(last.plan.extra[REACT.name])
+            self._check = check = self._check.after(self._clock.monotonic(), rates, planned, above)
+        except (TypeError, ValueError) as error:
+            self._journal.fault("input-rates-failed", f"the input rates can't be compared with the plan's: {error}")
+            return {}
         self._journal.recovered("input-rates-failed", "input_rates() works again")
-        planned, above = planned_rates(last.snapshot), float(last.plan.extra[REACT.name])
-        self._check = check = self._check.after(self._clock.monotonic(), rates, planned, above)
         return rates if check.stepped else {name: rates[name] for name in check.fallen}
 
     def corrected(

@@ -13,6 +13,8 @@ from qod_magics.core.snapshot import Instance
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError
 
+GIVEN_UP = "given up"
+
 Window = tuple[float, float]  #: (begin, end), seconds since the epoch
 
 
@@ -39,6 +41,16 @@ class Freshness:
 def is_moving(instance: Instance) -> bool:
     """Whether it is moving; until it arrives, it is listed on its old task manager."""
     return instance.extra.get("state") == "moving"
+
+
+def has_failed(instance: Instance) -> bool:
+    """Whether its query has failed and does not run now: it starts again after a back-off, or was given up."""
+    return instance.extra.get("state") in ("backing off", GIVEN_UP)
+
+
+def is_given_up(instance: Instance) -> bool:
+    """Whether its query has failed too often and starts again only when asked to."""
+    return instance.extra.get("state") == GIVEN_UP
 
 
 def is_running(instance: Instance) -> bool:

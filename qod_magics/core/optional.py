@@ -62,6 +62,8 @@ FIXED_CPU = Field("tasks", "fixed_cpu", "% of one core", _FITTED, "CPU of each i
 READ_COST = Field("tasks", "read_us", "microseconds", _FITTED, "CPU for each row read, as learned")
 WORK_COST = Field("tasks", "work_us", "microseconds", _FITTED, "CPU for each row kept beyond reading it, as learned")
 SELECTIVITY = Field("tasks", "selectivity", "a ratio", _FITTED, "rows out for each row kept, as learned")
+DECLARED = Field("tasks", "declared", "a count", _FITTED, "how often it was declared with another recipe or input")
+CONCURRENCY = Field("tasks", "concurrency", "partitions", _FITTED, "cores that each instance can use; absent: one")
 BATCH_RATE = Field("instances", "batches_per_s", "batches/s", _FITTED, "micro-batches; absent in real-time mode")
 EVICTION = Field("instances", "eviction_cpu", "% of one core", _FITTED, "CPU of searching state for expired rows")
 TRIGGER = Field("instances", "trigger_s", "s", _FITTED, "trigger interval that the user asked for")
@@ -92,7 +94,7 @@ PRICE = Field("task_managers", "price", "a price per hour", _D_STORM, "what it c
 STANDBY = Field("task_managers", "standby", "0 or 1", _AUTO, "1: up and warm, but no instance is placed there")
 
 FIELDS = (
-    *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY),
+    *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY, DECLARED, CONCURRENCY),
     *(BATCH_RATE, EVICTION, TRIGGER, ELASTIC_CPU, BATCH_TIME, INTERVAL, TRUST, OPEN, PACED, RESTS),
     *(LATENCY_P50, LATENCY_P95, OLDEST, MAX_LATENCY, UTILITY, MAX_PARALLELISM, STATEFUL, FUSABLE, WAITING, BUSY),
     *(INSTANCE_MEMORY, BYTES, MEMORY, PRICE, STANDBY),
@@ -107,7 +109,7 @@ REACT = PlanKey(
 )
 
 BACKLOG = PlanKey(
-    *("backlog_s", "[seconds, seconds]", _REACTIVE),
+    *("backlog_s", "[seconds, seconds], or an object of these by task", _REACTIVE),
     "thin a backlog that exceeds the second of these, in seconds of input, down to the first",
 )
 

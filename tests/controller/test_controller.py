@@ -402,3 +402,44 @@ def test_the_controller_works_on_a_machine_thread_and_inline_alike():
         controller = Controller(b.runtime, StreamEconomics(), clock=clock, **options)
         assert controller.step().applied
         controller.close()
+
+
+def test_shedders_are_opened_also_after_a_cycle_without_a_plan():
+    b = bench(seen(), LostError("tm1 is gone"), policy=FixedPolicy(desired=0.5))
+    b.cycles(2)
+    b.controller.open_shedders()
+    _, dials = b.runtime.applied[-1]
+    assert set(dials.keep.values()) == {1.0}
+    assert b.controller.dials == dials
+
+
+def test_a_pause_during_a_cycle_holds_from_the_next_one_on():
+    """The policy decides on it, so the plan must be applied by it: a stage would wait for an action never begun."""
+
+    class Pausing(FixedPolicy):
+        def decide(self, snapshot, state):
+            b.controller.pause()
+            return super().decide(snapshot, state)
+
+    b = bench(policy=Pausing(desired=0.5))
+    first, second = b.cycles(2)
+    assert (first.paused, first.applied, "paused" in first.snapshot.extra) == (False, True, False)
+    assert (second.paused, second.applied, second.snapshot.extra["paused"]) == (True, False, True)
+
+
+@pytest.mark.parametrize(("period_s", "observe_s", "apply_s"), [(1.0, 5.0, 4.0), (5.0, 10.0, 6.0), (0.2, 5.0, 4.0)])
+def test_a_cycle_waits_no_shorter_than_a_runtime_does_for_a_task_manager_that_does_not_answer(
+    period_s, observe_s, apply_s
+):
+    b = bench(Takes(observe_s - 0.1, seen()), applying=[Takes(apply_s - 0.1)], period_s=period_s)
+    (cycle,) = b.cycles(1)
+    assert cycle.applied
+
+
+def test_notes_made_before_the_recording_changes_are_in_the_log(path):
+    b = bench(recording=Recording(path))
+    b.cycles(1)
+    b.controller.pause()
+    b.controller.record(None)
+    assert "plans are recommended, not applied, from now on" in [entry.words for entry in b.controller.log.entries()]
+    assert [event["kind"] for event in [*read(path)][-1]["events"]] == ["paused"]

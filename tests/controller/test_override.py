@@ -7,7 +7,7 @@ import pytest
 from qod_magics.controller.dials import overridden
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import UsageProblem
-from tests.controller.scripted import FixedPolicy, bench, chain
+from tests.controller.scripted import FixedPolicy, bench, chain, seen
 
 HALF = Dials({(None, "Src"): 0.5, ("Src", "Snk"): 1.0}, {"Src": 0.5, "Snk": 0.5})
 
@@ -52,3 +52,12 @@ def test_those_of_streams_that_are_gone_are_given_back():
 def test_what_is_no_probability_is_refused(d):
     with pytest.raises(UsageProblem, match="between 0 and 1"):
         bench().controller.override((None, "Src"), d)
+
+
+def test_why_names_the_hand_that_holds_a_shedder_not_a_backlog():
+    loop = bench(seen(lag={"Src": 312}, input_rate={"Src": 1000.0}), policy=FixedPolicy(1.0))
+    loop.controller.override((None, "Src"), 0.25)
+    loop.cycles(2)
+    said = loop.controller.why("Src")
+    assert "the shedder Src keeps 0.25, by hand" in said
+    assert "drained" not in said

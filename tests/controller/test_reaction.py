@@ -167,3 +167,20 @@ def test_in_the_simulator_less_waits_after_a_step() -> None:
         assert len(cycles) == 22 + len(early)
         worst[name] = max(sum(cycle.measured.lag.values()) for cycle in cycles if cycle.measured is not None)
     assert worst["stream-economics-reactive"] < 0.6 * worst["stream-economics-filled"]
+
+
+@pytest.mark.parametrize("above", [None, "much"])
+def test_a_request_that_is_no_number_is_a_fault_that_ends_no_loop(above: Any) -> None:
+    class Odd(Asking):
+        def decide(self, snapshot: Snapshot, state: Any) -> tuple[Plan, Any]:
+            plan, state = super().decide(snapshot, state)
+            return replace(plan, extra={"react_above": above}), state
+
+    clock = ManualClock()
+    controller = Controller(Glanced(clock, 0.0), Odd(), clock=clock, worker=InlineWorker)
+    controller.step()
+    assert controller.stepped_rates() == {}
+    assert controller.stepped_rates() == {}
+    cycle = controller.step()
+    assert [event.kind for event in cycle.events].count("input-rates-failed") == 1
+    controller.close()

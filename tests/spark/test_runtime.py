@@ -28,6 +28,7 @@ from qod_magics.spark.plans.pipeline import Feed, Job
 from qod_magics.spark.queries.instance import Instance, State
 from qod_magics.spark.queries.meter import Meter
 from qod_magics.spark.runtime import SparkRuntime
+from qod_magics.spark.servers.stages import TaskTime
 from qod_magics.spark.servers.timeouts import begin, gather
 from tests.application.frames import application, stream
 from tests.spark.batches import batch
@@ -451,6 +452,67 @@ def test_rows_that_came_after_the_last_report_wait_once_the_next_is_overdue(
     assert runtime.metrics.observation().measured.lag["ticks"] == waits
     for books in (runtime.cluster.instances, runtime.deployment.specs, runtime.deployment.accounts):
         books.clear()
+
+
+@pytest.mark.parametrize(("mode", "rests"), [("micro-batch", True), ("real-time", False)])
+def test_micro_batches_that_have_read_all_rows_use_nothing_while_none_arrive(
+    runtime: SparkRuntime, mode: str, rests: bool
+) -> None:
+    """They report nothing then: the last report would show its rates, CPU and accuracy for ever."""
+    runtime.period_s = 2.0
+    runtime.add_task_manager(Silent())  # type: ignore[arg-type]
+    (spec,) = tasks(application(stream("ticks", topic="t", priority=1)))
+    runtime.deployment.specs[spec.id] = spec
+    runtime.deployment.accounts["ticks"] = Account("t", {0: 0}, {0: 1000})
+    instance = instance_on(runtime, "ticks", runtime.task_managers["tm1"])
+    instance.job = replace(instance.job, feeds=(Feed("ticks", ("ticks",), "t", (0,), {0: 0}, None, False),))
+    wall, now = time.time(), time.monotonic()
+    for ago, offset in ((30.0, 1000), (29.0, 1000), (1.0, 1000), (0.0, 1000)):
+        runtime.metrics.history.record(now - ago, {"t": {0: offset}})
+    instance.run_id, instance.mode = "run", mode
+    instance.meter.add(batch(0, wall - 32.0, wall - 30.0, read=1000, kept=400))
+    seen = runtime.metrics.observation()
+    (row,) = seen.snapshot.instances
+    assert (seen.measured.accuracy["ticks"] is None) == rests
+    assert (row.in_rate == row.cpu == 0.0 and seen.fresh["ticks.1"]) == rests
+    runtime.metrics.history.record(time.monotonic(), {"t": {0: 1300}})
+    later = runtime.metrics.observation()
+    assert later.measured.accuracy["ticks"] == pytest.approx(0.4)
+    for books in (runtime.cluster.instances, runtime.deployment.specs, runtime.deployment.accounts):
+        books.clear()
+
+
+@pytest.mark.parametrize("state", [State.BACKING_OFF, State.GAVE_UP])
+def test_a_query_that_has_failed_uses_no_cpu(runtime: SparkRuntime, state: State) -> None:
+    runtime.add_task_manager(Silent())  # type: ignore[arg-type]
+    instance = instance_on(runtime, "ticks", runtime.task_managers["tm1"])
+    instance.run_id = "run"
+    wall = time.time()
+    instance.meter.add(batch(0, wall - 2.0, wall, read=1000))
+    instance.meter.charge("run", 0, TaskTime(1.0, 1.0))
+    (view,) = runtime.cluster.views()
+    assert view.reading is not None
+    assert view.reading.cpu
+    instance.become(state)
+    (view,) = runtime.cluster.views()
+    assert view.reading is not None
+    assert view.reading.cpu == 0.0
+    runtime.cluster.instances.clear()
+
+
+def test_a_task_row_tells_how_many_partitions_an_instance_reads_and_that_it_was_declared_again(
+    runtime: SparkRuntime,
+) -> None:
+    (spec,) = tasks(application(stream("ticks", topic="t", priority=1)))
+    runtime.add_task_manager(Silent())  # type: ignore[arg-type]
+    instance = instance_on(runtime, "ticks", runtime.task_managers["tm1"])
+    runtime.deployment.declared({"ticks"})
+    assert runtime.metrics._work(spec) == {}
+    four = Feed("ticks", ("ticks",), "t", (0, 1, 2, 3), {}, None, False)
+    instance.job = replace(instance.job, feeds=(four,))
+    runtime.deployment.declared({"ticks"})
+    assert runtime.metrics._work(spec) == {"declared": 2, "concurrency": 4}
+    runtime.cluster.instances.clear()
 
 
 class Alternating:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from qod_magics.core.freshness import has_failed
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, OLDEST
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot, Task
@@ -30,10 +31,12 @@ class Pressure:
 
 
 def pressures(snapshot: Snapshot, plan: Plan, now_s: float, before: Mapping[str, Pressure]) -> Mapping[str, Pressure]:
-    """The queries under pressure, by name; one that was so `before` keeps its beginning."""
+    """The queries under pressure, by name; one that was so `before` keeps its beginning. One that has failed is late
+    for another reason than a lack of CPU."""
     found = {}
+    failed = {instance.task for instance in snapshot.instances if has_failed(instance)}
     for task in snapshot.tasks:
-        if snapshot.downstream[task.id]:
+        if snapshot.downstream[task.id] or task.id in failed:
             continue
         accuracy, late_s = plan.desired[task.id], lateness(task)
         if accuracy >= WHOLE and late_s is None:

@@ -12,7 +12,15 @@ from typing import Any
 from qod_magics.application.tasks.fusing import fused_edges, why_not_fused, why_not_parted
 from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.core.fusion import FUSED, INSEPARABLE
-from qod_magics.core.optional import FUSABLE, MAX_PARALLELISM, STATEFUL
+from qod_magics.core.optional import (
+    BATCH_RATE,
+    CONCURRENCY,
+    DECLARED,
+    EVICTION,
+    FUSABLE,
+    MAX_PARALLELISM,
+    STATEFUL,
+)
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import known_end_offsets
@@ -100,7 +108,7 @@ class Metrics:
 
     def observation(self) -> Observation:
         """The present state, and the events since the last observation."""
-        views = [self._with_input(view) for view in self.cluster.views()]
+        views = [self._at_rest(self._with_input(view)) for view in self.cluster.views()]
         for manager in self.cluster.task_managers.values():
             self._measure(manager, [v for v in views if v.task_manager == manager.id and v.current])
         lag, rate = {}, {}
@@ -140,7 +148,7 @@ class Metrics:
                 tuple(p.name for p in self.cluster.deployment.pipes.values() if p.source == spec.id),
                 rate.get(spec.id),
                 sum(rate.get(name, 0.0) for name in {spec.id, *self._feeds(spec.id)}),
-                {**self._scalability(spec), **late.get(spec.id, {})},
+                {**self._work(spec), **self._scalability(spec), **late.get(spec.id, {})},
             )
             for spec in self.cluster.deployment.specs.values()
         ]
@@ -156,6 +164,14 @@ class Metrics:
             fresh_for_s=max(2.5 * self.cluster.period_s, 2.5 * REALTIME_BATCH_S),
             events=events,
         )
+
+    def _work(self, spec: TaskSpec) -> dict[str, float]:
+        """How often a task was declared, and how many partitions each of its instances reads at the same time: unless
+        once and one."""
+        instances = self.cluster.instances_of(spec.id)
+        read = max((sum(len(feed.partitions) for feed in each.job.feeds) for each in instances), default=1)
+        found = {DECLARED.name: self.cluster.deployment.declarations.get(spec.id, 1), CONCURRENCY.name: read}
+        return {name: count for name, count in found.items() if count > 1}
 
     def _scalability(self, spec: TaskSpec) -> dict[str, Any]:
         """How many instances a task may have, with what it can be fused, and whether it keeps state, once its plan
@@ -215,6 +231,19 @@ class Metrics:
             else:
                 found[view.task] = min(view.reading.at, found.get(view.task, view.reading.at))
         return {task: at for task, at in found.items() if task not in others}
+
+    def _at_rest(self, view: InstanceView) -> InstanceView:
+        """The view; of micro-batches that have read all rows, and report nothing since none arrive, as measured now:
+        no rows, no CPU."""
+        instance, reading = self.cluster.instances.get(view.id), view.reading
+        if instance is None or reading is None or not view.current or not instance.job.feeds:
+            return view
+        runs = view.extra.get("mode") == "micro-batch" and view.extra.get("state") == "running"
+        if not runs or not self._is_overdue(view) or self.rows_waiting(instance):
+            return view
+        extra = {key: value for key, value in view.extra.items() if key not in (EVICTION.name, "python_cpu")}
+        now = reading.without_rows(time.time(), self.cluster.period_s)
+        return replace(view, reading=now, age_s=0.0, extra={**extra, BATCH_RATE.name: 0.0}, came=0.0)
 
     def _is_overdue(self, view: InstanceView) -> bool:
         return view.age_s >= 2 * self._report_due_s(view)

@@ -41,6 +41,10 @@ class MeterReading:
     eviction: float = 0.0  #: part of the CPU: searching state for expired rows
     cpu_held: bool = False  #: whether the CPU predates the window, none of whose batches is charged yet
 
+    def without_rows(self, at: float, period_s: float) -> MeterReading:
+        """The same instance in a period without batches, which ends at `at`, seconds since the epoch."""
+        return MeterReading(0.0, 0.0, 0.0, 0.0, at - period_s, at, self.first_batch_at, {}, {}, 0, {})
+
 
 def shared(readings: Iterable[MeterReading | None], instances: int) -> MeterReading | None:
     """What each of these instances would have read as, had they shared the work of those with these readings evenly.

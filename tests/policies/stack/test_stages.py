@@ -343,3 +343,5 @@ def test_pressure_keeps_its_beginning_until_it_is_over():
     assert first["Q1"].since_s == 10.0
     assert pressures(given, shed, 20.0, first)["Q1"].since_s == 10.0
     assert pressures(given, keeping_all(given), 30.0, first) == {}
+    failed = tuple(replace(i, extra={"state": "given up"}) if i.task == "Q1" else i for i in given.instances)
+    assert "Q1" not in pressures(replace(given, instances=failed), shed, 30.0, first)  # CPU would not help it

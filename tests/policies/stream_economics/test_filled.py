@@ -34,6 +34,8 @@ def taught(draw: st.DrawFn, wild: bool = False) -> Snapshot:
         known = {"fixed_cpu": draw(measure) / 50.0, "read_us": draw(measure), "work_us": draw(measure)}
         rate = None if task.upstream else 4.0 * draw(measure)
         extra = {"selectivity": draw(ratio), **(known if draw(st.booleans()) else {})}
+        if draw(st.booleans()):
+            extra["concurrency"] = draw(st.integers(1, 4))
         tasks.append(replace(task, external_rate=rate, extra=extra))
     return replace(given, tasks=tuple(tasks))
 
@@ -57,14 +59,14 @@ def upwards(topology: Topology, desired: Mapping[int, float]) -> list[float]:
 
 
 def short(given: Snapshot, accuracy: list[float], by: float = 0.0) -> list[int]:
-    """The task managers that lack more than `by` % of a core for these accuracies; -1: a task fills its core."""
+    """The task managers that lack more than `by` % of a core for these accuracies; -1: a task uses all that it can."""
     topology, load, required = model(given)
     used = [0.0] * len(given.task_managers)
     full = False
     for t, manager in zip(load.task_of, load.manager_of, strict=True):
         least = required.of(t, topology.min_accuracy[t])
         needed = least + required.cost(t) * (accuracy[t] - topology.min_accuracy[t])
-        full = full or (needed > 100.0 + by and accuracy[t] > topology.min_accuracy[t])
+        full = full or (needed > required.usable[t] + by and accuracy[t] > topology.min_accuracy[t])
         used[manager] += needed
     return [m for m, cpu in enumerate(used) if cpu > required.available[m] + by] + [-1] * full
 
@@ -288,3 +290,15 @@ def test_what_does_not_run_is_not_moved(name: str, state: str) -> None:
     assert other.instance != chosen.instance
     neither = tuple(replace(i, extra={"state": state}) for i in instances)
     assert policy(name).decide(replace(given, instances=neither), None)[0].actions == ()
+
+
+@pytest.mark.parametrize(("partitions", "desired"), [(None, 0.4), (1, 0.4), (2, 0.8), (3, 1.0), (4, 1.0)])
+def test_an_instance_can_use_a_core_for_each_partition_that_it_reads(partitions: int | None, desired: float) -> None:
+    """It needs two and a half cores of four. On one, it would be shed by more than half, for ever."""
+    extra = {"fixed_cpu": 0.0, "read_us": 0.0, "work_us": 250.0}
+    task = Task("q", (), 10_000.0, 1, 0.1, extra if partitions is None else {**extra, "concurrency": partitions})
+    snapshot = Snapshot(
+        (TaskManager("tm1", 3.6, 250.0),), (task,), (), (Instance("q.1", "q", "tm1", 10_000.0, 250.0, False),)
+    )
+    for name in (NAME, "stream-economics-fitted", "stream-economics-reactive"):
+        assert policy(name).decide(snapshot, None)[0].desired["q"] == pytest.approx(desired, abs=1e-3)

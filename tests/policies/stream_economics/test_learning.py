@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qod_magics.controller.recording import read
-from qod_magics.core.optional import BATCH_TIME, FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
+from qod_magics.core.optional import BATCH_TIME, DECLARED, FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
 from qod_magics.core.plan_json import plan_from_json, plan_to_json
 from qod_magics.core.policy import LearningPolicy
 from qod_magics.core.runtime import Count, Measured
@@ -244,3 +244,18 @@ def test_each_line_of_a_recording_gives_its_plan_again(name: str, tmp_path: Path
     for line in lines:
         plan, _ = policy(name).decide(snapshot_from_json(line["snapshot"]), None)
         assert plan_from_json(json.loads(json.dumps(plan_to_json(plan, {})))) == plan_from_json(line["plan"])
+
+
+def test_a_task_that_is_declared_anew_has_costs_of_its_own() -> None:
+    """The last recipe's say nothing of them: its cheaper successor was shed by them until they were unlearned."""
+    _, memory = learn(seen(cpu=90.0), books(1), None)
+    again = seen(5, cpu=9.0)
+    anew = replace(again, tasks=(replace(again.tasks[0], extra={DECLARED.name: 2}), again.tasks[1]))
+    same, _ = learn(again, books(2), memory)
+    cheap, later = learn(anew, books(2), memory)
+    expected, _ = learn(again, books(2), None)
+    assert costs(cheap) == costs(expected)
+    assert costs(same) != costs(cheap)
+    assert costs(cheap, "q") == costs(same, "q")
+    unread, _ = learn(replace(anew, instances=()), books(3), later)
+    assert costs(unread) == costs(cheap)

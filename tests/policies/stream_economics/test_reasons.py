@@ -87,3 +87,14 @@ def test_a_warm_up_that_excludes_its_queries_is_the_reason() -> None:
     assert reasons.task_manager("tm1")[0] == (
         "until that is over, it takes no part in sharing and nothing is moved away from it"
     )
+
+
+def test_a_task_that_uses_all_cores_that_it_can_is_said_to_be_the_limit() -> None:
+    """Its task manager has three more."""
+    host = TaskManager("tm1", 4.0, 130.0, {TRUST.name: 1.0})
+    task = Task("q", (), 1000.0, 1, 0.1, {**COSTS, WORK_COST.name: 2500.0})
+    plan, reasons = explained(Snapshot((host,), (task,), (), (Instance("q.1", "q", "tm1", 400.0, 100.0, False),)))
+    assert plan.desired["q"] == pytest.approx(0.4)
+    (words,) = reasons.task("q")
+    assert words.startswith("an instance of q can use 1 core, one for each partition that it reads, and needs 250.0 %")
+    assert reasons.shedding(["q"]) == {"q": words}

@@ -13,6 +13,7 @@ from qod_magics.core.optional import (
     BACKLOG,
     BATCH_RATE,
     BATCH_TIME,
+    DECLARED,
     FIXED_CPU,
     NODE_COST,
     OPEN,
@@ -48,6 +49,7 @@ from qod_magics.policies.stream_economics.evidence.trust import (
     after,
     trusted,
 )
+from qod_magics.policies.stream_economics.learning.learning import learn
 
 CALM = {"waiting_s": 0.0, "asked": 0.5, "sheds": False, "limit_s": WAITING_S}
 SHEDDING = Trust(is_open=False)
@@ -114,7 +116,7 @@ def test_rows_that_a_higher_load_left_say_nothing_of_the_costs() -> None:
     fallen, later = trusted(replace(light, at_s=103.0), replace(left, input_rate={"q": 500.0}), before)
     assert later.managers["tm1"].factor == before.managers["tm1"].factor
     assert policy("stream-economics-reactive").decide(fallen, None)[0].desired["q"] == 1.0
-    _, stays = trusted(replace(light, at_s=200.0), replace(left, input_rate={"q": 500.0}), later)
+    _, stays = trusted(replace(seen(40, rate=500.0), at_s=200.0), replace(left, input_rate={"q": 500.0}), later)
     assert stays.managers["tm1"].factor < later.managers["tm1"].factor  # it has had time enough to go
 
 
@@ -413,3 +415,100 @@ def test_trust_rises_by_half_of_the_cpu_that_paced_batches_leave_unused() -> Non
     assert after(wary, **shedding).factor < 0.85
     assert after(wary, **shedding, unused=0.2).factor == pytest.approx(0.8 * 1.1)
     assert after(wary, **{**shedding, "waiting_s": WAITING_S}, unused=0.2).factor == 0.8
+
+
+def beside_a_failed_one(cycle: int, state: str) -> Snapshot:
+    """The query of `seen`, and one of a higher priority, as dear, that has failed."""
+    one = seen(cycle)
+    other = replace(
+        one.instances[0], id="dead.1", task="dead", cpu=0.0, extra={"state": state, "window": [0.0, 5.0], "stale": True}
+    )
+    dead = replace(one.tasks[0], id="dead", priority=2)
+    return replace(one, tasks=(*one.tasks, dead), instances=(*one.instances, other))
+
+
+@pytest.mark.parametrize("state", ["backing off", "given up"])
+def test_rows_that_wait_for_a_query_that_has_failed_shed_no_other(state: str) -> None:
+    """They wait for its restart, whatever CPU there is."""
+    trusts = WARM
+    for cycle in range(20, 40):
+        lag = {"q": 0, "dead": 5000 * cycle}
+        waiting = Measured(lag, {"q": 1000.0, "dead": 1000.0}, {"q": 1.0, "dead": 0.5})
+        found, trusts = trusted(beside_a_failed_one(cycle, state), waiting, trusts)
+        assert opened_for(found) == WAITING_S
+    running = beside_a_failed_one(40, "running")
+    assert opened_for(trusted(running, waiting, trusts)[0]) is None  # now it could read them
+
+
+def test_a_query_that_was_given_up_gets_no_cpu() -> None:
+    """One that will start again by itself does: it is as dear then."""
+    shares = {}
+    for state in ("backing off", "given up"):
+        known, _ = learn(beside_a_failed_one(20, state), Measured(), None)
+        host = replace(known.task_managers[0], cores=1.0, cpu=50.0, extra={TRUST.name: 1.0})
+        costly = tuple(
+            replace(task, extra={**beside_a_failed_one(20, state).tasks[0].extra, **task.extra}) for task in known.tasks
+        )
+        given = replace(known, task_managers=(host,), tasks=tuple(replace(t, external_rate=1800.0) for t in costly))
+        shares[state] = policy("stream-economics-reactive").decide(given, None)[0].desired["q"]
+    assert shares["given up"] == 1.0
+    assert shares["backing off"] < 0.5
+
+
+def test_one_measurement_lowers_trust_once() -> None:
+    """Between two reports, as while a task manager hangs or a cycle is made every second, only the backlog grows."""
+    first, trusts = trusted(seen(20), waits(0), WARM)
+    _, trusts = trusted(seen(20), waits(WAITING_S + 1.0), trusts)
+    assert (trusts.managers["tm1"].is_open, trusts.managers["tm1"].factor) == (False, 1.0)  # plans follow the costs
+    for seconds in range(7, 20):
+        _, trusts = trusted(seen(20), waits(float(seconds)), trusts)
+    assert trusts.managers["tm1"].factor == 1.0
+    _, trusts = trusted(seen(21), waits(25.0), trusts)
+    assert trusts.managers["tm1"].factor == pytest.approx(DOWN)
+    assert opened_for(first) == WAITING_S
+
+
+def test_a_query_that_is_declared_anew_is_a_new_one() -> None:
+    again = seen(20)
+    again = replace(again, tasks=(replace(again.tasks[0], extra={**again.tasks[0].extra, DECLARED.name: 2.0}),))
+    _, known = trusted(seen(19), waits(0), WARM)
+    assert opened_for(trusted(seen(20), waits(0), known)[0]) == WAITING_S
+    found, _ = trusted(again, waits(0), known)
+    assert opened_for(found) == WAITING_COLD_S
+
+
+def test_a_query_stays_known_when_the_task_manager_goes_that_it_ran_on() -> None:
+    """Its costs are known as well on another one: known costs that far exceed the CPU shed before rows wait."""
+    _, known = trusted(seen(20), waits(0), WARM)
+    elsewhere = seen(21, rate=5000.0)
+    moved = replace(elsewhere.instances[0], task_manager="tm2")
+    there = replace(elsewhere, task_managers=(TaskManager("tm2", 0.9, 60.0),), instances=(moved,))
+    assert opened_for(trusted(there, waits(0), known)[0]) is None
+    assert opened_for(trusted(there, waits(0), None)[0]) == WAITING_COLD_S
+
+
+def test_a_query_without_rows_since_its_start_keeps_nothing_cold() -> None:
+    one = seen(20)
+    bare = Instance("idle.1", "idle", "tm1", 0.0, 0.0, False, {"missing": ["in_rate", "cpu"]})
+    given = replace(one, tasks=(*one.tasks, Task("idle", (), 0.0, 1, 0.1)), instances=(*one.instances, bare))
+    quiet = Measured({"q": 0, "idle": 0}, {"q": 1000.0, "idle": 0.0}, {"q": 1.0, "idle": None})
+    assert opened_for(trusted(given, quiet, WARM)[0]) == WAITING_S
+    busy = replace(quiet, lag={"q": 0, "idle": 10})
+    assert opened_for(trusted(given, busy, WARM)[0]) == WAITING_COLD_S
+
+
+def test_long_batches_on_one_task_manager_excuse_no_backlog_on_another() -> None:
+    slow, fast = waiting_for_others(20, **{TRIGGER.name: 60.0}), seen(20)
+    there = replace(fast.instances[0], id="p.1", task="p", task_manager="tm2")
+    given = replace(
+        slow,
+        task_managers=(*slow.task_managers, TaskManager("tm2", 0.9, 60.0)),
+        tasks=(*slow.tasks, replace(fast.tasks[0], id="p")),
+        instances=(*slow.instances, there),
+    )
+    known = Trusts(since={("q", "tm1"): 0.0, ("p", "tm2"): 0.0})
+    rows = Measured({"q": 60_000, "p": 0}, {"q": 1000.0, "p": 1000.0}, {"q": 1.0, "p": 1.0})
+    found, _ = trusted(given, rows, known)
+    limits = policy("stream-economics-reactive").decide(found, None)[0].extra[BACKLOG.name]
+    assert limits["p"] == [REST_S, WAITING_S]
+    assert limits["q"][1] > 60.0

@@ -85,12 +85,24 @@ class BacklogEvidence(Evidence):
 
     def extras(self, snapshot: Snapshot) -> Mapping[str, Any]:
         """The rate above which to replan, the backlogs that are tolerated, and where micro-batches are to be paced."""
-        limits_s = [limit for manager in snapshot.task_managers if (limit := OPEN.of(manager)) is not None]
-        rests = max(map(rest_s, snapshot.task_managers), default=REST_S)
-        extra: dict[str, Any] = {
-            REACT.name: REACT_ABOVE,
-            BACKLOG.name: [rests, max(2 * rests, *limits_s, WAITING_S)],
-        }
+        extra: dict[str, Any] = {REACT.name: REACT_ABOVE, BACKLOG.name: _tolerated(snapshot)}
         if pace := {m.id: pace_s for m in snapshot.task_managers if (pace_s := PACED.of(m)) is not None}:
             extra[PACE.name] = pace
         return extra
+
+
+def _tolerated(snapshot: Snapshot) -> list[float] | Mapping[str, list[float]]:
+    """The ordinary backlog, and the tolerated one, seconds of input: by task where task managers differ, since long
+    batches on one of them excuse no backlog on another."""
+    by_manager = {}
+    for manager in snapshot.task_managers:
+        rests = rest_s(manager)
+        by_manager[manager.id] = [rests, max(2 * rests, OPEN.of(manager) or 0.0, WAITING_S)]
+    found = list(by_manager.values()) or [[REST_S, WAITING_S]]
+    if all(limits == found[0] for limits in found):
+        return found[0]
+    by_task: dict[str, list[float]] = {}
+    for instance in snapshot.instances:
+        limits = by_manager[instance.task_manager]
+        by_task[instance.task] = list(map(max, limits, by_task.get(instance.task, limits)))
+    return by_task

@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from qod_magics.core.freshness import window_of
+from qod_magics.core.freshness import has_failed, window_of
 from qod_magics.core.load import load_of
 from qod_magics.core.optional import (
     BATCH_RATE,
     BATCH_TIME,
+    CONCURRENCY,
+    DECLARED,
     ELASTIC_CPU,
     INTERVAL,
     NODE_COST,
@@ -32,7 +34,7 @@ from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.table import column
 from qod_magics.core.topology import Topology
-from qod_magics.policies.stream_economics.evidence.waiting import Collected
+from qod_magics.policies.stream_economics.evidence.waiting import Collected, backlogs
 from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE
 from qod_magics.policies.stream_economics.model.measures import known_requirements
 
@@ -113,28 +115,32 @@ class Trust:
 
 @dataclass(frozen=True, slots=True)
 class Trusts:
-    """State of all task managers, and since when each task has been measured on each, seconds since the epoch."""
+    """State of all task managers, and since when tasks have been measured, seconds since the epoch."""
 
     managers: Mapping[str, Trust] = field(default_factory=dict)
     since: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: by (task, task manager)
     collected: Collected = field(default_factory=Collected)
+    first: Mapping[str, float] = field(default_factory=dict)  #: by task: since when anywhere
+    declared: Mapping[str, float | None] = field(default_factory=dict)  #: by task: see `core.optional.DECLARED`
 
 
 def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tuple[Snapshot, Trusts]:
     """`snapshot`, which has learned costs already, with `open_s` of task managers that run open and `trust` of the
     others."""
     before = memory if memory is not None else Trusts()
-    since, now = _since(snapshot, before.since)
-    first: dict[str, float] = {}  #: by task, wherever it was measured first
-    for (task, _), at_s in since.items():
-        first[task] = min(at_s, first.get(task, at_s))
+    declared = {task.id: DECLARED.of(task) for task in snapshot.tasks}
+    since, first, now = _since(snapshot, before, declared)
     collected = before.collected.after(snapshot, measured, REST_S)
-    waiting = collected.waiting_s(snapshot, measured)
+    waiting = dict(collected.waiting_s(snapshot, measured))
+    idle = _idle_tasks(snapshot, measured)
     hosted: dict[str, set[str]] = {manager.id: set() for manager in snapshot.task_managers}
     batching = dict.fromkeys(hosted, 0)
     newest = dict.fromkeys(hosted, 0.0)
     own = dict.fromkeys(hosted, 0.0)
     for instance in snapshot.instances:
+        if has_failed(instance):  # rows wait for its restart, whatever CPU there is
+            waiting[instance.task] = 0.0
+            continue
         own[instance.task_manager] += instance.cpu
         hosted[instance.task_manager].add(instance.task)
         batching[instance.task_manager] += BATCH_RATE.of(instance) is not None
@@ -151,8 +157,9 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     hosts = []
     for manager in snapshot.task_managers:
         tasks = hosted[manager.id]
-        is_new = any(now - first.get(task, now) < COLD_S for task in tasks)
-        is_cold = any(now - since.get((task, manager.id), now) < COLD_S for task in tasks)
+        known = [task for task in tasks if task in first or task not in idle]  # others run once rows arrive
+        is_new = any(now - first.get(task, now) < COLD_S for task in known)
+        is_cold = any(now - since.get((task, manager.id), now) < COLD_S for task in known)
         trust, seen_at = before.managers.get(manager.id, Trust()), newest[manager.id]
         batch_s = BATCH_TIME.of(manager) or 0.0
         interval_s = max(batch_s, intervals_s[manager.id])
@@ -166,7 +173,8 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             waits_s,
             asked=None if is_cold else asked[manager.id],
             whole=0.0 if is_new else needed[manager.id] / max(100.0 * manager.cores, 1e-9),
-            used=used[manager.id] if seen_at > trust.seen_at else 0.0,  # one measurement raises trust once
+            used=used[manager.id],
+            is_measured=seen_at > trust.seen_at,
             applied=used[manager.id] <= APPLIED * trust.factor,
             spare=(ELASTIC_CPU.of(manager) or 0.0) / max(100.0 * manager.cores, 1e-9),
             sheds=any(accuracy is not None and accuracy < FULL for accuracy in map(measured.accuracy.get, tasks)),
@@ -189,7 +197,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         if (cost := NODE_COST.of(manager)) is not None:
             fields[NODE_COST.name] = _beyond_noise(cost)
         hosts.append(replace(manager, extra={**manager.extra, **fields}))
-    return replace(snapshot, task_managers=tuple(hosts)), Trusts(managers, since, collected)
+    return replace(snapshot, task_managers=tuple(hosts)), Trusts(managers, since, collected, first, declared)
 
 
 def after(
@@ -199,6 +207,7 @@ def after(
     asked: float | None,
     whole: float = 0.0,
     used: float = inf,
+    is_measured: bool = True,
     sheds: bool,
     limit_s: float,
     rest_s: float = REST_S,
@@ -217,6 +226,7 @@ def after(
         asked: CPU that its tasks need at accuracy 1 / CPU available, by their costs; None: the costs are not known yet.
         whole: CPU that its tasks need at accuracy 1 / CPU of all of its cores; 0: the costs are not known yet.
         used: CPU that its tasks need at the measured accuracies / CPU available, by their costs.
+        is_measured: whether its tasks were measured since the cycle before: one measurement changes trust once.
         sheds: whether rows were dropped in this cycle.
         limit_s: backlog up to which it stays open, seconds of input.
         rest_s: ordinary backlog between two batches, seconds of input.
@@ -233,13 +243,13 @@ def after(
     if before.is_open:
         if waiting_s <= limit_s:
             return replace(same, is_open=whole <= CERTAIN * max(factor, 1.0))
-        if asked is None:
+        if asked is None or not is_measured:
             return replace(same, is_open=False)
         failed = min(max(asked, LEAST), MOST)  # costs that predict no overload are off by at least the CPU missing
         held = max(min(factor, DOWN * failed), LEAST)
         return replace(same, is_open=False, factor=held, ceiling=failed, rises=0, hold=HOLD)
     if waiting_s > limit_s and waiting_s >= before.waiting_s and not at_minimum and applied:
-        if same.hold > 0 and waiting_s <= 2.0 * limit_s:
+        if not is_measured or (same.hold > 0 and waiting_s <= 2.0 * limit_s):
             return same
         return replace(same, factor=max(factor * DOWN, LEAST), ceiling=factor, rises=0, hold=HOLD)
     if overuse > 0.0 and sheds and waiting_s > max(BRIEF_S, before.waiting_s) and not at_minimum:
@@ -247,7 +257,7 @@ def after(
     if waiting_s > rest_s or (waiting_s > rest_s / 2 and waiting_s > before.waiting_s):
         return same
     if sheds:
-        if used < USED * factor:  # a warm-up, or another task manager, holds its queries back
+        if not is_measured or used < USED * factor:  # a warm-up, or another task manager, holds its queries back
             return same
         if spare > SPARE and waiting_s <= rest_s / 2:
             same = before = replace(same, ceiling=inf, rises=0)
@@ -274,8 +284,9 @@ def _intervals_s(snapshot: Snapshot, waiting: Mapping[str, float]) -> Mapping[st
     scarce; 0 without any."""
     found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
     idle = {manager.id for manager in snapshot.task_managers if manager.cpu < SCARCE * 100.0 * manager.cores}
+    usable = {task.id: FULL_CORE * (CONCURRENCY.of(task) or 1.0) for task in snapshot.tasks}
     for instance in snapshot.instances:
-        has_cpu = instance.task_manager in idle and instance.cpu < SCARCE * FULL_CORE
+        has_cpu = instance.task_manager in idle and instance.cpu < SCARCE * usable[instance.task]
         if has_cpu and waiting[instance.task] > REST_S:  # else it is the input that is rare
             rate, asked_s = BATCH_RATE.of(instance), TRIGGER.of(instance) or 0.0
             measured_s = min(1.0 / rate, LONGEST_S) if rate else 0.0
@@ -283,12 +294,23 @@ def _intervals_s(snapshot: Snapshot, waiting: Mapping[str, float]) -> Mapping[st
     return found
 
 
+def _idle_tasks(snapshot: Snapshot, measured: Measured) -> set[str]:
+    """The tasks for which no rows wait or arrive."""
+    return {task for task, (rows, rate) in backlogs(snapshot, measured).items() if rows == 0 and rate == 0.0}
+
+
 def _since(
-    snapshot: Snapshot, before: Mapping[tuple[str, str], float]
-) -> tuple[Mapping[tuple[str, str], float], float]:
-    """When each task was first measured on each task manager, and the newest measurement, seconds since the epoch."""
-    tasks, managers = set(column(snapshot.tasks, "id")), set(column(snapshot.task_managers, "id"))
-    since = {(task, manager): at for (task, manager), at in before.items() if task in tasks and manager in managers}
+    snapshot: Snapshot, known: Trusts, declared: Mapping[str, float | None]
+) -> tuple[Mapping[tuple[str, str], float], Mapping[str, float], float]:
+    """When each task was first measured on each task manager, when anywhere, and the newest measurement, seconds since
+    the epoch. A task that was declared anew is a new one."""
+    same = {task for task, number in declared.items() if known.declared.get(task, number) == number}
+    managers = set(column(snapshot.task_managers, "id"))
+    before = {(task, manager): at for (task, manager), at in known.since.items() if task in same}
+    since = {(task, manager): at for (task, manager), at in before.items() if manager in managers}
+    first = {task: at for task, at in known.first.items() if task in same}
+    for (task, _), at in before.items():
+        first[task] = min(at, first.get(task, at))
     now = 0.0
     for instance in snapshot.instances:
         window = window_of(instance)
@@ -298,7 +320,8 @@ def _since(
             pair = (instance.task, instance.task_manager)
             if pair not in before:
                 since[pair] = min(begin, since.get(pair, begin))
-    return since, now
+                first[instance.task] = min(begin, first.get(instance.task, begin))
+    return since, first, now
 
 
 def _needed(
@@ -309,8 +332,9 @@ def _needed(
     share = [1.0 if accuracy is None else accuracy.get(task.id) or 0.0 for task in snapshot.tasks]
     load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
     needed = [0.0] * len(snapshot.task_managers)
-    for t, manager in zip(load.task_of, load.manager_of, strict=True):
-        needed[manager] += required.base[t] + share[t] * required.cost(t)  # not capped at one core
+    for instance, t, manager in zip(snapshot.instances, load.task_of, load.manager_of, strict=True):
+        if not has_failed(instance):
+            needed[manager] += required.base[t] + share[t] * required.cost(t)  # not capped at what it can use
     names = [manager.id for manager in snapshot.task_managers]
     return dict(zip(names, needed, strict=True)), dict(zip(names, required.available, strict=True))
 

@@ -27,7 +27,7 @@ class Collected:
         seconds of the present input wait."""
         now = snapshot.at_s or 0.0
         found = {}
-        for task, (rows, rate) in _backlogs(snapshot, measured).items():
+        for task, (rows, rate) in backlogs(snapshot, measured).items():
             before, at_s = self.rates.get(task, (0.0, 0.0))
             held = before > rate and rows > rest_s * rate and now - at_s <= HELD_S
             found[task] = (before, at_s) if held else (rate, now)
@@ -36,13 +36,13 @@ class Collected:
     def waiting_s(self, snapshot: Snapshot, measured: Measured) -> Mapping[str, float]:
         """Backlog by task, in seconds of the input that it was collected from; 0 where no rate is known."""
         found = {}
-        for task, (rows, _) in _backlogs(snapshot, measured).items():
+        for task, (rows, _) in backlogs(snapshot, measured).items():
             rate, _ = self.rates.get(task, (0.0, 0.0))
             found[task] = rows / rate if rate > 0.0 else 0.0
         return found
 
 
-def _backlogs(snapshot: Snapshot, measured: Measured) -> Mapping[str, tuple[int, float]]:
+def backlogs(snapshot: Snapshot, measured: Measured) -> Mapping[str, tuple[int, float]]:
     """By task: rows that wait, and its present input rate."""
     found = {}
     for task in snapshot.tasks:

@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
-from qod_magics.core.freshness import Freshness, Window, window_of
+from qod_magics.core.freshness import Freshness, Window, is_given_up, window_of
 from qod_magics.core.fusion import FUSED
 from qod_magics.core.optional import (
     BATCH_RATE,
     BATCH_TIME,
+    DECLARED,
     ELASTIC_CPU,
     EVICTION,
     FIXED_CPU,
@@ -82,7 +83,7 @@ class Lesson:
     eviction: Ratio = Ratio()  #: CPU seconds of a batch for each 1000 rows/s kept, weighted by the square of these
     trigger_s: float | None = None  #: trigger interval that the user asked for, or 0; None: real-time mode
     books: Books = (0, 0)
-    within: tuple[str, ...] = ()  #: streams within the task: fused or parted, it has other costs
+    work: tuple[float | None, tuple[str, ...]] = (None, ())  #: declaration and streams within: others have other costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,8 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     updated: set[str] = set()  # task managers with a new reading
     for task in snapshot.tasks:
         instances = hosted[task.id]
-        lesson, within = before.tasks.get(task.id, Lesson()), tuple(task.extra.get(FUSED, ()))
-        lesson = _with_passing(lesson if lesson.within == within else Lesson(within=within), task, counts)
+        lesson, work = before.tasks.get(task.id, Lesson()), (DECLARED.of(task), tuple(task.extra.get(FUSED, ())))
+        lesson = _with_passing(lesson if lesson.work == work else Lesson(work=work), task, counts)
         new = []
         for each in instances:
             window = before.windows.get(each.id)
@@ -235,9 +236,12 @@ def is_new(instance: Instance, window: Window | None) -> bool:
 
 
 def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_s: Mapping[str, float]) -> Task:
-    """The task with its estimates; `batch_s`: batch interval by task manager with micro-batches."""
+    """The task with its estimates; `batch_s`: batch interval by task manager with micro-batches. One that was given up
+    costs nothing."""
     extra = dict(task.extra)
-    if lesson.fit is not None:
+    if instances and all(map(is_given_up, instances)):
+        extra |= dict.fromkeys((FIXED_CPU.name, READ_COST.name, WORK_COST.name), 0.0)
+    elif lesson.fit is not None:
         fixed, read, work = lesson.fit.costs
         if lesson.trigger_s is not None:
             assumed_s = min((batch_s.get(i.task_manager, BATCH_S) for i in instances), default=BATCH_S)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-FULL_CORE = 100.0  #: an instance is one thread: it can't use more than one core, in % of one core
+FULL_CORE = 100.0  #: % of one core: the paper's instances are threads, which can't use more than one core
 
 
-def required_cpu(accuracy: float, cpu: float, current: float) -> float:
-    """rCpu(t, a): % of one core that a task needs for `accuracy`, given its current CPU and accuracy (Eq. 3.9)."""
+def required_cpu(accuracy: float, cpu: float, current: float, usable: float = FULL_CORE) -> float:
+    """rCpu(t, a): % of one core that a task needs for `accuracy`, given its current CPU and accuracy (Eq. 3.9); at most
+    `usable`."""
     if current == 0.0:
         return 0.0 if accuracy == 0.0 else FULL_CORE
     needed = accuracy * cpu / current
-    return needed if needed < FULL_CORE else FULL_CORE
+    return needed if needed < usable else usable
 
 
 def obtained_accuracy(share: float, cpu: float, current: float) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from qod_magics.core.accuracy import current_accuracies
 from qod_magics.core.load import Load
 from qod_magics.core.optional import (
+    CONCURRENCY,
     ELASTIC_CPU,
     FIXED_CPU,
     NODE_COST,
@@ -22,22 +23,23 @@ from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE, requi
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """By position. An instance of task t at accuracy a needs `base[t] + a * cpu[t] / at[t]`, at most one core."""
+    """By position. An instance of task t at accuracy a needs `base[t] + a * cpu[t] / at[t]`, at most `usable[t]`."""
 
     base: list[float]  #: CPU at accuracy 0, % of one core
     cpu: list[float]  #: CPU beyond that at accuracy `at`, % of one core
     at: Sequence[float]  #: fraction of 1; where it is 0, any accuracy above 0 needs a whole core (Eq. 3.9)
     available: list[float]  #: by task manager, aCpu: CPU for its tasks, in % of a core on which cost estimates hold
+    usable: Sequence[float]  #: CPU that an instance can use, % of one core: one core in the paper
 
     def of(self, t: int, accuracy: float) -> float:
         """CPU that an instance of the task needs for an accuracy, % of one core."""
-        return min(self.base[t] + required_cpu(accuracy, self.cpu[t], self.at[t]), FULL_CORE)
+        return min(self.base[t] + required_cpu(accuracy, self.cpu[t], self.at[t], self.usable[t]), self.usable[t])
 
     def all_of(self, accuracies: Sequence[float]) -> list[float]:
         """CPU that an instance of each task needs for the task's accuracy, % of one core."""
         if any(self.base):
             return [self.of(t, accuracy) for t, accuracy in enumerate(accuracies)]
-        return list(map(required_cpu, accuracies, self.cpu, self.at))
+        return list(map(required_cpu, accuracies, self.cpu, self.at, self.usable))
 
     def cost(self, t: int) -> float:
         """CPU that accuracy 1 adds to that of accuracy 0, % of one core."""
@@ -50,16 +52,17 @@ class Requirements:
         return [FULL_CORE if at <= 0.0 else cpu / at for cpu, at in zip(self.cpu, self.at, strict=True)]
 
     def most(self, t: int) -> float:
-        """The accuracy at which an instance fills its core; 1 or more where it never does."""
+        """The accuracy at which an instance uses all CPU that it can; 1 or more where it never does."""
         if self.base[t] == 0.0 or self.cpu[t] <= 0.0 or self.at[t] <= 0.0:  # without a base, `share` handles it
             return 1.0
-        return max(FULL_CORE - self.base[t], 0.0) * self.at[t] / self.cpu[t]
+        return max(self.usable[t] - self.base[t], 0.0) * self.at[t] / self.cpu[t]
 
 
 def proportional(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     """CPU is proportional to accuracy (model items 2 to 5, Eq. 3.9)."""
     current = current_accuracies(snapshot, topology)
-    return Requirements([0.0] * len(current), load.cpu, current, load.available)
+    one = [FULL_CORE] * len(current)
+    return Requirements([0.0] * len(current), load.cpu, current, load.available, one)
 
 
 def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
@@ -69,13 +72,17 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     accuracy follow from the sources' rates and the selectivities, not from the present shedding, so a plan's effect on
     the measurements does not feed back into the next plan. A task whose costs or input rate are unknown follows the
     paper's model. A task manager whose tasks take more CPU than their costs predict, because it is slower or the costs
-    are wrong, counts as that much smaller; CPU of micro-batches that it can do without counts as available.
+    are wrong, counts as that much smaller; CPU of micro-batches that it can do without counts as available. An instance
+    can use a core for each partition that it reads at the same time.
     """
     at = list(current_accuracies(snapshot, topology))
     full = full_rates(snapshot, topology, load)
     base = [0.0] * len(at)
     cpu = list(load.cpu)
+    usable = [FULL_CORE] * len(at)
     for t, task in enumerate(snapshot.tasks):
+        if (partitions := CONCURRENCY.of(task)) is not None:
+            usable[t] = FULL_CORE * max(partitions, 1.0)
         rate = full[t]
         fixed, read, work = FIXED_CPU.of(task), READ_COST.of(task), WORK_COST.of(task)
         if rate is None:
@@ -85,13 +92,13 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
                 at[t] = min(load.least_in_rate[t] * load.width[t] / rate, 1.0)
             continue
         each = 1e-4 * rate / load.width[t]  # rows/s times microseconds, as % of one core
-        base[t] = min(fixed if task.upstream else fixed + read * each, FULL_CORE)
+        base[t] = min(fixed if task.upstream else fixed + read * each, usable[t])
         cpu[t] = (read + work if task.upstream else work) * each
         at[t] = 1.0
     costs = [NODE_COST.of(manager) or 1.0 for manager in snapshot.task_managers]
     elastic = [ELASTIC_CPU.of(manager) or 0.0 for manager in snapshot.task_managers]
     available = [(left + spare) / cost for left, spare, cost in zip(load.available, elastic, costs, strict=True)]
-    return Requirements(base, cpu, at, available)
+    return Requirements(base, cpu, at, available, usable)
 
 
 def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float | None]:

@@ -14,7 +14,9 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.table import column
 from qod_magics.core.topology import restrictions
-from qod_magics.core.wording import listed
+from qod_magics.core.wording import counted, listed
+from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE
+from qod_magics.policies.stream_economics.model.measures import known_requirements
 from qod_magics.policies.stream_economics.reasons.needs import Need, needs, shortage, supply
 
 
@@ -29,7 +31,8 @@ class StreamEconomicsReasons:
         return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
 
     def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
-        """See `core.reasons.Reasons`: the task managers that limit a task, each with its CPU and needs."""
+        """See `core.reasons.Reasons`: the task managers that limit a task, each with its CPU and needs; without any,
+        the tasks whose instances can't use more."""
         dag = Dag.of(self.snapshot)
         position = dag.topology.position
         wanted = in_order(self.plan.desired, dag.tasks)
@@ -39,8 +42,8 @@ class StreamEconomicsReasons:
         for task in tasks:
             hosts = _limiting(dag, wanted, position[task], limited)
             if hosts not in words:
-                words[hosts] = "; ".join(map(self._pressure, hosts)) or "no task manager is short of CPU"
-            found[task] = words[hosts]
+                words[hosts] = "; ".join(map(self._pressure, hosts))
+            found[task] = words[hosts] or self._narrow(position[task]) or "no task manager is short of CPU"
         return found
 
     def task(self, id: str) -> Sequence[str]:
@@ -55,11 +58,13 @@ class StreamEconomicsReasons:
             parts.append(f"to be moved: {listed(moved)}, so its queries run at their minimum meanwhile")
         dag = Dag.of(snapshot)
         t = dag.topology.position[id]
-        for host in _limiting(dag, in_order(plan.desired, dag.tasks), t, self._limits([t])):
+        hosts = _limiting(dag, in_order(plan.desired, dag.tasks), t, self._limits([t]))
+        for host in hosts:
             here = {i.task for i in snapshot.instances if i.task_manager == host}
             first = sorted(other for other in here - above(snapshot, id) if asked[other][0] > asked[id][0])
             parts.append(self._pressure(host, [f"{other} (priority {asked[other][0]})" for other in first]))
-        return parts
+        narrow = "" if hosts else self._narrow(t)
+        return [*parts, narrow] if narrow else parts
 
     def supply(self, id: str) -> str:
         """See `core.reasons.Reasons`."""
@@ -116,6 +121,26 @@ class StreamEconomicsReasons:
         if first:
             words += f", and serves {listed(first)} first"
         return "; ".join([words, *self._trust(host)])
+
+    def _narrow(self, t: int) -> str:
+        """The tasks, of this one (by position) and its ancestors, of which an instance needs more CPU than it can use,
+        in words; "" without any."""
+        dag = Dag.of(self.snapshot)
+        required = known_requirements(self.snapshot, dag.topology)
+        found, seen, waiting = [], {t}, [t]
+        while waiting:
+            each = waiting.pop()
+            needed, usable = required.base[each] + required.cost(each), required.usable[each]
+            if needed > usable + 0.05:
+                cores = counted(round(usable / FULL_CORE), "core")
+                found.append(
+                    f"an instance of {dag.names[each]} can use {cores}, one for each partition that it reads, and "
+                    f"needs {needed:.1f} % of a core at full accuracy: more instances or partitions would keep more"
+                )
+            inputs = [source for source in dag.topology.upstream[each] if source not in seen]
+            seen.update(inputs)
+            waiting += inputs
+        return "; ".join(found)
 
     def _limits(self, tasks: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
         """The task managers that limit each of these tasks, their descendants and all ancestors of those: they run the

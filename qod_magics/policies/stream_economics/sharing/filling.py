@@ -15,7 +15,6 @@ from math import inf
 
 from qod_magics.core.load import Load
 from qod_magics.core.topology import Topology
-from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE
 from qod_magics.policies.stream_economics.model.reach import reached
 from qod_magics.policies.stream_economics.model.requirements import Requirements
 from qod_magics.policies.stream_economics.model.situation import Situation
@@ -83,9 +82,9 @@ def _short(situation: Situation, available: Sequence[float]) -> set[int]:
 class _Filling:
     """The state between one priority and the next.
 
-    A *limit* is a task manager, or the one core of an instance whose task could fill it. At any given time no limit's
-    slack is negative, and a task runs at its `floor` or, if it rises, at the level of the rising queries where that is
-    higher.
+    A *limit* is a task manager, or the cores that an instance can use, where its task could fill these. At any given
+    time no limit's slack is negative, and a task runs at its `floor` or, if it rises, at the level of the rising
+    queries where that is higher.
     """
 
     def __init__(
@@ -114,9 +113,9 @@ class _Filling:
                 self._limits[t].append(manager)
         least = required.all_of(self.floor)
         for t, limits in enumerate(self._limits):
-            if limits and least[t] + self._slope[t] * (1.0 - self.floor[t]) > FULL_CORE:
+            if limits and least[t] + self._slope[t] * (1.0 - self.floor[t]) > required.usable[t]:
                 limits.append(len(self._slack))
-                self._slack.append(FULL_CORE - least[t])
+                self._slack.append(required.usable[t] - least[t])
                 self._hosted.append({t: 1})
         self._place = [{t: n for n, t in enumerate(hosted)} for hosted in self._hosted]  #: of a task among the hosted
         self._rising: list[list[int]] = [[] for _ in self._hosted]  #: by limit: tasks that began to, ordered as hosted

@@ -23,6 +23,7 @@ class Needs(NamedTuple):
     current: Sequence[float]  #: curAc(t), fraction of 1
     min_accuracy: list[float]  #: minAc(t), fraction of 1
     min_required: list[float]  #: minReq(t), % of one core
+    usable: Sequence[float]  #: CPU that an instance can use, % of one core
 
 
 def share(groups: Groups, needs: Needs, available: list[float], desired: QueryAccuracies) -> None:
@@ -50,7 +51,7 @@ def _differences(tasks: Sequence[int], needs: Needs, desired: QueryAccuracies) -
 
     `required_cpu` written out, as in `_share_evenly`: these two loops are where a cycle spends its time.
     """
-    cpu, current, _, min_required = needs
+    cpu, current, _, min_required, usable = needs
     only = desired.only
     values = desired.values
     all_full = not desired.limits
@@ -60,7 +61,7 @@ def _differences(tasks: Sequence[int], needs: Needs, desired: QueryAccuracies) -
         highest = 1.0 if all_full else values[k] if k >= 0 else desired.highest(t)
         now = current[t]
         needed = highest * cpu[t] / now if now > 0.0 else FULL_CORE if highest > 0.0 else 0.0
-        difference = (needed if needed < FULL_CORE else FULL_CORE) - min_required[t]
+        difference = (needed if needed < usable[t] else usable[t]) - min_required[t]
         differences.append(difference if difference > 0.0 else 0.0)
     return differences
 
@@ -73,7 +74,7 @@ def _share_evenly(
     `differences` give the order; an instance's share follows from its difference at its turn, which is the same as long
     as no accuracy is lowered.
     """
-    cpu, current, min_accuracy, min_required = needs
+    cpu, current, min_accuracy, min_required, usable = needs
     only = desired.only
     values = desired.values
     waiting = len(tasks)
@@ -83,7 +84,7 @@ def _share_evenly(
         granted = available / waiting
         waiting -= 1
         difference = differences[c]
-        if 0.0 < difference < FULL_CORE - min_required[t] and difference <= granted and desired.limits == limits:
+        if 0.0 < difference < usable[t] - min_required[t] and difference <= granted and desired.limits == limits:
             available -= difference  # the accuracy that it buys is the desired one, as below
             continue
         k = only[t]
@@ -91,12 +92,12 @@ def _share_evenly(
         load = cpu[t]
         now = current[t]
         needed = highest * load / now if now > 0.0 else FULL_CORE if highest > 0.0 else 0.0
-        difference = (needed if needed < FULL_CORE else FULL_CORE) - min_required[t]
+        difference = (needed if needed < usable[t] else usable[t]) - min_required[t]
         if difference < 0.0:
             difference = 0.0
         if difference <= granted:
             available -= difference
-            if 0.0 < needed < FULL_CORE and now > 0.0:
+            if 0.0 < needed < usable[t] and now > 0.0:
                 continue  # obtAc(t, difference) + minAc(t) is `highest`, but for rounding: nothing to lower
             granted = difference
         else:
@@ -118,6 +119,6 @@ def even_shares(situation: Situation, available: list[float], left_out: Set[int]
         for t in {load.task_of[i] for i in sharing}:
             if (most := required.most(t)) < 1.0:
                 accuracies.limit(t, max(most, topology.min_accuracy[t]))
-    needs = Needs(required.cpu, required.at, topology.min_accuracy, beyond)
+    needs = Needs(required.cpu, required.at, topology.min_accuracy, beyond, required.usable)
     share(hosting.grouped(sharing) if left_out else hosting.by_priority, needs, available, accuracies)
     return accuracies.by_task()
