@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A table in the memory of the task manager, named as the query; for inspection, so keep it small."""
+    """A topic of the session's broker with bounded retention, from which results are read back; for inspection. It
+    survives moves and lost task managers."""
 
     kind: ClassVar[str] = "memory"
     realtime: ClassVar[bool] = True  #: whether Spark's real-time mode can write it
