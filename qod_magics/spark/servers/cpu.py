@@ -130,12 +130,16 @@ class PythonMeter:
     def read(self) -> tuple[float, float]:
         """CPU in % of one core, and over how many seconds; (0, 0) at the first call, which begins the measurement."""
         now = time.monotonic()
-        used = dict(_cpu_seconds(self.root, lambda process: process.pid != self.root and "python" in process.name()))
+        used = dict(_cpu_seconds(self.root, lambda process: process.pid != self.root and _is_python(process)))
         before, self._last = self._last, (now, used)
         if before is None or now <= before[0]:
             return 0.0, 0.0
         seconds = sum(max(spent - before[1].get(pid, 0.0), 0.0) for pid, spent in used.items())
         return 100.0 * seconds / (now - before[0]), now - before[0]
+
+
+def _is_python(process: psutil.Process) -> bool:
+    return "python" in process.name().lower()  # on macOS, "Python"
 
 
 def cpu_seconds(root: int) -> float:

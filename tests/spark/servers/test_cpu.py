@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from qod_magics.spark.servers import cpu
-from qod_magics.spark.servers.cpu import CoreMeter, CpuMeter, ProcessMeter
+from qod_magics.spark.servers.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter
 
 
 class Machine:
@@ -20,6 +20,7 @@ class Machine:
         self.now = 0.0
         self.spent = {1: 0.0}  #: CPU seconds by process
         self.busy = [0.0, 0.0]  #: seconds by core
+        self.worker = "python3"  #: name of the processes below number 1
         monkeypatch.setattr(cpu.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
         monkeypatch.setattr(cpu.psutil, "Process", self._process)  # type: ignore[attr-defined]
         monkeypatch.setattr(cpu.psutil, "cpu_times", self._cores)  # type: ignore[attr-defined]
@@ -29,7 +30,7 @@ class Machine:
             raise psutil.NoSuchProcess(pid)
         return SimpleNamespace(
             pid=pid,
-            name=lambda: "java" if pid == 1 else "python3",
+            name=lambda: "java" if pid == 1 else self.worker,
             cpu_times=lambda: SimpleNamespace(user=self.spent[pid], system=0.0),
             children=lambda recursive: [self._process(other) for other in self.spent if other != pid],
         )
@@ -96,6 +97,16 @@ def test_a_process_that_is_gone_uses_nothing_more(machine: Machine) -> None:
     machine.spent = {}
     machine.after(1.0, meter)
     assert meter.mean(0.0, 1.0) == 0.0
+
+
+@pytest.mark.parametrize("name", ["python3", "python3.11", "Python"])  # the last is what macOS says
+def test_python_workers_are_told_by_their_name(machine: Machine, name: str) -> None:
+    machine.worker = name
+    meter = PythonMeter(1)
+    machine.spent = {1: 5.0, 2: 1.0}
+    assert meter.read() == (0.0, 0.0)
+    machine.now, machine.spent = 2.0, {1: 7.0, 2: 1.5}
+    assert meter.read() == (pytest.approx(25.0), 2.0)
 
 
 def test_the_work_of_a_real_process_is_seen() -> None:
