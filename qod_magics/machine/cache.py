@@ -16,8 +16,12 @@ from qod_magics.errors import SetupError
 
 
 def cache_dir() -> Path:
-    """Where downloads are kept: `$QOD_CACHE`, else `qod_magics` in the user's cache directory. May not exist yet."""
-    return Path(os.environ.get("QOD_CACHE") or user_cache_dir("qod_magics", appauthor=False)).expanduser()
+    """Where downloads are kept: `$QOD_CACHE`, else `qod_magics` in the user's cache directory. May not exist yet.
+
+    Absolute, since the servers that read it work in directories of their own.
+    """
+    named = os.environ.get("QOD_CACHE") or user_cache_dir("qod_magics", appauthor=False)
+    return Path(named).expanduser().absolute()
 
 
 @contextmanager

@@ -18,6 +18,9 @@ def test_our_own_variable_goes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert cache_dir() == tmp_path / "xdg" / "qod_magics"
     monkeypatch.setenv("QOD_CACHE", str(tmp_path / "own"))
     assert cache_dir() == tmp_path / "own"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QOD_CACHE", "nearby")  # which a server would look for in a directory of its own
+    assert cache_dir() == tmp_path / "nearby"
 
 
 def test_a_second_process_waits_and_says_for_what(tmp_path: Path) -> None:

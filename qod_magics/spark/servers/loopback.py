@@ -49,8 +49,7 @@ def loopback_jar(home: Path) -> Path:
     except (StopIteration, KeyError, OSError, zipfile.BadZipFile, UnknownClassError) as error:
         why = str(error) or f"it has no {_JARS}"
         raise SetupError(f"TransportContext of the Spark in {home} is not as expected: {why}") from error
-    # the server has a directory of its own, and passes over a jar that it does not find
-    file = cache_dir().absolute() / "loopback" / f"transport-{hashlib.sha256(content).hexdigest()[:12]}.jar"
+    file = cache_dir() / "loopback" / f"transport-{hashlib.sha256(content).hexdigest()[:12]}.jar"
     if os.pathsep in str(file):
         raise SetupError(f"{file} can't be on a class path, which is split at {os.pathsep!r}: set QOD_CACHE")
     try:
