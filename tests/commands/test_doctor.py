@@ -9,7 +9,7 @@ import pytest
 from qod_magics.commands import doctor
 from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import JarSet, broker_set, connector_set
-from qod_magics.jvm.java import java_version
+from qod_magics.jvm.java import answer
 
 
 def fill(jars: JarSet) -> None:
@@ -24,7 +24,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
     java.chmod(0o755)
-    java_version.cache_clear()
+    answer.cache_clear()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     monkeypatch.setenv("QOD_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SPARK_HOME", raising=False)

