@@ -22,7 +22,7 @@ from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.jvm.java import Java, find_java
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
-from qod_magics.jvm.ports import free_ports
+from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.machine.child import Child
 from qod_magics.machine.core_claims import CoreClaim
 from qod_magics.machine.directory import temporary
@@ -230,7 +230,8 @@ class LocalServer:
                 class_data.with_archive(ARCHIVE, plain) if self.making is None else self.making.command,
                 {
                     "SPARK_HOME": str(home),
-                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_LOCAL_IP": HOST,
+                    "SPARK_LOCAL_HOSTNAME": None,  # it would go before the address
                     "SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token,
                     "SPARK_CONNECT_MODE_ENABLED": None,
                     "SPARK_REMOTE": None,
@@ -315,7 +316,9 @@ class LocalServer:
         ]
         conf = {
             **_CONF,
-            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.driver.host": HOST,  # a spark-defaults.conf may name another
+            "spark.driver.bindAddress": HOST,
+            "spark.connect.grpc.binding.address": HOST,
             "spark.connect.grpc.binding.port": str(self.port),
             "spark.ui.port": str(self.ui_port),
             "spark.port.maxRetries": "0",

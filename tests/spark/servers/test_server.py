@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from qod_magics.errors import SetupError
+from qod_magics.jvm.java import Java
+from qod_magics.spark.servers import server
 from qod_magics.spark.servers.server import ServerOptions, _reason
 
 NO_ROOM = """\
@@ -40,3 +46,32 @@ def test_what_is_a_heap_is_one(memory: str) -> None:
 )
 def test_the_reason_of_an_end_is_the_line_that_tells_it(log: str, told: str) -> None:
     assert told in _reason(log)
+
+
+class Started:
+    """What would have been started."""
+
+    def __init__(self, command: list[str], env: dict[str, str | None], **_: object) -> None:
+        self.command, self.env = command, env
+
+
+@pytest.mark.parametrize("own", [{}, {"spark.driver.host": "10.0.0.5"}])
+def test_whatever_names_another_address_for_spark_a_server_is_on_loopback(
+    own: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A machine set up for a Spark of its own: SPARK_LOCAL_HOSTNAME, spark-defaults.conf. Options of a call hold."""
+    monkeypatch.setenv("SPARK_LOCAL_HOSTNAME", "10.0.0.5")
+    monkeypatch.setattr(server, "find_java", lambda: Java(tmp_path / "bin" / "java", 17, "PATH"))
+    monkeypatch.setattr(server, "spark_home", lambda: tmp_path)
+    monkeypatch.setattr(server, "connector_jars", lambda: [])
+    monkeypatch.setattr(server, "launch_command", lambda java, home, main, words: [str(java.path), "-cp", "x", *words])
+    monkeypatch.setattr(server, "Child", Started)
+    made = server.LocalServer("tm1", ServerOptions(conf=own))
+    shutil.rmtree(made.directory)
+    made.claim.release()
+    child: Any = made.child
+    assert child.env["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert child.env["SPARK_LOCAL_HOSTNAME"] is None  # not inherited
+    settings = dict(word.split("=", 1) for word in child.command if word.startswith("spark."))
+    assert settings["spark.driver.host"] == own.get("spark.driver.host", "127.0.0.1")
+    assert settings["spark.driver.bindAddress"] == "127.0.0.1"
