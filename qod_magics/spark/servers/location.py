@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
-import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -95,8 +93,7 @@ def executor_cores(ui: str | None, application: str | None, patience_s: float) -
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            with urllib.request.urlopen(f"{ui}/api/v1/applications/{application}/executors", timeout=5) as answer:
-                executors = json.load(answer)
+            executors = stages.answer(f"{ui}/api/v1/applications/{application}/executors", timeout_s=5.0)
         except (OSError, ValueError):
             return None
         cores = sum(entry["totalCores"] for entry in executors if entry["isActive"])

@@ -10,6 +10,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterable, Mapping
+from http.client import HTTPException
 from typing import Any, NamedTuple
 
 _BATCH = re.compile(r"runId = ([0-9a-f-]{36})\s+batch = (\d+)")
@@ -22,26 +23,33 @@ class TaskTime(NamedTuple):
     run_s: float  #: from begin to end of each task, with what it waited for its core
 
 
+def answer(url: str, timeout_s: float) -> Any:
+    """What the REST API answers at this address. Raises OSError, also where an answer ends before its end, and
+    ValueError where it is no JSON."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as reply:
+            return json.load(reply)
+    except HTTPException as error:  # to callers the same as a connection that breaks
+        raise OSError(f"{url} was not answered whole: {error!r}") from error
+
+
 def completed_stages(api: str, application: str, timeout_s: float = 5.0) -> list[dict[str, Any]]:
     """The completed stages that the task manager still keeps. `api` is the UI's address. Raises OSError."""
     url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=complete"
-    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
-        stages: list[dict[str, Any]] = json.load(answer)
+    stages: list[dict[str, Any]] = answer(url, timeout_s)
     return stages
 
 
 def active_runs(api: str, application: str, timeout_s: float = 5.0) -> set[str]:
     """Run ids of the streaming queries with active stages. Raises OSError."""
     url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=active"
-    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
-        found = (_BATCH.search(stage.get("description") or "") for stage in json.load(answer))
-        return {match[1] for match in found if match}
+    found = (_BATCH.search(stage.get("description") or "") for stage in answer(url, timeout_s))
+    return {match[1] for match in found if match}
 
 
 def applications(api: str, timeout_s: float = 5.0) -> list[str]:
     """Ids of the applications behind this UI. Raises OSError."""
-    with urllib.request.urlopen(f"{api.rstrip('/')}/api/v1/applications", timeout=timeout_s) as answer:
-        return [entry["id"] for entry in json.load(answer)]
+    return [entry["id"] for entry in answer(f"{api.rstrip('/')}/api/v1/applications", timeout_s)]
 
 
 def times_by_batch(stages: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], TaskTime]:

@@ -208,11 +208,10 @@ class TaskManager:
         wait((self._stages,), timeout_s)
         if not self._stages.done():
             return None
-        found = None
+        ended, self._stages = self._stages, None  # first, so that the next call asks anew whatever this one raises
         with suppress(OSError, ValueError):
-            found = self._stages.result()
-        self._stages = None
-        return found
+            return ended.result()
+        return None
 
     def works_on(self, run_id: str) -> bool | None:
         """Whether a streaming query has active stages; None where its REST API is unknown or silent."""

@@ -14,8 +14,8 @@ import pytest
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans.dial import DialReading
-from qod_magics.spark.servers import task_manager
-from qod_magics.spark.servers.location import refuses
+from qod_magics.spark.servers import stages, task_manager
+from qod_magics.spark.servers.location import executor_cores, refuses
 from qod_magics.spark.servers.server import LocalServer, _quoted
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.spark.stand_ins import BOARD, Spark, manager
@@ -79,6 +79,49 @@ def test_a_ui_that_does_not_answer_holds_up_no_poll_and_its_late_answer_is_not_l
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def test_an_answer_that_is_cut_short_is_none_and_the_next_one_counts() -> None:
+    """A UI that is restarted, or a proxy before it. One answer alone must not stand for all that follow."""
+    stage = {"description": f"runId = {RUN}\nbatch = 3", "executorCpuTime": 2_000_000_000, "executorRunTime": 3_000}
+    cut = True
+
+    class Cutting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps([stage]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body) + cut))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the console."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Cutting) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            made = TaskManager("tm1", Spark(), kind="attached", cores=1.0, board=BOARD)  # type: ignore[arg-type]
+            made.ui, made.application = f"http://127.0.0.1:{server.server_port}", "app"
+            assert made.task_times(30.0) is None
+            assert made.works_on(RUN) is None
+            assert executor_cores(made.ui, "app", patience_s=0.0) is None
+            cut = False
+            assert made.task_times(30.0) == {(RUN, 3): (2.0, 3.0)}
+            assert made.works_on(RUN) is True
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_whatever_an_answer_is_the_next_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = TaskManager("tm1", Spark(), kind="attached", cores=1.0, board=BOARD)  # type: ignore[arg-type]
+    made.ui, made.application = "http://127.0.0.1:9", "app"
+    monkeypatch.setattr(stages, "completed_stages", lambda *_: [{"description": f"runId = {RUN}\nbatch = 3"}])
+    with pytest.raises(KeyError):
+        made.task_times(30.0)
+    monkeypatch.setattr(stages, "completed_stages", lambda *_: [])
+    assert made.task_times(30.0) == {}
 
 
 def test_a_server_is_gone_when_its_port_refuses_connections() -> None:
