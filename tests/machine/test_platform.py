@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from qod_magics.commands import doctor
 from qod_magics.machine import cores, watchdog
+from qod_magics.spark.servers import cpu
 from qod_magics.spark.servers.cpu import CoreMeter, ProcessMeter
 from qod_magics.spark.servers.server import ServerOptions
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -70,6 +72,18 @@ def test_a_pinned_one_is_measured_by_its_cores() -> None:
     assert tm.describe.startswith("tm1: local on core 0, ")
     shared = manager(frozenset({0, 1}), pinned=True, shared=frozenset({1}))
     assert "on cores 0,1 (another task manager has 1, too)" in shared.describe
+
+
+def test_cores_that_are_counted_by_other_numbers_are_not_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In an LXC container cores 2 and 3 of the machine are counted as 0 and 1."""
+    (tmp_path / "stat").write_text("cpu  2 0 0 2 0 0 0 0 0 0\ncpu0 1 0 0 1 0 0 0 0 0 0\ncpu1 1 0 0 1 0 0 0 0 0 0\n")
+    monkeypatch.setattr(cpu, "_STAT", tmp_path / "stat")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3}, raising=False)
+    tm = manager(frozenset({2}), pinned=True)
+    assert isinstance(tm.cpu_meter, ProcessMeter)
+    assert (tm.cpu_meter.root, tm.cpu_meter.cores) == (os.getpid(), 1)
 
 
 @contextmanager

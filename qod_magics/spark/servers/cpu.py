@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import psutil
 
 #: Readings over time: monotonic seconds, and cumulative CPU seconds of each core (or of the process tree).
 Samples = deque[tuple[float, tuple[float, ...]]]
+#: Linux's counters of each core by its number, in ticks. psutil has them by position: behind a core that is offline,
+#: positions are not numbers.
+_STAT = Path("/proc/stat")
+_CORE = re.compile(r"^cpu(\d+) (.+)$", re.MULTILINE)
 
 
 def _two_minutes() -> Samples:
@@ -55,13 +62,9 @@ class CoreMeter:
 
     def sample(self) -> None:
         """Take a sample."""
-        every = psutil.cpu_times(percpu=True)
-        used = []
-        for cpu in self.cpus:
-            times = every[cpu]
-            guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
-            used.append(sum(times) - guests - times.idle - getattr(times, "iowait", 0.0))
-        self._samples.append((time.monotonic(), tuple(used)))
+        counted = core_seconds()
+        used = tuple(counted.get(cpu, 0.0) for cpu in self.cpus)  # one that is offline by now does nothing
+        self._samples.append((time.monotonic(), used))
 
     def mean(self, start: float, end: float) -> float | None:
         """The mean from `start` to `end` (monotonic seconds), within the samples; None before there are two."""
@@ -140,6 +143,25 @@ class PythonMeter:
 
 def _is_python(process: psutil.Process) -> bool:
     return "python" in process.name().lower()  # on macOS, "Python"
+
+
+def core_seconds() -> dict[int, float]:
+    """CPU seconds that each core was busy so far, by its number; one that is offline is missing.
+
+    An LXC container has its cores counted from 0 on, whichever of the machine's they are: their numbers are then not
+    those that processes are pinned to.
+    """
+    try:
+        counters = _STAT.read_text("ascii")
+    except OSError:  # not Linux
+        return {number: sum(times) - times.idle for number, times in enumerate(psutil.cpu_times(percpu=True))}
+    tick_s = 1.0 / os.sysconf("SC_CLK_TCK")
+    found: dict[int, float] = {}
+    for number, line in _CORE.findall(counters):
+        # user, nice, system, idle, iowait, irq, softirq, steal; guests, which follow, are in the first two
+        ticks = [int(each) for each in line.split()[:8]]
+        found[int(number)] = (sum(ticks) - sum(ticks[3:5])) * tick_s
+    return found
 
 
 def cpu_seconds(root: int) -> float:

@@ -23,7 +23,7 @@ from qod_magics.spark.servers.connection import (
     load_client,
     refuse_beside_classic,
 )
-from qod_magics.spark.servers.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter, cpu_seconds
+from qod_magics.spark.servers.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter, core_seconds, cpu_seconds
 from qod_magics.spark.servers.location import adopt, endpoint, executor_cores, is_here, refuses, setting, ui_address
 from qod_magics.spark.servers.reason import reason
 from qod_magics.spark.servers.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
@@ -293,10 +293,12 @@ def _core_count(options: ServerOptions) -> int:
 
 
 def _local_meter(server: LocalServer) -> CpuMeter:
-    """A meter of its cores if it is pinned to them, else of its processes: others share the cores."""
-    if server.child.pinned:
-        return CoreMeter(tuple(sorted(server.options.cpus or every_core())))
-    return ProcessMeter(server.child.pid, _core_count(server.options))
+    """A meter of its cores if it is pinned to them and they are counted by the same numbers, else of its processes:
+    others share the cores."""
+    cores = tuple(sorted(server.options.cpus or every_core()))
+    if server.child.pinned and core_seconds().keys() >= set(every_core()):
+        return CoreMeter(cores)
+    return ProcessMeter(server.child.pid, len(cores))
 
 
 def attach_url(

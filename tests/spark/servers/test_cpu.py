@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
+from qod_magics.machine.cores import every_core
 from qod_magics.spark.servers import cpu
-from qod_magics.spark.servers.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter
+from qod_magics.spark.servers.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter, core_seconds
 
 
 class Machine:
-    """Processes below number 1 and two cores, with a clock that the test turns."""
+    """Processes below number 1 and two cores, without /proc, with a clock that the test turns."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -22,6 +24,7 @@ class Machine:
         self.busy = [0.0, 0.0]  #: seconds by core
         self.worker = "python3"  #: name of the processes below number 1
         monkeypatch.setattr(cpu.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
+        monkeypatch.setattr(cpu, "_STAT", Path("nowhere"))
         monkeypatch.setattr(cpu.psutil, "Process", self._process)  # type: ignore[attr-defined]
         monkeypatch.setattr(cpu.psutil, "cpu_times", self._cores)  # type: ignore[attr-defined]
 
@@ -67,6 +70,40 @@ def test_cores_are_busy_with_whoever_uses_them(machine: Machine) -> None:
     machine.busy = [1.0, 1.5]
     machine.after(2.0, meter)
     assert meter.mean(0.0, 2.0) == pytest.approx(75.0)
+
+
+#: user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice; ticks
+STAT = """\
+cpu  9 9 9 9 9 9 9 9 9 9
+cpu0 100 0 0 0 0 0 0 0 0 0
+cpu2 {} 5 30 900 800 10 10 5 40 5
+intr 7 0 0
+ctxt 7
+"""
+
+
+def test_a_core_is_found_by_its_number_where_one_before_it_is_offline(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(cpu, "_STAT", stat)
+    monkeypatch.setattr(cpu.os, "sysconf", lambda _: 100)  # type: ignore[attr-defined]
+    stat.write_text(STAT.format(40))
+    assert core_seconds() == {0: pytest.approx(1.0), 2: pytest.approx(1.0)}  # guests are in the first two
+    meter = CoreMeter((2,))
+    machine.after(0.0, meter)
+    stat.write_text(STAT.format(140))
+    machine.after(2.0, meter)
+    assert meter.mean(0.0, 2.0) == pytest.approx(50.0)
+    stat.write_text(STAT.replace("cpu2", "cpu3").format(0))
+    machine.after(2.0, meter)
+    assert meter.mean(2.0, 4.0) == 0.0
+
+
+def test_this_machine_counts_the_cores_that_this_process_may_use() -> None:
+    seconds = core_seconds()
+    assert len(seconds) >= len(every_core())
+    assert min(seconds.values()) > 0.0
 
 
 def test_a_process_counts_with_all_below_it_and_may_use_more_than_its_share(machine: Machine) -> None:
