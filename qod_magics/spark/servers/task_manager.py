@@ -91,9 +91,7 @@ class TaskManager:
             with suppress(OSError):
                 self.application = next(iter(stages.applications(ui)), None)
         #: CPU of its cores, or of its processes where it is not pinned to cores; None: unknown.
-        self.cpu_meter = _local_meter(server) if server is not None else None
-        if kind == "attached" and is_here(spark):
-            self.cpu_meter = CoreMeter(tuple(range(os.cpu_count() or 1)))
+        self.cpu_meter: CpuMeter | None = None if server is None else _local_meter(server)
         self.python_meter = PythonMeter(server.child.pid) if server is not None else None
 
     def __repr__(self) -> str:
@@ -359,9 +357,10 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
         cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
         if cores is None:
             cores = float(spark.sparkContext.defaultParallelism if classic else os.cpu_count() or 1)
-        if is_here(spark):
+        here = is_here(spark)
+        if here:
             cores = min(cores, planned_cpus(os.cpu_count() or 1))
-        return TaskManager(
+        made = TaskManager(
             id,
             spark,
             kind="attached",
@@ -371,6 +370,8 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
             settings_before=before,
             slots=slots,
         )
+        made.cpu_meter = _attached_meter(cores, here)
+        return made
 
     try:
         return call_within(attached, INQUIRY_S, "the attached session")
@@ -378,6 +379,13 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
         with suppress(Exception):
             call_within(partial(_restore, spark, before), 8.0, f"{id}: its settings")
         raise
+
+
+def _attached_meter(cores: float, here: bool) -> CpuMeter | None:
+    """A meter of the machine's cores for a session that may use all of them, else None: that of a `local[2]` on eight
+    cores would take what other programs use on the other six for CPU that its tasks don't get."""
+    counted = sorted(core_seconds()) if here else []
+    return CoreMeter(tuple(counted)) if counted and cores >= len(counted) else None
 
 
 def _restore(spark: SparkSession, before: Mapping[str, str | None]) -> None:

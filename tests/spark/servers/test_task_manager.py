@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import socket
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError
+from qod_magics.machine import cores as machine_cores
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.servers import stages, task_manager
 from qod_magics.spark.servers.location import executor_cores, refuses
@@ -196,3 +198,35 @@ def test_a_session_that_is_not_attached_after_all_has_its_settings_back(monkeypa
     with pytest.raises(KeyboardInterrupt):
         task_manager.attach_session("spark", spark, BOARD, 0.1)  # type: ignore[arg-type]
     assert spark.settings == {"spark.sql.shuffle.partitions": "200"}
+
+
+class Notebooks(Own):
+    """A classic session of the notebook's, `local[threads]`, without a UI."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self.settings |= {"spark.master": f"local[{threads}]", "spark.driver.host": "localhost"}
+        self.context = SimpleNamespace(uiWebUrl=None, defaultParallelism=threads)
+
+    @property
+    def sparkContext(self) -> object:
+        return self.context
+
+
+@pytest.mark.parametrize(
+    ("threads", "quota", "cores", "measured"),
+    [(2, None, 2.0, False), (8, None, 8.0, True), (12, None, 8.0, True), (8, 2.0, 2.0, False)],
+)
+def test_the_machines_cores_are_measured_only_for_a_session_that_may_use_them_all(
+    threads: int, quota: float | None, cores: float, measured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others use on cores that are not the session's is not missing to it."""
+    monkeypatch.delenv(task_manager.CONNECT_MODE, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(machine_cores, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(task_manager, "core_seconds", lambda: dict.fromkeys(range(8), 1.0))
+    made = task_manager.attach_session("spark", Notebooks(threads), BOARD, 0.5)  # type: ignore[arg-type]
+    assert made.cores == cores / 2
+    assert (made.cpu_meter is not None) is measured
+    if made.cpu_meter is not None:
+        assert made.cpu_meter.cores == 8
