@@ -14,6 +14,11 @@ _KINDS = (
 TOO_FEW_SLOTS = "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"
 #: Spark's messages with one of these words name what can't run.
 _NAMES_WHAT = re.compile(r"operator\(s\)|sink|input stream", re.IGNORECASE)
+#: Spark's error classes, what sources say of options of theirs, and what Python says of a client too old for the mode.
+_REFUSAL = re.compile(
+    rf"{TOO_FEW_SLOTS}|STREAMING_REAL_TIME_MODE|not (?:supported in|compatible with) (?i:real[- ]time mode)|"
+    "unexpected keyword argument 'realTime'"
+)
 
 
 def not_realtime(why: str) -> str:
@@ -28,7 +33,7 @@ def not_realtime(why: str) -> str:
 
 
 def refuses_realtime(error: BaseException | str) -> bool:
-    """Whether Spark says that real-time mode can't run this plan (or does not know that mode), or that there are too
-    few slots for its tasks, which run all at once."""
-    text = str(error)
-    return TOO_FEW_SLOTS in text or "REAL_TIME" in text or "realTime" in text or "real-time" in text.lower()
+    """Whether Spark or a source says that real-time mode can't run this plan (or the client does not know that mode),
+    or that there are too few slots for its tasks, which run all at once. A name in an error, as of a topic, says
+    nothing."""
+    return _REFUSAL.search(str(error)) is not None
