@@ -281,7 +281,7 @@ def _shortened(message: str) -> str:
 def raise_unless_connection(error: Exception) -> None:
     """Raise the error again if Spark could not be reached: that is not the recipe's fault."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    lost = {"ConnectionError", "Py4JNetworkError", "RpcError", "RetriesExceeded"} & names
+    lost = {"ConnectionError", "Py4JNetworkError", "RpcError", "RetriesExceeded", "TaskManagerError"} & names
     if lost or type(error).__name__ == "SparkConnectGrpcException":
         raise error
 

@@ -7,14 +7,20 @@ record again, compared with which the rest of such a plan is cheap.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from qod_magics.application.recipes.views import temporary_views
+from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans.copies import PARSES, Copies
 from qod_magics.spark.plans.plan_text import inputs_first, nodes_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from qod_magics.application.tasks.sampling import Equated
 
@@ -48,6 +54,20 @@ _ATTRIBUTE = re.compile(r"[^()]+#\d+L?(?:-T\d+ms)?")
 #: The view of a result that is planned as a stream.
 _PLANNED = "qod_planned"
 _WHOLE = {"spark.sql.debug.maxToStringFields": "100000", "spark.sql.maxPlanStringLength": "10000000"}
+#: For how long a plan waits until the plans of other threads have been told, seconds: as many as start at once.
+OTHERS_S = 60.0
+
+
+@dataclass(eq=False, slots=True)
+class _Shared:
+    """The settings of one session in `_WHOLE`, which all threads share."""
+
+    lock: Lock = field(default_factory=Lock)  #: held while they are changed
+    before: dict[str, str | None] = field(default_factory=dict)  #: their own values, while they have others
+
+
+_shared: WeakKeyDictionary[SparkSession, _Shared] = WeakKeyDictionary()
+_shared_lock = Lock()
 
 
 def is_inlinable(plan: str) -> bool:
@@ -131,20 +151,41 @@ def streaming_plan_of(rows: DataFrame) -> str:
 
 def plan_of(rows: DataFrame, *, extended: bool = False) -> str:
     """The physical plan as text, untruncated; if `extended`, the logical ones, too. Raises whatever Spark raises for a
-    query that it can't plan."""
-    settings = rows.sparkSession.conf
-    before = {name: settings.get(name, None) for name in _WHOLE}
-    try:
-        for name, value in _WHOLE.items():
-            settings.set(name, value)
-        described: Any = rows
+    query that it can't plan, and TaskManagerError if the plans of other threads take too long."""
+    described: Any = rows
+    with _untruncated(described.sparkSession):
         if hasattr(described, "_explain_string"):  # Spark Connect
             return str(described._explain_string(extended=extended))
         jvm, mode = described.sparkSession.sparkContext._jvm, "extended" if extended else "simple"
         return str(jvm.PythonSQLUtils.explainString(described._jdf.queryExecution(), mode))
+
+
+@contextmanager
+def _untruncated(spark: SparkSession) -> Iterator[None]:
+    """Texts of this session's plans are whole while the context is open; other threads wait meanwhile.
+
+    One that did not would take these values for the session's own and leave them behind, and its own text would be cut
+    once the first has put the others back. Nothing within the context waits for another lock.
+    """
+    with _shared_lock:
+        shared = _shared.setdefault(spark, _Shared())
+    if not shared.lock.acquire(timeout=OTHERS_S):
+        raise TaskManagerError(
+            f"Spark has been busy with other plans for {OTHERS_S:g} s: try again, or remove its task manager"
+        )
+    try:
+        # a call that could not put them back has left its own there
+        shared.before = shared.before or {name: spark.conf.get(name, None) for name in _WHOLE}
+        try:
+            for name, value in _WHOLE.items():
+                spark.conf.set(name, value)
+            yield
+        finally:
+            for name, value_before in shared.before.items():
+                if value_before is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, value_before)
+            shared.before = {}
     finally:
-        for name, value_before in before.items():
-            if value_before is None:
-                settings.unset(name)
-            else:
-                settings.set(name, value_before)
+        shared.lock.release()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from qod_magics.spark.plans.inlining import groups_by, joined_by, keeps_one
+from qod_magics.application.recipes.recipe import raise_unless_connection
+from qod_magics.errors import TaskManagerError
+from qod_magics.spark.plans import inlining
+from qod_magics.spark.plans.inlining import groups_by, joined_by, keeps_one, plan_of
+from qod_magics.spark.servers.timeouts import begin
 
 NORMAL = "knownfloatingpointnormalized(normalizenanandzero(_weight#9)) AS _weight#9"
 
@@ -73,3 +79,95 @@ def test_a_plan_that_joins_a_stream_with_itself_reads_it_once() -> None:
 +- ReusedExchange [user#41L, _weight#46], {exchange}
 """
     assert joined_by(plan) == [{("user", "user")}]
+
+
+LENGTHS = {"spark.sql.debug.maxToStringFields": "8"}  #: of a session; the other setting is Spark's default
+
+
+class Session:
+    """A session whose threads share its settings."""
+
+    def __init__(self) -> None:
+        self.settings = dict(LENGTHS)
+        self.conf = self
+        self.refuses: set[str] = set()  #: values that it does not take, as if the connection broke
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return self.settings.get(name, default)
+
+    def set(self, name: str, value: str) -> None:
+        if value in self.refuses:
+            raise ConnectionError("nobody answers")
+        self.settings[name] = value
+
+    def unset(self, name: str) -> None:
+        self.settings.pop(name, None)
+
+
+class Rows:
+    """A DataFrame that is explained once its gate is open, as the settings are then."""
+
+    def __init__(self, session: Session) -> None:
+        self.sparkSession = session
+        self.asked, self.gate = threading.Event(), threading.Event()
+
+    def _explain_string(self, extended: bool) -> str:
+        self.asked.set()
+        assert self.gate.wait(30)
+        return "cut" if self.sparkSession.settings == LENGTHS else "whole"
+
+
+def plan(rows: Rows) -> str:
+    return plan_of(rows)  # type: ignore[arg-type]
+
+
+def test_plans_that_two_threads_ask_for_are_whole_and_leave_no_setting_behind() -> None:
+    session = Session()
+    first, second = Rows(session), Rows(session)
+    told = begin(lambda: plan(first), "first")
+    assert first.asked.wait(30)
+    told_next = begin(lambda: plan(second), "second")
+    second.asked.wait(0.2)  # it would have been asked by now
+    first.gate.set()
+    assert told.result(30) == "whole"
+    second.gate.set()
+    assert told_next.result(30) == "whole"
+    assert session.settings == LENGTHS
+
+
+def test_plans_of_two_sessions_are_told_side_by_side() -> None:
+    one, other = Rows(Session()), Rows(Session())
+    told = begin(lambda: plan(one), "one")
+    assert one.asked.wait(30)
+    other.gate.set()
+    assert plan(other) == "whole"
+    one.gate.set()
+    assert told.result(30) == "whole"
+
+
+def test_settings_that_could_not_be_put_back_are_with_the_next_plan() -> None:
+    session = Session()
+    rows = Rows(session)
+    rows.gate.set()
+    session.refuses = {"8"}
+    with pytest.raises(ConnectionError):
+        plan(rows)
+    assert session.settings != LENGTHS
+    session.refuses = set()
+    assert plan(rows) == "whole"
+    assert session.settings == LENGTHS
+
+
+def test_a_plan_does_not_wait_for_ever_for_one_that_is_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inlining, "OTHERS_S", 0.05)
+    session = Session()
+    hanging, waiting = Rows(session), Rows(session)
+    told = begin(lambda: plan(hanging), "hanging")
+    assert hanging.asked.wait(30)
+    with pytest.raises(TaskManagerError, match=r"^Spark has been busy with other plans for 0\.05 s: ") as raised:
+        plan(waiting)
+    with pytest.raises(TaskManagerError):  # it says nothing of the recipe
+        raise_unless_connection(raised.value)
+    hanging.gate.set()
+    assert told.result(30) == "whole"
+    assert session.settings == LENGTHS
