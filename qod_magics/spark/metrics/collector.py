@@ -85,8 +85,9 @@ class Collector:
             raise problem
 
     def _charge_python(self, manager: TaskManager) -> None:
-        """Split the CPU of a task manager's Python workers, which stages do not include, among its instances in
-        micro-batch mode (no others run Python), by their batch time since the last call."""
+        """Split the CPU of a task manager's Python workers, which stages do not include, among its instances that run
+        Python, by their batch time since the last call: among those whose plans tell that they do, or, where none does,
+        all in micro-batch mode (no others can)."""
         if manager.python_meter is None:
             return
         here = [i for i in self.cluster.all_instances if i.task_manager is manager and i.mode == "micro-batch"]
@@ -95,6 +96,7 @@ class Collector:
                 instance.python_cpu = 0.0
         if not here:
             return
+        here = [i for i in here if i.facts is not None and i.facts.runs_python] or here
         cpu, seconds = manager.python_meter.read()
         if cpu > 0.0:
             since = time.time() - seconds

@@ -45,6 +45,8 @@ _DISJOINT = NARROW - {"Generate", "Union"} | {
     *("StateStoreSave", "MergingSessions", "SessionWindowStateStoreRestore", "SessionWindowStateStoreSave"),
     "UpdatingSessions",
 }
+#: Physical operators that hand rows to a worker in Python.
+_IN_PYTHON = re.compile(r"Python|Pandas|PySpark|InArrow")
 _WEIGHTS_SUMMED = re.compile(r"functions=\[[^\]]*\bsum\((?:cast\()?_weight#")
 _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
 _KEYS = re.compile(r"(?:Aggregate\(keys=|StreamingDeduplicate\w* )(\[[^\]]*\])")
@@ -103,6 +105,11 @@ def overlaps(plan: str) -> bool:
         not PARSES.search(node.text) if node.operator == "Generate" else node.operator not in _DISJOINT
         for node in nodes_of(plan)
     )
+
+
+def runs_python(plan: str) -> bool:
+    """Whether functions in Python are part of a physical plan."""
+    return any(_IN_PYTHON.search(node.operator) for node in nodes_of(plan))
 
 
 def sums_weights(plan: str) -> bool:

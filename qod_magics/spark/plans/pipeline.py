@@ -25,7 +25,7 @@ from qod_magics.spark.plans import shedder
 from qod_magics.spark.plans.columns import columns_read
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.plans.fetching import fetch_options
-from qod_magics.spark.plans.inlining import streaming_plan_of
+from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
 from qod_magics.spark.plans.own_source import SheddingSession
 from qod_magics.spark.plans.parsing import JSON_FORMAT, marked, parsed, parsed_input
 from qod_magics.spark.plans.shedder import WEIGHT, Outlet, taken_name
@@ -133,6 +133,7 @@ class PlanFacts:
 
     keeps_state: bool
     read: Mapping[str, Read] = field(default_factory=dict)  #: by topic, if only some columns are read
+    runs_python: bool = False  #: whether the plan has functions in Python, or the sink is one
 
 
 def schema_of_stream(schema: StructType) -> StructType:
@@ -194,14 +195,15 @@ class Workshop:
             yield rows
 
     def plan_facts(self, job: Job) -> PlanFacts:
-        """Facts from its plan; only `aggregates` if Spark can't explain it."""
+        """Facts from its plan; only those of the job itself if Spark can't explain it."""
+        sink_runs_python = isinstance(job.sink, ForEachBatch)
         with self.result(job) as rows:
             try:
                 plan = streaming_plan_of(rows.select(F.struct("*")))
             except Exception as error:
                 if type(error).__name__ != "AnalysisException":
                     raise
-                return PlanFacts(keeps_state=job.aggregates)
+                return PlanFacts(keeps_state=job.aggregates, runs_python=sink_runs_python)
         times = Counter(feed.topic for feed in job.feeds)  # a plan does not tell feeds of one topic apart
         schemas = {
             feed.topic: self._struct(feed.schema)
@@ -219,7 +221,11 @@ class Workshop:
             for topic, names in found.items()
             if CORRUPT not in names  # it depends on all columns
         }
-        return PlanFacts(keeps_state=job.aggregates or keeps_state(plan), read=read)
+        return PlanFacts(
+            keeps_state=job.aggregates or keeps_state(plan),
+            read=read,
+            runs_python=sink_runs_python or runs_python(plan),
+        )
 
     def _struct(self, schema: str | StructType) -> StructType:
         if not isinstance(schema, str):

@@ -9,7 +9,7 @@ import pytest
 from qod_magics.application.recipes.recipe import raise_unless_connection
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans import inlining
-from qod_magics.spark.plans.inlining import groups_by, joined_by, keeps_one, plan_of
+from qod_magics.spark.plans.inlining import groups_by, joined_by, keeps_one, plan_of, runs_python
 from qod_magics.spark.servers.timeouts import begin
 
 NORMAL = "knownfloatingpointnormalized(normalizenanandzero(_weight#9)) AS _weight#9"
@@ -171,3 +171,23 @@ def test_a_plan_does_not_wait_for_ever_for_one_that_is_never_told(monkeypatch: p
     hanging.gate.set()
     assert told.result(30) == "whole"
     assert session.settings == LENGTHS
+
+
+@pytest.mark.parametrize(
+    ("operator", "python"),
+    [
+        ("*(2) Project [id#3L, pythonUDF0#9 AS y#5]\n+- BatchEvalPython [f(id#3L)#4], [pythonUDF0#9]", True),
+        ("ArrowEvalPython [busy(x#3)#4], [pythonUDF0#9], 200", True),
+        ("MapInPandas f(id#3L)#4, [id#5L], false", True),
+        ("PythonMapInArrow f(id#3L)#4, [id#5L], false", True),
+        ("*(1) Project [id#3L]\n+- MapInArrow f(id#3L)#4, [id#5L], false", True),
+        ("FlatMapGroupsInPandas [id#3L], f(id#3L)#4, [n#5L]", True),
+        ("FlatMapGroupsInPandasWithState f(id#3L)#4, [id#3L], [n#5L]", True),
+        ("TransformWithStateInPySpark f(id#3L)#4, [id#3L], [n#5L]", True),
+        ("TransformWithStateInPandas f(id#3L)#4, [id#3L], [n#5L]", True),
+        ("*(1) Project [upper(Pandas#3) AS PythonMapInArrow#5]\n+- StreamingRelation kafka, [Pandas#3]", False),
+        ("StreamingDeduplicateWithinWatermark [id#3L], state info [ checkpoint = <unknown>]", False),
+    ],
+)
+def test_a_plan_shows_whether_python_runs_in_it(operator: str, python: bool) -> None:
+    assert runs_python(f"== Physical Plan ==\n{operator}\n") is python

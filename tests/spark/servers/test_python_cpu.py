@@ -12,7 +12,7 @@ from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.plans.dial import DialBoard
-from qod_magics.spark.plans.pipeline import Job
+from qod_magics.spark.plans.pipeline import Job, PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.stages import TaskTime
 from tests.spark.batches import batch
@@ -47,6 +47,20 @@ def test_it_goes_by_the_time_of_batches_in_the_window() -> None:
     assert long.python_cpu == pytest.approx(45.0, abs=0.5)
     assert short.python_cpu == pytest.approx(15.0, abs=0.5)
     assert real.python_cpu == other.python_cpu == 0.0
+
+
+def test_it_goes_to_the_queries_that_run_python_where_their_plans_tell() -> None:
+    now, tm = time.time(), manager(60.0, 10.0)
+    plain, python, unknown = instance("plain", tm), instance("python", tm), instance("unknown", tm)
+    plain.facts, python.facts = PlanFacts(keeps_state=True), PlanFacts(keeps_state=False, runs_python=True)
+    for each in (plain, python, unknown):
+        each.meter.add(batch(1, now - 4.0, now - 2.0, run=f"run-{each.job.task}"))
+    watching = collector(plain, python, unknown)
+    watching._charge_python(tm)
+    assert (plain.python_cpu, python.python_cpu, unknown.python_cpu) == (0.0, 60.0, 0.0)
+    python.facts = PlanFacts(keeps_state=False)
+    watching._charge_python(tm)
+    assert plain.python_cpu == python.python_cpu == unknown.python_cpu == pytest.approx(20.0, abs=0.5)
 
 
 def test_a_batch_that_has_not_ended_counts() -> None:

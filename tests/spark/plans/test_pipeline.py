@@ -1,0 +1,55 @@
+"""What a job's plan and its sink tell before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qod_magics.application.streams.sink import Console, ForEachBatch, Sink
+from qod_magics.spark.plans import pipeline
+from qod_magics.spark.plans.dial import DialBoard, DialReading
+from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
+
+PLAIN = "== Physical Plan ==\n*(1) Project [id#1L]\n+- StreamingRelation rate, [id#1L]\n"
+PYTHON = "== Physical Plan ==\nMapInPandas f(id#1L)#2, [id#3L], false\n+- StreamingRelation rate, [id#1L]\n"
+
+
+class AnalysisException(Exception):
+    """Spark can't plan it."""
+
+
+@contextmanager
+def build(spark: Any, inputs: Any) -> Iterator[Any]:
+    yield SimpleNamespace(select=lambda *columns: None)
+
+
+def facts(monkeypatch: pytest.MonkeyPatch, plan: str | None, sink: Sink) -> PlanFacts:
+    def told(rows: Any) -> str:
+        if plan is None:
+            raise AnalysisException
+        return plan
+
+    monkeypatch.setattr(pipeline, "streaming_plan_of", told)
+    monkeypatch.setattr(pipeline, "F", SimpleNamespace(struct=lambda *columns: None))
+    workshop = Workshop(None, DialBoard("s"), DialReading.ROW, {}, {})  # type: ignore[arg-type]
+    return workshop.plan_facts(Job("T", "T.1", 0, (), build, (), (), sink, None, None))
+
+
+@pytest.mark.parametrize(
+    ("plan", "sink", "python"),
+    [
+        (PLAIN, Console(), False),
+        (PYTHON, Console(), True),
+        (PLAIN, ForEachBatch(print), True),
+        (None, Console(), False),
+        (None, ForEachBatch(print), True),
+    ],
+)
+def test_a_query_runs_python_in_its_plan_or_in_its_sink(
+    monkeypatch: pytest.MonkeyPatch, plan: str | None, sink: Sink, python: bool
+) -> None:
+    assert facts(monkeypatch, plan, sink).runs_python is python
