@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,7 +16,8 @@ Offsets = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class FeedCount:
-    """What one batch read from one topic (`topic` = "" for a source other than Kafka)."""
+    """What one batch read from one topic; `topic` = "" for a source other than Kafka, or for several whose counts can't
+    be told apart."""
 
     topic: str
     start: Offsets | None  #: first offset of the batch by partition; None: the query's very first batch
@@ -64,22 +65,24 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     observed = {name: _observed(row) for name, row in (report.get("observedMetrics") or {}).items()}
     feeds: list[FeedCount] = []
     times, moved = 1.0, False
-    for position, source in enumerate(report.get("sources") or ()):
-        end = _offsets(source.get("endOffset"))
-        start = _offsets(source.get("startOffset"))
-        topic = next(iter(end)) if len(end) == 1 else ""  # a recipe may read several at once
-        moved = moved or (start != end if topic else source.get("startOffset") != source.get("endOffset"))
-        if topic and any(feed.topic == topic for feed in feeds):
-            continue  # the recipe reads this feed twice
+    sources = report.get("sources") or ()
+    ends = [_offsets(source.get("endOffset")) for source in sources]
+    topics = [next(iter(end)) if len(end) == 1 else "" for end in ends]  # a recipe may read several at once
+    for source, end, counted in zip(sources, ends, _counted(observed, topics), strict=True):
+        start, of_one = _offsets(source.get("startOffset")), len(end) == 1
+        moved = moved or (start != end if of_one else source.get("startOffset") != source.get("endOffset"))
+        if counted is None:
+            continue
+        topic, row = counted
         feed = FeedCount(
             topic,
             start.get(topic) if start else None,
             end.get(topic, {}),
-            _count(observed, "rows", topic, position),
-            _count(observed, "kept", topic, position),
+            _count(row, "rows"),
+            _count(row, "kept"),
             *_malformed(observed, topic),
-            ages=_quantiles(observed, AGE_WHEN_READ.name, topic, position),
-            times=_quantiles(observed, WHEN_WRITTEN.name, topic, position),
+            ages=_quantiles(row, AGE_WHEN_READ.name),
+            times=_quantiles(row, WHEN_WRITTEN.name),
         )
         if feed.start is not None and feed.end.keys() <= feed.start.keys():  # else new partitions have no start yet
             # a topic that was deleted and made anew meanwhile ends before the batch's start
@@ -106,19 +109,52 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     )
 
 
-def _shed(observed: Mapping[str, Mapping[str, Any]], topic: str, position: int) -> Mapping[str, Any]:
-    """A shedder's metrics: those of our own reads are named by topic, those of a recipe's source by position."""
-    return observed.get(f"shed.{topic}") or observed.get(f"shed.{position}") or {}
+def _counted(
+    observed: Mapping[str, Mapping[str, Any]], topics: Sequence[str]
+) -> list[tuple[str, Mapping[str, Any]] | None]:
+    """For each source, given its topic, what it is told as: a topic, and the metrics of its shedder. None for one that
+    is told with a source before it.
+
+    Counts of our own reads, and of a recipe's reads of one topic, have the name of the topic. Those of others have
+    numbers in the order in which the recipe reads, which need not be that of the sources: of several, only the sum is
+    known.
+    """
+    named = {topic: row for topic in topics if topic and (row := _of_topic(observed, topic))}
+    rest = [row for name, row in observed.items() if row and name.startswith("shed.") and name[5:] not in named]
+    once = [at for at, topic in enumerate(topics) if not topic or topics.index(topic) == at]  # it may be read twice
+    others = [at for at in once if topics[at] not in named]
+    together = len(others) > 1 and bool(rest)
+    found: list[tuple[str, Mapping[str, Any]] | None] = [None] * len(topics)
+    for at in once:
+        if topics[at] in named:
+            found[at] = topics[at], named[topics[at]]
+        elif not together:
+            found[at] = topics[at], _sum(rest)
+        elif at == others[0]:
+            found[at] = "", _sum(rest)
+    return found
 
 
-def _count(observed: Mapping[str, Mapping[str, Any]], what: str, topic: str, position: int) -> int | None:
-    row = _shed(observed, topic, position)
+def _of_topic(observed: Mapping[str, Mapping[str, Any]], topic: str) -> Mapping[str, Any]:
+    """The metrics with the name of this topic; those of another read of it if the plan has not the first."""
+    again = (row for name, row in observed.items() if name.startswith("again.") and name.split(".", 2)[2] == topic)
+    return observed.get(f"shed.{topic}") or next(again, {})
+
+
+def _sum(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The metrics of one shedder as they are; of several, their counts."""
+    if len(rows) < 2:
+        return rows[0] if rows else {}
+    return {what: sum(_count(row, what) or 0 for row in rows) for what in ("rows", "kept")}
+
+
+def _count(row: Mapping[str, Any], what: str) -> int | None:
     return None if row.get(what) is None else int(row[what])
 
 
-def _quantiles(observed: Mapping[str, Mapping[str, Any]], what: str, topic: str, position: int) -> tuple[float, ...]:
+def _quantiles(row: Mapping[str, Any], what: str) -> tuple[float, ...]:
     """Times in seconds, observed in ms; () if the batch has none."""
-    found = _shed(observed, topic, position).get(what)
+    found = row.get(what)
     return tuple(float(ms) / 1e3 for ms in found) if isinstance(found, list | tuple) else ()
 
 

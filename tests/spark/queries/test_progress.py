@@ -158,6 +158,60 @@ def test_a_source_of_another_kind_is_counted_by_its_position() -> None:
     assert (feed.topic, feed.end, feed.read, feed.kept) == ("", {}, 6, 5)
 
 
+def source_of(topic: str, start: int, end: int) -> dict[str, Any]:
+    return {"startOffset": {topic: {"0": start}}, "endOffset": {topic: {"0": end}}, "numInputRows": end - start}
+
+
+RATE = {"description": "RateStreamV2", "startOffset": 3, "endOffset": 4, "numInputRows": 6}
+
+
+def feeds(sources: list[dict[str, Any]], **observed: dict[str, int]) -> list[tuple[str, int | None, int | None]]:
+    batch = batch_of(report(sources=sources, observedMetrics={"out": {"rows": 7}, **observed}))
+    assert batch is not None
+    return [(feed.topic, feed.read, feed.kept) for feed in batch.feeds]
+
+
+def test_topics_of_a_recipe_are_told_apart_by_their_names() -> None:
+    """It has read zones first, and joined them to trips."""
+    counts = {"shed.zones": {"rows": 3, "kept": 3}, "shed.trips": {"rows": 100, "kept": 40}}
+    sources = [source_of("trips", 0, 100), source_of("zones", 0, 3)]
+    assert feeds(sources, **counts) == [("trips", 100, 40), ("zones", 3, 3)]
+    counts["shed.0"] = {"rows": 6, "kept": 5}
+    assert feeds([RATE, *sources], **counts) == [("", 6, 5), ("trips", 100, 40), ("zones", 3, 3)]
+
+
+def test_of_several_other_sources_the_sum_is_known() -> None:
+    """It is not scaled: which of them may have been read twice is not known."""
+    counts = {"shed.0": {"rows": 3, "kept": 3}, "shed.1": {"rows": 100, "kept": 40}}
+    assert feeds([RATE, RATE], **counts) == [("", 103, 43)]
+    assert feeds([source_of("trips", 0, 100), RATE], **counts) == [("", 103, 43)]
+    assert feeds([source_of("trips", 0, 9), source_of("zones", 0, 3)], **counts) == [("", 103, 43)]
+
+
+def test_the_only_other_source_has_all_other_counts() -> None:
+    """Also where the recipe reads another one of which it makes nothing, or this one twice."""
+    assert feeds([RATE], **{"shed.1": {"rows": 6, "kept": 5}}) == [("", 6, 5)]
+    twice = {"shed.0": {"rows": 100, "kept": 40}, "shed.1": {"rows": 100, "kept": 40}}
+    assert feeds([source_of("7", 0, 100), source_of("7", 0, 100)], **twice) == [("7", 100, 40)]
+
+
+def test_a_topic_that_a_recipe_reads_again_is_told_once() -> None:
+    counts = {"shed.trips": {"rows": 100, "kept": 40}, "again.1.trips": {"rows": 100, "kept": 40}}
+    trips = source_of("trips", 0, 100)
+    assert feeds([trips, RATE, trips], **counts, **{"shed.2": {"rows": 6, "kept": 5}}) == [
+        ("trips", 100, 40),
+        ("", 6, 5),
+    ]
+    del counts["shed.trips"]  # the recipe makes nothing of its first read
+    assert feeds([trips], **counts) == [("trips", 100, 40)]
+
+
+def test_feeds_without_counts_keep_their_offsets() -> None:
+    sources = [source_of("trips", 0, 100), source_of("zones", 0, 3)]
+    assert feeds(sources) == [("trips", None, None), ("zones", None, None)]
+    assert feeds(sources, **{"shed.zones": {"rows": 3, "kept": 3}}) == [("trips", None, None), ("zones", 3, 3)]
+
+
 @given(st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.dictionaries(st.text(), st.integers())))
 def test_odd_offsets_are_those_of_another_kind_of_source(offset: Any) -> None:
     source = {"startOffset": offset, "endOffset": offset}
