@@ -1,13 +1,14 @@
 """Which columns of a plan's operators are columns of its inputs as they are, whatever they are called. Pure.
 
-A column is recognised by its id: another one of the same name, or one that a recipe computes, is none of these. Casts
-keep values apart, or nearly so: a cast column stands for what it was.
+A column is recognised by its id: another one of the same name, or one that a recipe computes, is none of these. A cast
+column stands for what it was where the cast keeps values apart and their texts, whose hash is the key, the same: one to
+string, and one of an integer to bigint. `CAST(fare AS INT)` makes one value of several, and a double has another text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from qod_magics.spark.plans.plan_text import (
     NAMED,
@@ -18,11 +19,14 @@ from qod_magics.spark.plans.plan_text import (
     lists_of,
     names_of,
     nodes_of,
+    split,
 )
 
 #: How a record is parsed into a row, or none.
 PARSES = re.compile(r"inline\(array\((?:coalesce\()?from_json\(")
-_COLUMN = re.compile(r"(?:cast\()?[^()#]+#(\d+)L?(?:-T\d+ms)?(?: as (?:string|bigint|int|double)\))?")
+_COLUMN = re.compile(r"(?:cast\()?[^()#]+#(?P<id>\d+)(?P<long>L?)(?:-T\d+ms)?(?: as (?:string|(?P<bigint>bigint))\))?")
+#: A field of the parsed record that is an integer narrower than a bigint.
+_NARROW = re.compile(r"StructField\(([^,()]+),(?:Byte|Short|Integer)Type,(?:true|false)\)")
 #: Operators whose rows have the columns of their first input, in its order.
 SAME_COLUMNS = frozenset(
     {
@@ -39,6 +43,8 @@ class Copies:
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # by id
+        self._narrow: set[str] = set()  # names that are narrow integers in some input
+        self._others: set[str] = set()  # names that are of another type, or of one not known, in some input
 
     def __repr__(self) -> str:
         return f"copies: {self._names}"
@@ -51,7 +57,7 @@ class Copies:
             for items in lists:
                 self._read(items)
         elif node.operator == "Generate" and lists and PARSES.search(node.text):
-            self._read(lists[-1])
+            self._read(lists[-1], _narrow_integers(node.text))
         elif node.operator in ("Project", "Aggregate") and lists:
             self._rename(lists[-1])
         elif node.operator == "Union":
@@ -62,18 +68,22 @@ class Copies:
             self._refer(nodes, _exchange_of(nodes, node), lists[0])
 
     def name(self, column: str) -> str | None:
-        """What an input calls this column ("user#3L"), also of a cast of it; None for what is computed."""
+        """What an input calls this column ("user#3L"), also of a cast that keeps its text; None: it is computed."""
         plain = _COLUMN.fullmatch(column)
-        return None if plain is None else self._names.get(plain[1])
+        name = None if plain is None else self._names.get(plain["id"])
+        if plain is None or name is None or not plain["bigint"] or plain["long"]:
+            return name
+        return name if name in self._narrow - self._others else None
 
     def names(self, columns: Iterable[str]) -> set[str]:
         """What the inputs call those of these columns that are theirs."""
         return {name for name in map(self.name, columns) if name is not None}
 
-    def _read(self, items: Iterable[str]) -> None:
+    def _read(self, items: Iterable[str], narrow: Collection[str] = ()) -> None:
         for item in items:
             if (named := NAMED.match(item)) is not None and named["expression"] is None:
                 self._names[named["id"]] = named["name"]
+                (self._narrow if named["name"] in narrow else self._others).add(named["name"])
 
     def _rename(self, items: Iterable[str]) -> None:
         for item in items:
@@ -103,6 +113,13 @@ class Copies:
             self._names.pop(id, None)
         else:
             self._names[id] = name
+
+
+def _narrow_integers(parse: str) -> set[str]:
+    """The fields of a record that are integers narrower than a bigint, from the text of the operator that parses it."""
+    start = PARSES.search(parse)
+    fields = [] if start is None else split(parse[start.end() :])
+    return {narrow[1] for field in fields if (narrow := _NARROW.fullmatch(field)) is not None}
 
 
 def _exchange_of(nodes: Sequence[Node], reused: Node) -> int | None:

@@ -18,6 +18,9 @@ OTHER = f"{PARSED}, false, [user#11L, page#12L]"
         ("user, page", "Project [user#1L, page#2L]", {"user", "page"}),
         ("user", "Project [cast(user#1L as string) AS user#9]", {"user"}),
         ("user", "Project [cast(user#1L as date) AS user#9]", set()),
+        ("user", "Project [cast(user#1L as int) AS user#9]", set()),
+        ("user", "Project [cast(user#1L as double) AS user#9]", set()),
+        ("user", "Project [cast(user#1L as bigint) AS user#9L]", {"user"}),
         ("user", "Project [(user#1L % cast(7 as bigint)) AS user#9L]", set()),
         ("user, page", "Project [page#2L AS user#9L, user#1L AS page#8L]", set()),
         ("who, page", "Project [user#1L AS who#9L, page#2L]", {"page"}),
@@ -65,3 +68,31 @@ def test_records_as_they_are_have_columns_too() -> None:
 
 def test_of_other_texts_nothing_is_kept() -> None:
     assert kept_columns("") == kept_columns("a: int") == kept_columns("a: int\n~Relation [a#1]") == set()
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ("StructField(user,IntegerType,true)", True),
+        ("StructField(at,TimestampType,true), StructField(user,ShortType,true)", True),
+        ("StructField(user,StringType,true)", False),  # "007" and "7" are two texts
+        ("StructField(user,DoubleType,true)", False),
+        ("StructField(user,StringType,true), StructField(s,StructType(StructField(user,ByteType,true)),true)", False),
+    ],
+)
+def test_an_integer_stays_what_it_is_as_a_bigint(fields: str, kept: bool) -> None:
+    parsed = f"~Generate inline(array(from_json({fields}, cast(value#7 as string), Some(UTC)))), false, [user#1]"
+    widened = f"~Project [cast(u#5 as bigint) AS user#9L]\n+- ~Project [user#1 AS u#5]\n   +- {parsed}"
+    assert kept_columns(f"user: bigint\n{widened}") == ({"user"} if kept else set())
+
+
+def test_a_cast_to_bigint_changes_what_is_an_integer_in_one_topic_only() -> None:
+    """The text of the union does not tell of which topic a row is."""
+
+    def branch(id: int, kind: str) -> str:
+        parsed = f"from_json(StructField(user,{kind},true), cast(value#7 as string), Some(UTC))"
+        return f"~Project [user#{id}]\n   :  +- ~Generate inline(array({parsed})), false, [user#{id}]"
+
+    plan = f"~Project [cast(user#1 as bigint) AS user#9L]\n+- ~Union false, false\n   :- {branch(1, 'IntegerType')}\n"
+    for kind, kept in (("ByteType", {"user"}), ("StringType", set())):
+        assert kept_columns(f"user: bigint\n{plan}   +- {branch(2, kind)}") == kept
