@@ -70,6 +70,15 @@ DEDUPLICATED = """== Physical Plan ==
          +- StreamingDeduplicate [k#2L, timestamp#0-T1000ms], state info [ opId = 1]
             +- StreamingRelation rate, [timestamp#0, value#1L]
 """
+#: The latest time of each zone: the watermark is on the column, not on the groups.
+LATEST = """== Physical Plan ==
+*(3) HashAggregate(keys=[zone#2L], functions=[max(at#0-T1000ms)])
++- StateStoreSave [zone#2L], state info [ opId = 0], Update, -9223372036854775808, -9223372036854775808, 2
+   +- *(2) HashAggregate(keys=[zone#2L], functions=[merge_max(at#0-T1000ms)])
+      +- StateStoreRestore [zone#2L], state info [ opId = 0], 2
+         +- StreamingRelation rate, [at#0, value#1L]
+"""
+SORTED = LATEST.replace("HashAggregate(keys=", "SortAggregate(key=")
 PAIRS = """== Physical Plan ==
 StreamingSymmetricHashJoin [k#2L], [k#9L], Inner, condition = [ both = (t#1 >= t#3) ]
 :- Exchange hashpartitioning(k#2L, 1), REQUIRED_BY_STATEFUL_OPERATOR, [plan_id=1]
@@ -88,10 +97,13 @@ StreamingSymmetricHashJoin [k#2L], [k#9L], Inner, condition = [ both = (t#1 >= t
         (SESSIONS, TaskState(keeps=True, aggregates=True)),
         (DEDUPLICATED, TaskState(keeps=True, aggregates=True, completes=False)),
         (PAIRS, TaskState(keeps=True, aggregates=True, chains=True)),
+        (LATEST, TaskState(keeps=True, aggregates=True, completes=False)),
+        (LATEST.replace("[zone#2L]", "[a[0]#2, window#8-T1000ms]"), TaskState(keeps=True, aggregates=True)),
+        (SORTED, TaskState(keeps=True, aggregates=True, completes=False)),
         ("StreamingDeduplicate [k#1], state info [ opId = 0]\n+- StreamingRelation rate, [k#1]", TaskState(keeps=True)),
         ("*(1) Project [k#1]\n+- StreamingRelation rate, [k#1]", TaskState(keeps=False)),
     ],
-    ids=["greatest", "sessions", "deduplicated", "pairs", "duplicates", "narrow"],
+    ids=["greatest", "sessions", "deduplicated", "pairs", "latest", "by window", "sorted", "duplicates", "narrow"],
 )
 def test_groups_that_operators_with_state_read_are_found(plan: str, state: TaskState) -> None:
     assert task_state(plan) == state
