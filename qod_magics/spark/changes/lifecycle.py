@@ -114,11 +114,18 @@ class Lifecycle:
             self.fail(instance, why)
 
     def fail(
-        self, instance: Instance, why: str, manager: TaskManager | None = None, *, stalled_s: float | None = None
+        self,
+        instance: Instance,
+        why: str,
+        manager: TaskManager | None = None,
+        *,
+        stalled_s: float | None = None,
+        ended: bool = False,
     ) -> None:
         """Handle a query that ended by itself, or was stopped after a stall of `stalled_s` seconds: restart it after a
         back-off or, after too many failures, report that it stays stopped. If its task manager is gone, it waits for
-        another. Does nothing if a deployment has stopped it."""
+        another. Does nothing if a deployment has stopped it. Unless its run is known to have `ended`, the next start
+        stops it first."""
         if instance.state is State.STOPPED:
             return
         manager = manager or instance.task_manager
@@ -131,6 +138,9 @@ class Lifecycle:
         instance.started_at = 0.0  # that run is over: it resets no later count
         if finds_remains(why):
             instance.start_afresh()
+        query = instance.query
+        if query is not None and not ended:  # it may write on, and end batches that nobody asks for
+            instance.unended, instance.books_differ = query, True
         instance.query = None
         instance.hold()
         instance.failure = why

@@ -68,7 +68,7 @@ class Recovery:
         refused = instance.mode == "real-time" and instance.mode_wanted != "realtime" and refuses_realtime(why)
         if refused:  # some plans are refused only once they run: not a failure, micro-batches work
             instance.fall_back(why)
-        self.lifecycle.fail(instance, why)
+        self.lifecycle.fail(instance, why, ended=True)
         if refused:
             instance.failures = max(instance.failures - 1, 0)
             instance.retry_at = 0.0

@@ -96,6 +96,38 @@ def test_a_late_failure_of_where_it_was_before_is_none_of_its_present_home(back_
     assert (one.state, one.query) == (State.RUNNING, query)
 
 
+def test_a_run_whose_last_reports_can_not_be_had_is_ended_before_the_next_begins(
+    back_off: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two at once would write rows twice, and Spark refuses a second query of a name."""
+    home, query, stopped = manager(), Query(), list[str]()
+    query.stop = lambda: stopped.append("tm1")  # type: ignore[method-assign]
+    one = instance(home, query)
+    one.mode = "micro-batch"
+    one.job = replace(one.job, feeds=(Feed("T", ("T",), "t", (0,), {0: 0}, None, False),))  # type: ignore[arg-type]
+    watched = Parts(cluster(home, instances=(one,)))
+
+    def poll(_: Instance) -> bool:
+        raise ConnectionError("nobody answers")
+
+    monkeypatch.setattr(Instance, "poll", poll)
+    watched.mover.restart(one)
+    assert (one.state, one.query, one.unended, one.books_differ) == (State.BACKING_OFF, None, query, True)
+    with pytest.raises(TaskManagerError, match=r"^T\.1 can't start on tm1: (?!its previous run)"):
+        watched.lifecycle.start(one, home)  # the stand-in runs no query
+    assert (stopped, one.unended) == (["tm1"], None)
+
+
+def test_of_a_run_that_ended_by_itself_nothing_is_left_to_stop(back_off: tuple[float, ...]) -> None:
+    """Spark forgets such a query after a while: it could not be stopped then, and its instance not be started."""
+    one = instance(manager(), Query())
+    assert one.task_manager is not None
+    watched = Parts(cluster(one.task_manager, instances=(one,)))
+    one.ended_run = ("r", "it ended")
+    watched.recovery.restart_ended()
+    assert (one.state, one.query, one.unended) == (State.BACKING_OFF, None, None)
+
+
 def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     home = manager()
     one = instance(home)

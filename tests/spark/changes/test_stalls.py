@@ -114,6 +114,24 @@ def test_one_whose_batch_had_ended_unseen_goes_on(monkeypatch: pytest.MonkeyPatc
     assert kinds(made) == []
 
 
+def test_one_that_can_not_be_asked_is_stopped_before_it_starts_again(
+    back_off: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run may go on: a second one of its name is refused by Spark, and after some tries it was left to itself."""
+
+    def poll(_: Instance) -> bool:
+        raise ConnectionError("nobody answers")
+
+    home = manager()
+    one = standing(home, LONG_S)
+    query = one.query
+    made = cluster(home, instances=(one,))
+    monkeypatch.setattr(Instance, "poll", poll)
+    Parts(made).recovery.notice()
+    soon(lambda: kinds(made) == ["query-stalled"])
+    assert (one.state, one.query, one.unended) == (State.BACKING_OFF, None, query)
+
+
 def test_one_that_takes_long_to_end_is_started_again_when_it_has(
     back_off: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
