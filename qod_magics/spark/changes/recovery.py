@@ -184,8 +184,8 @@ class Recovery:
             return
         targets = self.cluster.targets({i.id: set() for i in waiting})
         for instance in waiting:
-            if instance.id in targets and instance.become(State.MOVING, of={State.WAITING}):
-                manager = self.cluster.manager(targets[instance.id])
+            manager = self.cluster.task_managers.get(targets.get(instance.id, ""))  # it may have left meanwhile
+            if manager is not None and instance.become(State.MOVING, of={State.WAITING}):
                 move = instance.move
 
                 def run(

@@ -6,7 +6,7 @@ import inspect
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -233,6 +233,26 @@ def test_what_is_put_back_while_it_loses_its_task_manager_waits_for_another(monk
     monkeypatch.setattr(Instance, "become", put_back_then)
     one.forsake()
     assert (one.state, one.task_manager) == (State.WAITING, None)
+
+
+def test_what_is_placed_where_a_task_manager_has_just_left_waits_on() -> None:
+    """As one that moves, it would be placed by nobody any more."""
+    home, one = manager(), instance()
+    made = cluster(home, instances=(one,))
+    watched, started = Parts(made), list[str]()
+    watched.lifecycle.start = lambda i, m: started.append(m.id)  # type: ignore[method-assign]
+    place = made.place
+
+    def place_and_lose(*asked: Any) -> Mapping[str, str]:
+        made.task_managers.pop("tm1")
+        return place(*asked)
+
+    made.place = place_and_lose
+    watched.recovery.place_waiting()
+    assert (one.state, started) == (State.WAITING, [])
+    made.place, made.task_managers["tm1"] = place, home
+    watched.recovery.place_waiting()
+    soon(lambda: started == ["tm1"])
 
 
 def test_what_was_given_up_for_want_of_a_topic_starts_when_it_is_back() -> None:
