@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from functools import partial
 
 from qod_magics.errors import TaskManagerError
@@ -63,7 +64,21 @@ class Mover:
                 if instance.task_manager is source:
                     self.lifecycle.fail(instance, f"not moved to {target.id}, for {failed}")
                 return failed
-        instance.move = OngoingMove(source.id if source else None, target.id, why, time.time())
+        return self._start(instance, source, target, why, time.time(), set())
+
+    def _start(
+        self,
+        instance: Instance,
+        source: TaskManager | None,
+        target: TaskManager,
+        why: str,
+        stopped_at: float,
+        tried: Collection[str],
+    ) -> str:
+        """Start an instance that was stopped on `source` at `stopped_at` (epoch) on `target`; if that fails, on any
+        other that was not `tried`, else on `source` again. Returns as `move`."""
+        left = source.id if source else None
+        instance.move = OngoingMove(left, target.id, why, stopped_at)
         try:
             self.lifecycle.start(instance, target)
             return ""
@@ -73,15 +88,25 @@ class Mover:
         if instance.task_manager is not target:  # detached meanwhile
             return failed
         if instance.unended is not None and source is not None:
-            self.lifecycle.fail(instance, failed, source)
+            self._put_back(instance, source, failed)
             return failed
         instance.forsake()
+        tried = {*tried, target.id, *([left] if left else [])}
         try:
-            others = self.cluster.targets({instance.id: {target.id, *([source.id] if source else [])}})
+            others = self.cluster.targets({instance.id: tried})
         except TaskManagerError:  # none is up: it waits for one
             return failed
-        if instance.id in others:
-            self.move(instance, self.cluster.manager(others[instance.id]), why)
+        other = self.cluster.task_managers.get(others.get(instance.id, ""))
+        if other is not None:
+            self._start(instance, source, other, why, stopped_at, tried)
+        elif source is not None:
+            self._put_back(instance, source, failed)
         else:
-            self.lifecycle.fail(instance, failed, source or target)
+            self.lifecycle.fail(instance, failed, target)
         return failed
+
+    def _put_back(self, instance: Instance, source: TaskManager, why: str) -> None:
+        """Have an instance that can start nowhere else restart where it was."""
+        if source.alive():  # else it moves after all
+            instance.move = None
+        self.lifecycle.fail(instance, why, source)

@@ -23,6 +23,7 @@ from qod_magics.spark.plans.pipeline import Feed
 from qod_magics.spark.queries.instance import Instance, State
 from qod_magics.spark.servers.task_manager import TaskManager
 from qod_magics.spark.servers.timeouts import begin
+from tests.spark.batches import batch
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, soon
 
 
@@ -160,6 +161,63 @@ def test_a_move_says_why_it_did_not_take_place() -> None:
     one.query = Query()  # type: ignore[assignment]
     one.query.stop = lambda: 1 / 0  # type: ignore[method-assign]
     assert watched.mover.move(one, third, "by hand") == "it could not be stopped: division by zero"
+
+
+def elsewhere(unplaced: Any, there: Any, running: Any) -> Mapping[str, str]:
+    """On the first task manager that is not forbidden."""
+    (asked,) = unplaced
+    left = [each.id for each in there if each.id not in asked.forbidden]
+    return {asked.instance: left[0]} if left else {}
+
+
+@pytest.mark.parametrize("third", [False, True])
+def test_a_move_is_told_from_where_it_was_to_where_it_came_and_not_at_all_if_it_went_back(third: bool) -> None:
+    source, target, other = manager("tm1"), manager("tm2"), manager("tm3")
+    one = instance(source, Query())
+    made = cluster(source, target, *([other] if third else []), instances=(one,))
+    watched, started = Parts(made), list[str]()
+
+    def start(i: Instance, m: TaskManager) -> None:
+        started.append(m.id)
+        i.task_manager = m
+        if m is target:
+            raise TaskManagerError("T.1 can't start on tm2: no jar")
+        i.become(State.RUNNING)
+
+    made.place = elsewhere
+    watched.lifecycle.start = start  # type: ignore[method-assign]
+    stopped_at = time.time()
+    assert watched.mover.move(one, target, "by hand") == "T.1 can't start on tm2: no jar"
+    if not third:
+        one.retry_at = 0.0
+        watched.recovery.retry()
+        soon(lambda: one.state is State.RUNNING)
+    now = time.time()
+    one.run_id = "next"
+    one.meter.add(batch(0, now, now + 1.0, run="next"))
+    made.take(one)
+    told = [event.detail for event in made.events if event.kind == "move"]
+    assert [(each["from"], each["to"]) for each in told] == ([("tm1", "tm3")] if third else [])
+    assert all(each["took_s"] <= now - stopped_at + 0.01 for each in told)
+    assert started == ["tm2", "tm3" if third else "tm1"]
+
+
+def test_a_move_ends_where_it_began_once_no_task_manager_can_start_it() -> None:
+    """It went to and fro between those that could not."""
+    source, *others = manager("tm1"), manager("tm2"), manager("tm3")
+    one = instance(source, Query())
+    made = cluster(source, *others, instances=(one,))
+    watched, started = Parts(made), list[str]()
+
+    def start(i: Instance, m: TaskManager) -> None:
+        started.append(m.id)
+        i.task_manager = m
+        raise TaskManagerError(f"T.1 can't start on {m.id}: no jar")
+
+    made.place = elsewhere
+    watched.lifecycle.start = start  # type: ignore[method-assign]
+    watched.mover.move(one, others[0], "by hand")
+    assert (started, one.task_manager, one.state, one.move) == (["tm2", "tm3"], source, State.BACKING_OFF, None)
 
 
 def stopped_by_a_deployment() -> tuple[Instance, Cluster, TaskManager]:
