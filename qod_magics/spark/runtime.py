@@ -219,7 +219,7 @@ class SparkRuntime:
         """Poll all task managers concurrently, with a timeout; silent ones keep their last values."""
         managers = list(self.task_managers.values())
         if not managers:
-            raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
+            raise TaskManagerError(f"No task manager is up{self._last_loss()}: `%qod add-tm` adds one.")
         timeout_s = max(0.8 * self.period_s, 2.0)
         answers = gather({m.id: partial(self.collector.poll, m, timeout_s) for m in managers}, timeout_s)
         for manager in managers:
@@ -228,6 +228,16 @@ class SparkRuntime:
         with self.cluster.lock:
             seen = self.metrics.observation()
         return seen if self.nodes is None else with_nodes(seen, self.nodes)
+
+    def _last_loss(self) -> str:
+        """Why the last task manager went, where it was lost, as an addition to a sentence. The events wait for an
+        observation, which there is none of before another is up."""
+        with self.cluster.lock:
+            went = [e for e in self.cluster.events if e.kind in ("task-manager-lost", "task-manager-removed")]
+        if not went or went[-1].kind == "task-manager-removed":
+            return ""
+        lost = went[-1].detail
+        return f" since {lost['task_manager']} was lost ({lost['why']})"
 
     def place_by(self, placer: Placer) -> None:
         """Ask `placer` where an instance starts, initially and after the loss of its task manager."""

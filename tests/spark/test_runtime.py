@@ -216,6 +216,26 @@ def test_without_task_managers_there_is_nothing_to_observe(runtime: SparkRuntime
         runtime.observe()
 
 
+def test_where_the_last_task_manager_was_lost_the_error_says_which_and_why(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event waits for an observation, and there is none while no task manager is up."""
+    runtime.add_task_manager(Named("tm1"))  # type: ignore[arg-type]
+    runtime.add_task_manager(Named("tm2"))  # type: ignore[arg-type]
+    monkeypatch.setattr(Named, "alive", lambda self: self.id != "tm1")
+    runtime.recovery.recover_lost()
+    runtime.withdraw("tm2")
+    with pytest.raises(TaskManagerError, match=r"^No task manager is up: `%qod add-tm` adds one\.$"):
+        runtime.observe()
+    runtime.add_task_manager(Named("tm3"))  # type: ignore[arg-type]
+    monkeypatch.setattr(Named, "alive", lambda self: False)
+    runtime.recovery.recover_lost()
+    for _ in range(2):
+        with pytest.raises(TaskManagerError, match=r"is up since tm3 was lost \(its process ended\): `%qod"):
+            runtime.observe()
+    assert [e.kind for e in runtime.cluster.events].count("task-manager-lost") == 2
+
+
 class Silent:
     """A task manager whose polls fail while it is told to."""
 
