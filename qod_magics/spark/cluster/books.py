@@ -7,7 +7,7 @@ offsets, and kept rows from its observed metrics. Topics written without transac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from qod_magics.core.runtime import Count
@@ -30,6 +30,10 @@ class Account:
 
     def __post_init__(self) -> None:
         self.position = {**self.first, **self.position}
+
+    def next_offset(self, partition: int) -> int:
+        """The offset from which a partition is read on: 0 in one that is not known yet."""
+        return self.position.get(partition, self.first.get(partition, 0))
 
     def reopened(self, topic: str, partitions: int) -> Account:
         """The same stream on a new, empty topic: its counts go on where they were when the last row of the old topic
@@ -84,3 +88,13 @@ class Account:
             arrived += end - first
             waiting += end - position
         return Count(arrived, self.processed, self.dropped, waiting, self.unreported, self.malformed)
+
+
+def furthest_behind(accounts: Sequence[Account]) -> Account:
+    """The account of a task that takes the place of all readers of a topic, one or more: that of the slowest. Where
+    none is behind the others in every partition, one that is opened at the lowest offsets: its counts begin there, as
+    those of no other are about the rows from there on. What the others have read already is read again."""
+    partitions = sorted({p for account in accounts for p in account.first.keys() | account.position.keys()})
+    lowest = {p: min(account.next_offset(p) for account in accounts) for p in partitions}
+    last = (a for a in accounts if all(a.next_offset(p) == offset for p, offset in lowest.items()))
+    return next(last, Account(accounts[0].topic, lowest))

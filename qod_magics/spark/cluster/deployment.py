@@ -13,7 +13,7 @@ from qod_magics.application.tasks.weight import Origins, origins, weighed_since
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
-from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.books import Account, furthest_behind
 from qod_magics.spark.cluster.deal import Deal, dealt
 from qod_magics.spark.plans.inspection import Checked, Inspection, built
 from qod_magics.spark.plans.pipeline import (
@@ -185,7 +185,8 @@ class Deployment:
         """Make these tasks the current ones, with their accounts; returns unneeded topics, to be deleted once the tasks
         run.
 
-        If another task now reads a topic for the same stream, it continues at the present offsets.
+        If another task now reads a topic for the same stream, it continues at the present offsets, of several readers
+        at the lowest.
         """
         specs, wanted = prepared.specs, prepared.pipes
         before = self.own_topics()
@@ -319,16 +320,15 @@ class Deployment:
         return f"qod.{self.session}.{name}.{self.topics_made}"
 
     def _known_account(self, specs: Sequence[TaskSpec], spec: TaskSpec, head: str) -> Account | None:
-        """The account of a head's topic: its own, else that of a task that read the same topic for the same stream and
-        no longer will; None if there is neither."""
-        topic = spec.topics[head]
+        """The account of a head's topic: its own, else that of the tasks that read the same topic for the same stream
+        and no longer will, of several the one furthest behind, so that no row is skipped; None if there is neither."""
+        topic = spec.topics[head].topic
         stay = {feed_of(each, name) for each in specs for name in each.topics}
         names = [feed_of(known, head) for known in self.specs.values() if head in known.topics]
-        for name in [feed_of(spec, head), *(name for name in names if name not in stay)]:
-            account = self.accounts.get(name)
-            if account is not None and account.topic == topic.topic:
-                return account
-        return None
+        accounts = {name: each for name, each in self.accounts.items() if each.topic == topic}
+        own = accounts.get(feed_of(spec, head))
+        left = [accounts[name] for name in names if name in accounts and name not in stay]
+        return own or (furthest_behind(left) if left else None)
 
     def _job(self, spec: TaskSpec, index: int, found: Origins, since: Mapping[str, str]) -> Job:
         """One instance. `since`: see `weighed_since`."""

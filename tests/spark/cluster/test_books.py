@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core.runtime import Count
-from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.books import Account, furthest_behind
 from qod_magics.spark.queries.progress import FeedCount
 
 PARTITIONS = (0, 1, 2)
@@ -160,3 +160,11 @@ def test_a_partition_that_came_later_is_read_from_its_beginning() -> None:
     account.take(FeedCount("t", {0: 100}, {0: 110, 1: 5}, 15, 15))
     assert account.count({0: 110, 1: 9}) == Count(arrived=19, processed=15, dropped=0, waiting=4, unreported=0)
     assert Account("t", {0: 100}).count({0: 110, 1: 9}) == Count(19, 0, 0, 19, 0)
+
+
+def test_a_partition_that_one_of_several_readers_has_not_seen_yet_is_read_from_its_beginning() -> None:
+    ahead, behind = Account("t", {0: 3, 1: 0}, {0: 20, 1: 9}), Account("t", {0: 3}, {0: 20})
+    assert furthest_behind([ahead, behind]) is behind
+    assert furthest_behind([ahead]) is ahead
+    behind.position[0] = 30
+    assert furthest_behind([ahead, behind]) == Account("t", {0: 20, 1: 0})

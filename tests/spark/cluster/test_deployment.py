@@ -14,6 +14,7 @@ from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment, Pipe
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import same_columns
+from qod_magics.spark.queries.progress import FeedCount
 from tests.application.frames import application, stream
 
 ROWS = StructType([StructField("id", LongType(), True), StructField("_weight", DoubleType(), False)])
@@ -62,6 +63,27 @@ def test_a_source_taken_out_of_its_chain_goes_on_with_its_account() -> None:
     new = tasks(application(*made.specs["first"].streams, stream("second", "trips", priority=1)))
     assert new[0].members == ("trips",)
     assert made._known_account(new, new[0], "trips") is made.accounts["first"]
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_source_taken_out_of_several_readers_goes_on_at_the_slowest(mixed: bool) -> None:
+    """From where the first one is, rows that wait for another would be skipped."""
+    made = running("first")
+    declared = (stream("trips", topic="t"), *(stream(name, "trips", priority=1) for name in ("first", "second")))
+    made.specs = {spec.id: spec for spec in tasks(application(*declared), inlinable={"trips": 1})}
+    fast = Account("t", {0: 0, 1: 0}, {0: 70, 1: 5 if mixed else 60}, processed=75 if mixed else 130)
+    slow = Account("t", {0: 0, 1: 0}, {0: 40, 1: 10}, processed=50)
+    made.accounts = {"first": fast, "second": slow}
+    new = tasks(application(*declared))
+    found = made._known_account(new, new[0], "trips")
+    assert found is not None
+    assert (found is slow) is not mixed
+    assert found.position == {0: 40, 1: 5 if mixed else 10}
+    assert (fast.position[0], slow.position) == (70, {0: 40, 1: 10})  # as they are, for a rollback
+    found.take(FeedCount("t", dict(found.position), {0: 100, 1: 80}, 135 if mixed else 130, 100))
+    count = found.count({0: 100, 1: 90})
+    assert count.arrived == count.processed + count.dropped + count.waiting == (145 if mixed else 190)
+    assert (count.waiting, count.unreported) == (10, 0)
 
 
 def test_one_who_reads_the_topic_too_has_an_account_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
