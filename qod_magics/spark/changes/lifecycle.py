@@ -146,7 +146,8 @@ class Lifecycle:
         instance.failure = why
         instance.task_manager = manager
         where = manager.id
-        if instance.failures >= len(BACK_OFF_S):
+        leaves = where in self.cluster.leaving  # attempts to move it off there are not its failures
+        if instance.failures >= len(BACK_OFF_S) and not leaves:
             if not instance.become(State.GAVE_UP):
                 return
             self.cluster.event(
@@ -158,8 +159,8 @@ class Lifecycle:
                 failures=instance.failures,
             )
             return
-        wait_s = BACK_OFF_S[instance.failures]
-        instance.failures += 1
+        wait_s = BACK_OFF_S[min(instance.failures, len(BACK_OFF_S) - 1)]
+        instance.failures += not leaves
         instance.retry_at = time.monotonic() + wait_s
         if not instance.become(State.BACKING_OFF):
             return

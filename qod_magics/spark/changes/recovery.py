@@ -131,7 +131,7 @@ class Recovery:
 
     def recover_lost(self) -> None:
         """Find lost task managers and restart their instances on the others; likewise an instance that arrived on one
-        after its removal."""
+        after its removal, or could not leave it before."""
         for manager in list(self.cluster.task_managers.values()):
             if not self._is_lost(manager):
                 continue
@@ -152,8 +152,8 @@ class Recovery:
                 instance.forsake()
             begin(manager.close, f"closing-{manager.id}")
         for instance in self.cluster.all_instances:
-            home = instance.task_manager
-            if instance.state is State.RUNNING and home is not None and home.id not in self.cluster.task_managers:
+            home, strays = instance.task_manager, instance.state in (State.RUNNING, State.BACKING_OFF)
+            if strays and home is not None and home.id not in self.cluster.task_managers:
                 instance.move = OngoingMove(home.id, "", f"{home.id} was removed", time.time())
                 instance.forsake()
         self.place_waiting()

@@ -421,6 +421,28 @@ def test_a_query_that_does_not_end_waits_for_another_task_manager_once_its_own_i
     assert (one.move.source, one.move.why) == ("tm1", f"tm1 was {how}")
 
 
+def test_what_can_not_leave_a_task_manager_that_is_removed_starts_elsewhere_with_all_its_tries(
+    back_off: tuple[float, ...],
+) -> None:
+    """Its moves are tried one after the other: they would use up the tries, and it would be given up."""
+    home, away, started = manager("tm1"), manager("tm2"), list[str]()
+    one = instance(home, Query())
+    made = cluster(home, away, instances=(one,))
+    watched = Parts(made)
+    watched.lifecycle.start = lambda i, m: started.append(m.id)  # type: ignore[method-assign]
+    made.leaving.add("tm1")
+    for _ in (*back_off, "one more", "another"):
+        watched.lifecycle.fail(one, "no jar")
+    assert (one.state, one.failures, one.task_manager) == (State.BACKING_OFF, 0, home)
+    del made.task_managers["tm1"]
+    made.leaving.clear()
+    watched.recovery.recover_lost()
+    soon(lambda: started == ["tm2"])
+    assert one.failures == 0
+    assert one.move is not None
+    assert (one.move.source, one.move.target, one.move.why) == ("tm1", "tm2", "tm1 was removed")
+
+
 def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_can_be() -> None:
     home, away, query = manager("tm1"), manager("tm2"), Query()
     deaf, stops = True, list[bool]()
