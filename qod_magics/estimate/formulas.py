@@ -28,9 +28,10 @@ rows themselves), for a ratio m - 1, with the variance times m / (m - 1) (and y 
 `benchmarks/coverage.py`.
 
 A group of which no row was dropped has the value of plain Spark, as a double, and low = high = value. A ratio of one
-row, where others may have been dropped, has no interval (null). Where a weight is not known, there is neither value nor
-interval. Rows in which x is null do not count, as in Spark's own aggregates. Of a group of which all rows were dropped,
-there is no row.
+row, where others may have been dropped, has no interval (null); nor has one by rows whose variance is lost in the
+rounding of doubles (`ROUNDING`), such as an average of times of one hour, in seconds since 1970. Where a weight is not
+known, there is neither value nor interval. Rows in which x is null do not count, as in Spark's own aggregates. Of a
+group of which all rows were dropped, there is no row.
 
 While nothing is dropped, estimates should cost little: `benchmarks/estimates.py`. Each sum is a field of each group's
 state; those of a variance take rows of a weight above 1 only, and are null without any. Spark plans an expression anew
@@ -62,6 +63,8 @@ WEIGHT = "_weight"
 UNKNOWN = 1e300
 #: Bits, or-ed over the rows of a total: a value is positive, one is negative, a weight is not known.
 _POSITIVE, _NEGATIVE, _UNKNOWN = 1, 2, 4
+#: A difference of sums of u x^2 below this share of them is taken for rounding: that of a million additions of doubles.
+ROUNDING = 1e-10
 #: Degrees of freedom from which on the normal quantile is taken for Student's.
 MANY = 60
 #: Of a row of weight 1 among the whole numbers that Spark's `percentile` takes for weights.
@@ -126,19 +129,18 @@ def _quotient(
     """The estimate of a quotient of sums from the sums over a group's rows."""
 
     def deviation(s: Expression, v: Expression) -> Expression:
-        squares = v["xx"] - 2.0 * v["value"] * v["xy"] + v["value"] * v["value"] * v["yy"]
-        variance = f.greatest(squares, f.lit(0.0)) * (v["m"] / (v["m"] - 1.0) if part is None else 1.0)
+        if part is None:
+            squares = v["xx"] - 2.0 * v["value"] * v["xy"] + v["value"] * v["value"] * v["yy"]
+            variance = f.when(squares >= ROUNDING * v["xx"], squares) * (v["m"] / (v["m"] - 1.0))
+        else:
+            variance = _spread(f, s["parts"], lambda of_part: of_part["x"] - v["value"] * of_part["y"])
         t = _student(f, v["m"] - 1.0, level)
         root = f.when(s["size"] != 0.0, f.sqrt(variance) / f.abs(s["size"]))
         return f.when(v["rows"] > 1, t * root)
 
     def around(s: Expression, value: Expression) -> Expression:
-        if part is None:
-            m = _rows(f, s["yy"], s["squares"], 2.0)
-            found = {name: s[name] for name in ("xx", "xy", "yy", "rows")}
-        else:
-            m = rows = _used(f, s["parts"], "y")
-            found = {name: _spread(f, s["parts"], *name) for name in ("xx", "xy", "yy")} | {"rows": rows}
+        m = _rows(f, s["yy"], s["squares"], 2.0) if part is None else _used(f, s["parts"], "y")
+        found = {name: s[name] for name in ("xx", "xy", "yy", "rows")} if part is None else {"rows": m}
         return let(
             f,
             {"value": value, "m": f.greatest(m, f.lit(2.0)), **found},
@@ -279,7 +281,7 @@ def evidence(f: Functions, s: Expression, part: Expression | None) -> Sums:
     """The variance of a total, and what its degrees of freedom come from: `_degrees`."""
     if part is not None:
         return {
-            "variance": _spread(f, s["parts"], "x", "x"),
+            "variance": _spread(f, s["parts"], lambda of_part: of_part["x"]),
             "degrees": f.greatest(_used(f, s["parts"], "x") - 1.0, f.lit(1.0)),
         }
     return {"variance": s["variance"], "m": _rows(f, s["variance"], s["squares"], 1.0), "rows": s["rows"]}
@@ -346,15 +348,14 @@ def _parts(f: Functions, w: Expression, part: Expression, **columns: Expression 
     return f.array(*(f.struct(*(each.alias(name) for name, each in of_part.items())) for of_part in sums))
 
 
-def _spread(f: Functions, parts: Expression, x: str, y: str) -> Expression:
-    """SPLIT times the covariance of the parts' sums: the covariance of the totals."""
+def _spread(f: Functions, parts: Expression, x: Callable[[Expression], Expression]) -> Expression:
+    """SPLIT times the variance of `x` of the parts' sums: the variance of its total."""
 
     def summed(each: Callable[[Expression], Expression]) -> Expression:
         return f.aggregate(parts, f.lit(0.0), lambda so_far, part: so_far + each(part))
 
-    products = summed(lambda part: part[x] * part[y])
-    centred = products - summed(lambda part: part[x]) * summed(lambda part: part[y]) * (1.0 / SPLIT)
-    return f.greatest(centred, f.lit(0.0)) * (SPLIT / (SPLIT - 1.0)) if x == y else centred * (SPLIT / (SPLIT - 1.0))
+    centred = summed(lambda part: x(part) * x(part)) - summed(x) * summed(x) * (1.0 / SPLIT)
+    return f.greatest(centred, f.lit(0.0)) * (SPLIT / (SPLIT - 1.0))
 
 
 def _used(f: Functions, parts: Expression, x: str) -> Expression:

@@ -110,3 +110,27 @@ def test_without_the_key_in_its_rows_there_is_no_interval() -> None:
     assert formulas.part_of(f) is None
     with recipe_over([("user",), ("buyer",)]), pytest.raises(UsageProblem, match="keep its columns"):
         formulas.part_of(f)
+
+
+@pytest.mark.parametrize(("by_key", "far", "bounded"), [(False, 1e3, True), (False, 1.8e9, False), (True, 1.8e9, True)])
+def test_values_far_from_0_are_not_called_exact_where_their_variance_is_lost_in_rounding(
+    by_key: bool, far: float, bounded: bool
+) -> None:
+    """Such as times in seconds since 1970."""
+    dice = np.random.default_rng(1)
+    near = dice.normal(0.0, 20.0, 400)
+
+    def estimate(kind: str, of: np.ndarray) -> Mapping[str, float]:
+        columns = {"fare": np.ones(400), "tip": of} if kind == "ratio" else {"fare": of, "tip": of}
+        f = ArrayFunctions({**columns, "part": np.arange(400) % SPLIT, "_weight": np.full(400, 4.0)})
+        found: Mapping[str, float] = KINDS[kind](f, f.col("part") if by_key else None).of
+        return found
+
+    for kind in ("avg", "ratio"):
+        found, true = estimate(kind, far + near), estimate(kind, near)
+        assert found["value"] == pytest.approx(far + true["value"], rel=1e-12)
+        if bounded:
+            assert found["low"] - far == pytest.approx(true["low"], abs=1e-3)
+            assert found["high"] - far == pytest.approx(true["high"], abs=1e-3)
+        else:
+            assert (found["low"], found["high"]) == (None, None)
