@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,16 @@ from qod_magics.spark.servers.timeouts import gather
 
 #: Timeout for all instances of a deployment together to stop, to start, and to settle, seconds each.
 STEP_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a change that fails puts back: see `Deployer.roll_back`."""
+
+    deployment: Deployment
+    instances: Mapping[str, Instance]
+    dials: Mapping[str, float]
+    own_source: Mapping[str, list[int]]  #: the lists themselves, in which tasks that run on count on
 
 
 class Deployer:
@@ -119,15 +129,15 @@ class Deployer:
             checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked()
             change = change.restarting(set(checked.chained) ^ set(deployment.checked.chained))
             afresh = self._afresh(change, specs, checked.schemas)
-            before, ran = deployment.copy(), dict(self.cluster.instances)
+            before = self.before()
             ends = {*change.stop, *change.restart, *change.rebuild, *change.replace}
-            stopping = [instance for instance in ran.values() if instance.job.task in ends]
+            stopping = [instance for instance in before.instances.values() if instance.job.task in ends]
             try:
                 self._stop_for(specs, stopping)
                 gone, new = self._adopt(deployment.prepare(specs, checked), change, afresh)
                 self._start(new)
             except BaseException:
-                self.roll_back(before, ran, stopping)
+                self.roll_back(before, stopping)
                 raise
             try:
                 self.delete(gone)
@@ -294,17 +304,27 @@ class Deployer:
         _all({i.id: partial(start, i) for i in instances})
         _all({i.id: partial(self.lifecycle.settle, i) for i in instances})
 
-    def roll_back(self, before: Deployment, ran: Mapping[str, Instance], stopped: Sequence[Instance]) -> None:
-        """After a failed deployment: run exactly the instances that ran before it."""
+    def before(self) -> Before:
+        """What runs now, before a change that may fail."""
+        cluster = self.cluster
+        with cluster.lock:
+            own = dict(cluster.own_source)
+            return Before(cluster.deployment.copy(), dict(cluster.instances), dict(cluster.dials), own)
+
+    def roll_back(self, before: Before, stopped: Sequence[Instance]) -> None:
+        """After a failed deployment: run exactly the instances that ran before it, with the dials that they had."""
         with self.cluster.lock:
-            begun = [i for i in self.cluster.all_instances if ran.get(i.id) is not i]
+            begun = [i for i in self.cluster.all_instances if before.instances.get(i.id) is not i]
         try:
             self._stop(begun)
         finally:  # also if the user interrupts this, too
             with self.cluster.lock:
                 self.cluster.instances.clear()
-                self.cluster.instances.update(ran)
-                gone = self.cluster.deployment.restore(before)
+                self.cluster.instances.update(before.instances)
+                self.cluster.dials = dict(before.dials)
+                counted = {t: rows for t, rows in self.cluster.own_source.items() if t in before.deployment.specs}
+                self.cluster.own_source = {**counted, **before.own_source}
+                gone = self.cluster.deployment.restore(before.deployment)
             for instance in stopped:
                 instance.books_differ = True  # the tasks begun may have read on
                 instance.reinstate()

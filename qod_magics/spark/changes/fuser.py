@@ -260,7 +260,7 @@ class Fuser:
 
     def _change(self, change: _Change, after: Deployment, why: str) -> None:
         begun, cluster = time.monotonic(), self.cluster
-        before, ran = cluster.deployment.copy(), dict(cluster.instances)
+        before = self.deployer.before()
         senders = [(i, i.job) for i in cluster.all_instances if i.job.task in change.gone[0].upstream]
         stopped: list[Instance] = []
         adopted = False
@@ -284,7 +284,7 @@ class Fuser:
                 with cluster.lock:
                     for sender, job in senders:
                         sender.job = job
-                self.deployer.roll_back(before, ran, stopped)
+                self.deployer.roll_back(before, stopped)
             else:
                 for instance in stopped:
                     instance.reinstate()

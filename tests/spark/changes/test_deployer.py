@@ -21,7 +21,7 @@ from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.queries.instance import Instance, State
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
-from tests.spark.stand_ins import Parts, Query, cluster, instance, kinds, manager, soon
+from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, soon
 
 
 class Deaf(Query):
@@ -255,6 +255,22 @@ def test_a_query_that_follows_its_checkpoint_writes_to_its_output(made: Deployed
     assert after is not before
     assert (after.checkpoint, after.job.run) == (before.checkpoint, before.job.run)
     assert after.job.trigger_s == 5.0
+
+
+def test_a_task_that_is_put_back_sheds_as_before_and_goes_on_counting(made: Deployed) -> None:
+    """Until the next plan it would keep every row, which is what an overload can't have."""
+    made.deployer.deploy(declared())
+    dials = {BOARD.source("T"): 0.3, BOARD.accuracy("T"): 0.3, BOARD.pace("T.1"): 0.5}
+    made.cluster.dials |= dials
+    counts = made.cluster.own_source["T"] = [30, 70]
+    (other,) = tasks(application(stream("U", priority=1)))
+    broken = replace(other, streams=(replace(other.tail, recipe=PythonRecipe("broken")),))
+    with pytest.raises(TaskManagerError, match="it can't start"):
+        made.deployer.deploy((broken,))
+    assert [one.id for one in made.cluster.all_instances] == ["T.1"]
+    assert made.cluster.dials == dials
+    assert made.cluster.own_source == {"T": [30, 70]}
+    assert made.cluster.own_source["T"] is counts
 
 
 def test_a_query_with_a_new_checkpoint_writes_to_an_output_of_its_own(made: Deployed) -> None:

@@ -68,7 +68,8 @@ class Made:
         now = self.deployment
         pipes = {name: (pipe.topic, pipe.source, pipe.target) for name, pipe in now.pipes.items()}
         books = {n: (a.topic, a.processed, dict(a.first), dict(a.position)) for n, a in now.accounts.items()}
-        return dict(now.specs), pipes, books, dict(self.cluster.instances), set(now.retired), now.deals
+        dials = dict(self.cluster.dials)
+        return dict(now.specs), pipes, books, dict(self.cluster.instances), set(now.retired), now.deals, dials
 
     def facts(self, members: tuple[str, ...]) -> PlanFacts:
         return PlanFacts(keeps_state=not self.stateful.isdisjoint(members))
@@ -235,6 +236,7 @@ def test_the_second_reads_its_topic_to_the_end_first(made: Made, monkeypatch: py
 def test_a_failed_start_puts_back_what_ran(made: Made, kind: str) -> None:
     if kind == "unfuse":
         made.fuser.fuse(("mid", "q")).result(10.0)
+    made.cluster.dials |= {BOARD.accept("mid"): 0.7, BOARD.accept("q"): 0.4, BOARD.pace("q.1"): 0.3}
     before, begun = made.state, [*made.deleted]
     sends = made["src.1"].job
     made.failing = {"q.1"} if kind == "fuse" else {"mid.1"}
