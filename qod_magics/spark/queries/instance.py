@@ -335,7 +335,7 @@ class Instance:
 
     def unpolled(self) -> float:
         """Batches that it may have ended since the last poll."""
-        lengths = [batch.end - begin for begin, batch in self.meter.spans if batch.run_id == self.run_id][-8:]
+        lengths = [batch.end - begin for begin, batch in list(self.meter.spans) if batch.run_id == self.run_id][-8:]
         each_s = sum(lengths) / len(lengths) if lengths else SHORT_BATCH_S
         return (time.monotonic() - max(self.polled_at, self.started_at)) / each_s
 
@@ -408,7 +408,7 @@ class Instance:
 
     def busy_s(self, since: float) -> float:
         """Seconds after `since` (epoch) in which its present run had a batch under way."""
-        batches = [batch for _, batch in self.meter.spans if batch.run_id == self.run_id and batch.end > since]
+        batches = [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id and batch.end > since]
         busy = sum(batch.end - max(batch.start, since) for batch in batches)
         query = self.query
         with suppress(Exception):
@@ -418,14 +418,14 @@ class Instance:
 
     def stalled_s(self) -> float:
         """Seconds since its present run last ended a batch, or since its start if it has not yet."""
-        last = next((batch for _, batch in reversed(self.meter.spans) if batch.run_id == self.run_id), None)
+        last = next((batch for _, batch in reversed(list(self.meter.spans)) if batch.run_id == self.run_id), None)
         return time.monotonic() - self.started_at if last is None else time.time() - last.end
 
     def patience_s(self, least_s: float) -> float:
         """Seconds without the end of a batch after which it counts as stalled: `least_s` plus the trigger interval, or
         more where batches have been taking long. A micro-batch is as long as its rows and its sink make it: it has
         three times as long, and twice as long after each restart, so that a slow one ends at last."""
-        took = [batch.end - batch.start for _, batch in self.meter.spans]
+        took = [batch.end - batch.start for _, batch in list(self.meter.spans)]
         if self.mode != "real-time":
             least_s *= SLOW_BATCH * 2**self.failures
         return max(least_s + (self.job.trigger_s or 0.0), 3 * median(took) if took else 0.0)

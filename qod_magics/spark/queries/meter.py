@@ -88,7 +88,8 @@ def in_a_row(first: MeterReading | None, second: MeterReading | None) -> MeterRe
 
 @dataclass(slots=True)
 class Meter:
-    """Collects the batches of one instance; survives moves (the runs follow each other)."""
+    """Collects the batches of one instance; survives moves (the runs follow each other). Threads read `spans` while one
+    adds to it: they iterate over copies, as a deque can't be changed meanwhile."""
 
     spans: deque[tuple[float, Batch]] = field(default_factory=lambda: deque(maxlen=256))  #: (begin of span, batch)
     times: dict[tuple[str, int], TaskTime] = field(default_factory=dict)  #: by run and batch
@@ -118,7 +119,7 @@ class Meter:
 
     def reading(self, period_s: float, run_id: str | None) -> MeterReading | None:
         """Means over the last period before the last report of run `run_id`; None while it has reported nothing."""
-        spans = [(begin, batch) for begin, batch in self.spans if batch.run_id == run_id]
+        spans = [(begin, batch) for begin, batch in list(self.spans) if batch.run_id == run_id]
         if not spans:
             return None
         last = spans[-1][1]
@@ -172,7 +173,7 @@ class Meter:
 
     def _last_cpu(self) -> float | None:
         """% of one core in the last batch, of any run, whose CPU is known; None if there is none."""
-        for begin, batch in reversed(self.spans):
+        for begin, batch in reversed(list(self.spans)):
             charged = self.times.get((batch.run_id, batch.batch_id))
             if charged is not None:
                 return 100.0 * charged.cpu_s / (batch.end - begin)

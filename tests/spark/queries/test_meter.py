@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import RUNS_KEPT, Meter
-from qod_magics.spark.queries.progress import FeedCount
+from qod_magics.spark.queries.progress import Batch, FeedCount
 from qod_magics.spark.servers.stages import TaskTime
 from tests.spark.batches import batch
+from tests.spark.stand_ins import instance, manager
 
 PERIOD_S = 5.0
 
@@ -239,3 +243,35 @@ def test_of_many_runs_the_last_ones_are_known() -> None:
         late = str(max(run - RUNS_KEPT + 1, 0))
         assert not any(meter.add(batch(number, 0, 1, run=late)) for number in range(3))
         assert len(meter.last) <= RUNS_KEPT
+
+
+class Arriving:
+    """A batch: whenever it is looked at, another thread adds one to the meter."""
+
+    def __init__(self, meter: Meter, of: Batch) -> None:
+        self._meter, self._of = meter, of
+
+    def __getattr__(self, name: str) -> Any:
+        self._meter.spans.append((self._of.start, self._of))
+        return getattr(self._of, name)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda one: one.reading(5.0),
+        lambda one: one.meter._last_cpu(),
+        lambda one: one.unpolled(),
+        lambda one: one.busy_s(0.0),
+        lambda one: one.stalled_s(),
+        lambda one: one.patience_s(1.0),
+    ],
+)
+def test_batches_may_be_added_while_others_are_read(read: Callable[[Instance], object]) -> None:
+    one = instance(manager())
+    one.run_id = "another"  # than that of these: all are looked at
+    for number in range(3):
+        arriving: Any = Arriving(one.meter, batch(number, number, number + 1.0))
+        one.meter.spans.append((float(number), arriving))
+    read(one)
+    assert len(one.meter.spans) > 3
