@@ -107,7 +107,7 @@ class Scaler:
             if len(instances) == parallelism:
                 return nothing_to_do()
             if not self.deployer.deploying.acquire(blocking=False):
-                raise TaskManagerError(f"An application is being deployed: scale {task} once it runs.")
+                raise TaskManagerError(f"Tasks are being deployed, fused or rescaled: scale {task} after.")
             self._under_way = (task, parallelism)
         run = in_one_line(partial(self._scale, spec, parallelism, tuple(to), why), f"{task} was not scaled")
         return begin(run, f"scale-{task}")

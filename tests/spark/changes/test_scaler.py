@@ -279,7 +279,7 @@ def test_what_keeps_state_moves_or_is_going_to_be_replaced_is_refused(made: Made
     made.cluster.leaving.add("tm2")
     with pytest.raises(TaskManagerError, match="tm2 is being removed"):
         made.scaler.scale("q", 2, ("tm2",))
-    with made.scaler.deployer.deploying, pytest.raises(TaskManagerError, match="An application is being deployed"):
+    with made.scaler.deployer.deploying, pytest.raises(TaskManagerError, match="fused or rescaled: scale q after"):
         made.scaler.scale("q", 2)
 
 
