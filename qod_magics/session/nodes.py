@@ -54,7 +54,7 @@ class Maker(Protocol):
 
 
 class SessionNodes:
-    """Carries out the instructions of a pool: implements `spark.nodes.Nodes`. Any thread may call it.
+    """Carries out the instructions of a pool: implements `spark.changes.nodes.Nodes`. Any thread may call it.
 
     Args:
         pool: states and budget.
