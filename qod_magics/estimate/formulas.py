@@ -28,10 +28,10 @@ rows themselves), for a ratio m - 1, with the variance times m / (m - 1) (and y 
 `benchmarks/coverage.py`.
 
 A group of which no row was dropped has the value of plain Spark, as a double, and low = high = value. A ratio of one
-row, where others may have been dropped, has no interval (null); nor has one by rows whose variance is lost in the
-rounding of doubles (`ROUNDING`), such as an average of times of one hour, in seconds since 1970. Where a weight is not
-known, there is neither value nor interval. Rows in which x is null do not count, as in Spark's own aggregates. Of a
-group of which all rows were dropped, there is no row.
+row, where others may have been dropped, has no interval (null); one of values that are all but equal, such as times of
+one hour in seconds since 1970, has one as wide as doubles are rounded (`ROUNDING`). Where a weight is not known, there
+is neither value nor interval. Rows in which x is null do not count, as in Spark's own aggregates. Of a group of which
+all rows were dropped, there is no row.
 
 While nothing is dropped, estimates should cost little: `benchmarks/estimates.py`. Each sum is a field of each group's
 state; those of a variance take rows of a weight above 1 only, and are null without any. Spark plans an expression anew
@@ -63,8 +63,8 @@ WEIGHT = "_weight"
 UNKNOWN = 1e300
 #: Bits, or-ed over the rows of a total: a value is positive, one is negative, a weight is not known.
 _POSITIVE, _NEGATIVE, _UNKNOWN = 1, 2, 4
-#: A difference of sums of u x^2 below this share of them is taken for rounding: that of a million additions of doubles.
-ROUNDING = 1e-10
+#: Variances by rows are differences of sums of u x^2: at least this share of these, the rounding of many additions.
+ROUNDING = 1e-12
 #: Degrees of freedom from which on the normal quantile is taken for Student's.
 MANY = 60
 #: Of a row of weight 1 among the whole numbers that Spark's `percentile` takes for weights.
@@ -131,7 +131,7 @@ def _quotient(
     def deviation(s: Expression, v: Expression) -> Expression:
         if part is None:
             squares = v["xx"] - 2.0 * v["value"] * v["xy"] + v["value"] * v["value"] * v["yy"]
-            variance = f.when(squares >= ROUNDING * v["xx"], squares) * (v["m"] / (v["m"] - 1.0))
+            variance = f.greatest(squares, ROUNDING * v["xx"]) * (v["m"] / (v["m"] - 1.0))
         else:
             variance = _spread(f, s["parts"], lambda of_part: of_part["x"] - v["value"] * of_part["y"])
         t = _student(f, v["m"] - 1.0, level)

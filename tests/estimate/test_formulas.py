@@ -133,4 +133,5 @@ def test_values_far_from_0_are_not_called_exact_where_their_variance_is_lost_in_
             assert found["low"] - far == pytest.approx(true["low"], abs=1e-3)
             assert found["high"] - far == pytest.approx(true["high"], abs=1e-3)
         else:
-            assert (found["low"], found["high"]) == (None, None)
+            low, high = found["low"] - far, found["high"] - far
+            assert -1000.0 < low < true["low"] < true["high"] < high < 1000.0  # as wide as doubles are rounded
