@@ -49,7 +49,7 @@ _DISJOINT = NARROW - {"Generate", "Union"} | {
 _IN_PYTHON = re.compile(r"Python|Pandas|PySpark|InArrow")
 _WEIGHTS_SUMMED = re.compile(r"functions=\[[^\]]*\bsum\((?:cast\()?_weight#")
 _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
-_KEYS = re.compile(r"(?:Aggregate\(keys=|StreamingDeduplicate\w* )(\[[^\]]*\])")
+_KEYS = re.compile(r"(?:Aggregate\(keys?=|StreamingDeduplicate\w* )(\[[^\]]*\])")
 _OUTER = re.compile(r"StreamingSymmetricHashJoin .*, (?:Left|Right|Full)Outer\b")
 _JOINED = re.compile(r" \[([^\]]*)\], \[([^\]]*)\]")
 _ATTRIBUTE = re.compile(r"[^()]+#\d+L?(?:-T\d+ms)?")

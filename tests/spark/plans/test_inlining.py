@@ -20,6 +20,7 @@ NORMAL = "knownfloatingpointnormalized(normalizenanandzero(_weight#9)) AS _weigh
     [
         (f"*(2) HashAggregate(keys=[id#3L, {NORMAL}], functions=[])", True),
         ("+- ObjectHashAggregate(keys=[_weight#9], functions=[collect_set(id#3L, 0, 0)])", True),
+        ("+- SortAggregate(key=[_weight#9], functions=[max(name#4)])", True),
         ("StreamingDeduplicate [id#3L, _weight#9], state info [ checkpoint = <unknown>, runId = a]", True),
         ("StreamingDeduplicateWithinWatermark [id#3L, _weight#9], state info [ checkpoint = <unknown>]", True),
         ("StreamingDeduplicate [id#3L], state info [ checkpoint = <unknown>]", False),

@@ -11,7 +11,7 @@ neighbours leave. Once nothing has been shed for a while the task manager is ope
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -137,9 +137,11 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     batching = dict.fromkeys(hosted, 0)
     newest = dict.fromkeys(hosted, 0.0)
     own = dict.fromkeys(hosted, 0.0)
-    for instance in snapshot.instances:
+    failed = set()  #: instances by position
+    for i, instance in enumerate(snapshot.instances):
         if has_failed(instance):  # rows wait for its restart, whatever CPU there is
             waiting[instance.task] = 0.0
+            failed.add(i)
             continue
         own[instance.task_manager] += instance.cpu
         hosted[instance.task_manager].add(instance.task)
@@ -147,9 +149,9 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         if (window := window_of(instance)) is not None:
             newest[instance.task_manager] = max(newest[instance.task_manager], window[1])
     topology = Topology.of(snapshot.tasks)
-    needed, available = _needed(snapshot, topology)
+    needed, available = _needed(snapshot, topology, failed)
     asked = {name: cpu / max(available[name], 1e-9) for name, cpu in needed.items()}
-    in_use, _ = _needed(snapshot, topology, measured.accuracy)
+    in_use, _ = _needed(snapshot, topology, failed, measured.accuracy)
     used = {name: cpu / max(available[name], 1e-9) for name, cpu in in_use.items()}
     intervals_s = _intervals_s(snapshot, waiting)
     least = {t: NEAR * topology.min_accuracy[position] for t, position in topology.position.items()}
@@ -325,15 +327,18 @@ def _since(
 
 
 def _needed(
-    snapshot: Snapshot, topology: Topology, accuracy: Mapping[str, float | None] | None = None
+    snapshot: Snapshot,
+    topology: Topology,
+    failed: Set[int],
+    accuracy: Mapping[str, float | None] | None = None,
 ) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """By task manager, in % of one core: CPU that its tasks need, at accuracy 1 or at these accuracies; and CPU
-    available for them."""
+    """By task manager, in % of one core: CPU that its tasks need, at accuracy 1 or at these accuracies, without the
+    instances (positions) that have `failed`; and CPU available for them."""
     share = [1.0 if accuracy is None else accuracy.get(task.id) or 0.0 for task in snapshot.tasks]
     load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
     needed = [0.0] * len(snapshot.task_managers)
-    for instance, t, manager in zip(snapshot.instances, load.task_of, load.manager_of, strict=True):
-        if not has_failed(instance):
+    for i, (t, manager) in enumerate(zip(load.task_of, load.manager_of, strict=True)):
+        if i not in failed:
             needed[manager] += required.base[t] + share[t] * required.cost(t)  # not capped at what it can use
     names = [manager.id for manager in snapshot.task_managers]
     return dict(zip(names, needed, strict=True)), dict(zip(names, required.available, strict=True))
