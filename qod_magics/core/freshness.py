@@ -13,7 +13,7 @@ from qod_magics.core.snapshot import Instance
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError
 
-GIVEN_UP = "given up"
+BACKING_OFF, GIVEN_UP = "backing off", "given up"  #: states of an instance whose query has failed
 
 Window = tuple[float, float]  #: (begin, end), seconds since the epoch
 
@@ -45,7 +45,7 @@ def is_moving(instance: Instance) -> bool:
 
 def has_failed(instance: Instance) -> bool:
     """Whether its query has failed and does not run now: it starts again after a back-off, or was given up."""
-    return instance.extra.get("state") in ("backing off", GIVEN_UP)
+    return instance.extra.get("state") in (BACKING_OFF, GIVEN_UP)
 
 
 def is_given_up(instance: Instance) -> bool:

@@ -23,6 +23,8 @@ def move(runtime: SparkRuntime, id: str, target: str) -> None:
 def _now(instance: Instance) -> str:
     """Where it is, and in which state."""
     home, state = instance.task_manager, instance.state
+    if state is State.GAVE_UP:
+        return "failed too often and stays stopped" + ("" if home is None else f" on {home.id}")
     if home is None:
         return "waits for a task manager" if state is State.WAITING else f"is {state.value}"
     return f"runs on {home.id}" if state is State.RUNNING else f"is {state.value} on {home.id}"

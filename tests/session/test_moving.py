@@ -73,7 +73,9 @@ def test_one_that_did_not_says_where_it_is_and_why(moving: Moving) -> None:
 
 def test_one_that_fails_once_it_is_there_says_so(moving: Moving) -> None:
     moving.ends("tm2", State.GAVE_UP, failure="no column 'fare'")
-    assert moving.refusal() == "T.1 does not run on tm2: it is given up on tm2 (no column 'fare')"
+    assert (
+        moving.refusal() == "T.1 does not run on tm2: it failed too often and stays stopped on tm2 (no column 'fare')"
+    )
 
 
 def test_one_whose_task_is_stopped_meanwhile_says_so(moving: Moving) -> None:

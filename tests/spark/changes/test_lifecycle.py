@@ -141,20 +141,27 @@ def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     assert started == ["tm1"]
 
 
+def starts(watched: Parts, but_not_on: TaskManager) -> list[str]:
+    """Instances start at once, but not on this task manager; returns the task managers that were tried, in order."""
+    tried: list[str] = []
+
+    def start(i: Instance, m: TaskManager) -> None:
+        tried.append(m.id)
+        i.task_manager = m
+        if m is but_not_on:
+            raise TaskManagerError(f"{i.id} can't start on {m.id}: no jar")
+        i.become(State.RUNNING)
+
+    watched.lifecycle.start = start  # type: ignore[method-assign]
+    return tried
+
+
 def test_a_move_says_why_it_did_not_take_place() -> None:
     source, target, third = manager("tm1"), manager("tm2"), manager("tm3")
     one = instance(source, Query())
     made = cluster(third, source, target, instances=(one,))
-    watched, started = Parts(made), list[str]()
-
-    def start(i: Instance, m: TaskManager) -> None:
-        started.append(m.id)
-        i.task_manager = m
-        if m is target:
-            raise TaskManagerError("T.1 can't start on tm2: no jar")
-        i.become(State.RUNNING)
-
-    watched.lifecycle.start = start  # type: ignore[method-assign]
+    watched = Parts(made)
+    started = starts(watched, but_not_on=target)
     assert watched.mover.move(one, target, "by hand") == "T.1 can't start on tm2: no jar"
     assert (started, one.state, one.task_manager) == (["tm2", "tm3"], State.RUNNING, third)
     assert watched.mover.move(one, source, "by hand") == ""
@@ -175,17 +182,9 @@ def test_a_move_is_told_from_where_it_was_to_where_it_came_and_not_at_all_if_it_
     source, target, other = manager("tm1"), manager("tm2"), manager("tm3")
     one = instance(source, Query())
     made = cluster(source, target, *([other] if third else []), instances=(one,))
-    watched, started = Parts(made), list[str]()
-
-    def start(i: Instance, m: TaskManager) -> None:
-        started.append(m.id)
-        i.task_manager = m
-        if m is target:
-            raise TaskManagerError("T.1 can't start on tm2: no jar")
-        i.become(State.RUNNING)
-
+    watched = Parts(made)
+    started = starts(watched, but_not_on=target)
     made.place = elsewhere
-    watched.lifecycle.start = start  # type: ignore[method-assign]
     stopped_at = time.time()
     assert watched.mover.move(one, target, "by hand") == "T.1 can't start on tm2: no jar"
     if not third:

@@ -132,7 +132,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     since, first, now = _since(snapshot, before, declared)
     collected = before.collected.after(snapshot, measured, REST_S)
     waiting = dict(collected.waiting_s(snapshot, measured))
-    idle = _idle_tasks(snapshot, measured)
+    idle = _idle_tasks(snapshot, measured) if len(first) < len(declared) else set()
     hosted: dict[str, set[str]] = {manager.id: set() for manager in snapshot.task_managers}
     batching = dict.fromkeys(hosted, 0)
     newest = dict.fromkeys(hosted, 0.0)
