@@ -255,7 +255,9 @@ class SparkRuntime:
             TaskManagerError: dials of some task manager could not be set; all else was done.
 
         """
-        values = {self.board.accuracy(task): desired for task, desired in plan.desired.items()}
+        specs = self.cluster.deployment.specs
+        within = {member: d for task, d in plan.desired.items() if task in specs for member in specs[task].members}
+        values = {self.board.accuracy(name): d for name, d in {**within, **plan.desired}.items()}
         values |= {self.board.accept(task): accepted for task, accepted in dials.accept.items()}
         for (source, reader), d in dials.keep.items():
             values[self.board.source(reader) if source is None else self.board.send(f"{source}>{reader}")] = d

@@ -535,6 +535,25 @@ def test_a_task_row_tells_how_many_partitions_an_instance_reads_and_that_it_was_
     runtime.cluster.instances.clear()
 
 
+def test_the_accuracy_of_a_task_is_that_of_the_streams_within_it(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of groups read it by the stream that made these, which may have been fused with another since."""
+    (fused,) = tasks(application(stream("trips", topic="t"), stream("q", "trips", priority=1)))
+    home, turned = Named("tm1"), list[dict[str, float]]()
+    monkeypatch.setattr(home, "turn", turned.append, raising=False)
+    runtime.add_task_manager(home)  # type: ignore[arg-type]
+    runtime.deployment.specs[fused.id] = fused
+    reader = instance_on(runtime, "r", home)
+    feed = Feed("q>r", ("q",), "t", (0,), {}, None, True, weighed_since="trips")
+    reader.job = replace(reader.job, feeds=(feed,))
+    runtime.apply(Plan({"q": 0.4, "r": 0.3}, {}), Dials({}, {"r": 0.3}))
+    board = runtime.board
+    assert turned[-1] == {board.accuracy("r"): 0.3, board.accept("r"): 0.3, board.accuracy("trips"): 0.4}
+    for books in (runtime.cluster.instances, runtime.deployment.specs):
+        books.clear()
+
+
 class Alternating:
     """Cores that are measured now above, now below the mean, as a plan that alternates makes it look."""
 

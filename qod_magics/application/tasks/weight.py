@@ -81,15 +81,15 @@ def origins(specs: Sequence[TaskSpec]) -> dict[str, frozenset[str]]:
 
 
 def weighed_since(specs: Sequence[TaskSpec], weights: Weights) -> dict[str, str]:
-    """By task whose rows are groups of estimates, or derive from such groups: the task that makes these groups, from
-    whose result on `_weight` counts. Tasks in an order in which inputs precede their readers."""
+    """By task whose rows are groups of estimates, or derive from such groups: the stream of these groups, from which on
+    `_weight` counts. Tasks in an order in which inputs precede their readers."""
     found: dict[str, str] = {}  #: by stream
     for spec in specs:
         for stream in spec.streams:
             groups = weights.groups.get(stream.name)
             read = [found[name] for name in stream.upstream if name in found]
             if groups is not None and (groups.begins or read):
-                found[stream.name] = spec.id if groups.begins else read[0]
+                found[stream.name] = stream.name if groups.begins else read[0]
     return {spec.id: found[spec.id] for spec in specs if spec.id in found}
 
 

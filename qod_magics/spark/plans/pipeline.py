@@ -65,7 +65,7 @@ class Feed:
     malformed: Malformed = "drop"  #: values that are not JSON of the schema; not of streams
     #: columns by whose values rows are shed together; those of a stream: by the record's key
     shed_by: tuple[str, ...] = ()
-    weighed_since: str | None = None  #: the task from whose groups on `_weight` counts; None: from the input on
+    weighed_since: str | None = None  #: the stream of groups from which on `_weight` counts; None: from the input on
 
 
 def feed_of(spec: TaskSpec, head: str) -> str:

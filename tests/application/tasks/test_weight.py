@@ -73,3 +73,8 @@ def test_weights_count_from_the_groups_on_that_estimates_make() -> None:
         groups={"zones": Groups(none, False, True), "busy": Groups(none, False), "sums": Groups(none, True)}
     )
     assert weighed_since(specs, weights) == {"zones": "zones", "busy": "zones"}
+    together = tasks(
+        application(stream("rows", topic="t", fuse=False), stream("zones", "rows"), stream("busy", "zones", priority=1))
+    )
+    assert [spec.members for spec in together] == [("rows",), ("zones", "busy")]
+    assert weighed_since(together, weights) == {"busy": "zones"}  # named as before it was fused: readers run on
