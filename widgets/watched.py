@@ -54,6 +54,7 @@ class Watched(anywidget.AnyWidget):
     def __init__(self, code: str, title: str = "") -> None:
         super().__init__(_esm=bundle(code), title=title)
         self._views: set[str] = set()
+        self._closed: set[str] = set()  #: a view says more than once that it is open, and may be heard after its close
         self.on_msg(self._heard)
 
     @property
@@ -64,9 +65,11 @@ class Watched(anywidget.AnyWidget):
     def _heard(self, _: Any, message: Mapping[str, Any], __: Any) -> None:
         view = str(message.get("view"))
         if message.get("kind") == "open":
-            self._views.add(view)
-            self._opened()
+            if view not in self._views | self._closed:
+                self._views.add(view)
+                self._opened()
         elif message.get("kind") == "close":
+            self._closed.add(view)
             self._views.discard(view)
             if not self._views:
                 self._left()

@@ -29,6 +29,10 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 UP_S = 120.0
 PATIENCE_S = 120.0  #: what is drawn is waited for; no longer than it takes
 
+#: The number of cells that run or wait for their turn.
+RUNNING = """[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].filter(
+    prompt => prompt.textContent.includes('*')).length"""
+
 #: What is evaluated in a page has no limit of time of its own.
 COMMAND = """([name, given, ms]) => new Promise((done, fail) => {
     jupyterapp.commands.execute(name, given).then(() => done(null), fail);
@@ -188,7 +192,14 @@ class Notebook:
     def until_drawn(self, charts: int = 5) -> None:
         """Wait until so many charts are on show."""
         count = f"document.querySelectorAll('.qod-chart canvas').length >= {charts}"
-        assert self.until_in_sight(lambda: self.page.evaluate(count)), f"no {charts} charts are drawn; {self.errors}"
+        assert self.until_in_sight(lambda: self.page.evaluate(count)), f"no {charts} charts are drawn; {self.shown()}"
+
+    def shown(self) -> str:
+        """What the dashboard says instead, for a message: its words, the cells' errors and the console's."""
+        parts = ".qod-dashboard header, .qod-waiting, .qod-notice, .jp-OutputArea-output[data-mime-type$=error]"
+        said = self.page.evaluate(f"[...document.querySelectorAll({parts!r})].map(part => part.innerText.slice(-300))")
+        drawn = self.page.locator(".qod-chart canvas").count()
+        return f"{drawn} are, {[words for words in said if words]}, {self.errors}"
 
     def until_in_sight(self, true: Callable[[], object]) -> bool:
         """Whether it becomes true while the dashboard is looked at: charts are drawn where they can be seen, and

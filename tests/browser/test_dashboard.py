@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from tests.browser.lab import RUNNING
+
 THEMES = ("light", "dark")
 FACTS = ".qod-dashboard .qod-facts"
 #: A recording whose query TDSnk1 has latencies, and a target.
@@ -51,6 +53,26 @@ lost = {"t": frames[-2]["t"], "kind": "task-manager-lost", "words": "tm1: its pr
 dashboard = Dashboard("still", frames[:-1])
 dashboard.skip({"t": frames[-1]["t"], "cycle": 9, "words": "no task manager is up", "log": [lost]})
 dashboard
+"""
+#: A subshell for widgets comes up later than a view of them, and a cell that runs until a file is there.
+LATE_SUBSHELL = """\
+import asyncio
+import os
+import qod_magics
+
+handlers = get_ipython().kernel.control_handlers
+create = handlers["create_subshell_request"]
+
+async def create_late(*request):
+    await asyncio.sleep(4)
+    return await create(*request)
+
+handlers["create_subshell_request"] = create_late
+qod_magics.replay("data/taxi_drives.jsonl")
+"""
+LONG = """\
+while not os.path.exists("seen"):
+    await asyncio.sleep(0.1)
 """
 GOES_ON = """dashboard.feed({**frames[-1], "log": [lost]})"""
 WIDTHS = """[...document.querySelectorAll('figure:not([hidden]) .qod-chart')].map(
@@ -204,6 +226,15 @@ def test_latencies_are_drawn_with_their_targets_once_they_are_known(opened):
     notebook.page.wait_for_timeout(500)  # for the picture
     notebook.screenshot("dashboard-latency")
     assert notebook.page.evaluate(OVERFLOW) == []
+
+
+def test_it_opens_while_cells_run_whose_kernel_is_late_with_the_widgets_subshell(opened, folder):
+    notebook = opened(LATE_SUBSHELL, LONG, height=1900)
+    notebook.run_all()
+    notebook.until_drawn()
+    assert notebook.page.evaluate(RUNNING) == 1
+    (folder / "notebooks" / "seen").touch()
+    notebook.page.wait_for_function(f"{RUNNING} === 0")
 
 
 def test_a_cycle_without_a_decision_says_why_until_the_next_one(opened):

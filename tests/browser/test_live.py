@@ -10,7 +10,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.browser.lab import Notebook, jupyterlab
+from tests.browser.lab import RUNNING, Notebook, jupyterlab
 from tests.browser.live import Controls, Line, Run
 from tests.live.kernel import Household, Traces, lingering
 
@@ -26,8 +26,6 @@ OTHERWISE = {
     "length / 3": "10",
 }
 LAST = "%qod down"  #: the cell that is left out: the session ends with its kernel
-RUNNING = """[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].filter(
-    prompt => prompt.textContent.includes('*')).length"""
 FAILED = "[data-mime-type='application/vnd.jupyter.error']"
 
 

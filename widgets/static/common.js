@@ -1,6 +1,7 @@
 // What the widgets share in the browser. Bundled with `vegaEmbed`, which is in scope. No network.
 
 const SETTLING_MS = [0, 400, 1500]; // after a change of theme: its colours come some time after its name
+const AGAIN_MS = [1000, 16000]; // a view says again that it is open until the kernel answers: first after, at most after
 
 const percent = (x) => (x == null ? "–" : `${Math.round(100 * x)} %`);
 const number = (x) => (x == null ? "–" : Math.round(x).toLocaleString("en-US"));
@@ -37,24 +38,38 @@ function theme(el) {
 
 /** From its beginning on, a view hears what the kernel sends, and the kernel hears whether it is open.
  *
+ * It says so until it is answered: JupyterLab sends what widgets say to a subshell of the kernel, but to the main shell
+ * until that subshell is up, where it waits behind all cells that "Run All" has queued.
+ *
  * `heard` gets each message; `again` is called when the model's `ended` has changed, `left` when the kernel is gone, and
  * `themed` once the page has other colours.
  */
 class Live {
   constructor(model, { heard, again, left, themed }) {
     this.model = model;
-    this.heard = heard;
+    this.heard = (message) => {
+      if (message.fresh) clearTimeout(this.asking); // it has all that there is to show
+      heard(message);
+    };
     this.again = again;
     this.left = left;
     this.view = Math.random().toString(36).slice(2);
     this.themes = new MutationObserver(() => SETTLING_MS.forEach((pause) => setTimeout(themed, pause)));
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
-    model.on("msg:custom", heard);
+    model.on("msg:custom", this.heard);
     model.on("change:ended", again);
     model.on("comm_live_update", left); // said by the widgets' manager when the kernel began anew, or ended
-    model.send({ kind: "open", view: this.view });
-    this.leave = () => model.send({ kind: "close", view: this.view });
+    this.leave = () => {
+      clearTimeout(this.asking);
+      model.send({ kind: "close", view: this.view });
+    };
     window.addEventListener("pagehide", this.leave);
+    this.ask(AGAIN_MS[0]);
+  }
+
+  ask(pause) {
+    this.model.send({ kind: "open", view: this.view });
+    this.asking = setTimeout(() => this.ask(Math.min(2 * pause, AGAIN_MS[1])), pause);
   }
 
   close() {
