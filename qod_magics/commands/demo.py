@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,12 @@ def _play(notebook: Path, out: Path, scale: float) -> str | None:
     try:
         _show(out, done, LENGTH_S.get(notebook.name, LENGTH_S[NOTEBOOK]) * scale)
     except KeyboardInterrupt:
-        if client.km is not None:
-            asyncio.run(ensure_async(client.km.interrupt_kernel()))
-            done.wait(5.0)
-            asyncio.run(ensure_async(client.km.shutdown_kernel(now=True)))
+        kernel = client.km  # the client forgets it once the notebook has ended
+        if kernel is not None:
+            with suppress(RuntimeError):  # it has not started yet
+                asyncio.run(ensure_async(kernel.interrupt_kernel()))
+            if not done.wait(5.0):
+                asyncio.run(ensure_async(kernel.shutdown_kernel(now=True)))
         raise
     thread.join(30.0)
     nbformat.write(book, out / notebook.name)

@@ -27,7 +27,8 @@ from qod_magics.jvm.jars import (
     resolve,
 )
 from qod_magics.jvm.java import find_java
-from qod_magics.machine.quota import cpu_quota
+from qod_magics.machine.cores import is_limited
+from qod_magics.machine.quota import cpu_quota, memory_limit
 
 GIGABYTE = 1e9
 #: Memory of a task manager and of the embedded broker, as measured on a small machine, in bytes.
@@ -80,7 +81,7 @@ def fetch() -> None:
             resolve(jars())
         except QodError as error:
             print(error, file=sys.stderr)
-    if any(jars().cached() is None for jars in (connector_set, broker_set)):
+    if not _all_cached():
         return
     from qod_magics.session.first_start import make_archives
 
@@ -174,10 +175,17 @@ def _jars(what: str, which: Callable[[], JarSet]) -> Finding:
 def _archives() -> Finding:
     made = sorted(class_data.directory().glob("*.jsa"))
     if not made:
-        jars = all(each().cached() for each in (connector_set, broker_set))
-        return Finding("Archived classes", None, "none: starts take longer", FETCH if jars else "")
+        return Finding("Archived classes", None, "none: starts take longer", FETCH if _all_cached() else "")
     size = sum(file.stat().st_size for file in made) / 1e6
     return Finding("Archived classes", True, f"{len(made)} archives, {size:.0f} MB in {class_data.directory()}")
+
+
+def _all_cached() -> bool:
+    """Whether all jars are in the cache; not, where it is unknown which ones are needed."""
+    try:
+        return all(each().cached() is not None for each in (connector_set, broker_set))
+    except QodError:
+        return False
 
 
 def _kafka_client() -> Finding:
@@ -226,7 +234,8 @@ def _cores() -> Finding:
     found = f"{len(mine)} of {os.cpu_count()}, processes can be pinned to {', '.join(map(str, mine))}"
     if (quota := cpu_quota()) is not None:
         found += f"; a quota of this container allows {quota:g} of them at a time"
-    if len(mine) < 2:
+        found += ": task managers run on any" if is_limited() else ""
+    if len(mine) < 2 or (quota is not None and quota < 2):
         return Finding("Cores", None, found, "take two or more, for task managers beside the broker and the notebook")
     return Finding("Cores", True, found)
 
@@ -234,10 +243,15 @@ def _cores() -> Finding:
 def _memory() -> Finding:
     import psutil
 
-    memory = psutil.virtual_memory()
-    found = f"{memory.available / GIGABYTE:.1f} GB free of {memory.total / GIGABYTE:.1f} GB"
+    memory, limit = psutil.virtual_memory(), memory_limit()
+    free, total = memory.available, memory.total
+    if limit is not None and limit.bytes < total:
+        free, total = min(free, limit.free), limit.bytes
+    found = f"{free / GIGABYTE:.1f} GB free of {total / GIGABYTE:.1f} GB"
+    if total < memory.total:
+        found += ", this container's limit"
     need = BROKER_BYTES + 2 * TASK_MANAGER_BYTES
-    if memory.available < need:
+    if free < need:
         return Finding("Memory", None, found, f"free {need / GIGABYTE:.1f} GB for the broker and two task managers")
     return Finding("Memory", True, found)
 

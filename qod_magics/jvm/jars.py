@@ -118,7 +118,13 @@ def resolve(jars: JarSet, *, progress: bool = True) -> list[Path]:
     with locked(cache_dir() / "jars.lock"):
         if found := jars.cached():
             return found
-        _fill(jars, progress)
+        try:
+            _fill(jars, progress)
+        except OSError as error:
+            raise SetupError(
+                f"The jars can't be kept in {cache_dir()}: {error.strerror or error}. Make room there, or set "
+                "QOD_CACHE to another place."
+            ) from error
     return jars.cached() or []
 
 

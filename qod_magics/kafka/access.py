@@ -31,7 +31,11 @@ def configure(bootstrap: str | None, options: Mapping[str, str] | None, cpus: se
         raise UsageProblem(f"--kafka-option {next(iter(options))} is for your own broker: name it, --kafka HOST:PORT")
     if bootstrap is not None and cpus is not None:
         raise UsageProblem("--kafka-cpus pins the broker that is started here, and --kafka names yours: leave one out")
-    return EmbeddedBroker(cpus=cpus) if bootstrap is None else ExternalKafka(bootstrap, dict(options or {}))
+    if bootstrap is None:
+        return EmbeddedBroker(cpus=cpus)
+    kafka = ExternalKafka(bootstrap, options)
+    kafka.spark_options()  # one that Spark does not support is refused before anything starts
+    return kafka
 
 
 def access(kafka: Kafka) -> Kafka:

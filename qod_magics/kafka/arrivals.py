@@ -8,6 +8,8 @@ from qod_magics.kafka.samples import Samples
 
 #: Samples of one partition; above it, every other one of the older half is dropped.
 MOST_SAMPLES = 1024
+#: A sample that is earlier than the one before by more than this says that the clock was set back, seconds.
+SET_BACK_S = 1.0
 
 
 class Arrivals:
@@ -23,11 +25,14 @@ class Arrivals:
         return f"arrivals of rows in {len(self._topics)} topics"
 
     def record(self, time: float, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Add end offsets by topic and partition; samples older than the last one of a topic are left out."""
+        """Add end offsets by topic and partition; samples older than the last one of a partition are left out, but if
+        the clock was set back, that partition starts anew."""
         for topic, partitions in offsets.items():
             known = self._topics.setdefault(topic, {})
             for partition, offset in partitions.items():
                 samples = known.setdefault(partition, Samples())
+                if samples.times and time < samples.times[-1] - SET_BACK_S:
+                    samples = known[partition] = Samples()
                 if not samples.times or time > samples.times[-1]:
                     samples.add(time, offset)
                     samples.thin(MOST_SAMPLES)

@@ -10,7 +10,7 @@ import shutil
 import socket
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ _STARTS = 3  #: attempts: a free port can be taken before the broker binds it
 GARBAGE_COLLECTOR = "-XX:+UseSerialGC"
 #: Names of the class-data archives of the broker and of its storage format tool.
 ARCHIVE, FORMAT_ARCHIVE = "broker", "broker-format"
+#: Age up to which the topics of a session keep their rows, seconds.
+OWN_S = 3600
 FORMAT_HEAP, FORMAT_TIMEOUT_S = "128m", 60.0
 
 
@@ -50,7 +52,8 @@ class EmbeddedBroker:
     Args:
         cpus: cores to pin it to, default all.
         heap: the JVM's heap, as in `-Xmx`.
-        retention: retention of each partition.
+        retention: of each partition; default by size alone. Kafka goes by the timestamps of records: an age would
+            delete history that is written with its own timestamps before anybody has read it.
         full_jit: False compiles with C1 only: short warm-up, light on small machines. True enables C2, faster in long
             runs on large ones.
         archiving: write class-data archives of the broker and the format tool where none fit.
@@ -67,7 +70,7 @@ class EmbeddedBroker:
     ) -> None:
         self.cpus = cpus
         self.heap = heap
-        self.retention = retention or Retention()
+        self.retention = retention or Retention(seconds=None)
         self.full_jit = full_jit
         self.archiving = archiving
         self._login = Login(secrets.token_urlsafe(24))
@@ -127,9 +130,9 @@ class EmbeddedBroker:
         return {"kafka.bootstrap.servers": self.bootstrap, **spark_options(self.credentials)}
 
     @property
-    def own_retention(self) -> None:
-        """The broker's default, which is bounded."""
-        return None
+    def own_retention(self) -> Retention:
+        """As for other topics, and an hour: a session's own rows are read as they come."""
+        return replace(self.retention, seconds=self.retention.seconds or OWN_S)
 
     def start(self, timeout_s: float = 60.0) -> None:
         """Format and run the broker on free ports and wait until it answers. Does nothing while it runs.

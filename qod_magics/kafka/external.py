@@ -23,14 +23,14 @@ class ExternalKafka:
             in Java's prefixed with `kafka.` (for Spark only). `qod_magics.kafka.options` lists the translation.
 
     Raises:
-        KafkaError: `bootstrap` is not of that form, or Spark does not support an option; the message names it.
+        KafkaError: `bootstrap` is not of that form.
 
     """
 
     def __init__(self, bootstrap: str, options: Mapping[str, Any] | None = None) -> None:
         self._bootstrap = _checked(bootstrap)
         self._client = client_options(options or {})
-        self._spark = spark_options(options or {})
+        self._options = dict(options or {})
         self._admin = Admin()
 
     @property
@@ -55,8 +55,8 @@ class ExternalKafka:
         return {**QUIET, "bootstrap.servers": self._bootstrap, **self._client}
 
     def spark_options(self) -> dict[str, str]:
-        """Options for Spark's source and sink."""
-        return {"kafka.bootstrap.servers": self._bootstrap, **self._spark}
+        """Options for Spark's source and sink. Raises KafkaError: Spark does not support one of them; it is named."""
+        return {"kafka.bootstrap.servers": self._bootstrap, **spark_options(self._options)}
 
     @property
     def own_retention(self) -> Retention:

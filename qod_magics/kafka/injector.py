@@ -37,7 +37,8 @@ class Injector:
     Creates missing topics. Create it, `start()` it, `stop()` it; or use it as a context manager.
 
     Args:
-        scenario: what to send, or the path of a JSON file with it.
+        scenario: what to send, with relative paths of data from the working directory; or the path of a JSON file with
+            it, with paths from that file's folder.
         kafka_bootstrap: `host:port` of the broker.
         client_config: settings of the producer (librdkafka's names), strings and numbers.
         record: the file for the JSON lines that `qod_magics.kafka.sender.Record` describes; None: a temporary one.
@@ -183,7 +184,7 @@ class Injector:
 
     def _spawn(self, directory: Path) -> None:
         scenario = directory / "scenario.json"
-        scenario.write_text(json.dumps(self.scenario.to_json()), "utf-8")
+        scenario.write_text(json.dumps(self.scenario.within(Path.cwd()).to_json()), "utf-8")
         try:
             config = json.dumps(self._config)
         except TypeError as problem:

@@ -22,7 +22,7 @@ BEAT_S = 60.0
 DEAD_S = 24 * 3600.0
 TIMEOUT_S = 5.0
 #: Of the topic to which a session writes: the last record stays, however long ago the session was killed.
-KEEP = Retention(bytes=1 << 20, seconds=None, segment_bytes=1 << 20)
+KEEP = Retention(bytes=1 << 20, seconds=None)  # a managed cluster may refuse smaller segments than the default
 #: A session's own topics, with its id, and the one to which it writes.
 _OWN = re.compile(r"qod\.([0-9a-f]{6})\..+")
 _MARK = "qod.{}.alive"
@@ -77,17 +77,25 @@ class Presence:
 
 def sweep(kafka: Kafka, dead_s: float = DEAD_S) -> Mapping[str, int]:
     """Delete the topics of sessions that have not written for `dead_s` seconds; how many, by session. Topics of
-    sessions that never wrote, and topics of other names, stay. Raises KafkaError."""
+    sessions that never wrote, and topics of other names, stay. Raises KafkaError after all that can be deleted is."""
     topics = [name for name in topic_partitions(kafka, timeout_s=TIMEOUT_S) if _OWN.fullmatch(name)]
     sessions = {found[1] for name in topics if (found := _OWN.fullmatch(name))}
     marked = {session for session in sessions if _MARK.format(session) in topics}
-    dead = {session for session in marked if time.time() - _last_beat(kafka, _MARK.format(session)) > dead_s}
-    gone = {session: [name for name in topics if name.startswith(f"qod.{session}.")] for session in sorted(dead)}
-    for session, names in gone.items():  # the mark last: what is left by a failure is found again
+    gone: dict[str, int] = {}
+    failure: KafkaError | None = None
+    for session in sorted(marked):
         mark = _MARK.format(session)
-        delete_topics(kafka, [name for name in names if name != mark], timeout_s=TIMEOUT_S)
-        delete_topics(kafka, [mark], timeout_s=TIMEOUT_S)
-    return {session: len(names) for session, names in gone.items()}
+        names = [name for name in topics if name.startswith(f"qod.{session}.")]
+        try:
+            if time.time() - _last_beat(kafka, mark) > dead_s:  # the mark last: what a failure leaves is found again
+                delete_topics(kafka, [name for name in names if name != mark], timeout_s=TIMEOUT_S)
+                delete_topics(kafka, [mark], timeout_s=TIMEOUT_S)
+                gone[session] = len(names)
+        except KafkaError as error:  # another session sweeps, too, or may do what this one may not
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return gone
 
 
 def _last_beat(kafka: Kafka, topic: str) -> float:

@@ -100,10 +100,7 @@ class Scenario:
     def read(cls, path: str | Path) -> Scenario:
         """The scenario of a JSON file; relative paths in it are taken from the file's folder. Raises ScenarioError."""
         path = Path(path)
-        scenario = cls.from_json(read_json(path))
-        folder = path.resolve().parent
-        topics = tuple(replace(feed, data=at_folder(feed.data, folder)) for feed in scenario.topics)
-        return replace(scenario, topics=topics)
+        return cls.from_json(read_json(path)).within(path.resolve().parent)
 
     @classmethod
     def from_json(cls, value: Any) -> Scenario:
@@ -122,6 +119,11 @@ class Scenario:
             topics=topics,
             events=tuple(sorted(events, key=lambda event: event.at_s)),
         )
+
+    def within(self, folder: Path) -> Scenario:
+        """The same, with relative paths of data taken from this folder."""
+        topics = tuple(replace(feed, data=at_folder(feed.data, folder)) for feed in self.topics)
+        return replace(self, topics=topics)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form: `from_json` of it is the same scenario."""

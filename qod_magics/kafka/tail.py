@@ -18,8 +18,9 @@ from qod_magics.kafka.topics import said
 TIMEOUT_S = 5.0
 _AT_ONCE = 5000  #: records of one call
 _POLL_S = 0.05
+#: Asked for by the client; no group is joined and no offset kept.
+_GROUP: Mapping[str, Any] = {"group.id": "qod-show"}
 _OPTIONS: Mapping[str, Any] = {
-    "group.id": "qod-show",  # asked for by the client; no group is joined and no offset kept
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",  # retention may have deleted what comes next
     "enable.partition.eof": True,  # the last offsets may hold no records
@@ -93,8 +94,9 @@ class Tail:
 
     def _fetch(self, ends: Mapping[int, int], waiting: set[int], deadline: float) -> list[Record]:
         if self._consumer is None:
-            self._consumer = Consumer({**self._kafka.client_config(), **_OPTIONS}, logger=LOG)
+            self._consumer = Consumer({**_GROUP, **self._kafka.client_config(), **_OPTIONS}, logger=LOG)
         found: list[Record] = []
+        position = dict(self._position)
         self._consumer.assign([TopicPartition(self.topic, each, self._position[each]) for each in sorted(waiting)])
         try:
             while waiting:
@@ -104,16 +106,20 @@ class Tail:
                     raise KafkaError(f"Kafka did not return the records of {self.topic!r} in time. Is it overloaded?")
                 for message in self._consumer.consume(_AT_ONCE, _POLL_S):
                     error, partition, offset = message.error(), message.partition(), message.offset()
+                    if error is not None and error.code() == ClientError.GROUP_AUTHORIZATION_FAILED:
+                        continue  # said of the group that the client asks for, which is of no use here
                     if error is not None and error.code() != ClientError._PARTITION_EOF:
                         raise KafkaException(error)
                     if partition not in waiting or offset is None:  # written since
                         continue
                     if error is None and offset < ends[partition]:
                         found.append(Record(partition, message.value() or b""))
-                        self._position[partition] = offset + 1
+                        position[partition] = offset + 1
+                    if error is not None:  # of a replica that lags, or an open transaction, it is below the end
+                        position[partition] = max(offset, position[partition])
                     if error is not None or offset + 1 >= ends[partition]:
-                        self._position[partition] = ends[partition]
                         waiting.discard(partition)
         finally:
             self._consumer.unassign()
+        self._position = position  # had it failed, the same records are read again
         return found

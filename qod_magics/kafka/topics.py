@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import TopicMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from qod_magics.errors import KafkaError, nearest
@@ -45,7 +46,8 @@ def create_topics(
         KafkaError: a topic has another number of partitions, or the broker refuses or does not answer.
 
     """
-    there = topic_partitions(kafka, timeout_s=timeout_s)
+    listed = _listed(kafka, timeout_s)
+    there = {name: len(topic.partitions) for name, topic in listed.items()}
     for name, count in topics.items():
         if there.get(name, count) != count:
             raise KafkaError(
@@ -106,15 +108,7 @@ def topic_partitions(kafka: Kafka, *, timeout_s: float = TIMEOUT_S) -> dict[str,
         KafkaError: the broker does not answer within `timeout_s` seconds.
 
     """
-    try:
-        topics = kafka.admin().list_topics(timeout=timeout_s).topics
-    except KafkaException as error:
-        raise KafkaError(f"Kafka at {kafka.bootstrap} does not answer: {said(error)}. Is it running?") from error
-    return {
-        name: len(topic.partitions)
-        for name, topic in topics.items()
-        if topic.error is None and not name.startswith("__") and all(p.leader >= 0 for p in topic.partitions.values())
-    }
+    return {name: len(topic.partitions) for name, topic in _listed(kafka, timeout_s).items() if _has_leaders(topic)}
 
 
 def readable_partitions(kafka: Kafka, names: Collection[str], *, timeout_s: float = TIMEOUT_S) -> dict[str, int]:
@@ -149,16 +143,37 @@ def partitions(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> int
         KafkaError: there is no such topic (the nearest name is suggested), or the broker does not answer.
 
     """
-    there = topic_partitions(kafka, timeout_s=timeout_s)
-    if topic not in there:
-        raise KafkaError(unknown(topic, there))
-    return there[topic]
+    listed = _listed(kafka, timeout_s)
+    if topic not in listed or not _has_leaders(listed[topic]):
+        raise KafkaError(unknown(topic, listed))
+    return len(listed[topic].partitions)
 
 
-def unknown(topic: str, there: Iterable[str]) -> str:
-    """The message for a missing topic."""
-    hint = nearest(topic, there) or " There is none yet: start an injector, or create one."
+def missing(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> str:
+    """The message for a topic that is not available. Raises KafkaError: the broker does not answer."""
+    return unknown(topic, _listed(kafka, timeout_s))
+
+
+def unknown(topic: str, listed: Collection[str]) -> str:
+    """The message for a topic that is not available, where these are listed: it has no leader, or is not among them."""
+    if topic in listed:
+        return f"Topic {topic!r} has partitions without a leader: wait until their brokers are up again."
+    hint = nearest(topic, listed) or " There is none yet: start an injector, or create one."
     return f"There is no topic {topic!r}.{hint}"
+
+
+def _listed(kafka: Kafka, timeout_s: float) -> dict[str, TopicMetadata]:
+    """All topics, with or without leaders; without Kafka's internal ones. Raises KafkaError: the broker does not answer
+    in time."""
+    try:
+        topics = kafka.admin().list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        raise KafkaError(f"Kafka at {kafka.bootstrap} does not answer: {said(error)}. Is it running?") from error
+    return {name: topic for name, topic in topics.items() if topic.error is None and not name.startswith("__")}
+
+
+def _has_leaders(topic: TopicMetadata) -> bool:
+    return all(partition.leader >= 0 for partition in topic.partitions.values())
 
 
 def said(error: KafkaException) -> str:

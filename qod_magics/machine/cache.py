@@ -31,7 +31,8 @@ def locked(path: Path, timeout_s: float = 900.0) -> Iterator[None]:
     The operating system drops the lock when its holder dies, so a killed process leaves none behind.
 
     Raises:
-        SetupError: another process held it for all of `timeout_s` seconds, or the directory can't be written.
+        SetupError: another process held it for all of `timeout_s` seconds, or the directory can't be written, or is on
+            a file system without locks.
 
     """
     try:
@@ -43,13 +44,22 @@ def locked(path: Path, timeout_s: float = 900.0) -> Iterator[None]:
         ) from error
     with file:
         deadline = time.monotonic() + timeout_s
-        while not _try_lock(file):
+        while not _taken(file, path):
             if time.monotonic() > deadline:
                 raise SetupError(
                     f"Another process has held {path} for {timeout_s:.0f} s: end it, or set QOD_CACHE to another place."
                 )
             time.sleep(0.1)
         yield
+
+
+def _taken(file: IO[bytes], path: Path) -> bool:
+    try:
+        return _try_lock(file)
+    except OSError as error:
+        raise SetupError(
+            f"Can't lock {path}: {error.strerror}. Set QOD_CACHE to a directory on a file system with locks."
+        ) from error
 
 
 if sys.platform == "win32":

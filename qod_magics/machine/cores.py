@@ -28,6 +28,15 @@ def usable_cores() -> list[int]:
     return every_core() if quota is None else every_core()[: max(ceil(quota), 1)]
 
 
+def is_limited() -> bool:
+    """Whether a quota allows fewer CPUs than there are cores.
+
+    It limits CPU on whichever core: pinned to some, a process would share them with those of other containers that
+    chose alike, while other cores are idle.
+    """
+    return len(usable_cores()) < len(every_core())
+
+
 def planned_cpus(cores: int) -> float:
     """The CPU capacity of this number of cores, in cores: less than their number under a quota."""
     quota = cpu_quota()

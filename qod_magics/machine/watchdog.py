@@ -79,6 +79,7 @@ class Guard:
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
         self.process: subprocess.Popen[bytes] | None = None
+        self.left = True  #: whether the command, or a member of its session, may still run
         self.ended = threading.Event()
 
     def start(self) -> dict[str, Any]:
@@ -115,6 +116,7 @@ class Guard:
         """Wait for the end of the command and tell the kernel; runs in a thread."""
         assert self.process is not None
         returncode = self.process.wait()
+        self.left = os.name == "posix" and bool(session_members(self.process.pid))
         tell({"returncode": returncode})
         self.ended.set()
 
@@ -137,6 +139,8 @@ class Guard:
         Members are listed first: when asked to end, the command may start a cleanup process.
         """
         assert self.process is not None
+        if not self.left:  # its id may be another's by now
+            return
         pid = self.process.pid
         if os.name != "posix":
             self.process.terminate()

@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qod_magics.machine.core_claims import CoreClaim, choosing
-from qod_magics.machine.cores import check_cores, free_cores
+from qod_magics.machine.cores import check_cores, free_cores, is_limited
 from qod_magics.spark.queries.warm_up import warm_up
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.servers.connection import refuse_beside_classic
@@ -41,7 +41,7 @@ def launch(choose: Callable[[], Sequence[ServerOptions]]) -> list[Future[LocalSe
         servers = choose()
         if servers:
             refuse_beside_classic()
-        claims = [CoreClaim(options.cpus or ()) for options in servers]
+        claims = [CoreClaim(options.held or ()) for options in servers]
     named = zip(count(1), servers, claims, strict=False)
     return [begin(partial(LocalServer, f"tm{i}", options, claim), "launch") for i, options, claim in named]
 
@@ -204,7 +204,9 @@ class BudgetMaker:
 
     def local(self, id: str) -> TaskManager:
         """A local one that is up and warm, with the session's options; it has not joined."""
-        return self._provisioner.started(id, lambda: self._settings.server(self._provisioner.cores(self._cores)))
+        return self._provisioner.started(
+            id, lambda: self._settings.server(self._provisioner.cores(self._cores), not is_limited())
+        )
 
     def remote(self, id: str, url: str) -> TaskManager:
         """The same of the server at `url`."""

@@ -68,17 +68,20 @@ class Resources:
         return f"session {self.id}: Kafka at {self.kafka.bootstrap}; {self.runtime}"
 
     def _appear(self) -> tuple[str, ...]:
-        """Delete topics of dead sessions on the user's broker, and mark this session as alive."""
+        """Mark this session as alive on the user's broker, and delete topics of dead ones."""
         notes = []
         try:
-            swept = sweep(self.kafka)
-            if swept:
-                notes.append(f"deleted {sum(swept.values())} topics of sessions that were killed: {', '.join(swept)}")
             presence = Presence(self.kafka, self.id)
             presence.begin()
             self._endings.callback(presence.end)
         except KafkaError as error:
-            notes.append(f"topics of sessions that are killed stay on this broker: {error}")
+            notes.append(f"if this session is killed, its topics stay on this broker: {error}")
+        try:
+            swept = sweep(self.kafka)
+            if swept:
+                notes.append(f"deleted {sum(swept.values())} topics of sessions that were killed: {', '.join(swept)}")
+        except KafkaError as error:
+            notes.append(f"topics of sessions that were killed stay on this broker: {error}")
         return tuple(notes)
 
     def left(self) -> Sequence[str]:

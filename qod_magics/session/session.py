@@ -20,7 +20,7 @@ from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.machine.at_exit import at_exit
-from qod_magics.machine.cores import can_pin, check_cores
+from qod_magics.machine.cores import can_pin, check_cores, is_limited
 from qod_magics.policies import policy
 from qod_magics.results.layout import Wish
 from qod_magics.session import moving, waiting
@@ -126,7 +126,7 @@ class Session(Decisions):
         check_cores(kafka_cpus)
         settings, broker = Settings(**options), configure(kafka, kafka_options, kafka_cpus)
         begun = time.monotonic()
-        launched = launch(lambda: [settings.server(share) for share in budget.core_sets()])
+        launched = launch(lambda: [settings.server(share, not is_limited()) for share in budget.core_sets()])
         try:
             resources = Resources(access(broker), settings, own_kafka=kafka is None)
         except BaseException:

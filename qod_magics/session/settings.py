@@ -53,14 +53,17 @@ class Settings:
     def server(
         self,
         cpus: frozenset[int] | None,
+        pinned: bool = True,
         *,
         slots: int | None = None,
         jit: str | None = None,
         memory: str | None = None,
     ) -> ServerOptions:
-        """Options of a local task manager on these cores (None: all); the other ones, where None, are the session's."""
+        """Options of a local task manager on these cores (None: all), pinned to them or not; the other ones, where
+        None, are the session's."""
         return ServerOptions(
             cpus,
+            pinned,
             slots=self.slots if slots is None else slots,
             jit=self.jit if jit is None else jit,
             memory=self.memory if memory is None else memory,

@@ -6,7 +6,7 @@ from collections import ChainMap
 from collections.abc import Sequence
 
 from qod_magics.errors import UsageProblem
-from qod_magics.machine.cores import planned_cpus
+from qod_magics.machine.cores import is_limited, planned_cpus
 from qod_magics.session.budget import CONNECT, LOCAL, Budget, check_url
 from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import Pool
@@ -70,7 +70,8 @@ class TaskManagers:
         made = self._provisioner
 
         def options() -> ServerOptions:
-            return self._settings.server(made.cores(cores, cpus), slots=slots, jit=jit, memory=memory)
+            pinned = cpus is not None or not is_limited()
+            return self._settings.server(made.cores(cores, cpus), pinned, slots=slots, jit=jit, memory=memory)
 
         def make(id: str) -> TaskManager:
             return made.started(id, options) if url is None else made.connected(id, url, ui, cores)

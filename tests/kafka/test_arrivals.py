@@ -37,6 +37,14 @@ def test_by_a_time() -> None:
     assert arrivals.oldest("t", {0: 50}, by=16.0) == pytest.approx(15.0)
 
 
+def test_after_the_clock_is_set_back_waiting_rows_age_again() -> None:
+    arrivals = sampled((1000.0, 0), (1001.0, 100), (400.0, 100), (405.0, 150))
+    assert arrivals.oldest("t", {0: 50}) == pytest.approx(400.0)
+    assert arrivals.oldest("t", {0: 125}) == pytest.approx(402.5)
+    slightly = sampled((10.0, 0), (11.0, 100), (10.5, 100), (12.0, 200))
+    assert slightly.oldest("t", {0: 50}) == pytest.approx(10.5), "an answer that is late is no other clock"
+
+
 def test_the_oldest_over_partitions() -> None:
     arrivals = Arrivals()
     for time, ends in ((0.0, {0: 0, 1: 0}), (10.0, {0: 100, 1: 10})):

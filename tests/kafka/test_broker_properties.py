@@ -45,6 +45,19 @@ def test_data_is_bounded_in_bytes_and_time() -> None:
     assert int(made["log.roll.ms"]) < 60_000, "a segment that never ends never grows old"
 
 
+def test_history_with_its_own_timestamps_is_deleted_by_size_alone() -> None:
+    """Kafka goes by the timestamps of records, and those of a replay may be years old."""
+    broker = EmbeddedBroker()
+    made = properties(server_properties(1, 2, Path("/data"), broker.retention, LOGIN))
+    assert made["log.retention.ms"] == "-1"
+    assert int(made["log.retention.bytes"]) > 0
+    assert int(made["log.roll.ms"]) >= 24 * 3600 * 1000, (
+        "else a year of history is a segment for each quarter of an hour"
+    )
+    own = broker.own_retention
+    assert (own.bytes, own.seconds) == (broker.retention.bytes, 3600)
+
+
 def test_a_typo_makes_no_topic() -> None:
     made = properties(server_properties(1, 2, Path("/data"), Retention(), LOGIN))
     assert made["auto.create.topics.enable"] == "false"

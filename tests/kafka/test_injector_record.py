@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
+from qod_magics.kafka import injector
 from qod_magics.kafka.injector import Injector, _Lines
 from qod_magics.kafka.scenario import Scenario
 
-SCENARIO = {
+SCENARIO: dict[str, Any] = {
     "duration_s": 1,
     "topics": [{"topic": "t", "data": {"generator": "taxi-trips"}, "rate": 1.0}],
 }
@@ -28,6 +29,18 @@ def test_a_file_that_no_injector_wrote_stays(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageProblem, match="no injector wrote: choose another"):
         Injector(Scenario.from_json(SCENARIO), "127.0.0.1:1", record=path).start()
     assert path.read_text() == text
+
+
+def test_data_that_is_given_with_a_relative_path_lies_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(injector, "Child", lambda *_, **__: None)
+    monkeypatch.chdir(tmp_path)
+    data = {"jsonl": "rows.jsonl"}
+    made: Any = Injector(Scenario.from_json({**SCENARIO, "topics": [{**SCENARIO["topics"][0], "data": data}]}), "h:1")
+    made._spawn(tmp_path)
+    sent = json.loads((tmp_path / "scenario.json").read_text())
+    assert sent["topics"][0]["data"]["jsonl"] == str(tmp_path / "rows.jsonl")
 
 
 class Slow(io.BytesIO):

@@ -50,3 +50,7 @@ def test_the_mark_of_a_dead_session_stays_where_another_topic_can_not_be_deleted
     with pytest.raises(KafkaError, match="no permission"):
         presence.sweep(kafka)
     assert topics == {"qod.aaaaaa.alive", "qod.aaaaaa.src"}
+    topics |= {"qod.bbbbbb.alive", "qod.bbbbbb.src"}
+    with pytest.raises(KafkaError, match="no permission"):
+        presence.sweep(kafka)
+    assert topics == {"qod.aaaaaa.alive", "qod.aaaaaa.src"}, "one failure keeps no other dead session's topics"

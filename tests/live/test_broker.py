@@ -195,6 +195,11 @@ def test_a_topic_whose_broker_is_down_is_the_only_one_without_offsets(own: Embed
         found, problems = known_end_offsets(own, names)
         assert found == {"led": {0: 3}}
         assert problems == {"leaderless": "the broker has no such topic, or no leader for it"}
+        assert topic_partitions(own) == {"led": 1}
+        for ask in (partitions, lambda kafka, name: end_offsets(kafka, [name])):
+            with pytest.raises(KafkaError, match="Topic 'leaderless' has partitions without a leader"):
+                ask(own, "leaderless")
+        create_topics(own, {"leaderless": 1})  # it is there
 
 
 def test_a_name_that_kafka_refuses_is_told(broker: EmbeddedBroker) -> None:

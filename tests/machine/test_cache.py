@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from qod_magics.errors import SetupError
+from qod_magics.machine import cache
 from qod_magics.machine.cache import cache_dir, locked
 
 
@@ -35,4 +38,16 @@ def test_a_second_process_waits_and_says_for_what(tmp_path: Path) -> None:
         holder.kill()  # and a killed holder holds it no more
         holder.wait()
     with locked(lock, timeout_s=5.0):
+        pass
+
+
+def test_a_file_system_without_locks_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> bool:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(cache, "_try_lock", refuse)
+    with (
+        pytest.raises(SetupError, match=r"Can't lock .*: No locks available. Set QOD_CACHE"),
+        locked(tmp_path / "lock"),
+    ):
         pass

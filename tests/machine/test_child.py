@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.machine import child
+from qod_magics.machine import child, watchdog
 from qod_magics.machine.child import Child
 
 
@@ -38,3 +40,27 @@ def test_what_is_interrupted_while_it_starts_has_ended(tmp_path: Path, monkeypat
         started[0].wait()
     assert '"pid"' in answers[0], "the process ran by then"
     assert not removed.exists()
+
+
+@pytest.mark.parametrize(("command", "signals"), [("true", []), ("sleep 60 &", ["TERM", "KILL", "KILL"])])
+def test_one_that_has_ended_gets_no_signal_unless_it_left_some_running(
+    command: str, signals: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process id may be another's by the time that its session ends."""
+    sent: list[str] = []
+
+    def killpg(group: int, number: int) -> None:
+        sent.append(signal.Signals(number).name.removeprefix("SIG"))
+        killing(group, number)
+
+    killing = os.killpg
+    monkeypatch.setattr(watchdog, "tell", lambda _: None)
+    shell = ["sh", "-c", command]
+    guard = watchdog.Guard(
+        {"command": shell, "env": {**os.environ}, "cwd": None, "log": tmp_path / "log", "cpus": None}
+    )
+    guard.start()
+    guard.report_end()
+    monkeypatch.setattr(watchdog.os, "killpg", killpg)
+    guard.stop(5.0)
+    assert sent == signals

@@ -30,10 +30,12 @@ def no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "cpu_quota", lambda: None)
 
 
-def manager(cpus: frozenset[int] | None, *, pinned: bool, shared: frozenset[int] = frozenset()) -> TaskManager:
+def manager(
+    cpus: frozenset[int] | None, *, pinned: bool, asked: bool = True, shared: frozenset[int] = frozenset()
+) -> TaskManager:
     child = SimpleNamespace(pid=os.getpid(), pinned=pinned, alive=lambda: True)
     claim = SimpleNamespace(shared=shared)
-    server: Any = SimpleNamespace(child=child, options=ServerOptions(cpus=cpus), claim=claim, no_realtime="")
+    server: Any = SimpleNamespace(child=child, options=ServerOptions(cpus, asked), claim=claim, no_realtime="")
     return TaskManager("tm1", Spark(), kind="local", cores=0.9, board=BOARD, server=server)  # type: ignore[arg-type]
 
 
@@ -63,6 +65,15 @@ def test_one_without_cores_of_its_own_has_all_of_them(no_affinity: None) -> None
     tm = manager(None, pinned=False)
     assert tm.cpu_meter is not None
     assert tm.cpu_meter.cores == 8
+
+
+def test_one_under_a_quota_is_measured_by_process() -> None:
+    limited = manager(frozenset({0}), pinned=False, asked=False)
+    assert isinstance(limited.cpu_meter, ProcessMeter)
+    assert limited.cpu_meter.cores == 1
+    assert "on any core (a quota limits CPU here, not cores)" in limited.describe
+    assert limited.server is not None
+    assert limited.server.options.held is None
 
 
 def test_a_pinned_one_is_measured_by_its_cores() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from qod_magics.errors import UsageProblem
 from qod_magics.machine import cores
-from qod_magics.machine.quota import cpu_quota
+from qod_magics.machine.quota import MemoryLimit, cpu_quota, memory_limit
 
 
 def files(root: Path, **contents: str) -> Path:
@@ -93,6 +93,57 @@ def test_a_real_quota_is_found(group: tuple[Path, str]) -> None:
     ask = "from qod_magics.machine.quota import cpu_quota; print(cpu_quota())"
     command = ["sh", "-c", f'echo $$ > {made / takes} && exec "$0" -c "$1"', sys.executable, ask]
     assert float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) <= 1.5
+
+
+V1_UNLIMITED = "9223372036854771712\n"
+
+
+@pytest.mark.parametrize(
+    ("contents", "limit"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, None),
+        (
+            {
+                "proc/self/cgroup": "0::/pod/a\n",
+                "sys/fs/cgroup/pod/memory.max": "2000\n",
+                "sys/fs/cgroup/pod/memory.current": "1900\n",
+                "sys/fs/cgroup/pod/a/memory.max": "1000\n",
+                "sys/fs/cgroup/pod/a/memory.current": "300\n",
+            },
+            MemoryLimit(2000, 100),
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/a\n3:cpu,cpuacct:/a\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "1000\n",
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": "1200\n",
+            },
+            MemoryLimit(1000, 0),
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": V1_UNLIMITED,
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": "1200\n",
+            },
+            None,
+        ),
+    ],
+)
+def test_the_memory_limit_is_that_of_the_group_with_the_least_left(
+    tmp_path: Path, contents: dict[str, str], limit: MemoryLimit | None
+) -> None:
+    assert memory_limit(files(tmp_path, **contents)) == limit
+
+
+@pytest.mark.parametrize(("quota", "limited"), [(None, False), (1.5, True), (63.5, False), (64.0, False), (63.0, True)])
+def test_a_quota_of_fewer_cpus_than_cores_is_for_any_of_them(
+    quota: float | None, limited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "every_core", lambda: list(range(64)))
+    monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
+    assert cores.is_limited() == limited
 
 
 def test_a_quota_bounds_what_is_planned_with(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,6 +169,7 @@ class Inspection:
     kafka: Kafka
     _inlinable: Cache[int] = field(default_factory=list)
     _asks: Cache[tuple[Ask, ...] | None] = field(default_factory=list)
+    _passed: Sequence[TaskSpec] = ()  #: of the last check: those run on also while one of their topics has no leader
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop, known: Mapping[TaskSpec, Labels]) -> Checked:
         """Facts about tasks, from building each recipe once.
@@ -181,7 +182,7 @@ class Inspection:
         Raises:
             ApplicationError: a recipe fails, a key column is missing, a topic has too few partitions, or a task keeps
                 state of groups that are never complete.
-            KafkaError: a topic doesn't exist.
+            KafkaError: a topic of a task that is new, or another than before, doesn't exist or has no leader.
 
         """
         schemas: dict[str, StructType] = {}
@@ -191,7 +192,8 @@ class Inspection:
         may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
         losing = losing_rows(specs)
         for spec in specs:
-            self._check_topics(spec, workshop)
+            if spec not in self._passed:
+                self._check_topics(spec, workshop)
             plans = _Plans(any(_keys_of(spec, weights)))
             with workshop.result(probe(spec, schemas, found, weights, plans)) as rows:
                 schemas[spec.id] = rows.schema
@@ -213,6 +215,7 @@ class Inspection:
                     f"{reader!r} keeps state of {of}, which would count again each time that they change: give them "
                     "withWatermark() and a window, so that each is emitted once, when it is complete"
                 )
+        self._passed = tuple(specs)
         return Checked(schemas, weights, told, groups)
 
     def _check_topics(self, spec: TaskSpec, workshop: Workshop) -> None:

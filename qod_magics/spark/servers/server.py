@@ -124,11 +124,17 @@ SLOTS = 32
 class ServerOptions:
     """Start options of a local task manager."""
 
-    cpus: frozenset[int] | None = None  #: cores to pin it to; None: all
+    cpus: frozenset[int] | None = None  #: its cores; None: all
+    pinned: bool = True  #: to these cores; False: it runs on any, but plans count on as many
     slots: int = SLOTS
     memory: str = "1g"  #: Java heap
     jit: str = DEFAULT_JIT  #: a key of `JIT_OPTIONS`
     conf: Mapping[str, str] = field(default_factory=dict)  #: Spark settings on top of ours
+
+    @property
+    def held(self) -> frozenset[int] | None:
+        """The cores to pin it to; None: to none."""
+        return self.cpus if self.pinned else None
 
     def __post_init__(self) -> None:
         if self.slots < 1:
@@ -213,7 +219,7 @@ class LocalServer:
         self.name = name
         self.options = options
         self.token = secrets.token_urlsafe(24)
-        self.claim = claim or CoreClaim(options.cpus or ())
+        self.claim = claim or CoreClaim(options.held or ())
         try:
             self.directory = temporary("qod-tm-")
         except BaseException:
@@ -240,7 +246,7 @@ class LocalServer:
                     "PYTHONPATH": os.pathsep.join(p for p in (str(home / "python"), *sys.path) if p),
                 },
                 log_path=self.directory / "server.log",
-                cpus=None if options.cpus is None else set(options.cpus),
+                cpus=None if options.held is None else set(options.held),
                 remove=[self.directory],
                 cwd=self.directory,
             )

@@ -104,7 +104,9 @@ class TaskManager:
         if self.server is not None and self.server.options.cpus is not None:
             cpus = self.server.options.cpus
             where = f" on core{'s' if len(cpus) > 1 else ''} {','.join(map(str, sorted(cpus)))}"
-            if not self.server.child.pinned:
+            if not self.server.options.pinned:
+                where = " on any core (a quota limits CPU here, not cores)"
+            elif not self.server.child.pinned:
                 where = " on any core (this system can't pin it)"
             elif shared := self.server.claim.shared:
                 where += f" (another task manager has {','.join(map(str, sorted(shared)))}, too)"

@@ -193,6 +193,9 @@ def test_a_deleted_topic_is_the_matter_of_its_readers_alone(flowing: Counting) -
             assert fresh(session, "src.1")
             assert f"topic {topic}: " in session.status()
             books(session)
+            others = {**options, "topic": flowing.topic}
+            session.stream("beside", "SELECT n FROM source", priority=1, min_accuracy=0.1, **others)  # type: ignore[arg-type]
+            session.stop("beside")
             create_topics(session.kafka, {topic: 1})
             events.first("topic-back", topic=topic)
             with Steady(session, topic) as steady:
