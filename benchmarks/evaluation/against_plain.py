@@ -72,15 +72,15 @@ def _compared(record: Path, recipe: Recipe, scale: float, loads: Sequence[float]
         period_s = run.session.controller.period_s
         all_loads = fitting(loads, plain["rows_s"])
         few = [times for times in all_loads if times <= PLAIN_UP_TO or times == all_loads[-1]]
-        plain["loads"] = _plain(
+        plain["loads"] = measured_plain(
             run, recipe, plain["bound"], staircase(few, plain["rows_s"], period_s, scale, AFTERWARDS)
         )
-        _warm(run, recipe, plain["saturated_s"])
-        ours = _ours(run, recipe, staircase(all_loads, plain["rows_s"], period_s, scale, AFTERWARDS))
+        warm(run, recipe, plain["saturated_s"])
+        ours = measured_ours(run, recipe, staircase(all_loads, plain["rows_s"], period_s, scale, AFTERWARDS))
     return {"plain": plain, "ours": ours, "period_s": period_s, "stateless": recipe.stateless}
 
 
-def _plain(run: Run, recipe: Recipe, bound: int | None, steps: Sequence[Step]) -> dict[str, Any]:
+def measured_plain(run: Run, recipe: Recipe, bound: int | None, steps: Sequence[Step]) -> dict[str, Any]:
     """Figures by step. After an overload the query restarts from the newest rows."""
     kafka = run.session.kafka
     at_work = [PlainQuery(run.session, recipe, bound)]
@@ -118,7 +118,7 @@ def _plain(run: Run, recipe: Recipe, bound: int | None, steps: Sequence[Step]) -
     return found
 
 
-def _warm(run: Run, recipe: Recipe, seconds: float) -> None:
+def warm(run: Run, recipe: Recipe, seconds: float) -> None:
     """Run ours under the saturating load for as long as plain Spark's capacity was measured: the code that Spark
     generates for a query is slow until the JVM has compiled it, and differs between the two."""
     start(run.session, recipe)
@@ -130,7 +130,7 @@ def _warm(run: Run, recipe: Recipe, seconds: float) -> None:
     run.session.resume()
 
 
-def _ours(run: Run, recipe: Recipe, steps: Sequence[Step]) -> dict[str, Any]:
+def measured_ours(run: Run, recipe: Recipe, steps: Sequence[Step]) -> dict[str, Any]:
     """Figures by step, the mode, and seconds from the last step's begin until accuracy was 1 again."""
     session = run.session
     start(session, recipe)
