@@ -281,7 +281,8 @@ class Session(Decisions):
             parallelism: number of instances.
             max_parallelism: of these, when it is scaled; by default 8, or the partitions of its topic.
             key: column by which its input is partitioned over the instances.
-            sink: "memory", "kafka:TOPIC", "parquet:PATH", "console", or a function for foreachBatch.
+            sink: "memory", "kafka:TOPIC", "parquet:PATH", "console", or a function for foreachBatch. A relative path is
+                resolved against the working directory now.
             mode: "auto", "realtime" or "microbatch".
             trigger_s: seconds between batches.
             max_latency_s: target for 95 % of the rows, seconds from a row's arrival to its result; below 1, stateful

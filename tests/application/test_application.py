@@ -113,7 +113,7 @@ def test_two_queries_may_write_one_topic_but_not_one_directory() -> None:
         stream("c", "a", sink=KafkaTopic("out")),
         stream("d", "a", sink=Parquet("/out/x")),
     )
-    assert "'d' and 'e' both write '/out/x/'" in refusal(app, stream("e", "a", sink=Parquet("/out/x/")))
+    assert "'d' and 'e' both write '/out/x'" in refusal(app, stream("e", "a", sink=Parquet("/out/x/")))
 
 
 def test_a_stream_that_others_read_stays() -> None:

@@ -216,7 +216,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--sink",
         "sink",
-        "where the rows go; memory if a query names none",
+        "where the rows go; memory if a query names none. A relative PATH is one of the notebook's directory",
         metavar="|".join(SINK_FORMS),
         convert=parse_sink,
         choices=("memory", "kafka:", "parquet:", "console"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qod_magics.application.names import check_topic
+from qod_magics.application.streams.path import absolute
 from qod_magics.errors import ApplicationError, nearest
 
 if TYPE_CHECKING:
@@ -45,13 +46,14 @@ class Parquet:
     """Parquet files under a directory that the task managers reach, partitioned by instance: `run=...` is a column for
     readers of the whole."""
 
-    path: str
+    path: str  #: a URL, or made absolute where it is declared: a task manager's own directory ends with it
     kind: ClassVar[str] = "parquet"
     realtime: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.path.strip():
             raise ApplicationError("the sink 'parquet' needs a path: parquet:/data/out")
+        object.__setattr__(self, "path", absolute(self.path))
 
     def __str__(self) -> str:
         return f"parquet:{self.path}"

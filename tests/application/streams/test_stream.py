@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,30 @@ def test_a_query_that_states_no_restriction_loses_no_row() -> None:
 
 def test_a_query_that_states_no_sink_writes_to_memory() -> None:
     assert stream("q", topic="t", priority=1).effective_sink == Memory()
+
+
+@pytest.mark.parametrize(
+    ("declared", "path"),
+    [
+        ("out", "{0}/out"),
+        ("./a/../out/", "{0}/out"),
+        ("~/out", "{0}/home/out"),
+        ("/data/out", "/data/out"),
+        ("s3a://bucket/out", "s3a://bucket/out"),
+        ("file:/data/out", "file:/data/out"),
+        ("hdfs://namenode:8020/out", "hdfs://namenode:8020/out"),
+    ],
+)
+def test_files_go_to_a_url_or_beside_the_notebook(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, declared: str, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    sink = Parquet(declared)
+    assert sink.path == path.format(tmp_path)
+    assert str(sink) == f"parquet:{sink.path}"
+    monkeypatch.chdir("/")  # which another cell may do: the declaration stays the same
+    assert stream("q", topic="t", sink=sink) == stream("q", topic="t", sink=Parquet(sink.path))
 
 
 def test_demands_read_as_the_user_would_write_them() -> None:
