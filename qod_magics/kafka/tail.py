@@ -33,6 +33,8 @@ class Record:
 
     partition: int
     value: bytes
+    key: bytes | None = None
+    at_ms: int = 0  #: its timestamp, milliseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,17 @@ class News:
     records: tuple[Record, ...]  #: those of a partition in their order
     skipped: int = 0  #: how many older ones were left out
 
+    @property
+    def by_time(self) -> list[Record]:
+        """The records in the order in which they were written: by their timestamps, and those of a partition as they
+        are, also where a clock was set back."""
+        latest: dict[int, int] = {}
+        times = []
+        for record in self.records:
+            latest[record.partition] = max(record.at_ms, latest.get(record.partition, record.at_ms))
+            times.append(latest[record.partition])
+        return [record for _, record in sorted(zip(times, self.records, strict=True), key=lambda timed: timed[0])]
+
 
 class Tail:
     """Reads a topic from its newest records on. Nothing is fetched between two looks. Not thread-safe; `close` it.
@@ -50,12 +63,14 @@ class Tail:
         kafka: the cluster.
         topic: need not have records yet.
         most: of a partition in one look; older ones are skipped.
+        starting: offsets by partition before which nothing is read; other partitions are read from their beginning, and
+            so are all once the topic was made anew.
 
     """
 
-    def __init__(self, kafka: Kafka, topic: str, most: int) -> None:
+    def __init__(self, kafka: Kafka, topic: str, most: int, starting: Mapping[int, int] | None = None) -> None:
         self.topic = topic
-        self._kafka, self._most = kafka, most
+        self._kafka, self._most, self._starting = kafka, most, dict(starting or {})
         self._position: dict[int, int] = {}  #: the offset of the next record, by partition
         self._consumer: Consumer | None = None
 
@@ -71,11 +86,13 @@ class Tail:
         """
         deadline = time.monotonic() + timeout_s
         ends = end_offsets(self._kafka, [self.topic], timeout_s=timeout_s)[self.topic]
-        if any(end < self._position.get(partition, 0) for partition, end in ends.items()):
-            self._position.clear()  # it was deleted and made anew
+        known = {**self._starting, **self._position}
+        if any(end < known.get(partition, 0) for partition, end in ends.items()):
+            self._position, self._starting = {}, {}  # it was deleted and made anew
         if ends.keys() - self._position.keys():
             first = beginning_offsets(self._kafka, [self.topic], timeout_s=timeout_s)[self.topic]
-            self._position = {partition: self._position.get(partition, first[partition]) for partition in first}
+            first = {partition: max(at, self._starting.get(partition, 0)) for partition, at in first.items()}
+            self._position = {partition: self._position.get(partition, at) for partition, at in first.items()}
         starts = {partition: max(at, ends.get(partition, 0) - self._most) for partition, at in self._position.items()}
         skipped = sum(starts[partition] - at for partition, at in self._position.items())
         self._position = starts
@@ -113,7 +130,7 @@ class Tail:
                     if partition not in waiting or offset is None:  # written since
                         continue
                     if error is None and offset < ends[partition]:
-                        found.append(Record(partition, message.value() or b""))
+                        found.append(Record(partition, message.value() or b"", message.key(), message.timestamp()[1]))
                         position[partition] = offset + 1
                     if error is not None:  # of a replica that lags, or an open transaction, it is below the end
                         position[partition] = max(offset, position[partition])

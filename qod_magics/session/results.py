@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from qod_magics.results.newest import Newest
 from qod_magics.results.result import Accuracy, Result
 from qod_magics.session.status import DECLARED
 from qod_magics.spark.plans.labels import WORDS
+from qod_magics.spark.plans.pipeline import INSTANCE
 
 if TYPE_CHECKING:
     from qod_magics.application.tasks.task import TaskSpec
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Rows of a partition that are read in one look, where a row may be the newest of its key.
 MOST_READ = 200_000
-#: The column that tells rows of a query's instances apart, where each has its own of a group.
-INSTANCE = "_instance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,7 @@ class Source:
     """Where the rows of a query are, and what they look like."""
 
     topic: str
+    starting: Mapping[int, int]  #: offsets by partition before which rows are of others; {}: none are
     schema: str  #: JSON
     recipe: Any  #: of the query: with another one, rows of the topic have another meaning
     instances: int
@@ -79,7 +79,7 @@ class QueryResults:
             news = self._tail.read()
             self._unread += news.skipped
             forgotten = self._newest.forgotten
-            self._newest.add(self._rows(news.records))
+            self._newest.add(self._rows(news.by_time))
             self._unread += self._newest.forgotten - forgotten
             accuracy = self._accuracy(spec)
             labels = self._session.runtime.deployment.checked.labels.get(self.name)
@@ -118,30 +118,32 @@ class QueryResults:
             raise ApplicationError(f"{name} is no query, as {readers} reads it: show {readers}, or what reads that")
         sink = declaration.effective_sink
         spec, schema = deployment.specs.get(name), deployment.checked.schemas.get(name)
+        topic: str | None
+        starting: Mapping[int, int] | None = {}
         if isinstance(sink, Memory):
             topic = deployment.results.get(name)
         elif isinstance(sink, KafkaTopic):
-            topic = sink.topic
+            topic, starting = sink.topic, deployment.sinks.get(name)
         else:
             raise ApplicationError(f"{name} writes to {sink}, which is not read: {_instead(sink)}")
-        if spec is None or schema is None or topic is None:  # it is being deployed
+        if spec is None or schema is None or topic is None or starting is None:  # it is being deployed
             raise TaskManagerError(f"{name} does not run yet.")
         instances = deployment.instances(spec)
-        return spec, Source(topic, json.dumps(schema.jsonValue()), spec.tail.recipe, instances, spec.key)
+        return spec, Source(topic, starting, json.dumps(schema.jsonValue()), spec.tail.recipe, instances, spec.key)
 
     def _open(self, spec: TaskSpec, source: Source) -> None:
         """Begin to read, anew where the query was replaced."""
-        keys = self._session.runtime.deployment.result_keys(self.name, self._session.runtime.workshop())
+        deployment = self._session.runtime.deployment
+        keys = deployment.result_keys(self.name, self._session.runtime.workshop())
         columns = columns_of(json.loads(source.schema))
-        memory = isinstance(spec.sink, Memory)
-        self._apart = memory and keys is not None and source.instances > 1 and spec.key not in keys
+        self._apart = deployment.apart(spec, keys)
         if keys is not None and self._apart:
             keys, columns = (*keys, INSTANCE), (*columns, Column(INSTANCE, Kind.NUMBER))
         if self._tail is not None:
             self._tail.close()
         # of rows that stand for themselves no more than can be shown
         most = layout.MOST_ROWS if keys is None else MOST_READ
-        self._tail = Tail(self._session.kafka, source.topic, most)
+        self._tail = Tail(self._session.kafka, source.topic, most, source.starting)
         self._newest = Newest(keys, layout.MOST_ROWS) if keys is None else Newest(keys)
         self._columns, self._unread, self._source = columns, 0, source
 
@@ -150,19 +152,28 @@ class QueryResults:
         for record in records:
             try:
                 value = json.loads(record.value)
+                instance = {INSTANCE: _instance(record)} if self._apart else {}
             except ValueError:
-                value = None
+                value, instance = None, {}
             if not isinstance(value, dict):  # others may write to its topic
                 self._unread += 1
                 continue
-            row = {name: value[name] for name in names if name in value}
-            yield {**row, INSTANCE: record.partition + 1} if self._apart else row
+            yield {**{name: value[name] for name in names if name in value}, **instance}
 
     def _accuracy(self, spec: TaskSpec) -> Accuracy:
         cycle = self._session.last
         measured = cycle.measured.accuracy.get(self.name) if cycle is not None and cycle.measured is not None else None
         desired = cycle.plan.desired.get(self.name) if cycle is not None and cycle.plan is not None else None
         return Accuracy(measured, desired, spec.min_accuracy)
+
+
+def _instance(record: Record) -> object:
+    """The number of the instance that wrote a record, where each has its own rows of a group: in its key, or else the
+    partition of a memory sink tells it. None where neither does; ValueError for a key that is not JSON."""
+    if record.key is None:
+        return record.partition + 1
+    key = json.loads(record.key)
+    return key.get(INSTANCE) if isinstance(key, dict) else None
 
 
 def _instead(sink: object) -> str:

@@ -1,113 +1,81 @@
-"""What the reader of a topic's newest records makes of errors, by a scripted client. On a real broker: tests/live."""
+"""The order of a topic's records, and where reading begins, without a broker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import pytest
-from confluent_kafka import KafkaError as ClientError
+from hypothesis import given
+from hypothesis import strategies as st
 
-from qod_magics.errors import KafkaError
-from qod_magics.kafka import tail
-from qod_magics.kafka.tail import Tail
+from qod_magics.kafka.tail import News, Record, Tail
 
-Script = list[list[Any]]
-
-
-def record(offset: int) -> Any:
-    return SimpleNamespace(
-        error=lambda: None, partition=lambda: 0, offset=lambda: offset, value=lambda: str(offset).encode()
-    )
+MODULE = "qod_magics.kafka.tail"
 
 
-def failure(code: int, offset: int = -1001) -> Any:
-    return SimpleNamespace(error=lambda: ClientError(code), partition=lambda: 0, offset=lambda: offset)
+def record(partition: int, value: str, at_ms: int) -> Record:
+    return Record(partition, value.encode(), None, at_ms)
 
 
-class Scripted:
-    """A consumer that returns these messages, a list by call; its options, and the offset that it was assigned last."""
-
-    def __init__(self, script: Script) -> None:
-        self.script = script
-        self.options: dict[str, Any] = {}
-        self.begin = -1
-
-    def made(self, options: dict[str, Any], **_: Any) -> Scripted:
-        self.options = options
-        return self
-
-    def assign(self, places: list[Any]) -> None:
-        (place,) = places
-        self.begin = place.offset
-
-    def unassign(self) -> None:
-        pass
-
-    def consume(self, *_: Any) -> list[Any]:
-        return self.script.pop(0)
+def values(records: Sequence[Record]) -> str:
+    return b"".join(each.value for each in records).decode()
 
 
-@pytest.fixture
-def script() -> Script:
-    return []
+def test_records_of_several_partitions_are_ordered_by_time() -> None:
+    news = News((record(0, "a", 10), record(0, "d", 40), record(2, "b", 20), record(2, "e", 50), record(1, "c", 30)))
+    assert values(news.by_time) == "abcde"
 
 
-@pytest.fixture
-def consumer(script: Script, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted]:
-    """Of a topic with one partition, whose end offset is 5."""
-    made = Scripted(script)
-    monkeypatch.setattr(tail, "Consumer", made.made)
-    monkeypatch.setattr(tail, "end_offsets", lambda *_, **__: {"t": {0: 5}})
-    monkeypatch.setattr(tail, "beginning_offsets", lambda *_, **__: {"t": {0: 0}})
-    yield made
-    assert not script
+def test_those_of_a_partition_stay_as_they_are_where_a_clock_was_set_back() -> None:
+    news = News((record(0, "a", 30), record(0, "b", 10), record(0, "d", 50), record(1, "c", 40)))
+    assert values(news.by_time) == "abcd"
 
 
-def tail_of(**options: Any) -> Tail:
-    kafka: Any = SimpleNamespace(client_config=lambda: options)
-    return Tail(kafka, "t", 100)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 5))))
+def test_no_order_of_a_partition_is_ever_changed(found: list[tuple[int, int]]) -> None:
+    records = tuple(Record(partition, str(n).encode(), None, at) for n, (partition, at) in enumerate(found))
+    ordered = News(records).by_time
+    for partition in range(3):
+        assert [r for r in ordered if r.partition == partition] == [r for r in records if r.partition == partition]
 
 
-def offsets(made: Tail) -> list[int]:
-    return [int(each.value) for each in made.read().records]
+class Broker:
+    """Its topic has these offsets; fetches note where they begin."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, first: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        self.first, self.ends = dict(first), dict(ends)
+        self.begun: list[dict[int, int]] = []
+        monkeypatch.setattr(f"{MODULE}.beginning_offsets", lambda *_, **__: {"t": dict(self.first)})
+        monkeypatch.setattr(f"{MODULE}.end_offsets", lambda *_, **__: {"t": dict(self.ends)})
+
+        def fetch(tail: Tail, ends: Mapping[int, int], waiting: set[int], deadline: float) -> list[Record]:
+            self.begun.append({partition: tail._position[partition] for partition in sorted(waiting)})
+            tail._position |= {partition: ends[partition] for partition in waiting}
+            return []
+
+        monkeypatch.setattr(Tail, "_fetch", fetch)
 
 
-def test_rows_are_read_without_rights_on_a_group(consumer: Scripted, script: Script) -> None:
-    script.append([failure(ClientError.GROUP_AUTHORIZATION_FAILED), *map(record, range(5))])
-    assert offsets(tail_of()) == [0, 1, 2, 3, 4]
+def tail(most: int = 100) -> Tail:
+    return Tail(None, "t", most, {0: 5, 1: 7})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("options", "group"), [({}, "qod-show"), ({"group.id": "mine"}, "mine")])
-def test_the_users_group_is_named_if_there_is_one(
-    options: dict[str, Any], group: str, consumer: Scripted, script: Script
-) -> None:
-    script.append([record(4)])
-    tail_of(**options).read()
-    assert consumer.options["group.id"] == group
+def test_what_is_before_the_first_offset_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, reading = Broker(monkeypatch, {0: 0, 1: 0}, {0: 9, 1: 7}), tail()
+    assert reading.read().skipped == 0
+    broker.ends = {0: 9, 1: 8, 2: 3}
+    broker.first[2] = 0
+    reading.read()
+    assert broker.begun == [{0: 5}, {1: 7, 2: 0}], "a partition that is added is read from its beginning"
 
 
-def test_what_was_read_before_a_failure_is_read_again(consumer: Scripted, script: Script) -> None:
-    script.extend([[record(0), record(1), failure(ClientError._ALL_BROKERS_DOWN)], [*map(record, range(5))]])
-    made = tail_of()
-    with pytest.raises(KafkaError, match="Kafka returned no records of 't'"):
-        made.read()
-    assert offsets(made) == [0, 1, 2, 3, 4]
-    assert consumer.begin == 0
+def test_what_retention_has_deleted_counts_as_no_rows_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, reading = Broker(monkeypatch, {0: 6, 1: 20}, {0: 9, 1: 40}), tail(most=10)
+    assert reading.read().skipped == 10
+    assert broker.begun == [{0: 6, 1: 30}]
 
 
-def test_records_behind_the_end_that_a_lagging_replica_has_are_read_later(consumer: Scripted, script: Script) -> None:
-    end = ClientError._PARTITION_EOF
-    script.extend([[record(0), record(1), record(2), failure(end, 3)], [record(3), record(4)]])
-    made = tail_of()
-    assert offsets(made) == [0, 1, 2]
-    assert offsets(made) == [3, 4]
-    assert consumer.begin == 3
-
-
-def test_offsets_without_records_before_the_end_are_passed_over(consumer: Scripted, script: Script) -> None:
-    script.append([record(0), failure(ClientError._PARTITION_EOF, 5)])
-    made = tail_of()
-    assert offsets(made) == [0]
-    assert offsets(made) == [], "nothing waits"
+def test_a_topic_made_anew_before_the_first_look_is_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, reading = Broker(monkeypatch, {0: 0, 1: 0}, {0: 4, 1: 9}), tail()
+    reading.read()
+    assert broker.begun == [{0: 0, 1: 0}]

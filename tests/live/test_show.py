@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
+from qod_magics.kafka.tail import Tail
 from qod_magics.results.layout import ANY
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
@@ -131,12 +134,19 @@ def test_single_rows_are_a_table_and_a_query_that_is_replaced_begins_anew(brief:
 
 
 def test_rows_in_a_kafka_topic_are_shown_too_and_bars_stand_for_groups(brief: Session, topic: str) -> None:
-    out = f"{topic}-out"
+    out = new_topic(brief, partitions=3)
+    produce(brief, out, [{"zone": 8, "trips": 1}] * 3, partitions=3)  # of a query before it
     sql = "SELECT zone, count(*) AS trips, est_sum(fare) AS total FROM source GROUP BY zone"
     handle = cell(brief, f"totals --topic {topic} {SCHEMA} -p 1 --mode microbatch --sink kafka:{out} --sql", sql)
-    produce(brief, topic, fares(0, 700))
-    eventually(lambda: all_read(brief, "totals", 700), what="all rows")
-    eventually(lambda: rows_in(brief, out) > 0, what="rows in the topic")
+    for first in range(0, 700, 100):  # each group is written anew
+        before = rows_in(brief, out)
+        produce(brief, topic, fares(first, first + 100))
+        eventually(lambda n=first + 100: all_read(brief, "totals", n), what="all rows")  # type: ignore[misc]
+        eventually(lambda n=before: rows_in(brief, out) > n, what="rows in the topic")  # type: ignore[misc]
+    with closing(Tail(brief.kafka, out, 1000)) as tail:
+        written = {(json.loads(record.value)["zone"], record.key, record.partition) for record in tail.read().records}
+    groups = sorted((zone, key) for zone, key, _ in written if zone != 8)
+    assert groups == [(zone, b'{"zone":%d}' % zone) for zone in range(3)], "all rows of a group are in one partition"
     page = handle.show().look()
     assert (page["form"], page["y"], page["x"]) == ("bar", "total", "zone")
     totals = {zone: sum(row["fare"] for row in fares(0, 700) if row["zone"] == zone) for zone in range(3)}
@@ -146,10 +156,12 @@ def test_rows_in_a_kafka_topic_are_shown_too_and_bars_stand_for_groups(brief: Se
     assert all(bar["low"] == bar["value"] == bar["high"] for bar in page["items"].values())
 
 
-def test_instances_that_each_have_their_own_rows_of_a_group_are_told_apart(brief: Session) -> None:
+@pytest.mark.parametrize("sink", ["memory", "kafka"])
+def test_instances_that_each_have_their_own_rows_of_a_group_are_told_apart(brief: Session, sink: str) -> None:
     topic = new_topic(brief, partitions=2)
+    sink = {"memory": "memory", "kafka": f"kafka:{topic}-out"}[sink]
     sql = "SELECT zone, count(*) AS trips FROM source GROUP BY zone"
-    handle = cell(brief, f"halves --topic {topic} {SCHEMA} -p 1 -n 2 --mode microbatch --sql", sql)
+    handle = cell(brief, f"halves --topic {topic} {SCHEMA} -p 1 -n 2 --mode microbatch --sink {sink} --sql", sql)
     produce(brief, topic, fares(0, 600), partitions=2)
     eventually(lambda: all_read(brief, "halves", 600), what="all rows")
     page = handle.show().look()

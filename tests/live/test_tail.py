@@ -6,13 +6,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from time import time
 
 import pytest
 from confluent_kafka import Producer
 
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.tail import News, Record, Tail
+from qod_magics.kafka.tail import News, Tail
 from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics
 from tests.live.conftest import PATIENCE_S
 
@@ -41,11 +42,21 @@ def read(tail: Tail) -> News:
 def test_each_record_is_read_once(broker: EmbeddedBroker, tail: Tail) -> None:
     assert read(tail) == News(())
     produce(broker, tail.topic, 0, 30)
-    assert read(tail) == News(tuple(Record(0, str(number).encode()) for number in range(30)))
+    before = time()
+    news = read(tail)
+    assert numbers(news) == list(range(30))
+    assert all(record.key is None and abs(record.at_ms / 1000 - before) < PATIENCE_S for record in news.records)
     assert read(tail) == News(())
     produce(broker, tail.topic, 30, 90)
     tail.close()  # it goes on where it was
     assert numbers(read(tail)) == list(range(30, 90))
+
+
+def test_what_is_before_a_given_offset_is_not_read(broker: EmbeddedBroker, topic: str) -> None:
+    produce(broker, topic, 0, 30)
+    with closing(Tail(broker, topic, 100, {0: 20})) as tail:
+        news = read(tail)
+    assert (numbers(news), news.skipped) == (list(range(20, 30)), 0)
 
 
 def test_no_more_than_the_newest_are_read_and_the_others_counted(broker: EmbeddedBroker, tail: Tail) -> None:

@@ -199,7 +199,7 @@ class Session:
             stream("alone", topic="trips"),
             stream("query", "trips", priority=1),
         )
-        self.runtime = SimpleNamespace(deployment=SimpleNamespace(specs={}, checked=Checked(), results={}))
+        self.runtime = SimpleNamespace(deployment=SimpleNamespace(specs={}, checked=Checked(), results={}, sinks={}))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
-    """A topic of the session's broker, rows as JSON."""
+    """A topic of the session's broker, rows as JSON. Where rows replace earlier ones of their group, and the plan tells
+    its columns, the key of a record is these, as JSON."""
 
     topic: str
     kind: ClassVar[str] = "kafka"

@@ -28,7 +28,7 @@ from qod_magics.spark.plans.pipeline import (
 )
 
 #: The fields that a change of the application replaces.
-_BOOKS = ("specs", "pipes", "accounts", "results", "source_partitions", "deals", "declarations", "retired")
+_BOOKS = ("specs", "pipes", "accounts", "results", "sinks", "source_partitions", "deals", "declarations", "retired")
 
 
 @dataclass(slots=True)
@@ -51,6 +51,7 @@ class Prepared:
     checked: Checked
     pipes: dict[str, Pipe]  #: by name
     results: dict[str, str]  #: topics of memory sinks, by task
+    sinks: dict[str, dict[int, int]]  #: first offsets in the topics of Kafka sinks, by task
     opened: dict[str, Account]  #: new accounts of sources, by feed
 
 
@@ -65,6 +66,8 @@ class Deployment:
     checked: Checked = field(default_factory=Checked)  #: facts about the tasks
     accounts: dict[str, Account] = field(default_factory=dict)  #: by name of the feed
     results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
+    #: by task with a Kafka sink, from which offsets on its topic has rows of this declaration, by partition
+    sinks: dict[str, dict[int, int]] = field(default_factory=dict)
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
     deals: dict[str, Deal] = field(default_factory=dict)  #: by name of the feed, where its reader was scaled
     declarations: dict[str, int] = field(default_factory=dict)  #: by task: how often with another recipe or input
@@ -89,6 +92,10 @@ class Deployment:
     def result_keys(self, task: str, workshop: Workshop) -> tuple[str, ...] | None:
         """The columns by which a row of a task's result replaces an earlier one: see `Inspection.result_keys`."""
         return self.inspection.result_keys(task, self.specs, self.checked, workshop)
+
+    def apart(self, spec: TaskSpec, keys: Collection[str] | None) -> bool:
+        """Whether each instance of a task has its own rows of a group, of which these are the columns."""
+        return keys is not None and self.instances(spec) > 1 and spec.key not in keys
 
     def copy(self) -> Deployment:
         """A copy for a rollback; the accounts are shared and stay live."""
@@ -172,6 +179,7 @@ class Deployment:
         written = {spec.sink.topic: 1 for spec in specs if isinstance(spec.sink, KafkaTopic)}
         create_topics(self.kafka, topics, retention=self.kafka.own_retention)
         create_topics(self.kafka, {topic: n for topic, n in written.items() if topic not in there})
+        sinks = self._sinks(specs, checked.schemas)
         opened = {}
         for spec in specs:
             for head, source in spec.topics.items():
@@ -179,7 +187,7 @@ class Deployment:
                     ask = end_offsets if source.starting == "latest" else beginning_offsets
                     offsets = ask(self.kafka, [source.topic], timeout_s=10.0)[source.topic]
                     opened[feed_of(spec, head)] = Account(source.topic, dict(offsets))
-        return Prepared(tuple(specs), checked, wanted, results, opened)
+        return Prepared(tuple(specs), checked, wanted, results, sinks, opened)
 
     def adopt(self, prepared: Prepared) -> set[str]:
         """Make these tasks the current ones, with their accounts; returns unneeded topics, to be deleted once the tasks
@@ -206,7 +214,7 @@ class Deployment:
         self.deals = {name: deal for name, deal in self.deals.items() if name in accounts}
         self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
         self.specs = {spec.id: spec for spec in specs}
-        self.pipes, self.results = wanted, prepared.results
+        self.pipes, self.results, self.sinks = wanted, prepared.results, prepared.sinks
         within = {
             f"{upstream}>{stream.name}"
             for spec in specs
@@ -305,15 +313,29 @@ class Deployment:
 
     def _results_topic(self, spec: TaskSpec, schemas: Mapping[str, Any]) -> str:
         """The present topic while recipe and columns are the same, else a new one, without the old recipe's rows."""
-        topic, known = self.results.get(spec.id), self.specs.get(spec.id)
+        topic = self.results.get(spec.id)
+        return topic if topic is not None and self._goes_on(spec, schemas) else self._new_topic(f"{spec.id}.out")
+
+    def _sinks(self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> dict[str, dict[int, int]]:
+        """First offsets in the topics of Kafka sinks: the present ones while recipe, columns and what tells rows apart
+        are the same, else the ends."""
+        found: dict[str, dict[int, int]] = {}
+        anew: dict[str, str] = {}
+        for spec in specs:
+            if not isinstance(spec.sink, KafkaTopic):
+                continue
+            if spec.id in self.sinks and _spread(self.specs[spec.id]) == _spread(spec) and self._goes_on(spec, schemas):
+                found[spec.id] = self.sinks[spec.id]
+            else:
+                anew[spec.id] = spec.sink.topic
+        ends = end_offsets(self.kafka, anew.values(), timeout_s=10.0) if anew else {}
+        return found | {task: dict(ends[topic]) for task, topic in anew.items()}
+
+    def _goes_on(self, spec: TaskSpec, schemas: Mapping[str, Any]) -> bool:
+        """Whether recipe and columns of a query are those that it has now."""
+        known = self.specs.get(spec.id)
         same = known is not None and known.tail.recipe == spec.tail.recipe
-        if (
-            topic is not None
-            and same
-            and same_columns(self.checked.schemas.get(spec.id), schemas[spec.id], ordered=False)
-        ):
-            return topic
-        return self._new_topic(f"{spec.id}.out")
+        return same and same_columns(self.checked.schemas.get(spec.id), schemas[spec.id], ordered=False)
 
     def _new_topic(self, name: str) -> str:
         self.topics_made += 1
@@ -369,6 +391,7 @@ class Deployment:
                     weighed_since=since.get(upstream),
                 )
             )
+        groups = self.checked.keys.get(spec.id) if isinstance(spec.sink, KafkaTopic) else None
         outgoing = [pipe for pipe in self.pipes.values() if pipe.source == spec.id]
         return Job(
             task=spec.id,
@@ -386,7 +409,14 @@ class Deployment:
             max_latency_s=spec.max_latency_s,
             aggregates=spec.aggregates,
             chained=spec.id in self.checked.chained,
+            groups=groups,
+            apart=self.apart(spec, groups),
         )
+
+
+def _spread(spec: TaskSpec) -> object:
+    """Where a query's rows go, and how its input is spread over its instances."""
+    return spec.sink, spec.parallelism, spec.key if spec.parallelism > 1 else None
 
 
 def _stream(pipe: Pipe, specs: Mapping[str, TaskSpec]) -> str:

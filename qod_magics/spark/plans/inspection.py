@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from qod_magics.application.application import Application
 from qod_magics.application.recipes.recipe import SqlRecipe, raise_unless_connection
 from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
+from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.application.streams.stream import RECORD_KEY, StreamDeclaration
 from qod_magics.application.tasks.chain import opened_chain
 from qod_magics.application.tasks.task import Edges, TaskSpec, sources_of, tasks
@@ -55,6 +56,8 @@ class Checked:
     weights: Weights = field(default_factory=Weights)  #: in their streams
     labels: dict[str, Labels] = field(default_factory=dict)  #: by task, where a query may be shed
     chained: Mapping[str, str] = field(default_factory=dict)  #: the tasks whose groups an operator with state reads
+    #: by task, the columns by which a row of its result replaces an earlier one; where a query writes to Kafka
+    keys: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
 
 
 def built(spec: TaskSpec, found: Origins, weights: Weights, usages: Usages | None = None) -> Build:
@@ -140,6 +143,15 @@ def _keys_of(spec: TaskSpec, weights: Weights) -> list[tuple[str, ...] | None]:
     return keys + [weights.keys.get(upstream) for upstream in spec.upstream]
 
 
+def _keys_of_rows(rows: DataFrame, inputs: Sequence[str] | None) -> tuple[str, ...] | None:
+    """See `key_columns`; None, too, where Spark can't explain the plan."""
+    try:
+        return key_columns(analyzed_plan_of(rows), inputs)
+    except Exception as error:
+        raise_unless_connection(error)
+        return None
+
+
 def losing_rows(specs: Sequence[TaskSpec]) -> set[str]:
     """The tasks of which rows may be dropped on their way there; inputs first in `specs`."""
     whole = {spec.id for spec in specs if spec.is_query and (spec.min_accuracy or 0.0) >= 1.0}
@@ -189,6 +201,8 @@ class Inspection:
         weights, found = Weights(), origins(specs)
         told: dict[str, Labels] = {}
         states: dict[str, TaskState] = {}
+        keys: dict[str, tuple[str, ...] | None] = {}
+        writes = any(isinstance(spec.sink, KafkaTopic) for spec in specs)
         may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
         losing = losing_rows(specs)
         for spec in specs:
@@ -197,6 +211,8 @@ class Inspection:
             plans = _Plans(any(_keys_of(spec, weights)))
             with workshop.result(probe(spec, schemas, found, weights, plans)) as rows:
                 schemas[spec.id] = rows.schema
+                if writes:
+                    keys[spec.id] = _keys_of_rows(rows, keys.get(spec.upstream[0]) if len(spec.upstream) == 1 else None)
                 if plans.last is not None and "Union" in plans.last:
                     self._check_unions(spec, analyzed_plan_of(rows))
                 if may_shed:
@@ -216,7 +232,7 @@ class Inspection:
                     "withWatermark() and a window, so that each is emitted once, when it is complete"
                 )
         self._passed = tuple(specs)
-        return Checked(schemas, weights, told, groups)
+        return Checked(schemas, weights, told, groups, keys)
 
     def _check_topics(self, spec: TaskSpec, workshop: Workshop) -> None:
         for topic in spec.topics.values():
@@ -279,12 +295,14 @@ class Inspection:
             workshop: where to build it, and what feeds it.
 
         """
+        if task in checked.keys:
+            return checked.keys[task]
         spec = specs[task]
         inputs = self.result_keys(spec.upstream[0], specs, checked, workshop) if len(spec.upstream) == 1 else None
         job = probe(spec, checked.schemas, origins(list(specs.values())), checked.weights)
         try:
             with workshop.result(job) as rows:
-                return key_columns(analyzed_plan_of(rows), inputs)
+                return _keys_of_rows(rows, inputs)
         except Exception as error:
             raise_unless_connection(error)
             return None

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 #: Why groups that an operator with state reads are aggregated in micro-batches.
 GROUPS_ONCE = "an operator with state reads its groups: each is emitted once, when the watermark has passed it"
 
+#: In the key of a record: the number of the instance that wrote it, where each has its own rows of a group.
+INSTANCE = "_instance"
+
 #: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
 #: precedence.
 GATHERING_READER = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
@@ -103,6 +106,8 @@ class Job:
     weighed_since: str | None = None  #: the same of its output
     chained: bool = False  #: whether an operator with state reads its groups, here or downstream
     run: str = ""  #: names the directory of a file sink, one per checkpoint
+    groups: tuple[str, ...] | None = None  #: columns by which a row in a Kafka sink replaces an earlier one, if known
+    apart: bool = False  #: whether each instance has its own rows of a group
 
     @property
     def only_microbatch(self) -> str | None:
@@ -273,7 +278,7 @@ class Workshop:
             return counted.writeStream.foreachBatch(sink.function)
         value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in counted.columns]), JSON_FORMAT)
         if isinstance(sink, KafkaTopic):
-            records = counted.select(value.alias("value"), F.lit(sink.topic).alias("topic"))
+            records = counted.select(value.alias("value"), F.lit(sink.topic).alias("topic"), *_group_key(job))
         else:
             assert isinstance(sink, Memory)
             assert job.results is not None
@@ -355,3 +360,13 @@ class Workshop:
         """
         own = {"kafka.qod.run": uuid.uuid4().hex}
         return records.writeStream.format("kafka").options(**{**GATHERING_WRITER, **self.kafka, **own})
+
+
+def _group_key(job: Job) -> list[Column]:
+    """The key of a record in a Kafka sink, where rows replace earlier ones: its group as JSON. All rows of a group are
+    then in one partition, in the order in which they were written."""
+    if job.groups is None:
+        return []
+    columns = [F.col(f"`{name}`") for name in job.groups]
+    columns += [F.lit(job.index + 1).alias(INSTANCE)] if job.apart else []
+    return [(F.to_json(F.struct(*columns), JSON_FORMAT) if columns else F.lit("{}")).alias("key")]

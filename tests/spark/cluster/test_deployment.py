@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
-from qod_magics.application.tasks.task import tasks
+from qod_magics.application.streams.sink import KafkaTopic
+from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment, Pipe
 from qod_magics.spark.plans.inspection import Checked
@@ -142,3 +144,95 @@ def test_a_stream_is_in_every_task_that_runs_it() -> None:
     assert [spec.id for spec in made.specs_with("t")] == ["u", "v"]
     assert made.specs_with("v") == [made.specs["v"]]
     assert made.specs_with("w") == []
+
+
+# -- Kafka sinks -------------------------------------------------------------------------------------------------------
+
+
+class Broker:
+    """Its topics, of three partitions each, end at these offsets."""
+
+    own_retention = None
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.end = 11
+        module = "qod_magics.spark.cluster.deployment"
+        monkeypatch.setattr(f"{module}.end_offsets", lambda _, topics, **__: dict.fromkeys(topics, self.now))
+        monkeypatch.setattr(f"{module}.topic_partitions", lambda *_, **__: dict.fromkeys(("t", "out", "other"), 3))
+        monkeypatch.setattr(f"{module}.grow_topics", lambda *_, **__: None)
+        monkeypatch.setattr(f"{module}.create_topics", lambda *_, **__: None)
+
+    @property
+    def now(self) -> dict[int, int]:
+        return dict.fromkeys(range(3), self.end)
+
+
+def writing(recipe: str = "trips", topic: str = "out", parallelism: int = 1) -> tuple[TaskSpec, ...]:
+    query = stream("counts", "trips", priority=1, sink=KafkaTopic(topic), parallelism=parallelism)
+    return tasks(
+        application(stream("trips", topic="t", parallelism=parallelism), replace(query, recipe=PythonRecipe(recipe)))
+    )
+
+
+def declared(made: Deployment, specs: tuple[TaskSpec, ...], schema: StructType = ROWS) -> dict[int, int]:
+    """Where the rows of the query begin once these tasks are declared."""
+    made.adopt(made.prepare(specs, Checked(dict.fromkeys(("trips", "counts"), schema), keys={"counts": ("id",)})))
+    return made.sinks["counts"]
+
+
+def test_rows_of_a_query_begin_where_its_topic_ends_when_it_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(monkeypatch)
+    made = Deployment(broker, "s")  # type: ignore[arg-type]
+    assert declared(made, writing()) == broker.now
+    broker.end = 20
+    assert declared(made, writing()) == dict.fromkeys(range(3), 11), "the same query goes on"
+    changes: list[dict[str, Any]] = [
+        {"specs": writing("trips.limit(1)")},
+        {"specs": writing("trips.limit(1)", "other")},
+        {"specs": writing("trips.limit(1)", "other", parallelism=3)},
+        {"specs": writing("trips.limit(1)", "other", parallelism=3), "schema": StructType([ROWS["id"]])},
+    ]
+    for change in changes:
+        broker.end += 1
+        before, known = made.copy(), made.sinks["counts"]
+        declared(made, **change)
+        made.restore(before)
+        assert made.sinks["counts"] == known
+        assert declared(made, **change) == broker.now
+    made.adopt(made.prepare((), Checked()))
+    assert made.sinks == {}
+
+
+def test_rows_of_a_query_go_on_where_it_is_fused_or_parted(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(monkeypatch)
+    made = Deployment(broker, "s")  # type: ignore[arg-type]
+    query = stream("counts", "trips", priority=1, sink=KafkaTopic("out"), key="id")
+    fused, parted = (tasks(application(stream("trips", topic="t", fuse=fuse), query)) for fuse in (True, False))
+    assert [len(fused), len(parted)] == [1, 2]
+    begun = declared(made, parted)
+    broker.end += 1
+    assert declared(made, fused) == begun
+    assert declared(made, parted) == begun
+
+
+@pytest.mark.parametrize(("parallelism", "apart"), [(1, False), (3, True)])
+def test_instances_know_what_tells_rows_in_a_kafka_topic_apart(
+    monkeypatch: pytest.MonkeyPatch, parallelism: int, apart: bool
+) -> None:
+    made = Deployment(Broker(monkeypatch), "s")  # type: ignore[arg-type]
+    declared(made, writing(parallelism=parallelism))
+    jobs = made.jobs(made.specs["counts"], 1)
+    assert [(job.groups, job.apart) for job in jobs] == [(("id",), apart)] * parallelism
+    (others,) = tasks(application(stream("counts", topic="t", priority=1)))
+    made.adopt(made.prepare((others,), Checked({"counts": ROWS}, keys={"counts": ("id",)})))
+    assert made.jobs(others, 2)[0].groups is None, "a memory sink needs no keys"
+
+
+def test_instances_that_share_out_the_groups_are_not_told_apart() -> None:
+    made = Deployment(None, "s")  # type: ignore[arg-type]
+    _, by_id = tasks(
+        application(stream("trips", topic="t"), stream("counts", "trips", priority=1, key="id", parallelism=2))
+    )
+    assert not made.apart(by_id, ("id", "w"))
+    assert made.apart(by_id, ("w",))
+    assert not made.apart(by_id, None)

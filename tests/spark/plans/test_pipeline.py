@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.application.streams.sink import Console, ForEachBatch, Sink
+from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Sink
 from qod_magics.spark.plans import pipeline
 from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
@@ -53,3 +53,46 @@ def test_a_query_runs_python_in_its_plan_or_in_its_sink(
     monkeypatch: pytest.MonkeyPatch, plan: str | None, sink: Sink, python: bool
 ) -> None:
     assert facts(monkeypatch, plan, sink).runs_python is python
+
+
+class Expression(str):
+    """A column as text."""
+
+    def alias(self, name: str) -> Expression:
+        return Expression(f"{self} AS {name}")
+
+
+def columns_sent(monkeypatch: pytest.MonkeyPatch, **job: Any) -> list[str]:
+    """What the writer of a Kafka sink selects of rows with the columns zone and trips."""
+    functions = SimpleNamespace(
+        col=Expression,
+        lit=lambda value: Expression(repr(value)),
+        count=lambda column: column,
+        struct=lambda *columns: Expression(", ".join(columns)),
+        to_json=lambda column, _: Expression(f"json({column})"),
+    )
+    monkeypatch.setattr(pipeline, "F", functions)
+    monkeypatch.setattr(Workshop, "_to_kafka", lambda _, records: records)
+    rows: Any = SimpleNamespace(columns=["zone", "trips"], select=lambda *columns: list(columns))
+    rows.observe = lambda *_: rows
+    workshop = Workshop(None, DialBoard("s"), DialReading.ROW, {}, {})  # type: ignore[arg-type]
+    sent: Any = workshop.writer(Job("T", "T.2", 1, (), build, (), (), KafkaTopic("out"), None, None, **job), rows)
+    found: list[str] = sent
+    return found
+
+
+@pytest.mark.parametrize(
+    ("job", "key"),
+    [
+        ({}, []),
+        ({"groups": ("zone",)}, ["json(`zone`) AS key"]),
+        ({"groups": ("zone",), "apart": True}, ["json(`zone`, 2 AS _instance) AS key"]),
+        ({"groups": ()}, ["'{}' AS key"]),
+        ({"groups": (), "apart": True}, ["json(2 AS _instance) AS key"]),
+    ],
+)
+def test_records_of_a_kafka_sink_have_their_group_as_the_key(
+    monkeypatch: pytest.MonkeyPatch, job: dict[str, Any], key: list[str]
+) -> None:
+    sent = columns_sent(monkeypatch, **job)
+    assert sent == ["json(`zone`, `trips`) AS value", "'out' AS topic", *key]

@@ -1,0 +1,107 @@
+"""Which rows of a topic are a query's newest, without a broker."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
+from qod_magics.application.tasks.task import tasks
+from qod_magics.kafka.tail import News, Record
+from qod_magics.session.results import QueryResults
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.plans.inspection import Checked
+from tests.application.frames import application, stream
+
+COUNTS = StructType([StructField("zone", LongType()), StructField("trips", LongType())])
+
+
+class Tails:
+    """In the place of tails: what is read of the topic, one thing after the other, and what they were made with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.news: list[News] = []
+        self.made: list[tuple[Any, ...]] = []
+        monkeypatch.setattr("qod_magics.session.results.Tail", self._make)
+
+    def _make(self, kafka: Any, *given: Any) -> Tails:
+        self.made.append(given)
+        return self
+
+    def read(self) -> News:
+        return self.news.pop(0) if self.news else News(())
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def tails(monkeypatch: pytest.MonkeyPatch) -> Tails:
+    return Tails(monkeypatch)
+
+
+def session_of(sink: Sink, parallelism: int = 1) -> Any:
+    """In the place of a session in which a query counts by zone."""
+    app = application(
+        stream("trips", topic="trips", parallelism=parallelism),
+        stream("counts", "trips", priority=1, sink=sink, parallelism=parallelism),
+    )
+    specs = {spec.id: spec for spec in tasks(app)}
+    deployment = Deployment(None, "s", specs)  # type: ignore[arg-type]
+    deployment.checked = Checked({"counts": COUNTS}, keys={"counts": ("zone",)})
+    deployment.results, deployment.sinks = {"counts": "qod.s.counts.out.1"}, {"counts": {0: 3, 1: 0, 2: 5}}
+    runtime = SimpleNamespace(deployment=deployment, workshop=lambda: None)
+    return SimpleNamespace(alive=True, application=app, runtime=runtime, kafka=None, last=None)
+
+
+def count(partition: int, zone: int, trips: int, at_ms: int, **key: int) -> Record:
+    written = json.dumps({"zone": zone, **key}).encode() if key else None
+    return Record(partition, json.dumps({"zone": zone, "trips": trips}).encode(), written, at_ms)
+
+
+def shown(results: QueryResults) -> list[dict[str, Any]]:
+    return [dict(row) for row in results.read().rows.values()]
+
+
+def test_of_a_group_in_several_partitions_the_row_written_last_is_shown(tails: Tails) -> None:
+    results = QueryResults(session_of(KafkaTopic("out")), "counts")
+    tails.news = [
+        News((count(0, 1, 9, 30), count(1, 1, 3, 10), count(1, 2, 4, 10), count(2, 1, 6, 20))),
+        News((count(1, 2, 8, 50), count(2, 2, 7, 40))),
+    ]
+    assert shown(results) == [{"zone": 2, "trips": 4}, {"zone": 1, "trips": 9}]
+    assert shown(results) == [{"zone": 1, "trips": 9}, {"zone": 2, "trips": 8}]
+
+
+def test_a_kafka_topic_is_read_from_where_it_was_when_the_query_was_declared(tails: Tails) -> None:
+    session = session_of(KafkaTopic("out"))
+    results = QueryResults(session, "counts")
+    tails.news = [News((count(0, 1, 9, 30),))]
+    assert len(shown(results)) == 1
+    assert tails.made[-1][0] == "out"
+    assert tails.made[-1][2] == {0: 3, 1: 0, 2: 5}
+    session.runtime.deployment.sinks["counts"] = {0: 4, 1: 0, 2: 5}
+    assert shown(results) == [], "declared anew, it begins anew"
+    assert tails.made[-1][2] == {0: 4, 1: 0, 2: 5}
+
+
+def test_rows_that_each_instance_has_of_a_group_are_told_apart_by_their_keys(tails: Tails) -> None:
+    results = QueryResults(session_of(KafkaTopic("out"), parallelism=2), "counts")
+    tails.news = [News((count(0, 1, 4, 10, _instance=1), count(0, 1, 5, 20, _instance=2)))]
+    assert shown(results) == [{"zone": 1, "trips": 4, "_instance": 1}, {"zone": 1, "trips": 5, "_instance": 2}]
+    others = (Record(0, b'{"zone": 3}', b"no json", 30), Record(0, b'{"zone": 4}', b"[]", 30))
+    tails.news = [News(others)]
+    result = results.read()
+    assert [row for row in result.rows.values() if row["zone"] in (3, 4)] == [{"zone": 4, "_instance": None}]
+    assert result.unread == 1
+
+
+def test_those_of_a_memory_sink_by_their_partitions(tails: Tails) -> None:
+    results = QueryResults(session_of(Memory(), parallelism=2), "counts")
+    tails.news = [News((count(0, 1, 4, 10), count(1, 1, 5, 20)))]
+    assert shown(results) == [{"zone": 1, "trips": 4, "_instance": 1}, {"zone": 1, "trips": 5, "_instance": 2}]
+    assert tails.made[-1][2] == {}
