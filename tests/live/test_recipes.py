@@ -119,12 +119,16 @@ def test_spark_takes_the_sql_in_which_inputs_are_found(spark: SparkSession, rate
 
 
 def test_a_chain_of_python_sql_and_a_udf_runs_after_its_views_are_gone(spark: SparkSession, rate: DataFrame) -> None:
+    notebook: dict[str, Any] = {"__name__": "__main__", "F": F, "more": 0}
+    exec("plus = F.udf(lambda x: x + more, 'long')", notebook)
     spec = chain(
         ("trips --topic taxi --sql", "SELECT timestamp, value FROM taxi WHERE value % 2 = 0"),
-        ("doubled", "double = F.udf(lambda x: 2 * x + bonus, 'long')\ntrips.select(double('value').alias('y'))"),
+        ("doubled", "double = F.udf(lambda x: 2 * x + bonus, 'long')\ntrips.select(plus(double('value')).alias('y'))"),
         ("out -p 1 --sql", "SELECT y, y % 4 AS rest FROM doubled"),
         bonus=1,
+        plus=notebook["plus"],
     )
+    notebook["more"] = 1000  # by a later cell
     with opened_chain(spec, spark, {"trips": rate}) as rows:
         query = rows.writeStream.format("memory").queryName("out_rows").trigger(processingTime="0 seconds").start()
     try:

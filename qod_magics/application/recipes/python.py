@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import copy
-import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
 from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.application.recipes.capture import Capture, same
 from qod_magics.application.recipes.python_names import names_read
 from qod_magics.application.recipes.quiet import analysis_errors_unprinted
 from qod_magics.application.recipes.recipe import first_line, mentions, raise_unless_connection, streaming
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FILE = "<recipe>"
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +27,10 @@ class PythonRecipe:
     """Python source whose last expression is the stream; an empty one passes its only input through.
 
     Compiled once. It runs in a name space of its own: the names of `namespace` that it reads, captured when the recipe
-    was created (collections of plain values are copied, all else is referenced), then `spark`, its inputs by name, and
-    `F` for pyspark.sql.functions unless the name space has another `F`.
+    was created (see `Capture`: functions of the notebook with the names that these read in turn), then `spark`, its
+    inputs by name, and `F` for pyspark.sql.functions unless the name space has another `F`.
 
-    Two recipes are equal when their texts and captured names are: plain values by value, all else by identity; and so
-    are the notebook's names that captured functions of the notebook read in turn.
+    Two recipes are equal when their texts are, and their captured names are the same (see `same`).
     Raises ApplicationError, with the line, for source that does not compile or does not end with an expression.
     """
 
@@ -41,27 +38,25 @@ class PythonRecipe:
     namespace: InitVar[Mapping[str, Any]] = MappingProxyType({})
     names: frozenset[str] = field(init=False)  #: names it reads and does not define
     captured: Mapping[str, Any] = field(init=False, repr=False)
-    behind: Mapping[str, Any] = field(init=False, repr=False)  #: what captured functions read, when it was created
+    #: what captured functions read, when it was created, by name space and name
+    behind: Mapping[tuple[int, str], Any] = field(init=False, repr=False)
     _body: CodeType = field(init=False, repr=False)
     _result: CodeType | None = field(init=False, repr=False)
 
     def __post_init__(self, namespace: Mapping[str, Any]) -> None:
         tree = _parse(self.source_text)
         read = names_read(tree)
-        captured = {name: _copied(namespace[name]) for name in sorted(read) if name in namespace and name != "spark"}
+        capture = Capture()
+        captured = {name: capture.of(namespace[name]) for name in sorted(read) if name in namespace and name != "spark"}
         body, result = _compile(tree, self.source_text)
-        found = {"names": read, "captured": captured, "behind": _behind(captured), "_body": body, "_result": result}
+        found = {"names": read, "captured": captured, "behind": capture.behind, "_body": body, "_result": result}
         for attribute, value in found.items():
             object.__setattr__(self, attribute, value)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PythonRecipe):
             return NotImplemented
-        return (
-            self.source_text == other.source_text
-            and _all_same(self.captured, other.captured)
-            and _all_same(self.behind, other.behind)
-        )
+        return self.source_text == other.source_text and same(self.captured, other.captured)
 
     def __hash__(self) -> int:
         return hash(self.source_text)
@@ -174,50 +169,3 @@ def _check_sessions(captured: Mapping[str, Any], spark: SparkSession) -> None:
             raise ApplicationError(
                 f"{name!r} is a DataFrame of another Spark session: read it inside the recipe, with spark.read"
             )
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, dict):
-        return type(value) is dict and all(_is_plain(key) and _is_plain(item) for key, item in value.items())
-    if type(value) in (list, tuple, set, frozenset):
-        return all(_is_plain(item) for item in value)  # type: ignore[attr-defined]
-    return type(value) in _PLAIN
-
-
-def _copied(value: Any) -> Any:
-    return copy.deepcopy(value) if _is_plain(value) else value
-
-
-def _behind(captured: Mapping[str, Any]) -> dict[str, Any]:
-    """The notebook's names that functions of the notebook among these read, and so on; a UDF's function, too."""
-    found: dict[str, Any] = {}
-    waiting = list(captured.values())
-    while waiting:
-        value = waiting.pop()
-        function = inspect.unwrap(getattr(value, "func", value)) if callable(value) else None
-        space = getattr(function, "__globals__", {})
-        if not inspect.isfunction(function) or space.get("__name__") != "__main__":
-            continue
-        for name in _names_of(function.__code__):
-            if name in space and name not in found and name not in captured:
-                found[name] = _copied(space[name])
-                waiting.append(space[name])
-    return found
-
-
-def _names_of(code: CodeType) -> Iterator[str]:
-    """The global names and attributes that a function reads, those of the functions within it included."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_of(constant)
-
-
-def _all_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
-
-
-def _same(one: object, other: object) -> bool:
-    if one is other:
-        return True
-    return _is_plain(one) and _is_plain(other) and type(one) is type(other) and one == other

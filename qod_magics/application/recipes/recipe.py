@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qod_magics.application.names import SOURCE
+from qod_magics.application.recipes.capture import Capture, same
 from qod_magics.application.recipes.quiet import analysis_errors_unprinted
 from qod_magics.application.recipes.views import temporary_views
 from qod_magics.application.sql.aggregates import Turned, turned
@@ -135,14 +136,26 @@ class SqlRecipe:
             return built
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FunctionRecipe:
     """A Python function: parameters are bound by name to `spark` and inputs; a lone other one gets the lone input.
 
     `lambda trips: ...`, `def counts(spark, trips, zones)`, `lambda df: ...`, `def any(spark, **inputs)` all work.
+    A function of the notebook runs over the values that the names which it reads had when the recipe was created (see
+    `Capture`). Two recipes are equal when their functions are the same (see `same`).
     """
 
     function: Callable[..., Any]
+    _captured: Callable[..., Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_captured", Capture().of(self.function))
+
+    def __eq__(self, other: object) -> bool:
+        return same(self._captured, other._captured) if isinstance(other, FunctionRecipe) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._name)
 
     @cached_property
     def names(self) -> frozenset[str] | None:
@@ -177,7 +190,7 @@ class FunctionRecipe:
         positional, named = self._bind(spark, inputs)
         try:
             with analysis_errors_unprinted():
-                return streaming(self.function(*positional, **named), f"the function {self._name!r}")
+                return streaming(self._captured(*positional, **named), f"the function {self._name!r}")
         except QodError:
             raise
         except Exception as error:
@@ -219,10 +232,14 @@ class FunctionRecipe:
 def as_recipe(given: Recipe | Callable[..., Any] | str | None) -> Recipe:
     """A recipe, a function of its inputs, or an SQL text; None passes a lone input through."""
     if given is None:
-        return FunctionRecipe(lambda rows: rows)
+        return FunctionRecipe(_passed_through)
     if isinstance(given, str):
         return SqlRecipe(given)
     return FunctionRecipe(given) if callable(given) else given
+
+
+def _passed_through(rows: DataFrame) -> DataFrame:
+    return rows
 
 
 def streaming(result: object, whose: str) -> DataFrame:

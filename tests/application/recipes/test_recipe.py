@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from qod_magics.application.recipes.python import PythonRecipe
-from qod_magics.application.recipes.recipe import FunctionRecipe, Recipe, SqlRecipe, raise_unless_connection
+from qod_magics.application.recipes.recipe import FunctionRecipe, Recipe, SqlRecipe, as_recipe, raise_unless_connection
 from qod_magics.errors import ApplicationError
 
 
@@ -141,6 +141,33 @@ def test_recipes_differ_when_what_their_functions_read_does() -> None:
         assert before != PythonRecipe(f"{name}(trips)", notebook)
     notebook["unread"] = 1
     assert PythonRecipe("big(trips)", notebook) == PythonRecipe("big(trips)", {**notebook, "unread": 2})
+
+
+def test_functions_run_over_what_they_read_when_the_recipe_was_created() -> None:
+    notebook: dict[str, Any] = {"__name__": "__main__", "LIMIT": 10, "fail": _raise}
+    exec("def inner():\n    return LIMIT\ndef keep(df):\n    fail(f'{df} over {inner()}')", notebook)
+    recipes = [PythonRecipe("keep(trips)", notebook), FunctionRecipe(notebook["keep"])]
+    notebook["LIMIT"] = 50
+    for recipe in recipes:
+        assert str(failure(recipe, trips="T")).endswith("RuntimeError: T over 10")
+    assert recipes[1] != FunctionRecipe(notebook["keep"])
+
+
+def test_a_lambda_in_a_cell_that_is_run_again_is_the_same_recipe() -> None:
+    def run(source: str, limit: int = 1) -> FunctionRecipe:
+        return FunctionRecipe(eval(source, {"__name__": "__main__", "LIMIT": limit}))
+
+    again = run("lambda rows: rows.where(rows.x > LIMIT)")
+    assert run("lambda rows: rows.where(rows.x > LIMIT)") == again
+    assert len({run("lambda rows: rows.where(rows.x > LIMIT)"), again}) == 1
+    assert run("lambda rows: rows.where(rows.x > LIMIT)", limit=2) != again
+    assert run("lambda rows: rows.where(rows.x < LIMIT)") != again
+    assert again != SqlRecipe("SELECT 1")
+
+
+def test_without_a_recipe_it_is_the_same_each_time() -> None:
+    assert as_recipe(None) == as_recipe(None)
+    assert as_recipe(None) != as_recipe(lambda rows: rows.limit(1))
 
 
 def test_a_function_that_names_other_inputs_is_told_so() -> None:
