@@ -10,7 +10,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.names import SOURCE
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import Recipe, SqlRecipe
-from qod_magics.application.streams.options import StreamOptions
+from qod_magics.application.streams.options import StreamOptions, check_together
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError, nearest
 
@@ -35,6 +35,7 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
 
     Raises ApplicationError, one line.
     """
+    check_together(options.stated)
     if options.estimates:
         if not isinstance(recipe, SqlRecipe):
             raise ApplicationError(

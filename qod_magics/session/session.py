@@ -15,7 +15,7 @@ from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.recipes.recipe import Recipe, as_recipe
 from qod_magics.application.streams.options import StreamOptions
 from qod_magics.application.streams.sink import Sink, as_sink
-from qod_magics.application.streams.stream import Malformed, Mode, Starting, StreamDeclaration
+from qod_magics.application.streams.stream import Malformed, Mode, Starting, StreamDeclaration, as_schema
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
@@ -41,6 +41,7 @@ from qod_magics.session.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from qod_magics.session.live_view import View
 
@@ -248,7 +249,7 @@ class Session(Decisions):
         recipe: Recipe | Callable[..., Any] | str | None = None,
         *,
         topic: str | None = None,
-        schema: str | None = None,
+        schema: str | StructType | None = None,
         from_: str | Sequence[str] = (),
         priority: int | None = None,
         min_accuracy: float | None = None,
@@ -274,7 +275,7 @@ class Session(Decisions):
             recipe: a function of its inputs (and of `spark`, if it has that parameter), or an SQL text; None passes a
                 single input through.
             topic: the Kafka topic that it reads.
-            schema: of the topic's JSON rows, as DDL; None: raw Kafka records.
+            schema: of the topic's JSON rows, as DDL or a StructType; None: raw Kafka records.
             from_: the streams that it reads; by default those that the recipe names.
             priority: of a query; higher wins.
             min_accuracy: of a query, fraction of 1.
@@ -301,7 +302,7 @@ class Session(Decisions):
         options = StreamOptions(
             name,
             topic=topic,
-            schema=schema,
+            schema=as_schema(schema),
             upstream=(from_,) if isinstance(from_, str) else tuple(from_),
             priority=priority,
             min_accuracy=min_accuracy,

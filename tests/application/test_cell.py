@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from qod_magics.application.application import Application
-from qod_magics.application.cell import declaration_of, find_inputs
+from qod_magics.application.cell import declaration_of, declared, find_inputs
 from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
-from qod_magics.application.streams.options import parse_stream_line
+from qod_magics.application.streams.options import StreamOptions, parse_stream_line
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import application, stream
@@ -104,6 +104,23 @@ def test_inputs_are_found_by_name(line: str, body: str, inputs: tuple[str, ...])
 )
 def test_what_is_wrong_with_a_cell(line: str, body: str, says: str) -> None:
     assert says in refusal(line, body)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"upstream": ("trips",), "shed_by": ("user",)}, "--shed-by describes a topic: name it with --topic"),
+        ({"upstream": ("trips",), "schema": "user LONG"}, "--schema describes a topic: name it with --topic"),
+        ({"upstream": ("trips",), "starting": "earliest"}, "--starting describes a topic: name it with --topic"),
+        ({"malformed": "fail"}, "--malformed describes a topic: name it with --topic"),
+        ({"topic": "t", "malformed": "fail"}, "--malformed is about values that a schema parses"),
+        ({"topic": "t", "upstream": ("trips",)}, "a topic (--topic) or other streams (--from), not both"),
+    ],
+)
+def test_options_without_a_cell_must_go_together_too(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ApplicationError) as caught:
+        declared(StreamOptions("q", **options), FunctionRecipe(lambda rows: rows), APP)
+    assert says in str(caught.value)
 
 
 def test_a_cell_run_again_is_equal_whatever_its_inputs_names_are_bound_to_by_then() -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StringType, StructType
 
 from qod_magics.application.cell import declaration_of
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
 from qod_magics.application.recipes.views import temporary_views
 from qod_magics.application.streams.options import parse_stream_line
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput, as_schema
 from qod_magics.application.tasks.chain import build_chain, opened_chain
 from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.errors import ApplicationError
@@ -251,6 +252,12 @@ def test_declarations_without_a_cell(spark: SparkSession, rate: DataFrame) -> No
     )
     (spec,) = tasks(application(declaration))
     assert build_chain(spec, spark, {"q": rate}).columns == ["value"]
+
+
+def test_a_schema_may_be_a_struct_type(spark: SparkSession) -> None:
+    struct = StructType().add("a`b c", "integer").add("at", StructType().add("x", ArrayType(StringType())))
+    row = spark.range(1).select(F.from_json(F.lit("{}"), as_schema(struct)).alias("row"))
+    assert row.schema["row"].dataType == struct
 
 
 VALUES = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from qod_magics.application.names import check_stream_name, check_topic
@@ -47,6 +47,11 @@ class StreamOptions:
     sql: bool = False
     estimates: bool = False
     dry_run: bool = False
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """The fields that differ from their defaults."""
+        return frozenset(field.name for field in fields(self) if getattr(self, field.name) != field.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +315,10 @@ def parse_stream_line(line: str) -> StreamOptions:
         name = check_stream_name(names[0])
     except ApplicationError as error:
         raise UsageProblem(str(error)) from None
-    _check_together(values)
+    try:
+        check_together(values)
+    except ApplicationError as error:
+        raise UsageProblem(str(error)) from None
     return StreamOptions(name, **values)
 
 
@@ -384,17 +392,20 @@ def _converted(option: Option, text: str) -> Any:
         raise UsageProblem(f"{option.flag}: {error}") from None
 
 
-def _check_together(values: Mapping[str, Any]) -> None:
-    if "topic" in values and "upstream" in values:
-        raise UsageProblem(
+def check_together(stated: Collection[str]) -> None:
+    """ApplicationError, in one line, unless these options, by their fields, go together."""
+    if "topic" in stated and "upstream" in stated:
+        raise ApplicationError(
             "a stream reads a topic (--topic) or other streams (--from), not both: give the topic a stream"
         )
     for dependent in ("schema", "starting", "malformed", "shed_by"):
         flag = "--" + dependent.replace("_", "-")
-        if dependent in values and "topic" not in values:
-            raise UsageProblem(f"{flag} describes a topic: name it with --topic, or leave {flag} out")
-    if "malformed" in values and "schema" not in values:
-        raise UsageProblem("--malformed is about values that a schema parses: give it with --schema, or leave it out")
+        if dependent in stated and "topic" not in stated:
+            raise ApplicationError(f"{flag} describes a topic: name it with --topic, or leave {flag} out")
+    if "malformed" in stated and "schema" not in stated:
+        raise ApplicationError(
+            "--malformed is about values that a schema parses: give it with --schema, or leave it out"
+        )
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -12,6 +12,8 @@ from qod_magics.application.streams.sink import Memory, Sink
 from qod_magics.errors import ApplicationError, nearest
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from qod_magics.application.recipes.recipe import Recipe
 
 Mode = Literal["auto", "realtime", "microbatch"]
@@ -36,6 +38,18 @@ BATCH_LATENCY_S = 1.0
 DEFAULT_PRIORITY = 0
 #: ... and no shedding, unless the user allows it
 DEFAULT_MIN_ACCURACY = 1.0
+
+
+def as_schema(given: str | StructType | None) -> str | None:
+    """A schema as DDL. Raises ApplicationError for what is neither DDL nor a StructType."""
+    if given is None or isinstance(given, str):
+        return given
+    from pyspark.sql.types import StructType
+
+    if not isinstance(given, StructType):
+        raise ApplicationError(f"a schema is DDL such as 'id INT', or a StructType, not {type(given).__name__}")
+    columns = ((field.name.replace("`", "``"), field.dataType.simpleString()) for field in given.fields)
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns)
 
 
 @dataclass(frozen=True, slots=True)
