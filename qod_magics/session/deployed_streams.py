@@ -102,8 +102,9 @@ class Streams:
 
     def restrict(self, name: str, **restrictions: Any) -> str:
         """Change a query's restrictions while it runs, as `Application.restrict`; a stream that waited for a query
-        becomes one, and starts. Nothing that runs is restarted; returns what does not change for that, "" if nothing
-        does. Raises ApplicationError, KafkaError, TaskManagerError."""
+        becomes one, and starts. Nothing that runs is restarted; returns what does not change for that, and what
+        dropping rows does to its columns where none were dropped so far, "" if there is nothing to say. Raises
+        ApplicationError, KafkaError, TaskManagerError."""
         with self._changing:
             application = self.application.restrict(name, **restrictions)
             specs = self._tasks(application, self._as_now(application))
@@ -111,13 +112,16 @@ class Streams:
             change = difference(self._runtime.deployment.specs.values(), specs)
             if not (change.is_empty or change.only_restarts):
                 self._run(application)
-                return ""
+                return self._labels_note(application, name) or ""
+            labels: Mapping[str, Labels] = {}
             if application[name].effective_min_accuracy < 1.0 <= self.application[name].effective_min_accuracy:
                 with suppress(KafkaError, TaskManagerError):
                     self._check(specs)  # its estimates, of rows that were all kept so far
-            deployer.restrict(specs)
+                    labels = self._labels
+            deployer.restrict(specs, labels)
             self.application = application
-            return deployer.held_modes(change.restart)
+            notes = (deployer.held_modes(change.restart), self._labels_note(application, name) if labels else None)
+            return "; ".join(note for note in notes if note)
 
     def results(self, name: str) -> DataFrame:
         """A memory sink's rows so far. Raises ApplicationError: there is no such query."""

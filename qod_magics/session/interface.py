@@ -74,7 +74,7 @@ class SessionInterface(Protocol):
         max_latency_s: float | None = None,
         utility: float | None = None,
     ) -> str:
-        """Change the restrictions of a query, from the next cycle on; returns what does not change."""
+        """Change the restrictions of a query, from the next cycle on; returns what its author should know."""
         ...
 
     def override(self, name: str, d: float | None) -> str:

@@ -352,9 +352,10 @@ class Session(Decisions):
         utility: float | None = None,
     ) -> str:
         """Change the restrictions of a query, from the next cycle on, without a restart. A maximum latency (seconds) or
-        a utility of infinity removes it. Returns what a new maximum latency does not change: the mode of a query that
-        keeps state; "" otherwise. Raises ApplicationError: there is no such query, or the value is out of range;
-        KafkaError, TaskManagerError: it waited for a query, and can't start."""
+        a utility of infinity removes it. Returns what its author should know: what a new maximum latency does not
+        change, the mode of a query that keeps state, and what dropping rows does to the columns of a query of which
+        none were dropped so far; "" otherwise. Raises ApplicationError: there is no such query, or the value is out of
+        range; KafkaError, TaskManagerError: it waited for a query, and can't start."""
         return self._streams.restrict(
             name, priority=priority, min_accuracy=min_accuracy, max_latency_s=max_latency_s, utility=utility
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from qod_magics.application.tasks.weight import LEFT_OUT, NOT_INDEPENDENT, Weigh
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.session.deployed_streams import Streams
 from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.labels import Column, Label, Labels
 from tests.application.frames import stream
 
 WAIT_S = 30.0  #: far more than anything here takes
@@ -41,6 +42,8 @@ class Deployed:
         self.edges: tuple[tuple[str, str], ...] = ()  #: streams between tasks
         self.parted: tuple[tuple[str, str], ...] = ()  #: the same, from when the next deployment begins
         self.restricted = 0  #: how often, without a deployment
+        self.labels: dict[str, Labels] = {}  #: of all that is checked and run
+        self.told: Mapping[str, Labels] = {}  #: those of the last restriction
         self.recovery = self
         self.given_up: set[str] = set()  #: tasks
         self.deploying, self.go_on = threading.Event(), threading.Event()
@@ -49,7 +52,8 @@ class Deployed:
     @property
     def deployment(self) -> Any:
         specs = {spec.id: spec for spec in self.specs}
-        return SimpleNamespace(edges=self.edges, checked=Checked(weights=self.weights), check=self._check, specs=specs)
+        checked = Checked(weights=self.weights, labels=self.labels)
+        return SimpleNamespace(edges=self.edges, checked=checked, check=self._check, specs=specs)
 
     def _check(self, specs: Sequence[TaskSpec], _: None) -> Checked:
         self.checked.append(specs)
@@ -57,7 +61,7 @@ class Deployed:
             raise ApplicationError("no interval")
         if self.refused:
             raise ApplicationError("an estimate of pairs")
-        return Checked({}, self.weights)
+        return Checked({}, self.weights, self.labels)
 
     def restart_given_up(self, tasks: Collection[str]) -> tuple[str, ...]:
         found = self.given_up & set(tasks)
@@ -87,8 +91,9 @@ class Deployed:
         self.specs = specs
         return True
 
-    def restrict(self, specs: tuple[TaskSpec, ...]) -> None:
+    def restrict(self, specs: tuple[TaskSpec, ...], labels: Mapping[str, Labels]) -> None:
         self.restricted += 1
+        self.told = labels
         self.specs = specs
 
     @property
@@ -208,6 +213,22 @@ def test_a_query_whose_rows_may_be_dropped_from_now_on_is_checked_anew(streams: 
         streams.restrict("query", min_accuracy=0.9)
     assert streams.application["query"].effective_min_accuracy == 1.0
     assert runtime.restricted == 4
+
+
+def test_who_lets_rows_be_dropped_from_now_on_hears_what_that_does(streams: Streams, runtime: Deployed) -> None:
+    runtime.labels = {"query": Labels((Column("zone", Label.EXACT), Column("n", Label.KEPT)))}
+    runtime.stateful = {"query"}
+    assert streams.restrict("query", priority=2) == ""
+    note = f"when rows are dropped: {runtime.labels['query']}"
+    assert streams.restrict("query", min_accuracy=0.5, max_latency_s=0.5) == f"query; {note}"
+    assert runtime.told == runtime.labels, "for status and views"
+    assert (streams.restrict("query", min_accuracy=0.4), runtime.told) == ("", {}), "that was said before"
+    streams.declare(stream("waits", topic="rows"))
+    runtime.labels = {"waits": runtime.labels["query"]}
+    assert streams.restrict("waits", min_accuracy=0.5) == note
+    runtime.labels = {"query": Labels((Column("zone", Label.EXACT),))}
+    streams.restrict("query", min_accuracy=1.0)
+    assert streams.restrict("query", min_accuracy=0.5) == "", "all its columns are exact"
 
 
 def test_one_that_waits_and_cannot_start_stays_as_it_was(streams: Streams, runtime: Deployed) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from qod_magics.application.application import Application
@@ -21,6 +22,7 @@ from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.plans.pipeline import Job, feed_of, same_columns
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, State
 from qod_magics.spark.servers.reason import reason
@@ -77,9 +79,15 @@ class Deployer:
     def _alive(self) -> bool:
         return any(manager.alive() for manager in list(self.cluster.task_managers.values()))
 
-    def restrict(self, specs: Sequence[TaskSpec]) -> None:
+    def restrict(self, specs: Sequence[TaskSpec], labels: Mapping[str, Labels] = MappingProxyType({})) -> None:
         """Adopt the restrictions of these tasks, whose streams otherwise equal the running ones. They may have been
-        fused or parted meanwhile."""
+        fused or parted meanwhile.
+
+        Args:
+            specs: the tasks.
+            labels: by task, what shedding does to its columns, where that was found out with these restrictions.
+
+        """
         streams = {stream.name: stream for spec in specs for stream in spec.streams}
         with self.deploying, self.cluster.lock:
             deployment = self.cluster.deployment
@@ -87,6 +95,10 @@ class Deployer:
                 id: replace(spec, streams=tuple(streams.get(each.name, each) for each in spec.streams))
                 for id, spec in deployment.specs.items()
             }
+            known = {**deployment.checked.labels, **labels}
+            deployment.checked = replace(
+                deployment.checked, labels={id: known[id] for id in deployment.specs if id in known}
+            )
 
     def held_modes(self, tasks: Collection[str]) -> str:
         """What these tasks, whose maximum latencies now ask for other modes, do instead; "" if nothing is to be said.

@@ -18,6 +18,7 @@ from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.labels import Column, Label, Labels
 from qod_magics.spark.queries.instance import Instance, State
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
@@ -271,6 +272,18 @@ def test_a_task_that_is_put_back_sheds_as_before_and_goes_on_counting(made: Depl
     assert made.cluster.dials == dials
     assert made.cluster.own_source == {"T": [30, 70]}
     assert made.cluster.own_source["T"] is counts
+
+
+def test_what_shedding_does_to_columns_is_known_once_a_restriction_lets_it(made: Deployed) -> None:
+    made.deployer.deploy(declared())
+    deployment = made.cluster.deployment
+    kept, other = Labels((Column("n", Label.KEPT),)), Labels((Column("n", Label.EXACT),))
+    deployment.checked = Checked({"T": "schema"}, labels={"gone": other})  # type: ignore[dict-item]
+    made.deployer.restrict(declared(min_accuracy=0.5), {"T": kept, "fused since": other})
+    assert deployment.specs["T"].min_accuracy == 0.5
+    assert (deployment.checked.labels, deployment.checked.schemas) == ({"T": kept}, {"T": "schema"})
+    made.deployer.restrict(declared(min_accuracy=0.4))
+    assert deployment.checked.labels == {"T": kept}
 
 
 def test_a_query_with_a_new_checkpoint_writes_to_an_output_of_its_own(made: Deployed) -> None:
