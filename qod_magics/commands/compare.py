@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with the arguments after `compare`. Exit status 0 when the runs are alike, 1 when they are not;
     invalid arguments or input raise QodError."""
     words = _parser().parse_args(argv)
-    live, simulated = load(words.live), load(words.simulated)
+    live, simulated = load(words.live, say=print), load(words.simulated, say=print)
     found = compare(live, simulated, words.settle)
     print(format_comparison(found))
     if words.out is not None:

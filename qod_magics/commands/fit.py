@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out: Path = words.out or words.run.with_suffix(".scenario.json")
     if out.exists():
         raise UsageProblem(f"{out} is there already: name another file, or remove it")
-    records = load(words.run)
+    records = load(words.run, say=print)
     try:
         found = fit(records, words.policy)
     except ValueError as problem:

@@ -27,8 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         words = _parser().parse_args(argv)
         out = words.out or words.run.with_suffix(".html")
-        run = load(words.run)
-        off = load(words.off) if words.off else None
+        run = load(words.run, say=print)
+        off = load(words.off, say=print) if words.off else None
         criteria = verdict(run, off, words.policy, words.settle)
         _write(out, run, off, criteria, words.title or f"Run report: {words.run.stem}")
     except (QodError, OSError) as error:

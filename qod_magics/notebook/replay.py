@@ -33,13 +33,13 @@ class Replay:
     """A recording played at `speed` recorded seconds per second. As the last expression of a cell it is displayed."""
 
     def __init__(self, path: str | os.PathLike[str], speed: float = DEFAULT_SPEED) -> None:
-        """Read the whole recording. Raises RecordingError if it is invalid, UsageProblem if it can't be read or for a
-        speed of 0 or less."""
+        """Read the whole recording; of one that holds several runs, the last, with a line that says so. Raises
+        RecordingError if it is invalid, UsageProblem if it can't be read or for a speed of 0 or less."""
         if not speed > 0:
             raise UsageProblem(f"a speed of {speed!r} plays nothing: take a number above 0")
         self.path, self.speed = Path(path), speed
         try:
-            self.records = load(self.path)
+            self.records = load(self.path, say=print)
         except OSError as error:
             raise UsageProblem(f"{self.path} can't be read ({error.strerror}): name a recording") from None
         self.at = seconds(self.records)

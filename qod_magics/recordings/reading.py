@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -11,17 +12,28 @@ from qod_magics.controller.recording import RecordingError, read
 from qod_magics.errors import QodError
 
 
-def load(path: Path, since: datetime | None = None) -> Records:
-    """The records of a recording, in order; with `since` those of a session that began then and appends to the file.
+def load(path: Path, since: datetime | None = None, say: Callable[[str], object] = lambda _: None) -> Records:
+    """The records of a recording, in order; of several sessions that recorded in one file, those of the last.
 
-    Raises RecordingError that names file, line and field, OSError when the file can't be read.
+    Args:
+        path: the recording.
+        since: only of a session that began then and appends to the file.
+        say: receives a line where the file has several runs.
+
+    Raises:
+        RecordingError: that names file, line and field.
+        OSError: the file can't be read.
+
     """
     records: list[Record] = []
+    earlier = 0
     for number, line in enumerate(read(path), 1):
         try:
             record = record_from_json(line, number)
             if since is not None and not _is_since(record.at, since):
                 continue
+            if records and not record.repeated and record.number <= records[-1].number:
+                records, earlier = [], earlier + 1  # each session counts its cycles from 1
             if records:
                 _check_order(record.at, records[-1].at)
         except (QodError, ValueError) as error:
@@ -31,7 +43,13 @@ def load(path: Path, since: datetime | None = None) -> Records:
         raise RecordingError(f"{path} has no cycle since {instant(since)}: wait for the first one")
     if not records:
         raise RecordingError(f"{path} is empty; record a run with --record {path}")
+    if earlier:
+        say(f"{path} holds {earlier + 1} runs: this is the last, of {len(records)} cycles since {_when(records[0].at)}")
     return records
+
+
+def _when(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def _is_since(at: datetime, since: datetime) -> bool:

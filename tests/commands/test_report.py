@@ -45,6 +45,15 @@ def test_a_bad_run_is_reported_all_the_same_and_the_status_says_so(
     assert (tmp_path / "run.html").exists()
 
 
+def test_of_several_sessions_in_one_file_the_last_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [dict(line, cycle=cycle) for cycle, line in enumerate(taxi_drives(), 1)]
+    other = [dict(line, at=f"2020-01-01T00:00:{cycle:02}Z", cycle=cycle) for cycle, line in enumerate(lines[:9], 1)]
+    run = write(tmp_path / "run.jsonl", other + lines)
+    assert main([run]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == f"{run} holds 2 runs: this is the last, of {len(lines)} cycles since 2026-11-21 02:00:00"
+
+
 def drop_at(line: Line) -> None:
     del line["at"]
 

@@ -1,0 +1,64 @@
+"""Recordings that several sessions appended to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qod_magics.controller.record_json import record_from_json
+from qod_magics.recordings.reading import load
+from tests.recordings.taxi_drives import START, taxi_drives
+
+
+def session(cycles: Sequence[int], later_s: float, repeated_last: bool = False) -> list[dict[str, Any]]:
+    """Lines of a session that began so much later."""
+    lines = [dict(line, cycle=cycle) for cycle, line in zip(cycles, taxi_drives(), strict=False)]
+    for i, line in enumerate(lines):
+        line["at"] = (START + timedelta(seconds=later_s + 5 * i)).isoformat()
+    if repeated_last:
+        lines[-1]["repeated"] = True
+    return lines
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.jsonl"
+
+
+def write(path: Path, *sessions: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for lines in sessions for line in lines), encoding="utf-8")
+
+
+def test_the_last_of_several_sessions_is_read(path: Path) -> None:
+    last = session([1, 2, 3, 3], 3600.0, repeated_last=True)
+    write(path, session([1, 2, 3, 4, 5], 0.0), session([1], 600.0), last)
+    said: list[str] = []
+    assert load(path, say=said.append) == [record_from_json(line) for line in last]
+    assert said == [f"{path} holds 3 runs: this is the last, of 4 cycles since 2026-11-21 03:00:00"]
+
+
+@pytest.mark.parametrize("cycles", [[1, 2, 3, 4], [7, 8, 12, 13], [1, 2, 3, 3]])
+def test_one_session_is_one_run(path: Path, cycles: list[int]) -> None:
+    """A cycle may be missing; late events repeat the number of the last."""
+    write(path, session(cycles, 0.0, repeated_last=cycles[-1] == cycles[-2]))
+    said: list[str] = []
+    assert [record.number for record in load(path, say=said.append)] == cycles
+    assert said == []
+
+
+def test_lines_of_old_have_no_numbers_and_are_one_run(path: Path) -> None:
+    lines = session([1, 2, 3], 0.0)
+    for line in lines:
+        del line["cycle"]
+    write(path, lines)
+    assert len(load(path)) == 3
+
+
+def test_a_session_after_the_clock_was_set_back_is_a_run(path: Path) -> None:
+    write(path, session([1, 2, 3], 3600.0), session([1, 2], 0.0))
+    assert [record.number for record in load(path)] == [1, 2]
