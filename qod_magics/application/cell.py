@@ -87,7 +87,9 @@ def find_inputs(
     and for SQL that reads no stream at all.
     """
     if topic is not None:
-        others = tuple(other for other in _streams_read(recipe, application, lenient=True) if other not in topic.names)
+        names = {_folded(name, recipe) for name in topic.names}
+        read = _streams_read(recipe, application, lenient=True)
+        others = tuple(other for other in read if _folded(other, recipe) not in names)
         if others:
             raise ApplicationError(
                 f"{name!r} reads the topic {topic.topic!r} and the stream {others[0]!r}; it can read either: declare a "
@@ -118,10 +120,13 @@ def _streams_read(recipe: Recipe, application: Application, lenient: bool = Fals
         if lenient:
             return ()
         raise
-    if isinstance(recipe, SqlRecipe):
-        folded = {table.casefold() for table in read}
-        return tuple(stream for stream in application.names if stream.casefold() in folded)
-    return tuple(stream for stream in application.names if stream in read)
+    folded = {_folded(name, recipe) for name in read}
+    return tuple(stream for stream in application.names if _folded(stream, recipe) in folded)
+
+
+def _folded(name: str, recipe: Recipe) -> str:
+    """A name as the recipe compares it."""
+    return name.casefold() if isinstance(recipe, SqlRecipe) else name
 
 
 def _refuse_sql_without_input(name: str, recipe: SqlRecipe, application: Application) -> None:

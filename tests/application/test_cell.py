@@ -123,6 +123,14 @@ def test_options_without_a_cell_must_go_together_too(options: dict[str, Any], sa
     assert says in str(caught.value)
 
 
+def test_a_topic_and_a_stream_whose_names_differ_in_case() -> None:
+    app = application(stream("trips", topic="Trips"), stream("zones", topic="u"))
+    line, body = "trips --topic Trips --sql", "SELECT * FROM trips"
+    assert cell(line, body, app).inputs == TopicInput("Trips"), "as when it was declared first"
+    assert "reads the topic 'Trips' and the stream 'trips'" in refusal("q --topic Trips", "trips.union(source)", app)
+    assert "and the stream 'zones'" in refusal(line, "SELECT * FROM trips JOIN Zones USING (id)", app)
+
+
 def test_a_cell_run_again_is_equal_whatever_its_inputs_names_are_bound_to_by_then() -> None:
     def run(namespace: Mapping[str, Any]) -> StreamDeclaration:
         return declaration_of(parse_stream_line("q"), "trips.limit(n)", namespace, APP)

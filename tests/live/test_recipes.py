@@ -182,6 +182,16 @@ def test_a_union_whose_inputs_have_their_weight_at_different_positions_is_told(
         assert positions(analyzed_plan_of(spark.sql("SELECT * FROM b UNION ALL SELECT * FROM c")), "_weight") == (2, 3)
 
 
+def test_a_topic_and_a_stream_of_a_chain_may_differ_in_case_only(spark: SparkSession, rate: DataFrame) -> None:
+    spec = chain(
+        ("orders --topic Orders --sql", "SELECT value AS n FROM Orders WHERE value > 1"),
+        ("out -p 1 --sql", "SELECT n % 4 AS rest FROM orders"),
+    )
+    with opened_chain(spec, spark, {"orders": rate}) as rows:
+        assert rows.columns == ["rest"]
+    assert views(spark) == set()
+
+
 def test_a_failing_chain_names_the_stream_and_leaves_no_view(spark: SparkSession, rate: DataFrame) -> None:
     spec = chain(("a --topic t --sql", "SELECT value FROM source"), ("b -p 1", "a.select('valu')"))
     with pytest.raises(ApplicationError, match=r"^stream 'b': .*UNRESOLVED_COLUMN") as caught:

@@ -20,7 +20,8 @@ class _NameSpace:
     """The temporary views of one session."""
 
     lock: RLock = field(default_factory=RLock)
-    ours: set[str] = field(default_factory=set)  #: created here; may outlive its context if the session was unreachable
+    #: created here, by names without case, as Spark's are; may outlive its context if the session was unreachable
+    ours: set[str] = field(default_factory=set)
 
 
 _name_spaces: WeakKeyDictionary[SparkSession, _NameSpace] = WeakKeyDictionary()
@@ -46,17 +47,17 @@ def temporary_views(frames: Mapping[str, DataFrame]) -> Iterator[None]:
         made: list[str] = []
         try:
             for name, frame in frames.items():
-                if name not in space.ours:
+                if name.casefold() not in space.ours:
                     _refuse_taken(spark, name)
                 frame.createOrReplaceTempView(name)
-                space.ours.add(name)
+                space.ours.add(name.casefold())
                 made.append(name)
             yield
         finally:
             for name in made:
                 with suppress(Exception):  # an error inside matters more; the next builder replaces the view
                     spark.catalog.dropTempView(name)
-                    space.ours.discard(name)
+                    space.ours.discard(name.casefold())
 
 
 def _refuse_taken(spark: SparkSession, name: str) -> None:
