@@ -51,11 +51,21 @@ def settled(records: Records, phase: Phase, settle_s: float = DEFAULT_SETTLE_S) 
     """Indices of the records in the settled part of `phase`; () when it never settled.
 
     Those are the records at least `settle_s` seconds after the start of the phase and after the last disturbance in it
-    (a move, a task manager that joined or was lost, a query that restarted), with no instance warming up. Repeated
-    records are left out.
+    (a move, a task manager that joined or was lost, a query that restarted or got another minimum accuracy), with no
+    instance warming up. Repeated records are left out.
     """
     at = seconds(records)
     indices = range(phase.first, phase.last + 1)
     disturbed = [at[i] for i in indices if any(event.kind in DISTURBANCES for event in records[i].events)]
+    disturbed += [at[i] for i in indices[1:] if _other_minimums(records[i - 1], records[i])]
     from_s = max([phase.start_s, *disturbed]) + settle_s
     return tuple(i for i in indices if at[i] >= from_s and not is_warming_up(records[i]) and not records[i].repeated)
+
+
+def _other_minimums(before: Record, record: Record) -> bool:
+    """Whether a query of both records has another minimum accuracy in the second one."""
+    ours, theirs = (
+        {task.id: task.min_accuracy for task in each.snapshot.tasks if task.min_accuracy is not None}
+        for each in (before, record)
+    )
+    return any(ours.get(name, minimum) != minimum for name, minimum in theirs.items())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from qod_magics.controller.record import Record
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Event, Measured
-from qod_magics.core.snapshot import Instance, Snapshot
+from qod_magics.core.snapshot import Instance, Snapshot, Task
 from qod_magics.recordings.phases import is_warming_up, phases, seconds, settled
 
 
@@ -53,6 +54,16 @@ def test_a_phase_settles_some_time_after_its_start() -> None:
 @pytest.mark.parametrize("kind", ["move", "task-manager-up", "task-manager-lost", "query-restarted"])
 def test_a_disturbance_puts_it_off(kind: str) -> None:
     lines = [line(t, "calm", *([kind] if t == 10 else [])) for t in range(0, 45, 5)]
+    assert settled(lines, phases(lines)[0], 20) == (6, 7, 8)
+
+
+@pytest.mark.parametrize("minimum", [0.2, 0.9])
+def test_another_minimum_accuracy_of_a_query_puts_it_off(minimum: float) -> None:
+    def with_minimum(record: Record, minimum: float) -> Record:
+        tasks = (Task("S", (), None, None, None), Task("T", ("S",), None, 1, minimum))
+        return replace(record, snapshot=replace(record.snapshot, tasks=tasks))
+
+    lines = [with_minimum(line(t, "calm"), minimum if t >= 10 else 0.5) for t in range(0, 45, 5)]
     assert settled(lines, phases(lines)[0], 20) == (6, 7, 8)
 
 
