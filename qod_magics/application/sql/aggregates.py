@@ -31,7 +31,7 @@ def turned(sql: str) -> Turned:
     select = _outermost(query)
     calls: dict[int, str] = {}
     columns: list[str] = []
-    unnamed = False
+    unnamed: list[exp.Expr] = []
     for column in select.expressions:
         inner = column.unalias()
         call = inner.this if isinstance(inner, exp.Filter) else inner
@@ -53,7 +53,7 @@ def turned(sql: str) -> Turned:
             _refuse(sql, call, "needs a name, by which the SELECT around it can read it: add AS")
         else:
             columns.append(inner.sql("spark").lower())
-            unnamed = True
+            unnamed.append(call)
     for clause in (each for each in select.args.values() if isinstance(each, exp.Expr)):
         if not isinstance(clause, exp.With | exp.From):
             _refuse_aggregates(sql, clause)
@@ -61,9 +61,15 @@ def turned(sql: str) -> Turned:
     for read in having.find_all(exp.Column) if having is not None else ():
         if not read.table and read.name in columns and not isinstance(read.parent, exp.Dot):
             _refuse(sql, read.this, f"is a struct of value, low and high now: write {read.name}.value")
+    names = {name.casefold() for name in columns}
+    for key, words in (("having", "HAVING"), ("order", "ORDER BY")) if unnamed else ():
+        part = select.args.get(key)
+        for read in part.find_all(exp.Column) if part is not None else ():
+            if read.table.casefold() in names:  # in the text that Spark names columns by, these have no fields
+                _refuse(sql, unnamed[0], f"needs a name, as {words} reads {read.sql('spark')}: add AS")
     if not calls:
         raise ApplicationError(f"--estimates: {NONE}")
-    return Turned(calls, tuple(columns), unnamed)
+    return Turned(calls, tuple(columns), bool(unnamed))
 
 
 NONE = "the SQL has no count, sum or avg as a column of its own that could be an estimate: leave it out"

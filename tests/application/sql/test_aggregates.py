@@ -82,6 +82,14 @@ def test_counts_sums_and_averages_become_estimates(
             "column 44 of the SQL: n is a struct of value, low and high",
         ),
         ("SELECT count(*) n FROM t ORDER BY sum(x)", "write est_sum(...).value there"),
+        (
+            "SELECT z, count(*), sum(x) AS total FROM t GROUP BY z HAVING total.value > 1",
+            "column 11 of the SQL: COUNT(*) needs a name, as HAVING reads total.value: add AS",
+        ),
+        (
+            "SELECT count(*), sum(x) AS total FROM t ORDER BY Total.value",
+            "COUNT(*) needs a name, as ORDER BY reads Total.value: add AS",
+        ),
         ("SELECT n FROM (SELECT count(*) FROM t)", "needs a name, by which the SELECT around it can read it: add AS"),
         ("SELECT count(*) FROM t UNION ALL SELECT count(*) FROM u", "the SQL has 2 side by side"),
         ("SELECT zone FROM t", "the SQL has no count, sum or avg"),
