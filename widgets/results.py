@@ -44,7 +44,7 @@ class ResultsView(Watched):
     Args:
         title: above the chart.
         look: makes the page of now; must not raise.
-        left: called when the thread ends.
+        left: called when the thread has ended, and when the last view closes after that.
         every_s: seconds between two looks.
 
     """
@@ -69,14 +69,14 @@ class ResultsView(Watched):
         state = "ended" if self.ended else "paused" if self.paused else "open" if self.watched else "closed"
         return f"view of results {self.title!r}: {count} items, {state}"
 
-    def end(self) -> None:
-        """Look once more if a view is open, and no more. Waits for the thread."""
+    def end(self, at_most_s: float = LAST_S) -> None:
+        """Look once more if a view is open, and no more. Waits for the thread, at most so many seconds."""
         with self._lock:
             self._over = True
             thread = self._thread
         self._wake.set()
         if thread is not None and thread is not threading.current_thread():
-            thread.join(LAST_S)
+            thread.join(min(at_most_s, LAST_S))
         self.ended = True
 
     def close(self) -> None:
@@ -96,16 +96,18 @@ class ResultsView(Watched):
         self._wake.set()
 
     def _left(self) -> None:
+        if self._thread is None:
+            self._after()
         self._wake.set()
 
     def _run(self) -> None:
         while True:
             self._wake.clear()  # first: an event during this look starts the next one
             began = time.monotonic()
-            if self._views:
+            if self.watched:
                 self._show()
             with self._lock:
-                if not self._views or ((self.ended or self._over) and not self._fresh):
+                if not self.watched or ((self.ended or self._over) and not self._fresh):
                     self._thread = None
                     break
             self._wake.wait(max(self._every_s, REST * (time.monotonic() - began)))

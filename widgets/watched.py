@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -17,6 +18,9 @@ import anywidget
 import traitlets
 from platformdirs import user_cache_dir
 
+from qod_widgets.cells import Cells
+
+SILENT_S = 300.0  #: views say each minute that they are open
 STATIC = Path(__file__).parent / "static"
 
 
@@ -43,8 +47,18 @@ def bundle(name: str) -> str:
     return made
 
 
+@cache
+def cells() -> Cells:
+    """The cells of this process."""
+    return Cells().follow()
+
+
 class Watched(anywidget.AnyWidget):
-    """A widget whose views say when they open and close."""
+    """A widget whose views say when they open and close.
+
+    A view that has been silent for `SILENT_S` seconds in which it could have been heard is forgotten: its browser is
+    gone, or sleeps. Once it is heard again it is a new one, which shows nothing yet.
+    """
 
     _css = STATIC / "dashboard.css"
 
@@ -53,24 +67,44 @@ class Watched(anywidget.AnyWidget):
 
     def __init__(self, code: str, title: str = "") -> None:
         super().__init__(_esm=bundle(code), title=title)
-        self._views: set[str] = set()
+        self._cells = cells()
+        self._hearing = threading.Lock()
+        self._views: dict[str, float] = {}  #: when each was heard last
         self._closed: set[str] = set()  #: a view says more than once that it is open, and may be heard after its close
         self.on_msg(self._heard)
 
     @property
     def watched(self) -> bool:
         """Whether a view of it is open."""
+        if self.ended:  # nothing is sent any more, except to a view that opens
+            return bool(self._views)
+        with self._hearing:
+            silent = [view for view, heard in self._views.items() if self._cells.idle_since(heard) > SILENT_S]
+            for view in silent:
+                del self._views[view]
+            left = bool(silent) and not self._views
+        if left:
+            self._left()
         return bool(self._views)
+
+    @property
+    def closed(self) -> bool:
+        """Whether views of it were open, and all have closed."""
+        return bool(self._closed) and not self._views
 
     def _heard(self, _: Any, message: Mapping[str, Any], __: Any) -> None:
         view = str(message.get("view"))
         if message.get("kind") == "open":
-            if view not in self._views | self._closed:
-                self._views.add(view)
+            with self._hearing:
+                is_new = view not in self._views and view not in self._closed
+                if view not in self._closed:
+                    self._views[view] = self._cells.now()
+            if is_new:
                 self._opened()
         elif message.get("kind") == "close":
-            self._closed.add(view)
-            self._views.discard(view)
+            with self._hearing:
+                self._closed.add(view)
+                self._views.pop(view, None)
             if not self._views:
                 self._left()
 

@@ -2,6 +2,7 @@
 
 const SETTLING_MS = [0, 400, 1500]; // after a change of theme: its colours come some time after its name
 const AGAIN_MS = [1000, 16000]; // a view says again that it is open until the kernel answers: first after, at most after
+const STILL_MS = 60000; // and then each time after, since the kernel forgets views that vanished without a word
 
 const percent = (x) => (x == null ? "–" : `${Math.round(100 * x)} %`);
 const number = (x) => (x == null ? "–" : Math.round(x).toLocaleString("en-US"));
@@ -39,7 +40,8 @@ function theme(el) {
 /** From its beginning on, a view hears what the kernel sends, and the kernel hears whether it is open.
  *
  * It says so until it is answered: JupyterLab sends what widgets say to a subshell of the kernel, but to the main shell
- * until that subshell is up, where it waits behind all cells that "Run All" has queued.
+ * until that subshell is up, where it waits behind all cells that "Run All" has queued. Once answered, it goes on to say
+ * so each minute, until nothing more follows.
  *
  * `heard` gets each message; `again` is called when the model's `ended` has changed, `left` when the kernel is gone, and
  * `themed` once the page has other colours.
@@ -48,7 +50,10 @@ class Live {
   constructor(model, { heard, again, left, themed }) {
     this.model = model;
     this.heard = (message) => {
-      if (message.fresh) clearTimeout(this.asking); // it has all that there is to show
+      if (message.fresh) { // it has all that there is to show
+        clearTimeout(this.asking);
+        this.asking = setTimeout(() => this.ask(STILL_MS), STILL_MS);
+      }
       heard(message);
     };
     this.again = again;
@@ -61,23 +66,35 @@ class Live {
     model.on("comm_live_update", left); // said by the widgets' manager when the kernel began anew, or ended
     this.leave = () => {
       clearTimeout(this.asking);
-      model.send({ kind: "close", view: this.view });
+      this.say("close");
     };
     window.addEventListener("pagehide", this.leave);
     this.ask(AGAIN_MS[0]);
   }
 
   ask(pause) {
-    this.model.send({ kind: "open", view: this.view });
-    this.asking = setTimeout(() => this.ask(Math.min(2 * pause, AGAIN_MS[1])), pause);
+    if (pause === STILL_MS && this.model.get("ended")) return;
+    if (!this.say("open")) return;
+    const next = pause === STILL_MS ? pause : Math.min(2 * pause, AGAIN_MS[1]);
+    this.asking = setTimeout(() => this.ask(next), pause);
+  }
+
+  /** Tell the kernel; returns whether that can be done: once another kernel has begun, it can't. */
+  say(kind) {
+    try {
+      this.model.send({ kind, view: this.view });
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   close() {
     window.removeEventListener("pagehide", this.leave);
-    this.leave();
     this.themes.disconnect();
     this.model.off("msg:custom", this.heard);
     this.model.off("change:ended", this.again);
     this.model.off("comm_live_update", this.left);
+    this.leave();
   }
 }
