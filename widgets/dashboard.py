@@ -33,6 +33,8 @@ class Dashboard(Watched):
         self._skipped: Frame | None = None  #: why there has been no frame since the last
         self._sent_for: tuple[Any, Any] | None = None
         self._news: queue.SimpleQueue[Frame | str | None] = queue.SimpleQueue()
+        self._over = False  #: whether the thread is to end once it has sent what is queued
+        self._lock = threading.Lock()  #: held while the thread is begun or ends
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
@@ -42,49 +44,58 @@ class Dashboard(Watched):
         """Add a frame, from any thread; never blocks."""
         self._frames.append(frame)
         self._skipped = None
-        if self._views:
-            self._news.put(frame)
+        if self.watched:
+            self._tell(frame)
 
     def skip(self, why: Frame) -> None:
         """Say in `words` why a cycle brings no frame, until the next frame; its `log` are the entries since the last.
         From any thread; never blocks."""
         self._skipped = why
-        if self._views:
-            self._news.put("skipped")
+        if self.watched:
+            self._tell("skipped")
 
     def rewind(self, frames: Iterable[Frame]) -> None:
         """Replace all frames by these."""
         self._frames = deque(frames, MOST_FRAMES)
         self._sent_for = self._skipped = None
-        if self._views:
-            self._news.put("history")
+        if self.watched:
+            self._tell("history")
 
     def end(self) -> None:
-        """Say that no more frames follow, and end the thread."""
+        """Say that no more frames follow, and end the thread. A view that opens later still gets the history."""
         self.ended = True
-        self._news.put(None)
+        self._finish()
 
     def close(self) -> None:
         """End the thread, and remove the widget."""
-        self._news.put(None)
+        self._finish()
         super().close()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _opened(self) -> None:
-        self._begin()
-        self._news.put("history")
+        self._tell("history")
 
-    def _begin(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._write, name="qod-dashboard", daemon=True)
-            self._thread.start()
+    def _tell(self, item: Frame | str) -> None:
+        """Have the thread send this; begin one if there is none."""
+        with self._lock:
+            self._news.put(item)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._write, name="qod-dashboard", daemon=True)
+                self._thread.start()
+
+    def _finish(self) -> None:
+        with self._lock:
+            self._over = True
+            if self._thread is not None:
+                self._news.put(None)  # it may be waiting
 
     def _write(self) -> None:
         """Send new frames, batched into one message where they arrive faster than they may be sent."""
-        while (item := self._news.get()) is not None:
-            items: list[Frame | str | None] = [item]
-            if item != "history":
+        over = False
+        while not over:
+            items = [self._news.get()]
+            if items[0] not in ("history", None):
                 time.sleep(LEAST_PAUSE_S)
             while not self._news.empty():
                 items.append(self._news.get())
@@ -93,10 +104,12 @@ class Dashboard(Watched):
             elif fed := [each for each in items if isinstance(each, dict)]:
                 self._send_frames(fed, fresh=False)
             why = self._skipped
-            if why is not None and self._views and any(each in ("history", "skipped") for each in items):
+            if why is not None and self.watched and any(each in ("history", "skipped") for each in items):
                 self.send({"kind": "skipped", **why})
-            if None in items:
-                return
+            with self._lock:
+                over = self._over and self._news.empty()
+                if over:
+                    self._thread = None
 
     def _history(self) -> list[Frame]:
         frames = list(self._frames)
@@ -105,7 +118,7 @@ class Dashboard(Watched):
         return [frame for frame in frames if frame["t"] >= frames[-1]["t"] - HISTORY_S]
 
     def _send_frames(self, frames: list[Frame], fresh: bool) -> None:
-        if not self._views:
+        if not self.watched:
             return
         message: dict[str, Any] = {"kind": "frames", "fresh": fresh, "frames": frames, "history_s": HISTORY_S}
         if frames:

@@ -152,6 +152,35 @@ def test_its_thread_ends_with_it(dashboard):
     assert dashboard.ended
 
 
+def test_who_opens_it_after_its_end_gets_the_history(dashboard):
+    """As with "Run All" where what views say waits for the last cell, which ends the session."""
+    dashboard.end()
+    dashboard.tell("open")
+    (first,) = dashboard.until(1)
+    assert first["fresh"]
+    assert [each["t"] for each in first["frames"]] == [each["t"] for each in FRAMES[:3]]
+    dashboard.tell("open", "b")
+    assert dashboard.until(2)[1] == first
+    assert without_thread(dashboard)
+
+
+def test_views_that_open_while_it_ends_are_all_answered(dashboard):
+    for number in range(100):
+        dashboard.tell("open", str(number))
+        dashboard.end()
+        assert without_thread(dashboard)
+        assert dashboard.sent[-1]["fresh"]
+        dashboard.sent.clear()
+
+
+def without_thread(dashboard):
+    """Whether its thread has ended, soon."""
+    deadline = time.monotonic() + 20
+    while dashboard._thread is not None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return dashboard._thread is None
+
+
 def test_the_code_is_whole_and_loads_nothing_from_elsewhere():
     code = bundle("dashboard")
     assert "export{" in code.replace(" ", "")[-200:]
