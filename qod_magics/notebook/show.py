@@ -34,7 +34,7 @@ def show(words: list[str], session: Callable[[], Session]) -> None:
     if (given.query is None) == (given.sample is None) or (given.sample and given.save):
         raise UsageProblem("%qod show QUERY [--save FILE], or %qod show --from FILE")
     if given.sample is not None:
-        shown = show_sample(Path(given.sample), wish)
+        shown = show_sample(Path(given.sample).expanduser().absolute(), wish)
     else:
         shown = session().views.show(given.query, wish, given.save)
         shown.read()  # what is wrong is one line

@@ -37,6 +37,7 @@ class Result:
     labels: Mapping[str, str] = field(default_factory=dict)  #: what shedding does to a column, in words, where known
     missing: str | None = None  #: what becomes of whole rows under shedding
     unread: int = 0  #: rows of the topic that were not read, or forgotten for others
+    state: str = ""  #: why no rows are written for the moment, in words; not saved
 
     def told(self, columns: Sequence[str]) -> str | None:
         """What shedding does to these columns, and to whole rows, in words; None: not known."""

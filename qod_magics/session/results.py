@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from qod_magics.results import layout
 from qod_magics.results.columns import Column, Kind, Row, columns_of
 from qod_magics.results.newest import Newest
 from qod_magics.results.result import Accuracy, Result
-from qod_magics.session.status import DECLARED
+from qod_magics.session.status import DECLARED, idle_text, instances_with
 from qod_magics.spark.plans.labels import WORDS
 from qod_magics.spark.plans.pipeline import INSTANCE
 
@@ -85,6 +85,7 @@ class QueryResults:
             labels = self._session.runtime.deployment.checked.labels.get(self.name)
             if accuracy.minimum == 1.0 and (accuracy.measured is None or accuracy.measured >= FULL_ACCURACY):
                 labels = None  # no row is dropped
+            idle = idle_text(instances_with(self._session, self.name))
             return Result(
                 self.name,
                 self._columns,
@@ -95,13 +96,14 @@ class QueryResults:
                 {} if labels is None else {column.name: WORDS[column.label] for column in labels.columns},
                 None if labels is None else labels.missing,
                 self._unread,
+                f"{self.name} is {idle}" if idle else "",
             )
 
     def leave(self) -> None:
-        """Drop the connection to the broker until the next look."""
+        """Drop the connection to the broker and the rows: the next look reads them again."""
         with self._lock:
-            if self._tail is not None:
-                self._tail.close()
+            if self._source is not None:
+                self._begin(self._source, self._newest.keys)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -139,13 +141,17 @@ class QueryResults:
         self._apart = deployment.apart(spec, keys)
         if keys is not None and self._apart:
             keys, columns = (*keys, INSTANCE), (*columns, Column(INSTANCE, Kind.NUMBER))
+        self._begin(source, keys)
+        self._columns, self._source = columns, source
+
+    def _begin(self, source: Source, keys: Sequence[str] | None) -> None:
         if self._tail is not None:
             self._tail.close()
         # of rows that stand for themselves no more than can be shown
         most = layout.MOST_ROWS if keys is None else MOST_READ
         self._tail = Tail(self._session.kafka, source.topic, most, source.starting)
         self._newest = Newest(keys, layout.MOST_ROWS) if keys is None else Newest(keys)
-        self._columns, self._unread, self._source = columns, 0, source
+        self._unread = 0
 
     def _rows(self, records: Iterable[Record]) -> Iterable[Row]:
         names = [column.name for column in self._columns]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import html
+import threading
+import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,7 +32,7 @@ class Followed(Protocol):
         ...
 
     def leave(self) -> None:
-        """Give back what reading needs between two looks; it may be read again."""
+        """Give back what reading needs between two looks, and the rows; it may be read again."""
         ...
 
 
@@ -45,6 +48,16 @@ class Sample:
 
     def leave(self) -> None:
         """Nothing is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is on show."""
+
+    result: Result
+    layout: Layout
+    drawing: Drawing
+    words: str | None = None  #: the result as text, where its rows are no longer kept
 
 
 class ShownResults:
@@ -69,10 +82,12 @@ class ShownResults:
     ) -> None:
         self.name, self.wish = name, wish
         self._followed, self._save, self._final = followed, save, final
-        self._shown: tuple[Result, Layout, Drawing] | None = None
+        self._shown: _Shown | None = None
+        self._replacing = threading.Lock()  #: held while what is on show is replaced
         self._groups: tuple[str, ...] = ()  #: drawn last: they stay
         self._view: ResultsView | None = None
         self._pictures: list[Any] = []  #: handles of displays that are filled at the end
+        self._ending = False
 
     def read(self, last: bool = False) -> Result:
         """The results now; `last`: also while the session ends. Raises UsageProblem, ApplicationError, KafkaError,
@@ -80,28 +95,30 @@ class ShownResults:
         result = self._followed.read(last)
         layout = layout_of(result.columns, result.keys, self.wish)
         before = self._shown
-        if before is not None and before[0].rows is result.rows and before[1] == layout:
-            drawing = before[2]
+        if before is not None and before.result.rows is result.rows and before.layout == layout:
+            drawing = before.drawing
         else:
             drawing = drawing_of(result, layout, self._groups)
-        if self._save is not None and (self._shown is None or self._shown[2].rows != drawing.rows):
+        if self._save is not None and (before is None or before.drawing.rows != drawing.rows):
             write_sample(self._save, result, drawing.rows)
         self._groups = drawing.groups
-        self._shown = result, layout, drawing
+        with self._replacing:
+            self._shown = _Shown(result, layout, drawing)
         return result
 
     def look(self) -> Page:
-        """What a view shows now; `state` says in words whether more follows, and `ended` whether none does."""
+        """What a view shows now; `state` says why nothing follows for the moment or, with `ended`, for good."""
         state, ended = "", False
         try:
-            self.read()
+            state = self.read().state
         except (ApplicationError, UsageProblem) as error:
             state, ended = f"ended: {error}", True
         except Exception as error:  # of the broker or a task manager: it may come back
             state = f"no news: {' '.join(str(error).split())[:200]}"
         if self._final is not None and not ended:
             state, ended = self._final, True
-        page = page_of(*self._shown) if self._shown is not None else NOTHING
+        shown = self._shown
+        page = page_of(shown.result, shown.layout, shown.drawing) if shown is not None else NOTHING
         return {**page, "state": state, "ended": ended}
 
     @property
@@ -110,8 +127,13 @@ class ShownResults:
         if self._view is None:
             from qod_widgets.results import ResultsView
 
-            self._view = ResultsView(self.name, self.look, self._followed.leave)
+            self._view = ResultsView(self.name, self.look, self._left)
         return self._view
+
+    @property
+    def closed(self) -> bool:
+        """Whether its views were open, and all have closed."""
+        return self._view is not None and self._view.closed
 
     def display(self) -> None:
         """Show it in the running cell, with a placeholder for the picture that is left at the end."""
@@ -124,40 +146,73 @@ class ShownResults:
         if handle is not None:
             self._pictures.append(handle)
 
-    def end(self) -> None:
-        """Read the results a last time and stop following them. Cells that displayed them keep a static picture, which
-        needs no kernel."""
+    def end(self, until: float = inf) -> None:
+        """Read the results a last time, unless all views of them have closed, and stop following them. Cells that
+        displayed them keep a static picture, which needs no kernel.
+
+        Args:
+            until: time of the monotonic clock. After it nothing is read or waited for, and what has closed not drawn.
+
+        """
+        self._ending, closed = True, self.closed
         if self._view is not None:
-            self._view.end()
-        if self._pictures:
-            with suppress(Exception):  # what was read before is left
-                self.read(last=True)
-            picture = self._picture()
-            for handle in self._pictures:
-                handle.update(picture)
+            self._view.end(max(until - time.monotonic(), 0.0))
+        try:
+            in_time = time.monotonic() < until
+            if self._pictures and in_time and not closed:
+                with suppress(Exception):  # what was read before is left
+                    self.read(last=True)
+            if self._pictures and (in_time or not closed):
+                picture = self._picture()
+                for handle in self._pictures:
+                    handle.update(picture)
+        finally:
+            self._leave()
+
+    def _left(self) -> None:
+        """Nobody looks any more, or nothing follows. What is open when its session ends is kept: `end` would have to
+        read all rows again."""
+        if not self._ending and not self.view.watched:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Keep only what is on show."""
         self._followed.leave()
+        with self._replacing:
+            shown = self._shown
+            if shown is not None and shown.words is None:
+                words = text_of(shown.result, self.wish)
+                self._shown = replace(shown, result=replace(shown.result, rows={}), words=words)
+
+    def _text(self, shown: _Shown) -> str:
+        return text_of(shown.result, self.wish) if shown.words is None else shown.words
 
     def _picture(self) -> Picture:
-        if self._shown is None:
+        shown = self._shown
+        if shown is None:
             return Picture(words=f"no results of {self.name} could be read")
         from qod_widgets.result_charts import static_chart
 
-        result, layout, drawing = self._shown
-        words = text_of(result, self.wish)
-        if layout.form == "table":
-            return Picture(f"<pre>{html.escape(words)}</pre>", words)
-        page = page_of(result, layout, drawing)
+        words = self._text(shown)
+        table = Picture(f"<pre>{html.escape(words)}</pre>", words)
+        if shown.layout.form == "table":
+            return table
+        page = page_of(shown.result, shown.layout, shown.drawing)
+        try:
+            chart = static_chart(page)
+        except ValueError:  # a number beyond those of the drawing library, such as a DECIMAL of 30 digits
+            return table
         told = "".join(f"<p>{html.escape(fact)}</p>" for fact in page["facts"])
-        return Picture(f'<div style="background: white; color: black">{static_chart(page)}{told}</div>', words)
+        return Picture(f'<div style="background: white; color: black">{chart}{told}</div>', words)
 
     def __repr__(self) -> str:
         """A table, of what was read last where nothing can be read now."""
-        note = ""
         try:
-            self.read()
+            note = self.read().state
         except QodError as error:
             note = f"{self.name}: {error}"
-        text = text_of(self._shown[0], self.wish) if self._shown is not None else ""
+        shown = self._shown
+        text = self._text(shown) if shown is not None else ""
         return "\n".join(filter(None, (text, note, self._final)))
 
     def _repr_mimebundle_(self, **options: Any) -> Any:

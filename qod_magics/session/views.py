@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -13,6 +15,9 @@ from qod_magics.session.show import ShownResults
 if TYPE_CHECKING:
     from qod_magics.session.interface import SessionInterface
     from qod_magics.session.live_view import View
+
+#: For what is read and drawn a last time of all results together, seconds.
+LAST_S = 10.0
 
 
 class Views:
@@ -40,13 +45,17 @@ class Views:
         """The results of a query. Raises ApplicationError: there is no such query, or its sink can't be read."""
         from qod_magics.session.results import QueryResults
 
-        shown = ShownResults(name, QueryResults(self._session, name), wish, None if save is None else Path(save))
+        file = None if save is None else Path(save).expanduser().absolute()  # whatever the working directory is later
+        shown = ShownResults(name, QueryResults(self._session, name), wish, file)
         self._shows.add(shown)
         return shown
 
     def close(self) -> None:
         """Leave them as they are now: nothing more is read or sent."""
-        for shown in list(self._shows):
-            shown.end()
         if self._dashboard is not None:
-            self._dashboard.close()
+            with suppress(Exception):  # all others end, too
+                self._dashboard.close()
+        until = time.monotonic() + LAST_S
+        for shown in sorted(self._shows, key=lambda shown: shown.closed):
+            with suppress(Exception):
+                shown.end(until)

@@ -191,7 +191,7 @@ BAD_LINES = {
     "%qod show": "%qod show QUERY [--save FILE], or %qod show --from FILE",
     "%qod show Snk --from kept.jsonl": "%qod show QUERY [--save FILE], or %qod show --from FILE",
     "%qod show --from kept.jsonl --save again.jsonl": "%qod show QUERY [--save FILE], or %qod show --from FILE",
-    "%qod show --from kept.jsonl": "--from kept.jsonl: it can't be read: No such file or directory",
+    "%qod show --from kept.jsonl": "kept.jsonl: it can't be read: No such file or directory",
     "%qod show Snk --kind pie": "invalid choice: 'pie'",
     "%qod show Snk --row 3": "Did you mean '--rows'?",
     "%qod show Snk": "nothing is up",

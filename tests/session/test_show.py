@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
 from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Parquet
+from qod_magics.application.tasks.task import tasks
 from qod_magics.errors import ApplicationError, KafkaError, QodError, UsageProblem
+from qod_magics.kafka.tail import News, Record
+from qod_magics.notebook.show import show
 from qod_magics.results.layout import ANY, Wish
 from qod_magics.results.result import Result
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.results import QueryResults
 from qod_magics.session.samples import read_sample, write_sample
 from qod_magics.session.show import ShownResults, show_sample
+from qod_magics.session.views import LAST_S, Views
 from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.queries.instance import State
 from tests.application.frames import application, stream
 from tests.results.rows import PER_ZONE, per_zone, result
 
@@ -31,15 +38,17 @@ class Following:
 
     def __init__(self, *found: Result | Exception) -> None:
         self.found: list[Result | Exception] = list(found)
+        self.reads = self.left = 0
 
     def read(self, last: bool = False) -> Result:
+        self.reads += 1
         found = self.found.pop(0) if len(self.found) > 1 else self.found[0]
         if isinstance(found, Exception):
             raise found
         return found
 
     def leave(self) -> None:
-        pass
+        self.left += 1
 
 
 def of(*rows: tuple[int, int, float]) -> Result:
@@ -68,6 +77,15 @@ def test_what_can_not_be_read_for_the_moment_leaves_the_page_as_it_is() -> None:
     shown.look()
     page = shown.look()
     assert (values(page), page["state"], page["ended"]) == ([5.0], "no news: away", False)
+    assert shown.look()["state"] == ""
+
+
+def test_a_page_says_why_its_query_writes_nothing_and_goes_on() -> None:
+    stopped = replace(FIRST, state="per_zone is given up (no such column)")
+    shown = ShownResults("per_zone", Following(stopped, stopped, SECOND))
+    page = shown.look()
+    assert (values(page), page["state"], page["ended"]) == ([5.0], "per_zone is given up (no such column)", False)
+    assert repr(shown).endswith("\nper_zone is given up (no such column)")
     assert shown.look()["state"] == ""
 
 
@@ -115,6 +133,107 @@ def test_a_picture_of_the_last_results_is_left() -> None:
     assert repr(updated[-1]) == "no results of per_zone could be read"
 
 
+def pictured(shown: ShownResults) -> list[Any]:
+    """The pictures that a cell gets which displays it."""
+    updated: list[Any] = []
+    shown._pictures.append(SimpleNamespace(update=updated.append))
+    return updated
+
+
+def test_a_value_that_can_not_be_drawn_leaves_a_table() -> None:
+    huge = of((0, 1, 10.0**30 + 2.0**70), (0, 2, 1.0))
+    huge = replace(huge, rows={key: {**row, "trips": {"value": 10**30}} for key, row in huge.rows.items()})
+    shown = ShownResults("per_zone", Following(huge), Wish("bar", x="zone"))
+    shown.read()
+    updated = pictured(shown)
+    shown.end()
+    (picture,) = updated
+    assert picture._repr_html_().startswith("<pre>")
+    assert "per_zone, read at" in repr(picture)
+
+
+def test_once_its_views_have_closed_only_what_is_on_show_is_kept() -> None:
+    following = Following(SECOND, KafkaError("away"))
+    shown = ShownResults("per_zone", following, Wish(rows=1))
+    page, words = shown.look(), shown._text(shown._shown)  # type: ignore[arg-type]
+    shown.view._heard(shown.view, {"kind": "open", "view": "a"}, [])
+    shown.view._heard(shown.view, {"kind": "close", "view": "a"}, [])
+    until(lambda: following.left)
+    until(lambda: shown._shown is not None and shown._shown.words is not None)
+    assert shown._shown is not None
+    assert shown._shown.result.rows == {}
+    assert {**shown.look(), "state": ""} == page
+    assert words in repr(shown)
+    updated, reads = pictured(shown), following.reads
+    shown.end()
+    assert following.reads == reads, "nobody sees what would be read"
+    assert updated[0]._repr_html_().count("<svg") == 1
+    assert repr(updated[0]) == words
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_what_is_open_at_the_end_is_read_once_more_before_its_rows_are_dropped() -> None:
+    following = Following(FIRST)
+    shown = ShownResults("per_zone", following)
+    view, updated = shown.view, pictured(shown)
+    view._heard(view, {"kind": "open", "view": "a"}, [])
+    until(lambda: following.reads)
+    following.found = [ApplicationError("its session has ended")]  # until the last reading
+    view._wake.set()
+    until(lambda: view.ended)
+
+    def last(last: bool = False) -> Result:
+        assert not (last and following.left)
+        return SECOND if last else Following.read(following, last)
+
+    following.read = last  # type: ignore[method-assign]
+    shown.end()
+    assert following.left == 1
+    assert "7 [6, 8]" in repr(updated[0])
+
+
+def test_after_the_deadline_nothing_is_read_or_waited_for() -> None:
+    following = Following(FIRST, SECOND)
+    shown = ShownResults("per_zone", following)
+    shown.read()
+    updated = pictured(shown)
+    shown.end(until=0.0)
+    assert following.reads == 1
+    assert "5 [4, 6]" in repr(updated[0])
+
+
+def test_views_end_whatever_becomes_of_the_others_first_the_dashboard() -> None:
+    ended: list[Any] = []
+
+    def breaks(*given: Any) -> None:
+        ended.append(given)
+        raise ValueError("number out of range")
+
+    views = Views(SimpleNamespace())  # type: ignore[arg-type]
+    views._dashboard = SimpleNamespace(close=lambda: breaks("dashboard"))  # type: ignore[assignment]
+    shows = [SimpleShow(closed, breaks) for closed in (True, False)]
+    views._shows = WeakSet(shows)  # type: ignore[arg-type]
+    views.close()
+    assert [given[0] for given in ended] == ["dashboard", False, True]
+    assert ended[1][1] == ended[2][1] <= time.monotonic() + LAST_S, "one deadline for all"
+
+
+class SimpleShow:
+    """In the place of results on show."""
+
+    def __init__(self, closed: bool, ending: Callable[..., None]) -> None:
+        self.closed, self._ending = closed, ending
+
+    def end(self, until: float) -> None:
+        self._ending(self.closed, until)
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +252,23 @@ def test_a_file_has_what_is_on_show(tmp_path: Path) -> None:
         "minimum": 0.4,
     }
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_it_stays_where_it_was_meant_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qod_magics.session.results.QueryResults", lambda *_: Following(FIRST, SECOND))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    views = Views(SimpleNamespace())  # type: ignore[arg-type]
+    shown, at_home = views.show("per_zone", ANY, "rows.jsonl"), views.show("per_zone", ANY, "~/home.jsonl")
+    shown.read()
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir("data")
+    shown.read()
+    at_home.read()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "home.jsonl", "rows.jsonl"]
+    assert not list(Path().iterdir())
+    assert len(read_sample(tmp_path / "rows.jsonl").rows) == 2
+    show(["--from", "~/home.jsonl"], lambda: None)  # type: ignore[arg-type, return-value]
 
 
 def test_it_is_written_only_when_it_changes(tmp_path: Path) -> None:
@@ -223,6 +359,82 @@ def test_what_can_not_be_shown_is_said_with_what_to_do(name: str, says: str) -> 
         QueryResults(Session(), name)  # type: ignore[arg-type]
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+class Topic:
+    """In the place of a topic's tail: what has been written so far, which each tail reads once."""
+
+    written: list[bytes]
+    made = 0
+
+    def __init__(self, *_: Any) -> None:
+        type(self).made += 1
+        self._at = 0
+
+    def read(self) -> News:
+        records = tuple(Record(0, value) for value in self.written[self._at :])
+        self._at = len(self.written)
+        return News(records)
+
+    def close(self) -> None:
+        pass
+
+
+class Running(Session):
+    """In the place of a session whose query runs, or is about to."""
+
+    last = None
+    kafka = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        (spec,) = (each for each in tasks(self.application) if each.id == "query")
+        schema = SimpleNamespace(jsonValue=lambda: {"fields": [{"name": "n", "type": "long"}]})
+        self.instance = SimpleNamespace(
+            job=SimpleNamespace(task="query"), state=State.RUNNING, failure=None, task_manager=None
+        )
+        self.asked = 0
+        deployment = SimpleNamespace(
+            specs={"query": spec},
+            checked=SimpleNamespace(schemas={"query": schema}, labels={}),
+            results={"query": "qod.out"},
+            instances=lambda _: 1,
+            specs_with=lambda _: [spec],
+            result_keys=self._keys,
+        )
+        self.runtime = SimpleNamespace(
+            deployment=deployment, instances={"query.1": self.instance}, workshop=lambda: None
+        )
+
+    def _keys(self, *_: Any) -> tuple[str, ...]:
+        self.asked += 1
+        return ("n",)
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Running:
+    Topic.written, Topic.made = [b'{"n": 1}', b'{"n": 2}'], 0
+    monkeypatch.setattr("qod_magics.session.results.Tail", Topic)
+    return Running()
+
+
+def test_its_rows_are_dropped_when_nobody_looks_and_read_again(running: Running) -> None:
+    results = QueryResults(running, "query")  # type: ignore[arg-type]
+    assert [*results.read().rows.values()] == [{"n": 1}, {"n": 2}]
+    results.leave()
+    assert len(results._newest.rows) == 0
+    Topic.written.append(b'{"n": 3}')
+    assert [*results.read().rows.values()] == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert (Topic.made, running.asked) == (2, 1), "its plan is known"
+
+
+def test_why_it_does_not_run_is_its_state(running: Running) -> None:
+    results = QueryResults(running, "query")  # type: ignore[arg-type]
+    assert results.read().state == ""
+    running.instance.state, running.instance.failure = State.GAVE_UP, "no such column"
+    assert results.read().state == "query is given up (no such column)"
+    running.instance.state, running.instance.failure = State.WAITING, None
+    assert results.read().state == "query is waiting"
 
 
 def test_after_the_session_there_is_nothing() -> None:
