@@ -21,11 +21,12 @@ class Recording:
     """Appends to a file; each line is in it, whole, when `append` returns.
 
     The file and the directories above it are made at the first line. An existing file is continued; an unfinished last
-    line is terminated first, so that it can't swallow ours.
+    line is terminated first, so that it can't swallow ours. A path is meant as of now: `~` is the user's home, and
+    another working directory later on changes nothing.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(path).expanduser().absolute()
         self._file: int | None = None
 
     def __repr__(self) -> str:

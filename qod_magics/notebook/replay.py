@@ -37,7 +37,7 @@ class Replay:
         RecordingError if it is invalid, UsageProblem if it can't be read or for a speed of 0 or less."""
         if not speed > 0:
             raise UsageProblem(f"a speed of {speed!r} plays nothing: take a number above 0")
-        self.path, self.speed = Path(path), speed
+        self.path, self.speed = Path(path).expanduser(), speed
         try:
             self.records = load(self.path, say=print)
         except OSError as error:

@@ -67,12 +67,13 @@ class Session(Decisions):
         self.id, self.kafka, self.runtime = resources.id, resources.kafka, resources.runtime
         self._settings = settings
         self.began = datetime.now(UTC)
-        self.recording_path = Path(settings.record or resources.directory.path / "run.jsonl")
+        recording = Recording(settings.record or resources.directory.path / "run.jsonl")
+        self.recording_path = recording.path
         self.controller = Controller(
             self.runtime,
             policy(settings.policy_name),
             period_s=settings.period_s,
-            recording=Recording(self.recording_path),
+            recording=recording,
             warm_up_timeout_s=settings.warm_up_timeout_s,
         )
         self.thread = ControllerThread(self.controller)
@@ -441,4 +442,4 @@ class Session(Decisions):
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write a page with the charts of the session so far, from its recording."""
-        return report_so_far(self.recording_path, Path(path), self.began)
+        return report_so_far(self.recording_path, Path(path).expanduser(), self.began)

@@ -45,7 +45,7 @@ class Settings:
             raise UsageProblem(f"a period of {self.period_s!r} s makes no loop: take a number of seconds above 0")
         if not 0 <= self.headroom < 1:
             raise UsageProblem(f"headroom is a fraction from 0 and below 1, not {self.headroom!r}")
-        if self.record is not None and Path(self.record).is_dir():
+        if self.record is not None and Path(self.record).expanduser().is_dir():
             raise UsageProblem(
                 f"the recording needs a file, and {os.fspath(self.record)!r} is a directory: add a name to it"
             )

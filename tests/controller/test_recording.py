@@ -47,6 +47,20 @@ def test_a_recording_is_continued(tmp_path):
     assert [line["cycle"] for line in read(path)] == [0, 1]
 
 
+def test_its_file_stays_where_it_was_meant_to_be(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    recording = Recording("run.jsonl")
+    recording.append({"cycle": 1})
+    recording.close()
+    monkeypatch.chdir("data")
+    recording.append({"cycle": 2})
+    recording.close()
+    assert [line["cycle"] for line in read(tmp_path / "run.jsonl")] == [1, 2]
+    monkeypatch.setenv("HOME", str(tmp_path / "data"))
+    assert Recording("~/run.jsonl").path == tmp_path / "data" / "run.jsonl"
+
+
 def test_a_line_that_its_writer_left_unfinished_does_not_swallow_the_next(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text('{"cycle": 1}\n{"cyc')

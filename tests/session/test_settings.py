@@ -19,6 +19,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"period_s": float("nan")}, UsageProblem, "makes no loop"),
     ({"headroom": 1.0}, UsageProblem, "below 1"),
     ({"record": "."}, UsageProblem, "is a directory"),
+    ({"record": "~"}, UsageProblem, "is a directory"),
     ({"policy_name": "stream-economy"}, UsageProblem, "stream-economics"),
 ]
 
