@@ -69,12 +69,11 @@ class Deployer:
         """The streams that each reader may compute itself: see `tasks`. Empty while no task manager is up."""
         if not self._alive():
             return {}
-        deployment = self.cluster.deployment
-        return deployment.inspection.inlinable(application, deployment.edges, self.cluster.workshop())
+        return self.cluster.deployment.inlinable(application, self.cluster.workshop())
 
     def asks(self, application: Application) -> dict[str, tuple[Ask, ...] | None]:
         """By what its queries ask that streams be shed: see `shed_keys`. Empty while no task manager is up."""
-        return self.cluster.deployment.inspection.asks(application, self.cluster.workshop()) if self._alive() else {}
+        return self.cluster.deployment.asks(application, self.cluster.workshop()) if self._alive() else {}
 
     def _alive(self) -> bool:
         return any(manager.alive() for manager in list(self.cluster.task_managers.values()))

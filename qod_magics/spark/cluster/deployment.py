@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from qod_magics.application.application import Application
+from qod_magics.application.recipes.recipe import raise_unless_connection
+from qod_magics.application.shed_keys import Ask
 from qod_magics.application.streams.sink import KafkaTopic, Memory
 from qod_magics.application.streams.stream import RECORD_KEY
 from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.application.tasks.weight import Origins, origins, weighed_since
+from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
@@ -26,6 +31,7 @@ from qod_magics.spark.plans.pipeline import (
     same_columns,
     schema_of_stream,
 )
+from qod_magics.spark.servers.reason import reason
 
 #: The fields that a change of the application replaces.
 _BOOKS = ("specs", "pipes", "accounts", "results", "sinks", "source_partitions", "deals", "declarations", "retired")
@@ -83,15 +89,28 @@ class Deployment:
         return [spec for spec in self.specs.values() if name in spec.members]
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop) -> Checked:
-        """Facts about these tasks, which may become the current ones: see `Inspection.check`."""
+        """Facts about these tasks, which may become the current ones: see `Inspection.check`. This and the following
+        raise TaskManagerError where Spark can't be reached."""
         labels = self.checked.labels
-        return self.inspection.check(
-            specs, workshop, {spec: labels[name] for name, spec in self.specs.items() if name in labels}
-        )
+        with _reached():
+            return self.inspection.check(
+                specs, workshop, {spec: labels[name] for name, spec in self.specs.items() if name in labels}
+            )
 
     def result_keys(self, task: str, workshop: Workshop) -> tuple[str, ...] | None:
         """The columns by which a row of a task's result replaces an earlier one: see `Inspection.result_keys`."""
-        return self.inspection.result_keys(task, self.specs, self.checked, workshop)
+        with _reached():
+            return self.inspection.result_keys(task, self.specs, self.checked, workshop)
+
+    def inlinable(self, application: Application, workshop: Workshop) -> dict[str, int]:
+        """The streams that each reader may compute itself: see `Inspection.inlinable`."""
+        with _reached():
+            return self.inspection.inlinable(application, self.edges, workshop)
+
+    def asks(self, application: Application, workshop: Workshop) -> dict[str, tuple[Ask, ...] | None]:
+        """By what its queries ask that streams be shed: see `Inspection.asks`."""
+        with _reached():
+            return self.inspection.asks(application, workshop)
 
     def apart(self, spec: TaskSpec, keys: Collection[str] | None) -> bool:
         """Whether each instance of a task has its own rows of a group, of which these are the columns."""
@@ -423,3 +442,19 @@ def _stream(pipe: Pipe, specs: Mapping[str, TaskSpec]) -> str:
     """The stream that a topic carries, by the stream that reads it: "from>to", also once its reader is fused."""
     heads = [head.name for head in specs[pipe.target].heads if pipe.source in head.upstream]
     return f"{pipe.source}>{heads[0]}"
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Within, an error of the connection to Spark is a TaskManagerError of one line."""
+    try:
+        yield
+    except QodError:
+        raise
+    except Exception as error:
+        try:
+            raise_unless_connection(error)
+        except Exception:
+            why = reason(error).rstrip(".")
+            raise TaskManagerError(f"Spark does not answer: {why}. Try again in a few seconds.") from error
+        raise

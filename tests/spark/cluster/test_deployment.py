@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,9 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.streams.sink import KafkaTopic
+from qod_magics.application.streams.stream import AUTO, StreamDeclaration, TopicInput
 from qod_magics.application.tasks.task import TaskSpec, tasks
+from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment, Pipe
 from qod_magics.spark.plans.inspection import Checked
@@ -236,3 +240,53 @@ def test_instances_that_share_out_the_groups_are_not_told_apart() -> None:
     assert not made.apart(by_id, ("id", "w"))
     assert made.apart(by_id, ("w",))
     assert not made.apart(by_id, None)
+
+
+APART = application(stream("trips", topic="t"), *(stream(name, "trips", priority=1) for name in ("first", "second")))
+BY_KEY = application(
+    StreamDeclaration("clicks", PythonRecipe("source"), TopicInput("clicks", "user LONG", shed_by=AUTO)),
+    stream("counted", "clicks", priority=1, min_accuracy=0.5),
+)
+
+
+class RpcError(Exception):
+    """By name what gRPC raises where a server can't be reached."""
+
+    def __str__(self) -> str:
+        return '<_InactiveRpcError of RPC that terminated with:\n\tdetails = "failed to connect to all addresses"\n>'
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda made, workshop: made.check(list(made.specs.values()), workshop),
+        lambda made, workshop: made.result_keys("first", workshop),
+        lambda made, workshop: made.inlinable(APART, workshop),
+        lambda made, workshop: made.asks(BY_KEY, workshop),
+    ],
+    ids=["check", "result_keys", "inlinable", "asks"],
+)
+def test_where_spark_can_not_be_reached_that_is_one_line(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def lost(_: Any) -> Iterator[Any]:
+        raise RpcError
+        yield
+
+    monkeypatch.setattr("qod_magics.spark.plans.inspection.partitions", lambda *_: 1)
+    made = running("first")
+    with pytest.raises(TaskManagerError) as caught:
+        ask(made, SimpleNamespace(result=lost))
+    words = "Spark does not answer: failed to connect to all addresses. Try again in a few seconds."
+    assert str(caught.value) == words
+
+
+def test_an_error_of_another_kind_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def broken(_: Any) -> Iterator[Any]:
+        raise KeyError("id")
+        yield
+
+    monkeypatch.setattr("qod_magics.spark.plans.inspection.partitions", lambda *_: 1)
+    made = running("first")
+    with pytest.raises(KeyError):
+        made.check(list(made.specs.values()), SimpleNamespace(result=broken))  # type: ignore[arg-type]
