@@ -21,7 +21,8 @@ LOOK_S = 0.1
 
 
 class ScenarioRunner:
-    """Follows an injector on its own thread and applies the scenario's events to the session when they are due.
+    """Follows an injector on threads of its own: annotates the scenario's phases, and applies its events to the session
+    when they are due.
 
     A task manager that the scenario adds gets the session's next id; the scenario's name for it only serves to remove
     the same one later. Applications are functions that declare streams; stopping one stops the streams it declared.
@@ -44,6 +45,8 @@ class ScenarioRunner:
         self._streams: dict[str, tuple[str, ...]] = {}  #: declared streams, by application
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="qod-scenario-runner", daemon=True)
+        self._phases = threading.Thread(target=self._annotate, name="qod-scenario-phases", daemon=True)
+        self._phases.start()
         self._thread.start()
 
     def __repr__(self) -> str:
@@ -53,21 +56,28 @@ class ScenarioRunner:
         """Apply no more events; the injector keeps sending."""
         self._ended.set()
         self._thread.join(30.0)
+        self._phases.join(30.0)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the scenario is over; False when `timeout_s` seconds passed first."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _run(self) -> None:
-        left = list(self.injector.scenario.events)
-        phase = None
-        while not self._ended.wait(LOOK_S) and self.session.alive:
-            ended = not self.injector.alive()  # first: what is due by its end is done
+    def _annotate(self) -> None:
+        """Name each phase when it begins; events may take longer than a phase."""
+        phase: str | None = None
+        ended = False
+        while not ended and not self._ended.wait(LOOK_S) and self.session.alive:
+            ended = not self.injector.alive()
             now = self.injector.phase()
             if now != phase:
                 phase = now
                 self.session.annotate(phase=phase)
+
+    def _run(self) -> None:
+        left = list(self.injector.scenario.events)
+        while not self._ended.wait(LOOK_S) and self.session.alive:
+            ended = not self.injector.alive()  # first: what is due by its end is done
             while left and left[0].at_s <= self.injector.position():
                 event = left.pop(0)
                 try:

@@ -398,7 +398,8 @@ class Session(Decisions):
 
     async def during(self, injector: Injector, phase: str, show: waiting.Show | None = None) -> None:
         """Wait until the injector's scenario reaches `phase`, annotate the recording with it, and show the status once
-        a period until the phase or the injector ends. Raises UsageProblem: the scenario has no such phase."""
+        a period until the phase or the injector ends. Raises UsageProblem: the scenario has no such phase, it is over,
+        or the injector ended before it."""
         await waiting.during(self, injector, phase, show)
 
     async def until_settled(

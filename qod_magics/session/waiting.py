@@ -31,10 +31,18 @@ async def watch(session: SessionInterface, seconds: float, show: Show | None = N
 
 async def during(session: SessionInterface, injector: Injector, phase: str, show: Show | None = None) -> None:
     """`Session.during`."""
-    known([p.name for p in injector.scenario.phases], phase)
+    order = [p.name for p in injector.scenario.phases]
+    known(order, phase)
     show = show or in_place()
-    while injector.alive() and injector.phase() != phase:
+    while injector.alive():
+        now = injector.phase()
+        if now == phase:
+            break
+        if now is not None and order.index(now) > order.index(phase):
+            raise UsageProblem(f"phase {phase!r} is over: it is phase {now!r} now; await it before it begins")
         await asyncio.sleep(LOOK_S)
+    else:
+        raise UsageProblem(f"phase {phase!r} does not come: the injector has ended; inject the scenario again")
     session.annotate(phase=phase)
     shown = 0.0
     while session.alive and injector.phase() == phase and injector.alive():

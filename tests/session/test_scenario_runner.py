@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -87,3 +88,30 @@ def test_a_scenario_is_over_with_its_injector_and_what_was_not_due_is_noted() ->
     assert runner.done == []
     played(session, {"app": lambda s: s.stream("x")}, ("start_application", "app"), at_s=1.0)
     assert session.names == ("before", "x")
+
+
+def test_a_phase_that_begins_while_a_task_manager_starts_is_annotated_then() -> None:
+    annotated, up = threading.Event(), threading.Event()
+
+    class Slow(Declared):
+        def annotate(self, **annotations: Any) -> None:
+            if annotations == {"phase": "overload"}:
+                annotated.set()
+
+        def add_task_manager(self) -> str:
+            assert up.wait(WAIT_S)
+            return "tm2"
+
+    injector: Any = SimpleNamespace(
+        scenario=SimpleNamespace(events=[ScenarioEvent(0.0, "add_task_manager", "more")]),
+        phase=lambda: "overload",
+        position=lambda: 1.0,
+        alive=lambda: not up.is_set(),
+    )
+    runner = ScenarioRunner(Slow(), injector, {})  # type: ignore[arg-type]
+    assert annotated.wait(WAIT_S)
+    assert runner.done == []
+    up.set()
+    assert runner.wait(WAIT_S)
+    assert [event.target for event in runner.done] == ["more"]
+    runner.stop()
