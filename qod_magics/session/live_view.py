@@ -15,9 +15,9 @@ from qod_magics.controller.sensor import STOPPING
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import QodError
 from qod_magics.recordings.frame import Frame, frame, frames, skipped
-from qod_magics.recordings.reading import load
-from qod_magics.recordings.stages import paused_after, policy_notes
+from qod_magics.recordings.stages import policy_notes
 from qod_magics.session.displaying import Picture
+from qod_magics.session.newest_records import newest_records
 from qod_magics.session.status import labels_in_short
 from qod_widgets.controls import Commands, Panel
 from qod_widgets.dashboard import LOG_LENGTH, MOST_FRAMES, Dashboard
@@ -68,13 +68,13 @@ class View:
         """Stop following cycles. The last state stays visible; each cell that called `show` gets a picture that is
         visible without a kernel, too."""
         self._unsubscribe()
-        if self._pictures:
+        self.dashboard.end()
+        self._commands.close()
+        self.panel.end()
+        if self._pictures:  # last: what was recorded for days takes a while
             picture = self._picture()
             for handle in self._pictures:
                 handle.update(picture)
-        self._commands.close()
-        self.panel.end()
-        self.dashboard.end()
 
     def _take(self, cycle: Cycle) -> None:
         if cycle.decision is None:
@@ -102,7 +102,7 @@ class View:
         from qod_magics.reports.charts import accuracy_chart, cpu_chart, svg
 
         try:
-            records = load(self._session.recording_path, self._began)[-MOST_FRAMES:]
+            records, _ = newest_records(self._session.recording_path, self._began, MOST_FRAMES)
             drawn = "".join(svg(chart(records)) for chart in (accuracy_chart, cpu_chart))
         except (OSError, QodError, ValueError) as error:
             return Picture(f"<p>no picture: {html.escape(str(error))}</p>", f"no picture: {error}")
@@ -112,12 +112,10 @@ class View:
     def _recorded(self) -> list[Frame]:
         """Frames of the cycles before the view was made, from the recording."""
         try:
-            records = load(self._session.recording_path, self._began)
+            records, paused = newest_records(self._session.recording_path, self._began, MOST_FRAMES)
         except (OSError, QodError):  # nothing is recorded yet, or only in another file
             return []
-        older, newest = records[:-MOST_FRAMES], records[-MOST_FRAMES:]
-        paused = paused_after(frozenset(), (event for record in older for event in record.events))
-        return list(frames(newest, self._began, DecisionLog(), labels_in_short(self._session), paused))
+        return list(frames(records, self._began, DecisionLog(), labels_in_short(self._session), paused))
 
     def _frame(self, cycle: Cycle) -> Frame:
         assert cycle.decision is not None

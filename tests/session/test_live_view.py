@@ -138,3 +138,14 @@ def test_the_end_of_a_session_leaves_its_last_picture(made: Made, loop: Bench, m
     assert made.controller.step().skipped == "the controller is being stopped"
     assert told == []
     view.close()
+
+
+def test_at_the_end_of_a_session_its_picture_comes_last(
+    made: Made, loop: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, _ = viewed(made, monkeypatch)
+    loop.cycles(1)
+    ended: list[Any] = []
+    view._pictures.append(SimpleNamespace(update=lambda _: ended.append((view.dashboard.ended, view.panel.said.value))))
+    view.close()
+    assert ended == [(True, '<span role="status">The session has ended.</span>')]
