@@ -208,10 +208,11 @@ class Controller:
         later = ", once plans are applied again" if self._paused else ""
         self.note("override", words + later, stream=name, d=d)
 
-    def release(self, shedders: Collection[str]) -> None:
-        """Give back those held by hand that are not among these, by name: a later stream of their name is not held."""
+    def release(self, streams: Collection[str]) -> None:
+        """Give back the shedders held by hand of streams that are not among these, as writer or reader: later ones of
+        their names are not held. One that is fused for the moment stays held."""
         for edge in self._by_hand:
-            if edge_name(edge) not in shedders:
+            if any(stream is not None and stream not in streams for stream in edge):
                 self.override(edge, None)
 
     def annotate(self, **annotations: Any) -> None:

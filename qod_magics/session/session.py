@@ -336,12 +336,12 @@ class Session(Decisions):
     def stop(self, name: str) -> None:
         """Stop and remove a stream. Raises ApplicationError: there is none of this name, or others read it."""
         self._streams.remove(name)
-        self.controller.release(self.shedders)
+        self.controller.release(self.application.names)
 
     def stop_all(self) -> None:
         """Stop and remove all streams."""
         self._streams.clear()
-        self.controller.release(self.shedders)
+        self.controller.release(self.application.names)
 
     def set(
         self,

@@ -46,6 +46,8 @@ def test_those_of_streams_that_are_gone_are_given_back():
     controller.override(("Src", "Snk"), 0.25)
     controller.release(["Src"])
     assert controller.overrides == {(None, "Src"): 0.5}
+    controller.release([])
+    assert controller.overrides == {}
 
 
 @pytest.mark.parametrize("d", [-0.1, 1.1, float("nan")])

@@ -235,6 +235,17 @@ def test_a_shedder_that_is_held_and_gone_is_named_and_can_be_given_back(made: Ma
         session.override("Src>Snk", None)
 
 
+def test_a_shedder_that_is_held_and_fused_for_the_moment_stays_held_while_other_streams_stop(made: Made) -> None:
+    session: Any = session_of(made)
+    session._streams.remove = lambda _: setattr(session._streams, "application", application(*TRIPS[:2]))
+    session.override("Src>Snk", 0.5)
+    session.override("Src>Idle", 0.5)
+    made.runtime.specs = {spec.id: spec for spec in tasks(application(TRIPS[0], stream("Snk", "Src", priority=1)))}
+    assert "Src>Snk" not in session.shedders
+    session.stop("Idle")
+    assert made.controller.overrides == {("Src", "Snk"): 0.5}
+
+
 def test_what_is_held_while_plans_are_only_recommended_waits_until_they_are_applied(made: Made) -> None:
     session = session_of(made)
     session.override("Src", 0.9)
