@@ -54,7 +54,7 @@ def session_of(sink: Sink, parallelism: int = 1) -> Any:
     deployment = Deployment(None, "s", specs)  # type: ignore[arg-type]
     deployment.checked = Checked({"counts": COUNTS}, keys={"counts": ("zone",)})
     deployment.results, deployment.sinks = {"counts": "qod.s.counts.out.1"}, {"counts": {0: 3, 1: 0, 2: 5}}
-    runtime = SimpleNamespace(deployment=deployment, workshop=lambda: None)
+    runtime = SimpleNamespace(deployment=deployment, workshop=lambda: None, instances={})
     return SimpleNamespace(alive=True, application=app, runtime=runtime, kafka=None, last=None)
 
 

@@ -401,6 +401,7 @@ class Running(Session):
             instances=lambda _: 1,
             specs_with=lambda _: [spec],
             result_keys=self._keys,
+            apart=lambda *_: False,
         )
         self.runtime = SimpleNamespace(
             deployment=deployment, instances={"query.1": self.instance}, workshop=lambda: None
