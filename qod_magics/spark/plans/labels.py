@@ -15,13 +15,13 @@ all columns of those kept are exact.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.tasks.weight import WEIGHT
 from qod_magics.spark.plans.copies import PARSES, Copies
+from qod_magics.spark.plans.expressions import ESTIMATE, Label, aggregated, worst
 from qod_magics.spark.plans.fitness import Fitness
 from qod_magics.spark.plans.key_choice import KeyChoice
 from qod_magics.spark.plans.plan_text import (
@@ -36,17 +36,6 @@ from qod_magics.spark.plans.plan_text import (
     nodes_of,
     split,
 )
-
-
-class Label(IntEnum):
-    """How right a column is under shedding, the best first."""
-
-    EXACT = 0
-    INTERVAL = 1  #: an estimate with an interval
-    ESTIMATE = 2  #: an estimate without one: weighted, or an average, which needs no weights where all are alike
-    KEPT = 3  #: a count or a sum of the rows kept
-    NOT_ESTIMABLE = 4
-
 
 WORDS = {
     Label.EXACT: "exact",
@@ -107,31 +96,8 @@ class Labels:
         return f" (--min-accuracy 1 keeps it exact, or {shed_by})"
 
 
-#: Aggregate functions by what is left of them when rows are dropped.
-_TOTALS = ("count", "count_if", "sum", "try_sum")
-_AVERAGES = tuple(
-    re.findall(
-        r"\w+",
-        """approx_percentile avg corr covar_pop covar_samp kurtosis mean median mode percentile percentile_approx
-        percentile_cont percentile_disc skewness std stddev stddev_pop stddev_samp try_avg var_pop var_samp variance""",
-    )
-)
-_OTHERS = tuple(
-    re.findall(
-        r"\w+",
-        """any any_value approx_count_distinct approx_top_k array_agg bit_and bit_or bit_xor bool_and bool_or
-        collect_list collect_set count_min_sketch every first first_value histogram_numeric hll_sketch_agg last
-        last_value listagg max max_by min min_by some string_agg""",
-    )
-)
-#: How an estimate of `qod_magics.estimate` begins.
-_ESTIMATE = "element_at(transform(array(struct("
-#: A call of one of these, or an estimate.
-_CALL = re.compile(
-    rf"\b({'|'.join((*_TOTALS, *_AVERAGES, *_OTHERS))}|element_at(?=\(transform\(array\(struct\())\(", re.IGNORECASE
-)
 #: How one of different values begins that is null where rows are dropped, and what it counts; 42 is Spark's seed.
-_WHILE_EXACT = f"{_ESTIMATE}while_exact, "
+_WHILE_EXACT = f"{ESTIMATE}while_exact, "
 _COUNTED = re.compile(r"\bxxhash64\((.*?), 42\)")
 #: How the rows are counted that are read from a topic.
 _SHED = re.compile(r" shed\.([^,]+),")
@@ -190,7 +156,7 @@ def labels(
             columns = [f"{named['name']}#{named['id']}" for item in lists[-1] if (named := NAMED.match(item))]
             choice.rename(lists[-1])
             fitness.rename(lists[-1])
-            if groups is not None and (estimates := [item for item in lists[-1] if _ESTIMATE in item]):
+            if groups is not None and (estimates := [item for item in lists[-1] if ESTIMATE in item]):
                 refused += (why for item in estimates if (why := fitness.problem(item, copies, keys)) is not None)
                 if not keys and any(_explodes(nodes[below]) for below in below_at(nodes, at)):
                     missing.add(_EXPLODED)
@@ -206,7 +172,7 @@ def labels(
                     found[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
             if inputs is None and PARSES.search(node.text):  # else the recipe's own explode
                 choice.read(lists[-1], _topic_of(nodes, at))
-        elif node.operator == "Filter" and _worst(node.text, found) >= Label.INTERVAL:
+        elif node.operator == "Filter" and worst(node.text, found) >= Label.INTERVAL:
             missing.add(_FILTERED)
         elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
             of = lists_of(node.text)[0] if node.operator != "Distinct" and lists_of(node.text) else columns
@@ -279,7 +245,7 @@ def _column(
     if expression is None:
         label = found.get(named["id"], Label.EXACT)
     elif groups is None:
-        label = _worst(expression, found)
+        label = worst(expression, found)
     elif _WHILE_EXACT in expression:
         label = Label.NOT_ESTIMABLE
     elif (
@@ -287,7 +253,7 @@ def _column(
     ):  # else it estimates more than the group, which is whole
         label = Label.EXACT
     else:
-        label = _aggregated(expression, found, groups)
+        label = aggregated(expression, found, groups)
     if groups is not None and named["name"].startswith(_SESSION) and not shed.by_key(groups):
         label = Label.NOT_ESTIMABLE  # a dropped row may have joined two sessions
     elif groups is not None and not shed.by_key(groups) and any(g.startswith(f"{_SESSION}#") for g in groups):
@@ -298,48 +264,6 @@ def _column(
     if advice is not None:
         advised[named["id"]] = advice
     return Column(named["name"], label, advice)
-
-
-def _worst(expression: str, found: dict[str, Label]) -> Label:
-    return max((found.get(id, Label.EXACT) for id in ID.findall(expression)), default=Label.EXACT)
-
-
-def _aggregated(expression: str, found: dict[str, Label], groups: set[str]) -> Label:
-    if expression.startswith(_ESTIMATE) and expression.endswith(")") and f"{WEIGHT}#" in expression:
-        return Label.INTERVAL
-    calls = list(_calls(expression))
-    if not calls:
-        grouped = {id for group in groups for id in ID.findall(group)}
-        known = set(ID.findall(expression)) <= grouped
-        return _worst(expression, found) if known else Label.NOT_ESTIMABLE
-    worst = max(_called(name, arguments, found) for name, arguments in calls)
-    ratio = " / " in expression and len(calls) > 1
-    return Label.ESTIMATE if worst == Label.KEPT and ratio else worst
-
-
-def _called(name: str, arguments: str, found: dict[str, Label]) -> Label:
-    """The label of one call of an aggregate function."""
-    below = _worst(arguments, found)
-    if name == "element_at" and below != Label.NOT_ESTIMABLE:
-        return Label.ESTIMATE  # of which a part is read, or more is computed
-    if name in _OTHERS or below == Label.NOT_ESTIMABLE or arguments.startswith("distinct "):
-        return Label.NOT_ESTIMABLE
-    if name in _TOTALS:
-        weighted = f"{WEIGHT}#" in arguments or below in (Label.INTERVAL, Label.ESTIMATE)
-        return Label.ESTIMATE if weighted else Label.KEPT
-    return Label.ESTIMATE if below == Label.EXACT else Label.NOT_ESTIMABLE
-
-
-def _calls(expression: str) -> Iterator[tuple[str, str]]:
-    """The outermost calls of aggregate functions, and estimates: name in lower case, and arguments."""
-    position = 0
-    while (call := _CALL.search(expression, position)) is not None:
-        depth, end = 1, call.end()
-        while end < len(expression) and depth:
-            depth += {"(": 1, ")": -1}.get(expression[end], 0)
-            end += 1
-        yield call[1].lower(), expression[call.end() : end - 1]
-        position = end
 
 
 @dataclass(slots=True)
