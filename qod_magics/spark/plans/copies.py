@@ -93,7 +93,7 @@ class Copies:
 
     def _unite(self, nodes: Sequence[Node], at: int) -> None:
         """The columns of a union have the ids that they have in its first input."""
-        branches = [_output(nodes, child) for child in children_at(nodes, at)]
+        branches = [output_of(nodes, child) for child in children_at(nodes, at)]
         if not branches or any(branch is None or len(branch) != len(branches[0] or ()) for branch in branches):
             self._names.clear()
             return
@@ -103,7 +103,7 @@ class Copies:
 
     def _refer(self, nodes: Sequence[Node], to: int | None, items: Sequence[str]) -> None:
         """The columns of another operator, with ids of their own where it is read once more."""
-        columns = None if to is None else _output(nodes, to)
+        columns = None if to is None else output_of(nodes, to)
         ids = [named["id"] for item in items if (named := NAMED.match(item)) is not None]
         for id, of in zip(ids, columns or (), strict=False):
             self._set(id, self._names.get(of))
@@ -129,22 +129,22 @@ def _exchange_of(nodes: Sequence[Node], reused: Node) -> int | None:
     return next(found, None)
 
 
-def _output(nodes: Sequence[Node], at: int) -> list[str] | None:
+def output_of(nodes: Sequence[Node], at: int) -> list[str] | None:
     """The ids of an operator's columns, in their order; None where its text does not tell."""
     node = nodes[at]
     lists = lists_of(node.text)
     if node.operator in ("Project", "Aggregate") and lists:
         return [named["id"] for item in lists[-1] if (named := NAMED.match(item)) is not None]
     if node.operator == "WithCTE":
-        return _output(nodes, max(children_at(nodes, at)))
+        return output_of(nodes, max(children_at(nodes, at)))
     inputs = list(children_at(nodes, at))
     if node.operator == "Join" and len(inputs) == 2:
-        left, right = (_output(nodes, each) for each in inputs)
+        left, right = (output_of(nodes, each) for each in inputs)
         if node.text.startswith((" LeftSemi", " LeftAnti")):
             return left
         return None if left is None or right is None else [*left, *right]
     first = next(iter(inputs), None)
-    return _output(nodes, first) if first is not None and node.operator in SAME_COLUMNS else None
+    return output_of(nodes, first) if first is not None and node.operator in SAME_COLUMNS else None
 
 
 def kept_columns(plan: str) -> frozenset[str]:
@@ -158,6 +158,6 @@ def kept_columns(plan: str) -> frozenset[str]:
     nodes, copies = list(nodes_of(rest)), Copies()
     for at in inputs_first(nodes):
         copies.follow(nodes, at)
-    columns = _output(nodes, 0) if nodes else None
+    columns = output_of(nodes, 0) if nodes else None
     named = zip(names_of(header), columns or (), strict=False)
     return frozenset(name for name, id in named if copies.name(f"{name}#{id}") == name)

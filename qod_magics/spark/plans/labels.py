@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.tasks.weight import WEIGHT
-from qod_magics.spark.plans.copies import PARSES, Copies
+from qod_magics.spark.plans.copies import PARSES, Copies, output_of
 from qod_magics.spark.plans.expressions import ESTIMATE, Label, aggregated, worst
 from qod_magics.spark.plans.fitness import Fitness
 from qod_magics.spark.plans.key_choice import KeyChoice
@@ -30,6 +30,7 @@ from qod_magics.spark.plans.plan_text import (
     Node,
     below_at,
     children,
+    children_at,
     inputs_first,
     lists_of,
     names_of,
@@ -102,10 +103,13 @@ _COUNTED = re.compile(r"\bxxhash64\((.*?), 42\)")
 #: How the rows are counted that are read from a topic.
 _SHED = re.compile(r" shed\.([^,]+),")
 _SESSION = "session_window"
-_JOIN_PAIRS = (
-    "pairs of rows are kept only where both rows are ({} keeps them whole)",
-    "--shed-by a key that both sides are joined by",
-)
+#: By the kind of an outer join, the sides that are empty where a row has no partner.
+_OUTER = {"LeftOuter": (1,), "RightOuter": (0,), "FullOuter": (0, 1)}
+#: How a column of both sides of a full outer join is written.
+_EITHER = re.compile(r"coalesce\([^()]+, [^()]+\)")
+_JOINED_BY = "--shed-by a key that both sides are joined by"
+_JOIN_PAIRS = ("pairs of rows are kept only where both rows are ({} keeps them whole)", _JOINED_BY)
+_EMPTY_SIDES = "where a side of an outer join is empty, the row there may have been dropped"
 _DEDUPLICATED = ("values that few rows have may be missing ({} keeps or drops each as a whole)", "--shed-by them")
 _GROUPS = "groups of which no row is kept are missing"
 _FILTERED = "a filter compares an aggregate of the rows kept"
@@ -133,8 +137,7 @@ def labels(
     nodes = list(nodes_of(rest))
     if not nodes:
         return None
-    found: dict[str, Label] = {}  #: by id
-    advised: dict[str, str] = {}  #: what would make a column estimable that counts different values, by id
+    known = _Known()
     missing: set[str] = set()
     helped: set[tuple[str, str]] = set()  #: what is missing without a key: a template, and the key in general words
     refused: list[tuple[str, str]] = []  #: alike
@@ -151,8 +154,8 @@ def labels(
                 return None
             groups = None if node.operator == "Project" else set(lists[0]) if len(lists) > 1 else set()
             if groups is not None:
-                advised |= _key_counted(lists[-1], choice)
-            output = [_column(item, found, groups, shed, advised) for item in lists[-1]]
+                known.advice |= _key_counted(lists[-1], choice)
+            output = [_column(item, known, groups, shed) for item in lists[-1]]
             columns = [f"{named['name']}#{named['id']}" for item in lists[-1] if (named := NAMED.match(item))]
             choice.rename(lists[-1])
             fitness.rename(lists[-1])
@@ -164,15 +167,15 @@ def labels(
                 weighed = any(item not in groups and f"{WEIGHT}#" in item for item in lists[-1])
                 missing.add(_GROUPS if not shed.by_key(groups) else _WHOLE if weighed else _KEYS)
                 others = " ".join(item for item in lists[-1] if _WHILE_EXACT not in item)
-                if any(found.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(others)):
+                if any(known.labels.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(others)):
                     choice.narrow(lists[0])
         elif node.operator == "Generate" and (lists := lists_of(node.text)):
             for item in lists[-1]:
                 if (named := NAMED.match(item)) is not None:
-                    found[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
+                    known.labels[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
             if inputs is None and PARSES.search(node.text):  # else the recipe's own explode
                 choice.read(lists[-1], _topic_of(nodes, at))
-        elif node.operator == "Filter" and worst(node.text, found) >= Label.INTERVAL:
+        elif node.operator == "Filter" and worst(node.text, known.labels) >= Label.INTERVAL:
             missing.add(_FILTERED)
         elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
             of = lists_of(node.text)[0] if node.operator != "Distinct" and lists_of(node.text) else columns
@@ -190,10 +193,18 @@ def labels(
                 helped.add(_JOIN_PAIRS)
                 fitness.pair(at)
                 shed.keys = ()  # a row has the keys of both
+                if emptied := _emptied(nodes, at):
+                    known.empty |= emptied
+                    known.same |= {frozenset(ID.findall(f"{one} {other}")) for one, other in equal}
+                    missing.add(_EMPTY_SIDES)
     if output is None or [column.name for column in output] != names_of(header):
         return None
-    shown = tuple(column for column in output if column.name != WEIGHT)
     advice = choice.advice()
+    shown = tuple(
+        replace(column, advice=advice or _JOINED_BY) if column.advice == _JOINED_BY else column
+        for column in output
+        if column.name != WEIGHT
+    )
     missing |= {words.format(advice or general) for words, general in helped}
     missing -= {_KEYS} if missing - {_KEYS} else set()
     refusal = next((words.format(advice or general) for words, general in refused), None)
@@ -230,22 +241,16 @@ def _key_counted(items: Sequence[str], choice: KeyChoice) -> dict[str, str]:
     return advised
 
 
-def _column(
-    item: str,
-    found: dict[str, Label],
-    groups: set[str] | None,
-    shed: _Shed,
-    advised: dict[str, str],
-) -> Column:
-    """An item of a projection or an aggregation; remembers its label and advice by the id."""
+def _column(item: str, known: _Known, groups: set[str] | None, shed: _Shed) -> Column:
+    """An item of a projection or an aggregation; remembers what is known of it by the id."""
     named = NAMED.match(item)
     if named is None:
         return Column(item, Label.NOT_ESTIMABLE)
     expression = named["expression"]
     if expression is None:
-        label = found.get(named["id"], Label.EXACT)
+        label = known.labels.get(named["id"], Label.EXACT)
     elif groups is None:
-        label = worst(expression, found)
+        label = worst(expression, known.labels)
     elif _WHILE_EXACT in expression:
         label = Label.NOT_ESTIMABLE
     elif (
@@ -253,17 +258,31 @@ def _column(
     ):  # else it estimates more than the group, which is whole
         label = Label.EXACT
     else:
-        label = aggregated(expression, found, groups)
+        label = aggregated(expression, known.labels, groups)
     if groups is not None and named["name"].startswith(_SESSION) and not shed.by_key(groups):
         label = Label.NOT_ESTIMABLE  # a dropped row may have joined two sessions
     elif groups is not None and not shed.by_key(groups) and any(g.startswith(f"{_SESSION}#") for g in groups):
         label = label if item in groups else Label.NOT_ESTIMABLE
-    found[named["id"]] = label
+    known.labels[named["id"]] = label
     read = [named["id"], *ID.findall(expression or "")]
-    advice = next((advised[id] for id in read if id in advised), None) if label is Label.NOT_ESTIMABLE else None
-    if advice is not None:
-        advised[named["id"]] = advice
+    either = _EITHER.fullmatch(expression or "") is not None and frozenset(read[1:]) in known.same
+    if label is not Label.INTERVAL and not either and not known.empty.isdisjoint(read):
+        known.empty.add(named["id"])
+        return Column(named["name"], Label.NOT_ESTIMABLE, _JOINED_BY)
+    advice = None
+    if label is Label.NOT_ESTIMABLE and (advice := next(filter(None, map(known.advice.get, read)), None)) is not None:
+        known.advice[named["id"]] = advice
     return Column(named["name"], label, advice)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of the columns of operators, by id."""
+
+    labels: dict[str, Label] = field(default_factory=dict)
+    advice: dict[str, str] = field(default_factory=dict)  #: what would make one estimable that counts different values
+    empty: set[str] = field(default_factory=set)  #: those that are null where the row of their side was dropped
+    same: set[frozenset[str]] = field(default_factory=set)  #: pairs of these that a join equates
 
 
 @dataclass(slots=True)
@@ -305,6 +324,16 @@ def _one_key(nodes: Sequence[Node], keys: Sequence[tuple[str, ...]]) -> bool:
 
 def _joins_streams(nodes: Sequence[Node], at: int) -> bool:
     return nodes[at].operator == "Join" and all(child.streams for child in children(nodes, at))
+
+
+def _emptied(nodes: Sequence[Node], at: int) -> set[str]:
+    """Ids of the columns that a join makes null where it finds no partner for a row."""
+    sides, found = list(children_at(nodes, at)), set[str]()
+    for side in _OUTER.get(split(nodes[at].text)[0], ()):
+        columns = output_of(nodes, sides[side])
+        below = (nodes[each].text for each in (sides[side], *below_at(nodes, sides[side])))
+        found |= set(ID.findall(" ".join(below)) if columns is None else columns)
+    return found
 
 
 def _equal(nodes: Sequence[Node], at: int) -> list[tuple[str, str]]:

@@ -484,6 +484,55 @@ def test_an_estimate_of_pairs_needs_the_weights_of_both(
 
 
 @pytest.mark.parametrize(
+    ("kind", "keys", "found"),
+    [
+        ("LeftOuter", [], [EXACT, NOT, NOT]),
+        ("RightOuter", [], [NOT, EXACT, NOT]),
+        ("FullOuter", [], [NOT, NOT, NOT]),
+        ("Inner", [], [EXACT, EXACT, EXACT]),
+        ("LeftOuter", [("user",), ("buyer",)], [EXACT, EXACT, EXACT]),
+        ("LeftOuter", [("page",), ("item",)], [EXACT, NOT, NOT]),
+    ],
+)
+def test_the_side_of_an_outer_join_that_is_empty_may_have_been_dropped(
+    kind: str, keys: list[tuple[str, ...]], found: list[Label]
+) -> None:
+    join = of_two(f"Join {kind}, ((user#3L = buyer#11L) AND (page#4L >= item#12L))", *BOTH)
+    items = "page#4L, item#12L, coalesce(item#12L, page#4L) AS any#18L, coalesce(user#3L, buyer#11L) AS user#19L"
+    plan = f"page: bigint, item: bigint, any: bigint, user: bigint\n~Project [{items}]\n{join}"
+    told = labels(plan, keys)
+    assert told is not None
+    assert [column.label for column in told.columns] == [*found, EXACT], "a row has the user of either side"
+    empty = "where a side of an outer join is empty, the row there may have been dropped"
+    assert (empty in str(told.missing)) is (NOT in found)
+    assert not told.are_exact
+    if NOT in found:
+        assert "any not estimable (--min-accuracy 1 keeps it exact, or --shed-by user and --shed-by buyer)" in str(told)
+        none = labels(plan.replace("(user#3L = buyer#11L)", "(user#3L < buyer#11L)"))
+        assert (
+            "any, user not estimable (--min-accuracy 1 keeps it exact, or --shed-by a key that both sides are"
+            in str(none)
+        )
+    static = labels(plan.replace("+- ~Project [buyer", "+- Project [buyer"))
+    assert static is not None
+    assert static.are_exact, "a table is not shed"
+
+
+def test_a_group_of_an_empty_side_asks_for_the_key_of_the_join() -> None:
+    join = of_two("Join LeftOuter, (user#3L = buyer#11L)", *BOTH)
+    items = "page#4L, count(1) AS n#20L, sum(item#12L) AS sum#21L"
+    plan = f"page: bigint, n: bigint, sum: bigint\n~Filter isnull(sum#21L)\n+- ~Aggregate [page#4L], [{items}]\n   "
+    found = labels(plan + join.replace("\n", "\n   "))
+    assert found is not None
+    assert [column.label for column in found.columns] == [EXACT, KEPT, NOT]
+    assert found.advice == "--shed-by user and --shed-by buyer"
+    estimate = COUNT.format(6).replace("_weight#6", "item#12L * _weight#6")
+    estimated = labels(f"n: struct\n~Aggregate [{estimate}]\n{join}", [("user",), ("page",)])
+    assert estimated is not None
+    assert [column.label for column in estimated.columns] == [INTERVAL], "its weight is null there"
+
+
+@pytest.mark.parametrize(
     ("operator", "keys", "refused"),
     [
         ("Deduplicate [page#4L]", [], True),
