@@ -31,6 +31,7 @@ from qod_magics.spark.plans.plan_text import (
     below_at,
     children,
     children_at,
+    conjuncts,
     inputs_first,
     lists_of,
     names_of,
@@ -105,6 +106,7 @@ _SHED = re.compile(r" shed\.([^,]+),")
 _SESSION = "session_window"
 #: By the kind of an outer join, the sides that are empty where a row has no partner.
 _OUTER = {"LeftOuter": (1,), "RightOuter": (0,), "FullOuter": (0, 1)}
+_EQUATED = re.compile(r"\((\w+#\d+)L? = (\w+#\d+)L?\)")
 #: How a column of both sides of a full outer join is written.
 _EITHER = re.compile(r"coalesce\([^()]+, [^()]+\)")
 _JOINED_BY = "--shed-by a key that both sides are joined by"
@@ -340,8 +342,9 @@ def _equal(nodes: Sequence[Node], at: int) -> list[tuple[str, str]]:
     """The columns, "name#id", that a join equates, or, without a condition, the filter on it."""
     around = nodes[at - 1] if at and nodes[at].text.strip() in ("Inner", "Cross") else None
     filtered = around is not None and around.operator == "Filter" and around.depth == nodes[at].depth - 3
-    condition = nodes[at - 1 if filtered else at].text
-    return re.findall(r"\(?(\w+#\d+)L? = (\w+#\d+)L?\)?", condition)
+    condition = around.text.strip() if filtered and around is not None else "".join(split(nodes[at].text)[1:2])
+    found = (_EQUATED.fullmatch(each) for each in conjuncts(condition))
+    return [(equal[1], equal[2]) for equal in found if equal is not None]
 
 
 def _explodes(node: Node) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 ID = re.compile(r"#(\d+)")
 #: A column of an operator's list, as in "(fare#5 * 2.0) AS twice#12" or "fare#5".
 NAMED = re.compile(r"^(?:(?P<expression>.*) AS )?(?P<name>[^#]+)#(?P<id>\d+)L?(?:-T\d+ms)?$", re.DOTALL)
+_AND = " AND "
 _NUMBER = re.compile(r"\s*(\d+)")
 _NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)(?:~|\*\(\d+\) )?(?P<operator>[A-Z]\w*)(?P<text>.*)$")
 
@@ -117,6 +118,18 @@ def split(text: str, opening: str = "[(", closing: str = "])") -> list[str]:
             start = position + 1
     last = text[start:].strip()
     return [*parts, last] if last else parts
+
+
+def conjuncts(condition: str) -> list[str]:
+    """The conditions that all have to hold, each in the brackets that Spark sets."""
+    depth, cut = 0, None
+    for position, sign in enumerate(condition):
+        depth += (sign == "(") - (sign == ")")
+        if depth == 0 and position < len(condition) - 1:
+            return [condition]  # no brackets around it
+        if depth == 1 and cut is None and condition.startswith(_AND, position):
+            cut = position
+    return [condition] if cut is None else [*conjuncts(condition[1:cut]), *conjuncts(condition[cut + len(_AND) : -1])]
 
 
 def names_of(header: str) -> list[str]:

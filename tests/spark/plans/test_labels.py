@@ -138,6 +138,12 @@ def test_rows_that_depend_on_several_may_be_missing(operator: str, keys: list[tu
     [
         ("(user#3L = buyer#13L)", [("value",), ("bought",)], True),
         ("((user#3L = buyer#13L) AND (at#2 >= at#12))", [("value",), ("bought",)], True),
+        ("((at#2 >= at#12) AND ((zone#4L < 3) AND (user#3L = buyer#13L)))", [("value",), ("bought",)], True),
+        ("((zone#4L = place#14L) AND NOT (user#3L = buyer#13L))", [("value",), ("bought",)], False),
+        ("((zone#4L = place#14L) OR (user#3L = buyer#13L))", [("value",), ("bought",)], False),
+        ("NOT ((zone#4L = place#14L) AND (user#3L = buyer#13L))", [("value",), ("bought",)], False),
+        ("((user#3L = buyer#13L) = (zone#4L = place#14L))", [("value",), ("bought",)], False),
+        ("(user#3L = buyer#13L), rightHint=(strategy=shuffle_hash)", [("value",), ("bought",)], True),
         ("(zone#4L = buyer#13L)", [("value",), ("bought",)], False),
         ("(user#3L = buyer#13L)", [("user",), ("buyer",)], False),
         ("(user#3L = buyer#13L)", [], False),
@@ -201,6 +207,8 @@ def test_only_a_column_as_it_is_can_be_shed_by() -> None:
         ("((user#3L = buyer#13L) AND (zone#4L = buyer#13L))", "", "--shed-by value and --shed-by place"),
         ("(user#3L = buyer#13L)", "~Deduplicate [user#3L]\n", None),  # no column of both topics has that name
         ("(user#3L < buyer#13L)", "", None),
+        ("NOT (user#3L = buyer#13L)", "", None),
+        ("((zone#4L = buyer#13L) OR (user#3L = buyer#13L))", "", None),
     ],
 )
 def test_the_keys_that_would_keep_pairs_whole(condition: str, above: str, advice: str | None) -> None:
@@ -462,6 +470,14 @@ BARE = (BOTH[0], "Project [buyer#11L]")
         (INNER, BOTH, "Project [page#4L, cast(null as double) AS _weight#18]", 18, [], False),
         (INNER, BARE, "", 6, [("user",), ("buyer",)], False),
         (INNER, BARE, "", 6, [("page",), ("item",)], True),
+        (
+            "Join Inner, ((page#4L = item#12L) AND NOT (user#3L = buyer#11L))",
+            BARE,
+            "",
+            6,
+            [("user",), ("buyer",)],
+            True,
+        ),
         ("Filter (user#3L = buyer#11L)\n+- ~Join Inner", BARE, "", 6, [("user",), ("buyer",)], False),
     ],
 )

@@ -1,8 +1,10 @@
-"""In which order the operators of a plan are read."""
+"""In which order the operators of a plan are read, and what their texts say."""
 
 from __future__ import annotations
 
-from qod_magics.spark.plans.plan_text import definition_of, inputs_first, nodes_of
+import pytest
+
+from qod_magics.spark.plans.plan_text import conjuncts, definition_of, inputs_first, nodes_of
 
 
 def names(plan: str) -> list[str]:
@@ -28,3 +30,18 @@ def test_common_table_expressions_are_read_before_those_that_refer_to_them() -> 
     assert names(plan) == [*first, *second, "CTERelationRef", "Project", "WithCTE"]
     nodes = list(nodes_of(plan))
     assert [definition_of(nodes, node) for node in nodes if node.operator == "CTERelationRef"] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("condition", "parts"),
+    [
+        ("(a#1 = b#2)", ["(a#1 = b#2)"]),
+        ("(((a#1 = b#2) AND (c#3 < d#4)) AND NOT (e#5 = f#6))", ["(a#1 = b#2)", "(c#3 < d#4)", "NOT (e#5 = f#6)"]),
+        ("((a#1 = b#2) OR (c#3 = d#4))", ["((a#1 = b#2) OR (c#3 = d#4))"]),
+        ("NOT ((a#1 = b#2) AND (c#3 = d#4))", ["NOT ((a#1 = b#2) AND (c#3 = d#4))"]),
+        ("((a#1 = b#2) AND c#3) IN (false)", ["((a#1 = b#2) AND c#3) IN (false)"]),
+        ("", [""]),
+    ],
+)
+def test_conditions_that_all_have_to_hold_are_told_apart(condition: str, parts: list[str]) -> None:
+    assert conjuncts(condition) == parts
