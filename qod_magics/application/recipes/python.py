@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.application.recipes.capture import Capture, same
 from qod_magics.application.recipes.python_names import names_read
 from qod_magics.application.recipes.quiet import analysis_errors_unprinted
-from qod_magics.application.recipes.recipe import first_line, mentions, raise_unless_connection, streaming
+from qod_magics.application.recipes.recipe import first_line, has_name, mentions, raise_unless_connection, streaming
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.estimate.formulas import WEIGHT
 
@@ -75,7 +75,7 @@ class PythonRecipe:
     def weighs(self) -> bool:
         """Whether it names `_weight`, or a function of the notebook that it calls does."""
         codes = (getattr(each, "__code__", None) for each in (*self.captured.values(), *self.behind.values()))
-        return WEIGHT in self.source_text or any(code is not None and mentions(code, WEIGHT) for code in codes)
+        return has_name(self.source_text, WEIGHT) or any(code is not None and mentions(code, WEIGHT) for code in codes)
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
         """Inputs whose names do not occur in the source."""

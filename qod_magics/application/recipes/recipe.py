@@ -7,6 +7,7 @@ it, since Spark Connect resolves names only when a plan is used. `build` is for 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ class SqlRecipe:
     @cached_property
     def weighs(self) -> bool:
         """Whether the text reads `_weight`, by name or by an estimate."""
-        return self.estimates or WEIGHT in self.sql or has_estimates(self.sql)
+        return self.estimates or has_name(self.sql, WEIGHT) or has_estimates(self.sql)
 
     @cached_property
     def turned(self) -> Turned | None:
@@ -252,11 +253,16 @@ def streaming(result: object, whose: str) -> DataFrame:
     return cast("DataFrame", result)
 
 
+def has_name(text: str, name: str) -> bool:
+    """Whether a text has this name, and not only as a part of another one."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+
+
 def mentions(code: CodeType, name: str) -> bool:
-    """Whether a function, or one within it, has a text that contains this name, or an attribute or variable of it."""
+    """Whether a function, or one within it, has a text that has this name, or an attribute or variable of it."""
     return name in code.co_names or any(
-        mentions(constant, name) if isinstance(constant, CodeType) else isinstance(constant, str) and name in constant
-        for constant in _flat(code.co_consts)
+        mentions(each, name) if isinstance(each, CodeType) else isinstance(each, str) and has_name(each, name)
+        for each in _flat(code.co_consts)
     )
 
 

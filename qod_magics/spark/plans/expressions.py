@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
-from qod_magics.application.tasks.weight import WEIGHT
+from qod_magics.spark.plans.fitness import WEIGHTS
 from qod_magics.spark.plans.plan_text import ID
 
 
@@ -52,7 +52,7 @@ def worst(expression: str, found: Mapping[str, Label]) -> Label:
 
 def aggregated(expression: str, found: Mapping[str, Label], groups: set[str]) -> Label:
     """The label of an aggregation's item, of columns with these labels, where its groups are not kept whole."""
-    if expression.startswith(ESTIMATE) and expression.endswith(")") and f"{WEIGHT}#" in expression:
+    if expression.startswith(ESTIMATE) and expression.endswith(")") and WEIGHTS.search(expression):
         return Label.INTERVAL
     calls = list(_calls(expression))
     if not calls:
@@ -72,7 +72,7 @@ def _called(name: str, arguments: str, found: Mapping[str, Label]) -> Label:
     if name in _OTHERS or below == Label.NOT_ESTIMABLE or arguments.startswith("distinct "):
         return Label.NOT_ESTIMABLE
     if name in _TOTALS:
-        weighted = f"{WEIGHT}#" in arguments or below in (Label.INTERVAL, Label.ESTIMATE)
+        weighted = WEIGHTS.search(arguments) is not None or below in (Label.INTERVAL, Label.ESTIMATE)
         return Label.ESTIMATE if weighted else Label.KEPT
     return Label.ESTIMATE if below == Label.EXACT else Label.NOT_ESTIMABLE
 

@@ -29,7 +29,8 @@ COMPUTED = (
     "keep the key",
     "",
 )
-_WEIGHTS = re.compile(rf"\b{WEIGHT}#(\d+)")
+#: A column of weights, with its id.
+WEIGHTS = re.compile(rf"\b{WEIGHT}#(\d+)")
 #: What estimates read of a key: the values that are counted, and the part in which it is.
 _HASHED = re.compile(r"\bcounted, xxhash64\((.*?), 42\)|\bshiftright\(xxhash64\((.*?), 42\), 20\)")
 
@@ -75,7 +76,7 @@ class Fitness:
 
     def problem(self, estimate: str, copies: Copies, keys: Collection[tuple[str, ...]]) -> tuple[str, str] | None:
         """Why this item of an aggregation, which is an estimate, is refused; `keys` are those of all inputs."""
-        for id in _WEIGHTS.findall(estimate):
+        for id in WEIGHTS.findall(estimate):
             if (reason := self.why(id)) is not None:
                 return reason
         for hashed in _HASHED.finditer(estimate):
@@ -85,12 +86,12 @@ class Fitness:
         return None
 
     def _is_weight(self, expression: str, id: str) -> bool:
-        return id in self._weights or re.search(rf"\b{WEIGHT}#{id}\b", expression) is not None
+        return id in self._weights or id in WEIGHTS.findall(expression)
 
     def _mark(self, at: int, why: tuple[str, str]) -> None:
         for below in below_at(self._nodes, at):
             text = self._nodes[below].text
-            self._unfit |= dict.fromkeys((*_WEIGHTS.findall(text), *self._weights.intersection(ID.findall(text))), why)
+            self._unfit |= dict.fromkeys((*WEIGHTS.findall(text), *self._weights.intersection(ID.findall(text))), why)
 
     def _sheds(self, at: int) -> bool:
         """Whether rows that an operator reads are shed."""

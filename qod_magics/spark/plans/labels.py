@@ -22,7 +22,7 @@ from qod_magics.application.shed_keys import Ask
 from qod_magics.application.tasks.weight import WEIGHT
 from qod_magics.spark.plans.copies import PARSES, Copies, output_of
 from qod_magics.spark.plans.expressions import ESTIMATE, Label, aggregated, worst
-from qod_magics.spark.plans.fitness import Fitness
+from qod_magics.spark.plans.fitness import WEIGHTS, Fitness
 from qod_magics.spark.plans.key_choice import KeyChoice
 from qod_magics.spark.plans.plan_text import (
     ID,
@@ -166,7 +166,7 @@ def labels(
                 if not keys and any(_explodes(nodes[below]) for below in below_at(nodes, at)):
                     missing.add(_EXPLODED)
             if groups:
-                weighed = any(item not in groups and f"{WEIGHT}#" in item for item in lists[-1])
+                weighed = any(item not in groups and WEIGHTS.search(item) for item in lists[-1])
                 missing.add(_GROUPS if not shed.by_key(groups) else _WHOLE if weighed else _KEYS)
                 others = " ".join(item for item in lists[-1] if _WHILE_EXACT not in item)
                 if any(known.labels.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(others)):
@@ -255,9 +255,7 @@ def _column(item: str, known: _Known, groups: set[str] | None, shed: _Shed) -> C
         label = worst(expression, known.labels)
     elif _WHILE_EXACT in expression:
         label = Label.NOT_ESTIMABLE
-    elif (
-        shed.by_key(groups) and f"{WEIGHT}#" not in expression
-    ):  # else it estimates more than the group, which is whole
+    elif shed.by_key(groups) and not WEIGHTS.search(expression):  # else it is of other groups, too
         label = Label.EXACT
     else:
         label = aggregated(expression, known.labels, groups)
