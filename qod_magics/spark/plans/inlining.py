@@ -7,7 +7,7 @@ record again, compared with which the rest of such a plan is cheap.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from qod_magics.application.recipes.views import temporary_views
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans.copies import PARSES, Copies
-from qod_magics.spark.plans.plan_text import inputs_first, nodes_of
+from qod_magics.spark.plans.plan_text import NAMED, Node, children_at, inputs_first, lists_of, nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +52,7 @@ _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
 _KEYS = re.compile(r"(?:Aggregate\(keys?=|StreamingDeduplicate\w* )(\[[^\]]*\])")
 _OUTER = re.compile(r"StreamingSymmetricHashJoin .*, (?:Left|Right|Full)Outer\b")
 _JOINED = re.compile(r" \[([^\]]*)\], \[([^\]]*)\]")
+_COPIED = re.compile(r"\w+#(\d+)L?")
 _ATTRIBUTE = re.compile(r"[^()]+#\d+L?(?:-T\d+ms)?")
 #: The view of a result that is planned as a stream.
 _PLANNED = "qod_planned"
@@ -86,11 +87,27 @@ def groups_by(plan: str, column: str) -> bool:
 
 
 def keeps_one(plan: str, column: str) -> bool:
-    """Whether a physical plan joins streams, and its result has this column of one of them as it was."""
-    if "StreamingSymmetricHashJoin" not in plan:
-        return False
-    result = next((line for line in plan.splitlines() if _OPERATOR.match(line) and not line.startswith("==")), "")
-    return re.search(rf" AS {re.escape(column)}#\d+", result) is None  # else the recipe computes it
+    """Whether the result of a physical plan has this column of one side of a join of streams, as it was."""
+    nodes = list(nodes_of(plan))
+    return bool(nodes) and _is_of_one(nodes, 0, column, None)
+
+
+def _is_of_one(nodes: Sequence[Node], at: int, column: str, id: str | None) -> bool:
+    """The same of the operator at this position; the column has this id, or that of its name."""
+    node, lists = nodes[at], lists_of(nodes[at].text)
+    if node.operator == "StreamingSymmetricHashJoin":
+        return True
+    if node.operator.endswith("EvalPython") and lists and any(item.endswith(f"#{id}") for item in lists[-1]):
+        return False  # a function of the recipe computes it
+    if node.operator == "Project" and lists:
+        items = [named for item in lists[-1] if (named := NAMED.match(item)) is not None]
+        found = next((named for named in items if named["id"] == id), None)
+        found = found or next((named for named in items if named["name"] == column), None)
+        copied = None if found is None else _COPIED.fullmatch(found["expression"] or found[0])
+        if found is not None and copied is None:
+            return False  # the recipe computes it
+        id = None if copied is None else copied[1]
+    return any(_is_of_one(nodes, below, column, id) for below in children_at(nodes, at))
 
 
 def joins_outer(plan: str) -> bool:

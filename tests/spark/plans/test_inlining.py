@@ -33,16 +33,40 @@ def test_a_plan_shows_by_which_columns_it_groups(line: str, found: bool) -> None
     assert groups_by(f"== Physical Plan ==\n{line}\n", "_weight") is found
 
 
-JOIN = "+- StreamingSymmetricHashJoin [id#3L], [id#4L], Inner, condition = [ leftOnly = null]"
+def stacked(*operators: str) -> str:
+    """A plan of operators, each above its input."""
+    return "\n".join(f"{'   ' * (n - 1)}{'+- ' * (n > 0)}{operator}" for n, operator in enumerate(operators))
+
+
+JOIN = "StreamingSymmetricHashJoin [id#3L], [id#4L], Inner, condition = [ leftOnly = null]"
+ONE = ("*(3) Project [id#3L, at#2, _weight#9]", JOIN)
+PAIRS = ("*(3) Project [id#3L, at#2, (_weight#9 * _weight#10) AS _weight#11]", JOIN)
+PYTHON = "BatchEvalPython [score(id#3L)#5], [pythonUDF0#13]"
+WATERMARK = "EventTimeWatermark 1, at#2: timestamp, 1 seconds"
+ONCE = "StreamingDeduplicate [id#3L], state info [ checkpoint = <unknown> ]"
+OTHER = "Union\n:- *(1) Project [id#6L, _weight#7]\n:  +- Scan\n"
 
 
 @pytest.mark.parametrize(
     ("plan", "found"),
     [
-        (f"*(3) Project [id#3L, _weight#9]\n{JOIN}", True),
-        (f"{JOIN}, LeftSemi\n   +- *(1) Project [id#3L, (d#5 * 2.0) AS _weight#9]", True),
-        (f"*(3) Project [id#3L, (_weight#9 * _weight#10) AS _weight#11]\n{JOIN}", False),
+        (stacked(*ONE), True),
+        (f"{JOIN}, LeftSemi\n+- *(1) Project [id#3L, (d#5 * 2.0) AS _weight#9]", True),
+        (stacked(*PAIRS), False),
         ("*(3) Project [id#3L, _weight#9]\n+- *(3) BroadcastHashJoin [id#3L], [id#4L], Inner, BuildRight", False),
+        (stacked("*(4) Project [id#3L, _weight#9, length(id#3L) AS n#12]", *ONE), True),
+        (stacked("*(4) Project [id#3L, pythonUDF0#13 AS n#12, _weight#11]", PYTHON, *PAIRS), False),
+        (stacked("*(4) Project [id#3L, pythonUDF0#13 AS n#12, _weight#9]", PYTHON, *ONE), True),
+        (stacked("*(4) Project [id#3L, pythonUDF0#13 AS _weight#12]", PYTHON, *ONE), False),
+        (stacked(WATERMARK, *PAIRS), False),
+        (stacked(WATERMARK, *ONE), True),
+        (stacked(ONCE, "Exchange hashpartitioning(id#3L, 1)", *PAIRS), False),
+        (stacked(ONCE, "Exchange hashpartitioning(id#3L, 1)", *ONE), True),
+        (stacked("*(5) HashAggregate(keys=[id#3L], functions=[sum(_weight#11)])", *PAIRS), False),
+        (stacked("*(5) HashAggregate(keys=[id#3L], functions=[sum(_weight#9)])", *ONE), True),
+        (stacked("*(5) Project [id#3L, w#14 AS _weight#15]", "*(4) Project [id#3L, _weight#9 AS w#14]", JOIN), True),
+        (OTHER + stacked("", *PAIRS), False),
+        (OTHER + stacked("", *ONE), True),
     ],
 )
 def test_a_plan_shows_whether_it_keeps_the_weight_of_one_side_of_a_join(plan: str, found: bool) -> None:
