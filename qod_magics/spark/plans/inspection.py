@@ -32,7 +32,7 @@ from qod_magics.spark.plans.inlining import (
     streaming_plan_of,
     sums_weights,
 )
-from qod_magics.spark.plans.labels import Labels, labels
+from qod_magics.spark.plans.labels import Label, Labels, labels
 from qod_magics.spark.plans.pipeline import Build, Feed, Job, Workshop, feed_of, schema_of_stream
 from qod_magics.spark.plans.result_keys import key_columns
 from qod_magics.spark.plans.shedder import taken_name
@@ -218,7 +218,8 @@ class Inspection:
                 if may_shed:
                     labelled = known.get(spec) if spec.is_source else None
                     labelled = labelled or self._labels(spec, rows, weights, told, losing)
-                    told |= {} if labelled is None else {spec.id: labelled}
+                    if labelled is not None and all(name in told for name in spec.upstream):
+                        told[spec.id] = labelled  # else nothing is known of the columns that it reads
                     if labelled is not None and labelled.refused is not None and spec.id in losing:
                         raise ApplicationError(f"stream {spec.id!r}: {labelled.refused}")
             states[spec.id] = TaskState(spec.aggregates) if plans.last is None else task_state(plans.last)
@@ -273,7 +274,9 @@ class Inspection:
         """What shedding does to a task's columns."""
         keys = _keys_of(spec, weights)
         upstream = [name for name in spec.upstream if name in told]
-        inputs = {c.name: c.label for name in upstream for c in told[name].columns}
+        inputs: dict[str, Label] = {}
+        for column in (column for name in upstream for column in told[name].columns):
+            inputs[column.name] = max(column.label, inputs.get(column.name, column.label))
         unfit = next((why for name in upstream if name in losing and (why := told[name].unfit) is not None), None)
         try:
             known = [key for key in keys if key] if all(keys) else []

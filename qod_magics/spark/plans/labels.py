@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.tasks.weight import WEIGHT
-from qod_magics.spark.plans.copies import PARSES, Copies, output_of
+from qod_magics.spark.plans.copies import PARSES, SAME_COLUMNS, Copies, output_of
 from qod_magics.spark.plans.expressions import ESTIMATE, Label, aggregated, worst
 from qod_magics.spark.plans.fitness import WEIGHTS, Fitness
 from qod_magics.spark.plans.key_choice import KeyChoice
@@ -32,6 +32,7 @@ from qod_magics.spark.plans.plan_text import (
     children,
     children_at,
     conjuncts,
+    definition_of,
     inputs_first,
     lists_of,
     names_of,
@@ -103,15 +104,20 @@ _WHILE_EXACT = f"{ESTIMATE}while_exact, "
 _COUNTED = re.compile(r"\bxxhash64\((.*?), 42\)")
 #: How the rows are counted that are read from a topic.
 _SHED = re.compile(r" shed\.([^,]+),")
+#: Operators of streams that hand rows to no function of the recipe's.
+_FOLLOWED = SAME_COLUMNS | {"CTERelationRef", "Expand", "Generate", "Join", "WithCTE"}
 _SESSION = "session_window"
 #: By the kind of an outer join, the sides that are empty where a row has no partner.
 _OUTER = {"LeftOuter": (1,), "RightOuter": (0,), "FullOuter": (0, 1)}
+#: By how many of the first columns of its input an operator groups.
+_FIRST_COLUMNS = re.compile(r"#\d+, (\d+), \[")
 _EQUATED = re.compile(r"\((\w+#\d+)L? = (\w+#\d+)L?\)")
 #: How a column of both sides of a full outer join is written.
 _EITHER = re.compile(r"coalesce\([^()]+, [^()]+\)")
 _JOINED_BY = "--shed-by a key that both sides are joined by"
 _JOIN_PAIRS = ("pairs of rows are kept only where both rows are ({} keeps them whole)", _JOINED_BY)
 _EMPTY_SIDES = "where a side of an outer join is empty, the row there may have been dropped"
+_ROW_BY_ROW = "functions of single rows"
 _DEDUPLICATED = ("values that few rows have may be missing ({} keeps or drops each as a whole)", "--shed-by them")
 _GROUPS = "groups of which no row is kept are missing"
 _FILTERED = "a filter compares an aggregate of the rows kept"
@@ -171,11 +177,11 @@ def labels(
                 others = " ".join(item for item in lists[-1] if _WHILE_EXACT not in item)
                 if any(known.labels.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(others)):
                     choice.narrow(lists[0])
-        elif node.operator == "Generate" and (lists := lists_of(node.text)):
+        elif node.operator == "Generate" and PARSES.search(node.text) and (lists := lists_of(node.text)):
             for item in lists[-1]:
                 if (named := NAMED.match(item)) is not None:
                     known.labels[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
-            if inputs is None and PARSES.search(node.text):  # else the recipe's own explode
+            if inputs is None:
                 choice.read(lists[-1], _topic_of(nodes, at))
         elif node.operator == "Filter" and worst(node.text, known.labels) >= Label.INTERVAL:
             missing.add(_FILTERED)
@@ -196,9 +202,19 @@ def labels(
                 fitness.pair(at)
                 shed.keys = ()  # a row has the keys of both
                 if emptied := _emptied(nodes, at):
-                    known.empty |= emptied
+                    known.doubtful |= dict.fromkeys(emptied, _JOINED_BY)
                     known.same |= {frozenset(ID.findall(f"{one} {other}")) for one, other in equal}
                     missing.add(_EMPTY_SIDES)
+        elif node.streams and node.operator not in _FOLLOWED and any(children_at(nodes, at)):
+            grouped = _grouped_by(nodes, at)
+            whole = shed.by_key(grouped)
+            if grouped:
+                choice.narrow(grouped)
+                missing.add(_KEYS if whole else _GROUPS)
+            if made := known.compute(node, None if grouped else _ROW_BY_ROW, whole):
+                output, columns = [_column(item, known, None, shed) for item in made], made
+        else:
+            known.follow(nodes, at)
     if output is None or [column.name for column in output] != names_of(header):
         return None
     advice = choice.advice()
@@ -266,9 +282,9 @@ def _column(item: str, known: _Known, groups: set[str] | None, shed: _Shed) -> C
     known.labels[named["id"]] = label
     read = [named["id"], *ID.findall(expression or "")]
     either = _EITHER.fullmatch(expression or "") is not None and frozenset(read[1:]) in known.same
-    if label is not Label.INTERVAL and not either and not known.empty.isdisjoint(read):
-        known.empty.add(named["id"])
-        return Column(named["name"], Label.NOT_ESTIMABLE, _JOINED_BY)
+    if label is not Label.INTERVAL and not either and (doubts := known.doubts(read)):
+        known.doubtful[named["id"]] = doubts[0]
+        return Column(named["name"], Label.NOT_ESTIMABLE, doubts[0])
     advice = None
     if label is Label.NOT_ESTIMABLE and (advice := next(filter(None, map(known.advice.get, read)), None)) is not None:
         known.advice[named["id"]] = advice
@@ -281,8 +297,53 @@ class _Known:
 
     labels: dict[str, Label] = field(default_factory=dict)
     advice: dict[str, str] = field(default_factory=dict)  #: what would make one estimable that counts different values
-    empty: set[str] = field(default_factory=set)  #: those that are null where the row of their side was dropped
-    same: set[frozenset[str]] = field(default_factory=set)  #: pairs of these that a join equates
+    #: What would make those estimable that are wrong where rows are dropped; None: a key of the groups.
+    doubtful: dict[str, str | None] = field(default_factory=dict)
+    same: set[frozenset[str]] = field(default_factory=set)  #: pairs of columns that an outer join equates
+
+    def doubts(self, ids: Iterable[str]) -> list[str | None]:
+        """What would make those of these columns estimable that are wrong where rows are dropped."""
+        return [self.doubtful[id] for id in ids if id in self.doubtful]
+
+    def derive(self, id: str, ids: Sequence[str]) -> None:
+        """A column has values of these, or is computed from them row by row."""
+        self.labels[id] = max((self.labels.get(each, Label.EXACT) for each in ids), default=Label.EXACT)
+        for each in ids:
+            if each in self.doubtful:
+                self.doubtful[id] = self.doubtful[each]
+            if each in self.advice:
+                self.advice[id] = self.advice[each]
+
+    def follow(self, nodes: Sequence[Node], at: int) -> None:
+        """What an operator of `_FOLLOWED` does to columns, and one that reads no other."""
+        node, lists = nodes[at], lists_of(nodes[at].text)
+        if node.operator == "Generate" and lists:
+            for id in _ids(lists[-1]):
+                self.derive(id, ID.findall(node.text))
+        elif node.operator == "Expand" and len(lists) > 1:
+            rows = [split(row[1:-1]) for row in lists[0]]
+            for n, id in enumerate(_ids(lists[-1])):
+                of = [row[n] for row in rows] if all(len(row) == len(lists[-1]) for row in rows) else [node.text]
+                self.derive(id, ID.findall(" ".join(of)))
+        elif node.operator == "Union":
+            branches = [output_of(nodes, child) for child in children_at(nodes, at)]
+            for ids in zip(*(branch or () for branch in branches), strict=False):
+                self.derive(ids[0], ids)
+        elif node.operator == "CTERelationRef" and lists:
+            defined = definition_of(nodes, node)
+            columns = None if defined is None else output_of(nodes, defined)
+            for id, of in zip(_ids(lists[-1]), columns or (), strict=False):
+                self.derive(id, [of])
+        else:
+            for id in ID.findall(node.text):
+                self.labels.setdefault(id, Label.EXACT)
+
+    def compute(self, node: Node, advice: str | None, whole: bool) -> list[str]:
+        """The columns that a function in an operator computes of rows; right if these are `whole` groups."""
+        made = [id for id in ID.findall(node.text) if id not in self.labels]
+        self.labels |= dict.fromkeys(made, worst(node.text, self.labels))
+        self.doubtful |= {} if whole else dict.fromkeys(made, advice)
+        return next((items for items in lists_of(node.text)[::-1] if items and set(_ids(items)) <= set(made)), [])
 
 
 @dataclass(slots=True)
@@ -324,6 +385,21 @@ def _one_key(nodes: Sequence[Node], keys: Sequence[tuple[str, ...]]) -> bool:
 
 def _joins_streams(nodes: Sequence[Node], at: int) -> bool:
     return nodes[at].operator == "Join" and all(child.streams for child in children(nodes, at))
+
+
+def _grouped_by(nodes: Sequence[Node], at: int) -> list[str]:
+    """The columns, "name#id", by which an operator groups the rows that it hands to a function; [] if it does not."""
+    node, lists = nodes[at], lists_of(nodes[at].text)
+    if node.operator.startswith("FlatMapGroups") and lists:
+        return lists[0]
+    counted = _FIRST_COLUMNS.search(node.text) if node.operator.startswith("TransformWithState") else None
+    given = next(children(nodes, at)).text if counted is not None else ""
+    items = [NAMED.match(item) for items in lists_of(given)[-1:] for item in items]
+    return [f"{item['name']}#{item['id']}" for item in items if item is not None][: int(counted[1]) if counted else 0]
+
+
+def _ids(items: Iterable[str]) -> list[str]:
+    return [named["id"] for item in items if (named := NAMED.match(item)) is not None]
 
 
 def _emptied(nodes: Sequence[Node], at: int) -> set[str]:

@@ -11,9 +11,12 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
+from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.tasks.task import tasks
 from qod_magics.spark.plans import inspection
-from qod_magics.spark.plans.inspection import Inspection, losing_rows
+from qod_magics.spark.plans.inspection import Checked, Inspection, losing_rows
+from qod_magics.spark.plans.labels import Label
+from qod_magics.spark.plans.pipeline import Job
 from tests.application.frames import application, stream
 
 
@@ -54,3 +57,58 @@ def checked_keys(monkeypatch: pytest.MonkeyPatch, sink: Sink) -> Any:
 def test_what_tells_rows_apart_is_known_before_a_query_writes_them_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked_keys(monkeypatch, KafkaTopic("out")) == {"trips": ("trips",), "counts": ("trips", "counts")}
     assert checked_keys(monkeypatch, Memory()) == {}
+
+
+class Plans:
+    """Builds tasks whose analyzed plans are known."""
+
+    def __init__(self, plans: dict[str, str]) -> None:
+        self.plans = plans
+
+    @contextmanager
+    def result(self, job: Job) -> Iterator[Any]:
+        plan = self.plans[job.task]
+        names = [item.partition(":")[0] for item in plan.partition("\n")[0].split(", ")]
+        yield SimpleNamespace(plan=plan, schema=StructType([StructField(name, LongType()) for name in names]))
+
+
+def checked(monkeypatch: pytest.MonkeyPatch, plans: dict[str, str], *streams: StreamDeclaration) -> Checked:
+    monkeypatch.setattr(inspection, "partitions", lambda *_: 1)
+    monkeypatch.setattr(inspection, "analyzed_plan_of", lambda rows: rows.plan)
+    nothing: Any = None
+    workshop: Any = Plans(plans)
+    return Inspection(nothing).check(tasks(application(*streams)), workshop, {})
+
+
+def reading(columns: str, operator: str) -> str:
+    parsed = "from_json(StructField(a,LongType,true), cast(value#7 as string), Some(UTC))"
+    source = f"~Generate inline(array({parsed})), false, [{columns}]\n      +- ~StreamingRelationV2 kafka, [value#7]"
+    return f"~{operator}\n+- ~Project [{columns}]\n   +- {source}"
+
+
+def test_a_task_calls_no_column_exact_of_a_stream_of_which_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = {
+        "clicks": f"user: bigint\n{reading('user#1L', 'Project [concat(user#1L, ), c) AS user#2L, x#3]')}",
+        "some": f"user: bigint\n{reading('user#1L', 'Filter (user#1L > 3)')}",
+        "few": f"user: bigint\n{reading('user#1L', 'Filter (user#1L > 4)')}",
+    }
+    streams = (
+        stream("clicks", topic="clicks", fuse=False),
+        stream("some", "clicks", fuse=False),
+        stream("few", "some", min_accuracy=0.1),
+    )
+    assert checked(monkeypatch, plans, *streams).labels == {}
+    plans["clicks"] = plans["some"]
+    assert [*checked(monkeypatch, plans, *streams).labels] == ["clicks", "some", "few"]
+
+
+def test_a_column_of_several_inputs_is_no_better_than_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = "Aggregate [user#1L], [user#1L, count(1) AS n#2L]"
+    plans = {
+        "clicks": f"user: bigint, n: bigint\n{reading('user#1L', counted)}",
+        "orders": f"user: bigint, n: bigint\n{reading('user#1L, n#2L', 'Filter (n#2L > 3)')}",
+        "both": f"user: bigint, n: bigint\n{reading('user#1L, n#2L', 'Filter (n#2L > 3)')}",
+    }
+    streams = (stream("clicks", topic="clicks", fuse=False), stream("orders", topic="orders", fuse=False))
+    found = checked(monkeypatch, plans, *streams, stream("both", "clicks", "orders", min_accuracy=0.1))
+    assert [column.label for column in found.labels["both"].columns] == [Label.EXACT, Label.KEPT]

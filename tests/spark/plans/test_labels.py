@@ -454,6 +454,64 @@ def test_a_column_of_a_common_table_expression_is_what_it_is_there() -> None:
     by_row = labels(plan.replace("#23L", "#3L").replace("#25L", "#5L"))
     assert by_row is not None
     assert [column.label for column in by_row.columns] == [EXACT, KEPT, NOT]
+    again = labels(plan)  # read once more, with other ids
+    assert again is not None
+    assert again.columns == by_row.columns
+
+
+GROUPED = "Aggregate [page#4L], [page#4L, count(1) AS n#14L, sum(user#3L) AS total#15L]"
+
+
+def computed(operator: str, below: str = "Project [user#3L, page#4L]") -> str:
+    topic = parsed_from("t", "user#3L, page#4L, _weight#6", "         ")
+    return f"+- ~{operator}\n   +- ~{below}\n      +- {topic}"
+
+
+@pytest.mark.parametrize(
+    ("operator", "metric"),
+    [
+        ("Generate stack(2, n, n#14L, total, total#15L), false, [metric#16, v#17L]", KEPT),
+        ("Expand [[page#4L, n, n#14L], [page#4L, total, total#15L]], [page#4L, metric#16, v#17L]", EXACT),
+        ("Expand [[page#4L, a, b, n#14L], [page#4L, total, total#15L]], [page#4L, metric#16, v#17L]", KEPT),
+    ],
+)
+def test_columns_made_of_others_are_no_better_than_these(operator: str, metric: Label) -> None:
+    plan = f"~Project [page#4L, metric#16, v#17L]\n{computed(operator, GROUPED)}"
+    found = labels(f"page: bigint, metric: string, v: bigint\n{plan}")
+    assert found is not None
+    assert [column.label for column in found.columns][1:] == [metric, KEPT]
+
+
+def test_a_row_of_a_union_is_no_better_than_the_worst_of_its_branches() -> None:
+    plan = of_two("Union false, false", "Project [page#4L, user#3L]", "Project [item#12L, count(1) AS n#14L]")
+    plan = plan.replace("Project [item#12L, count", "Aggregate [item#12L], [item#12L, count")
+    found = labels(f"page: bigint, user: bigint\n~Project [page#4L, user#3L]\n{plan}")
+    assert found is not None
+    assert [column.label for column in found.columns] == [EXACT, KEPT]
+
+
+@pytest.mark.parametrize(
+    ("operator", "advice"),
+    [
+        ("FlatMapGroupsInPandas [user#3L], f(user#3L, page#4L)#7, [user#28L, n#29L]", "--shed-by user"),
+        ("FlatMapGroupsInPandasWithState f(user#3L)#7, [user#3L], [user#28L, n#29L], Update", "--shed-by user"),
+        ("TransformWithStateInPySpark f(user#3L)#7, 1, [user#28L, n#29L], Update", "--shed-by user"),
+        ("MapInPandas f(user#3L, page#4L)#7, [user#28L, n#29L], false", "functions of single rows"),
+        ("MapInArrow f(user#3L, page#4L)#7, [user#28L, n#29L], false", "functions of single rows"),
+        ("ScriptTransformation f, [user#28L, n#29L], ScriptInputOutputSchema(List())", "functions of single rows"),
+    ],
+)
+def test_what_a_function_makes_of_several_rows_is_not_estimable(operator: str, advice: str) -> None:
+    header, plan = "user: bigint, n: bigint\n", computed(operator)
+    above = "~Project [user#28L, twice#30L]\n+- ~Project [user#28L, (n#29L * 2) AS twice#30L]\n   "
+    projected = header.replace("n:", "twice:") + above + plan.replace("\n", "\n   ")
+    for found in (labels(header + plan), labels(projected)):
+        assert found is not None
+        assert [column.label for column in found.columns] == [NOT, NOT]
+        assert f"not estimable (--min-accuracy 1 keeps it exact, or {advice})" in str(found)
+    by_key = labels(projected, [("user",)])
+    assert by_key is not None
+    assert [column.label for column in by_key.columns] == [EXACT if "--shed-by" in advice else NOT] * 2
 
 
 INNER = "Join Inner, (user#3L = buyer#11L)"
