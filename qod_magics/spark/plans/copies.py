@@ -15,6 +15,7 @@ from qod_magics.spark.plans.plan_text import (
     Node,
     children_at,
     definition_of,
+    ids_of,
     inputs_first,
     lists_of,
     names_of,
@@ -104,8 +105,7 @@ class Copies:
     def _refer(self, nodes: Sequence[Node], to: int | None, items: Sequence[str]) -> None:
         """The columns of another operator, with ids of their own where it is read once more."""
         columns = None if to is None else output_of(nodes, to)
-        ids = [named["id"] for item in items if (named := NAMED.match(item)) is not None]
-        for id, of in zip(ids, columns or (), strict=False):
+        for id, of in zip(ids_of(items), columns or (), strict=False):
             self._set(id, self._names.get(of))
 
     def _set(self, id: str, name: str | None) -> None:
@@ -134,7 +134,7 @@ def output_of(nodes: Sequence[Node], at: int) -> list[str] | None:
     node = nodes[at]
     lists = lists_of(node.text)
     if node.operator in ("Project", "Aggregate") and lists:
-        return [named["id"] for item in lists[-1] if (named := NAMED.match(item)) is not None]
+        return ids_of(lists[-1])
     if node.operator == "WithCTE":
         return output_of(nodes, max(children_at(nodes, at)))
     inputs = list(children_at(nodes, at))

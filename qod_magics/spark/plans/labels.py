@@ -23,16 +23,16 @@ from qod_magics.application.tasks.weight import WEIGHT
 from qod_magics.spark.plans.copies import PARSES, SAME_COLUMNS, Copies, output_of
 from qod_magics.spark.plans.expressions import ESTIMATE, Label, aggregated, worst
 from qod_magics.spark.plans.fitness import WEIGHTS, Fitness
+from qod_magics.spark.plans.joins import emptied, equated, joins_streams
 from qod_magics.spark.plans.key_choice import KeyChoice
 from qod_magics.spark.plans.plan_text import (
     ID,
     NAMED,
     Node,
     below_at,
-    children,
     children_at,
-    conjuncts,
     definition_of,
+    ids_of,
     inputs_first,
     lists_of,
     names_of,
@@ -107,11 +107,8 @@ _SHED = re.compile(r" shed\.([^,]+),")
 #: Operators of streams that hand rows to no function of the recipe's.
 _FOLLOWED = SAME_COLUMNS | {"CTERelationRef", "Expand", "Generate", "Join", "WithCTE"}
 _SESSION = "session_window"
-#: By the kind of an outer join, the sides that are empty where a row has no partner.
-_OUTER = {"LeftOuter": (1,), "RightOuter": (0,), "FullOuter": (0, 1)}
 #: By how many of the first columns of its input an operator groups.
 _FIRST_COLUMNS = re.compile(r"#\d+, (\d+), \[")
-_EQUATED = re.compile(r"\((\w+#\d+)L? = (\w+#\d+)L?\)")
 #: How a column of both sides of a full outer join is written.
 _EITHER = re.compile(r"coalesce\([^()]+, [^()]+\)")
 _JOINED_BY = "--shed-by a key that both sides are joined by"
@@ -193,16 +190,16 @@ def labels(
             else:
                 helped.add(_DEDUPLICATED)
                 fitness.deduplicate(at)
-        elif _joins_streams(nodes, at):
-            choice.narrow_to_equal(equal := _equal(nodes, at))
+        elif joins_streams(nodes, at):
+            choice.narrow_to_equal(equal := equated(nodes, at))
             if shed.joined_by_key(equal):
                 missing.add(_KEYS)
             else:
                 helped.add(_JOIN_PAIRS)
                 fitness.pair(at)
                 shed.keys = ()  # a row has the keys of both
-                if emptied := _emptied(nodes, at):
-                    known.doubtful |= dict.fromkeys(emptied, _JOINED_BY)
+                if empty := emptied(nodes, at):
+                    known.doubtful |= dict.fromkeys(empty, _JOINED_BY)
                     known.same |= {frozenset(ID.findall(f"{one} {other}")) for one, other in equal}
                     missing.add(_EMPTY_SIDES)
         elif node.streams and node.operator not in _FOLLOWED and any(children_at(nodes, at)):
@@ -318,11 +315,11 @@ class _Known:
         """What an operator of `_FOLLOWED` does to columns, and one that reads no other."""
         node, lists = nodes[at], lists_of(nodes[at].text)
         if node.operator == "Generate" and lists:
-            for id in _ids(lists[-1]):
+            for id in ids_of(lists[-1]):
                 self.derive(id, ID.findall(node.text))
         elif node.operator == "Expand" and len(lists) > 1:
             rows = [split(row[1:-1]) for row in lists[0]]
-            for n, id in enumerate(_ids(lists[-1])):
+            for n, id in enumerate(ids_of(lists[-1])):
                 of = [row[n] for row in rows] if all(len(row) == len(lists[-1]) for row in rows) else [node.text]
                 self.derive(id, ID.findall(" ".join(of)))
         elif node.operator == "Union":
@@ -332,7 +329,7 @@ class _Known:
         elif node.operator == "CTERelationRef" and lists:
             defined = definition_of(nodes, node)
             columns = None if defined is None else output_of(nodes, defined)
-            for id, of in zip(_ids(lists[-1]), columns or (), strict=False):
+            for id, of in zip(ids_of(lists[-1]), columns or (), strict=False):
                 self.derive(id, [of])
         else:
             for id in ID.findall(node.text):
@@ -343,7 +340,7 @@ class _Known:
         made = [id for id in ID.findall(node.text) if id not in self.labels]
         self.labels |= dict.fromkeys(made, worst(node.text, self.labels))
         self.doubtful |= {} if whole else dict.fromkeys(made, advice)
-        return next((items for items in lists_of(node.text)[::-1] if items and set(_ids(items)) <= set(made)), [])
+        return next((items for items in lists_of(node.text)[::-1] if items and set(ids_of(items)) <= set(made)), [])
 
 
 @dataclass(slots=True)
@@ -376,15 +373,11 @@ def _one_key(nodes: Sequence[Node], keys: Sequence[tuple[str, ...]]) -> bool:
     shed, joins = _Shed(Copies(), keys), list[bool]()
     for at in inputs_first(nodes):
         shed.copies.follow(nodes, at)
-        if _joins_streams(nodes, at):
-            joins.append(shed.joined_by_key(_equal(nodes, at)))
+        if joins_streams(nodes, at):
+            joins.append(shed.joined_by_key(equated(nodes, at)))
         elif nodes[at].operator == "Union":
             return False
     return bool(joins) and all(joins)
-
-
-def _joins_streams(nodes: Sequence[Node], at: int) -> bool:
-    return nodes[at].operator == "Join" and all(child.streams for child in children(nodes, at))
 
 
 def _grouped_by(nodes: Sequence[Node], at: int) -> list[str]:
@@ -393,32 +386,9 @@ def _grouped_by(nodes: Sequence[Node], at: int) -> list[str]:
     if node.operator.startswith("FlatMapGroups") and lists:
         return lists[0]
     counted = _FIRST_COLUMNS.search(node.text) if node.operator.startswith("TransformWithState") else None
-    given = next(children(nodes, at)).text if counted is not None else ""
+    given = nodes[next(children_at(nodes, at))].text if counted is not None else ""
     items = [NAMED.match(item) for items in lists_of(given)[-1:] for item in items]
     return [f"{item['name']}#{item['id']}" for item in items if item is not None][: int(counted[1]) if counted else 0]
-
-
-def _ids(items: Iterable[str]) -> list[str]:
-    return [named["id"] for item in items if (named := NAMED.match(item)) is not None]
-
-
-def _emptied(nodes: Sequence[Node], at: int) -> set[str]:
-    """Ids of the columns that a join makes null where it finds no partner for a row."""
-    sides, found = list(children_at(nodes, at)), set[str]()
-    for side in _OUTER.get(split(nodes[at].text)[0], ()):
-        columns = output_of(nodes, sides[side])
-        below = (nodes[each].text for each in (sides[side], *below_at(nodes, sides[side])))
-        found |= set(ID.findall(" ".join(below)) if columns is None else columns)
-    return found
-
-
-def _equal(nodes: Sequence[Node], at: int) -> list[tuple[str, str]]:
-    """The columns, "name#id", that a join equates, or, without a condition, the filter on it."""
-    around = nodes[at - 1] if at and nodes[at].text.strip() in ("Inner", "Cross") else None
-    filtered = around is not None and around.operator == "Filter" and around.depth == nodes[at].depth - 3
-    condition = around.text.strip() if filtered and around is not None else "".join(split(nodes[at].text)[1:2])
-    found = (_EQUATED.fullmatch(each) for each in conjuncts(condition))
-    return [(equal[1], equal[2]) for equal in found if equal is not None]
 
 
 def _explodes(node: Node) -> bool:

@@ -120,6 +120,11 @@ def split(text: str, opening: str = "[(", closing: str = "])") -> list[str]:
     return [*parts, last] if last else parts
 
 
+def ids_of(items: Iterable[str]) -> list[str]:
+    """The ids of the columns of a list."""
+    return [named["id"] for item in items if (named := NAMED.match(item)) is not None]
+
+
 def conjuncts(condition: str) -> list[str]:
     """The conditions that all have to hold, each in the brackets that Spark sets."""
     depth, cut = 0, None
