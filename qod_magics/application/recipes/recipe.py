@@ -254,13 +254,13 @@ def streaming(result: object, whose: str) -> DataFrame:
 
 
 def has_name(text: str, name: str) -> bool:
-    """Whether a text has this name, and not only as a part of another one."""
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+    """Whether a text has this name, in any case, and not only as a part of another one."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def mentions(code: CodeType, name: str) -> bool:
     """Whether a function, or one within it, has a text that has this name, or an attribute or variable of it."""
-    return name in code.co_names or any(
+    return any(has_name(each, name) for each in code.co_names) or any(
         mentions(each, name) if isinstance(each, CodeType) else isinstance(each, str) and has_name(each, name)
         for each in _flat(code.co_consts)
     )

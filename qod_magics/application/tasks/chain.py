@@ -20,6 +20,7 @@ from qod_magics.application.tasks.weight import (
     newly_weighed,
     one_weight,
     origins_of,
+    spelled,
     twice,
     weighed,
     weight_problem,
@@ -71,16 +72,16 @@ def opened_chain(
             if stream.name in weights.compared:
                 given = _unweighed(given)
             try:
-                frame = open_recipes.enter_context(stream.recipe.opened(spark, given))
+                frame = spelled(open_recipes.enter_context(stream.recipe.opened(spark, given)))
                 usage = usages(frame) if usages is not None else None
                 if usage is not None and usage.compares and stream.name not in weights.compared:
                     with suppress(ApplicationError):  # without the column fails what names it, and so means it
-                        frame = open_recipes.enter_context(stream.recipe.opened(spark, _unweighed(given)))
+                        frame = spelled(open_recipes.enter_context(stream.recipe.opened(spark, _unweighed(given))))
                         weights.compared.add(stream.name)
                 if usage is not None and _repeats(stream, before, inputs_read, usage):
                     weights.repeated.add(stream.name)
                     inputs_read = open_recipes.enter_context(recipe_over(sampled, _groups(stream, weights)))
-                    frame = open_recipes.enter_context(stream.recipe.opened(spark, given))
+                    frame = spelled(open_recipes.enter_context(stream.recipe.opened(spark, given)))
             except (ApplicationError, UsageProblem) as error:
                 raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
             if usage is not None and joins_by_key(sampled, usage.joined):

@@ -3,6 +3,8 @@
 A key is kept while its hash is below the accuracy: the same keys in every topic that is shed by a key, and a subset of
 them at a lower accuracy. So a pair of rows with the same key is kept with the smaller of their probabilities, where
 rows that are sampled by themselves are kept with the product.
+
+Names of columns are compared in any case, as Spark does.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from itertools import permutations
 
 from qod_magics.estimate.sampled import Key
 
-#: The pairs of columns, left and right, that a join equates.
+#: The pairs of columns, left and right, that a join equates, in lower case.
 Equated = frozenset[tuple[str, str]]
 
 
@@ -30,12 +32,13 @@ def key_of(inputs: Sequence[Key], columns: Collection[str], by_key: bool = False
     apart = not by_key and len(set(inputs)) > 1
     if apart or any(not key for key in inputs):  # some rows by themselves, or by an unknown key
         return ()
-    return next((key for key in inputs if key is not None and set(key) <= set(columns)), ())
+    there = {name.lower() for name in columns}
+    return next((key for key in inputs if key is not None and {name.lower() for name in key} <= there), ())
 
 
 def joins_by_key(inputs: Collection[Key], joins: Sequence[Equated]) -> bool:
     """Whether each of these joins, one or more, pairs only rows of the same key."""
-    keys = [key for key in inputs if key]
+    keys = [tuple(name.lower() for name in key) for key in inputs if key]
     if not joins or len(keys) < len(inputs):
         return False
     sides = list(permutations(keys, 2)) if len(keys) > 1 else [(key, key) for key in keys]  # one with itself

@@ -125,6 +125,12 @@ def weight_problem(
     return None if weights == 1 or (weights <= len(inputs) and separate) else NOT_INDEPENDENT
 
 
+def spelled(rows: DataFrame) -> DataFrame:
+    """The rows with `_weight` in lower case: Spark names a column as a query spells it."""
+    others = any(name != WEIGHT and name.lower() == WEIGHT for name in rows.columns)
+    return rows.withColumnRenamed(WEIGHT, WEIGHT) if others else rows
+
+
 def one_weight(rows: DataFrame, known: bool, by_key: bool = False) -> DataFrame:
     """The rows with at most one `_weight`: of several, the last column.
 

@@ -1,5 +1,7 @@
 """Which columns of a plan's operators are columns of its inputs as they are, whatever they are called. Pure.
 
+Names are in lower case, since Spark names a column of an operator as the query spells it.
+
 A column is recognised by its id: another one of the same name, or one that a recipe computes, is none of these. A cast
 column stands for what it was where the cast keeps values apart and their texts, whose hash is the key, the same: one to
 string, and one of an integer to bigint. `CAST(fare AS INT)` makes one value of several, and a double has another text.
@@ -83,8 +85,8 @@ class Copies:
     def _read(self, items: Iterable[str], narrow: Collection[str] = ()) -> None:
         for item in items:
             if (named := NAMED.match(item)) is not None and named["expression"] is None:
-                self._names[named["id"]] = named["name"]
-                (self._narrow if named["name"] in narrow else self._others).add(named["name"])
+                name = self._names[named["id"]] = named["name"].lower()
+                (self._narrow if name in narrow else self._others).add(name)
 
     def _rename(self, items: Iterable[str]) -> None:
         for item in items:
@@ -119,7 +121,7 @@ def _narrow_integers(parse: str) -> set[str]:
     """The fields of a record that are integers narrower than a bigint, from the text of the operator that parses it."""
     start = PARSES.search(parse)
     fields = [] if start is None else split(parse[start.end() :])
-    return {narrow[1] for field in fields if (narrow := _NARROW.fullmatch(field)) is not None}
+    return {narrow[1].lower() for field in fields if (narrow := _NARROW.fullmatch(field)) is not None}
 
 
 def _exchange_of(nodes: Sequence[Node], reused: Node) -> int | None:
@@ -160,4 +162,4 @@ def kept_columns(plan: str) -> frozenset[str]:
         copies.follow(nodes, at)
     columns = output_of(nodes, 0) if nodes else None
     named = zip(names_of(header), columns or (), strict=False)
-    return frozenset(name for name, id in named if copies.name(f"{name}#{id}") == name)
+    return frozenset(name for name, id in named if copies.name(f"{name}#{id}") == name.lower())

@@ -30,7 +30,7 @@ COMPUTED = (
     "",
 )
 #: A column of weights, with its id.
-WEIGHTS = re.compile(rf"\b{WEIGHT}#(\d+)")
+WEIGHTS = re.compile(rf"\b{WEIGHT}#(\d+)", re.IGNORECASE)
 #: What estimates read of a key: the values that are counted, and the part in which it is.
 _HASHED = re.compile(r"\bcounted, xxhash64\((.*?), 42\)|\bshiftright\(xxhash64\((.*?), 42\), 20\)")
 
@@ -64,7 +64,7 @@ class Fitness:
             if named is None or named["expression"] is None:
                 continue
             read = {id for id in ID.findall(named["expression"]) if self._is_weight(named["expression"], id)}
-            if read and (named["name"] == WEIGHT or ID.sub("", named["expression"]).isidentifier()):
+            if read and (named["name"].lower() == WEIGHT or ID.sub("", named["expression"]).isidentifier()):
                 self._weights.add(named["id"])
                 for reason in map(self.why, read):
                     if reason is not None and (reason != PAIRS or len(read) == 1):

@@ -47,7 +47,7 @@ _DISJOINT = NARROW - {"Generate", "Union"} | {
 }
 #: Physical operators that hand rows to a worker in Python.
 _IN_PYTHON = re.compile(r"Python|Pandas|PySpark|InArrow")
-_WEIGHTS_SUMMED = re.compile(r"functions=\[[^\]]*\bsum\((?:cast\()?_weight#")
+_WEIGHTS_SUMMED = re.compile(r"functions=\[[^\]]*\bsum\((?:cast\()?_weight#", re.IGNORECASE)
 _OPERATOR = re.compile(r"^[\s:|+\-]*(?:\*\(\d+\) )?(\w+)")
 _KEYS = re.compile(r"(?:Aggregate\(keys?=|StreamingDeduplicate\w* )(\[[^\]]*\])")
 _OUTER = re.compile(r"StreamingSymmetricHashJoin .*, (?:Left|Right|Full)Outer\b")
@@ -82,7 +82,7 @@ def is_inlinable(plan: str) -> bool:
 
 def groups_by(plan: str, column: str) -> bool:
     """Whether a physical plan groups, or removes duplicates, by this column."""
-    named = re.compile(rf"\b{re.escape(column)}#\d+")
+    named = re.compile(rf"\b{re.escape(column)}#\d+", re.IGNORECASE)
     return any(named.search(keys[1]) for keys in _KEYS.finditer(plan))
 
 
@@ -102,7 +102,7 @@ def _is_of_one(nodes: Sequence[Node], at: int, column: str, id: str | None) -> b
     if node.operator == "Project" and lists:
         items = [named for item in lists[-1] if (named := NAMED.match(item)) is not None]
         found = next((named for named in items if named["id"] == id), None)
-        found = found or next((named for named in items if named["name"] == column), None)
+        found = found or next((named for named in items if named["name"].lower() == column.lower()), None)
         copied = None if found is None else _COPIED.fullmatch(found["expression"] or found[0])
         if found is not None and copied is None:
             return False  # the recipe computes it

@@ -146,6 +146,7 @@ def labels(
     missing: set[str] = set()
     helped: set[tuple[str, str]] = set()  #: what is missing without a key: a template, and the key in general words
     refused: list[tuple[str, str]] = []  #: alike
+    keys = [tuple(column.lower() for column in key) for key in keys]
     choice, copies, fitness = KeyChoice(), Copies(), Fitness(nodes, unfit)
     shed = _Shed(copies, keys if _one_key(nodes, keys) else ())
     output: list[Column] | None = None

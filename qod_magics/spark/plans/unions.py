@@ -32,5 +32,5 @@ def _position(nodes: Sequence[Node], at: int, column: str) -> int | None:
         at += 1
     if nodes[at].operator not in ("Project", "Aggregate") or not (lists := lists_of(nodes[at].text)):
         return None
-    names = [named["name"] if (named := NAMED.match(item)) else "" for item in lists[-1]]
+    names = [named["name"].lower() if (named := NAMED.match(item)) else "" for item in lists[-1]]
     return names.index(column) + 1 if names.count(column) == 1 else None

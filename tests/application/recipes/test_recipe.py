@@ -188,6 +188,8 @@ def test_a_function_that_names_other_inputs_is_told_so() -> None:
         (SqlRecipe("SELECT est_count(*) FROM trips"), True),
         (SqlRecipe("SELECT * FROM trips"), False),
         (SqlRecipe("SELECT *, t._weight FROM trips t"), True),
+        (SqlRecipe("SELECT _WEIGHT FROM TRIPS"), True),
+        (FunctionRecipe(lambda trips: trips.select(trips._Weight)), True),
         (SqlRecipe("SELECT net_weight, _weights FROM parcels"), False),
         (PythonRecipe("trips.select('_weight')"), True),
         (PythonRecipe("trips"), False),

@@ -18,6 +18,7 @@ USER, BUYER, TWO = ("user",), ("buyer",), ("user", "day")
         ([None], ["id"], None),
         ([None, None], ["id"], None),
         ([USER], ["user", "page"], USER),
+        ([USER], ["USER", "page"], USER),  # as the query spells it
         ([USER], ["page"], ()),  # still kept together, but nobody can tell which
         ([()], ["user"], ()),
         ([USER, BUYER], ["page", "buyer"], ()),  # a union: rows by the one, and by the other
@@ -43,6 +44,7 @@ def test_a_join_by_key_has_the_key_of_either_side() -> None:
     [
         ([USER, BUYER], [{("user", "buyer")}], True),
         ([BUYER, USER], [{("user", "buyer"), ("zone", "zone")}], True),
+        ([("User",), BUYER], [{("user", "buyer")}], True),
         ([USER, USER], [{("zone", "zone")}], False),
         ([USER, BUYER], [{("user", "user")}], False),
         ([TWO, TWO], [{("user", "user")}], False),

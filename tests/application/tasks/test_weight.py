@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from qod_magics.application.tasks.task import tasks
@@ -10,6 +12,7 @@ from qod_magics.application.tasks.weight import (
     NOT_INDEPENDENT,
     Weights,
     origins,
+    spelled,
     weighed_since,
     weight_problem,
 )
@@ -38,6 +41,29 @@ def test_a_weight_is_known_of_one_input_and_of_separate_ones(
     columns: list[str], inputs: list[frozenset[str]], problem: str | None
 ) -> None:
     assert weight_problem(columns, inputs) == problem
+
+
+class Named:
+    """Columns of a DataFrame, whose names Spark compares in any case."""
+
+    def __init__(self, *columns: str) -> None:
+        self.columns = list(columns)
+
+    def withColumnRenamed(self, old: str, new: str) -> Named:
+        return Named(*(new if name.lower() == old.lower() else name for name in self.columns))
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        (["id", "_WEIGHT"], ["id", "_weight"]),
+        (["_Weight", "id", "_weight"], ["_weight", "id", "_weight"]),
+        (["ID", "_weight", "net_weight"], ["ID", "_weight", "net_weight"]),
+    ],
+)
+def test_a_weight_is_one_as_the_query_spells_it(columns: list[str], found: list[str]) -> None:
+    rows: Any = Named(*columns)
+    assert spelled(rows).columns == found
 
 
 def test_rows_come_from_topics_however_many_streams_are_between() -> None:

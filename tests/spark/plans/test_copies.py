@@ -16,6 +16,7 @@ OTHER = f"{PARSED}, false, [user#11L, page#12L]"
     ("columns", "operator", "kept"),
     [
         ("user, page", "Project [user#1L, page#2L]", {"user", "page"}),
+        ("USER, Page", "Project [USER#1L, Page#2L]", {"USER", "Page"}),  # as the query spells them
         ("user", "Project [cast(user#1L as string) AS user#9]", {"user"}),
         ("user", "Project [cast(user#1L as date) AS user#9]", set()),
         ("user", "Project [cast(user#1L as int) AS user#9]", set()),

@@ -9,7 +9,7 @@ import pytest
 from qod_magics.application.recipes.recipe import raise_unless_connection
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans import inlining
-from qod_magics.spark.plans.inlining import groups_by, joined_by, keeps_one, plan_of, runs_python
+from qod_magics.spark.plans.inlining import groups_by, joined_by, keeps_one, plan_of, runs_python, sums_weights
 from qod_magics.spark.servers.timeouts import begin
 
 NORMAL = "knownfloatingpointnormalized(normalizenanandzero(_weight#9)) AS _weight#9"
@@ -26,6 +26,7 @@ NORMAL = "knownfloatingpointnormalized(normalizenanandzero(_weight#9)) AS _weigh
         ("StreamingDeduplicate [id#3L], state info [ checkpoint = <unknown>]", False),
         ("*(2) HashAggregate(keys=[window#12-T5000ms], functions=[sum(_weight#9)])", False),
         ("*(1) Project [id#3L, _weight#9]", False),
+        ("*(2) HashAggregate(keys=[_WEIGHT#9], functions=[])", True),
         ("*(2) HashAggregate(keys=[my_weight#9], functions=[])", False),
     ],
 )
@@ -53,6 +54,8 @@ OTHER = "Union\n:- *(1) Project [id#6L, _weight#7]\n:  +- Scan\n"
         (stacked(*ONE), True),
         (f"{JOIN}, LeftSemi\n+- *(1) Project [id#3L, (d#5 * 2.0) AS _weight#9]", True),
         (stacked(*PAIRS), False),
+        (stacked("*(4) Project [id#3L, n#12, _WEIGHT#9]", PYTHON, *ONE), True),
+        (stacked("*(4) Project [id#3L, n#12, _weight#11]", PYTHON, *PAIRS).replace("_weight", "_WEIGHT"), False),
         ("*(3) Project [id#3L, _weight#9]\n+- *(3) BroadcastHashJoin [id#3L], [id#4L], Inner, BuildRight", False),
         (stacked("*(4) Project [id#3L, _weight#9, length(id#3L) AS n#12]", *ONE), True),
         (stacked("*(4) Project [id#3L, pythonUDF0#13 AS n#12, _weight#11]", PYTHON, *PAIRS), False),
@@ -71,6 +74,14 @@ OTHER = "Union\n:- *(1) Project [id#6L, _weight#7]\n:  +- Scan\n"
 )
 def test_a_plan_shows_whether_it_keeps_the_weight_of_one_side_of_a_join(plan: str, found: bool) -> None:
     assert keeps_one(f"== Physical Plan ==\n{plan}\n", "_weight") is found
+
+
+@pytest.mark.parametrize(
+    ("functions", "found"),
+    [("sum(_weight#9), count(1)", True), ("partial_sum(x#2), sum(_WEIGHT#9)", True), ("sum(net_weight#9)", False)],
+)
+def test_a_plan_shows_whether_it_sums_weights_up(functions: str, found: bool) -> None:
+    assert sums_weights(f"*(2) HashAggregate(keys=[id#3L], functions=[{functions}])\n+- Scan") is found
 
 
 def test_a_plan_shows_which_columns_each_join_of_streams_equates() -> None:

@@ -44,6 +44,7 @@ def zone_of_topic(plan: str) -> str:
         ("(count(1) * cast(2 as bigint)) AS twice#14L", KEPT),
         ("sum(fare#5) AS sum(fare)#14", KEPT),
         ("sum(_weight#6) AS rows#14", ESTIMATE),
+        ("sum(_WEIGHT#6) AS rows#14", ESTIMATE),  # as the query spells it
         ("sum((fare#5 * _weight#6)) AS total#14", ESTIMATE),
         ("sum(net_weight#9) AS w#14", KEPT),
         ("(sum(fare#5) / cast(count(1) as double)) AS mean#14", ESTIMATE),
@@ -74,7 +75,7 @@ def test_what_shedding_does_to_an_aggregate(item: str, label: Label) -> None:
     plan = over_rows(f"zone: bigint, {name}: bigint", f"Aggregate [zone#4L], [zone#4L, {item}]")
     kept, computed = labels(zone_of_topic(plan), [("value",)]), labels(plan, [("zone",)])
     assert kept is not None
-    weighed = "_weight#6" in item  # the group is whole, its estimate is of others, too
+    weighed = "_weight#6" in item.lower()  # the group is whole, its estimate is of others, too
     assert [column.label for column in kept.columns] == [EXACT, label if weighed else EXACT]
     assert computed is not None
     assert computed.columns == found.columns, "a key is told by where it is from, not by its name"
@@ -437,6 +438,13 @@ def test_a_column_that_only_has_the_name_of_the_key_is_none(project: str, group:
     assert counts.refused is None or counts.refused.startswith("an estimate takes a column for the key by which rows")
 
 
+def test_a_key_is_one_in_any_case() -> None:
+    plan = f"~Aggregate [User#3L], [User#3L, count(1) AS n#20L]\n+- {parsed_from('t', 'USER#3L, page#4L', '   ')}"
+    found = labels(f"User: bigint, n: bigint\n{plan}", [("user",)])
+    assert found is not None
+    assert [column.label for column in found.columns] == [EXACT, EXACT]
+
+
 def test_a_column_of_a_common_table_expression_is_what_it_is_there() -> None:
     topic = parsed_from("t", "user#3L, page#4L", ":              ")
     plan = f"""user: bigint, n: bigint, m: bigint
@@ -526,6 +534,8 @@ BARE = (BOTH[0], "Project [buyer#11L]")
         ("Join LeftSemi, (user#3L = buyer#11L)", BARE, "", 6, [], True),
         (INNER, BOTH, "Project [page#4L, (_weight#6 * _weight#16) AS _weight#18]", 18, [], False),
         (INNER, BOTH, "Project [page#4L, _weight#6 AS _weight#18]", 18, [], True),
+        (INNER, BOTH, "Project [page#4L, _WEIGHT#6 AS _weight#18]", 18, [], True),
+        (INNER, BOTH, "Project [page#4L, (_WEIGHT#6 * _Weight#16) AS _WEIGHT#18]", 18, [], False),
         (INNER, BOTH, "Project [page#4L, cast(null as double) AS _weight#18]", 18, [], False),
         (INNER, BARE, "", 6, [("user",), ("buyer",)], False),
         (INNER, BARE, "", 6, [("page",), ("item",)], True),

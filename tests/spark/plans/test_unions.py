@@ -31,6 +31,7 @@ def union(*branches: list[str]) -> str:
     ("branches", "expected"),
     [
         ([[ADDED, READ], [LAST, READ]], (3, 4)),
+        ([[ADDED.replace("_weight", "_WEIGHT"), READ], [LAST, READ]], (3, 4)),
         ([[LAST, READ], [LAST, READ], ["Filter (fare#2 > 1.0)", ADDED, READ]], (4, 3)),
         ([["SubqueryAlias east", "View (`east`, [zone#1])", ADDED, READ], [LAST, READ]], (3, 4)),
         ([[LAST, READ], [LAST, ADDED, READ]], ()),
