@@ -37,6 +37,7 @@ _OTHERS = tuple(
         last_value listagg max max_by min min_by some string_agg""",
     )
 )
+_OVER = " / "
 #: How an estimate of `qod_magics.estimate` begins.
 ESTIMATE = "element_at(transform(array(struct("
 #: A call of one of these, or an estimate.
@@ -59,9 +60,12 @@ def aggregated(expression: str, found: Mapping[str, Label], groups: set[str]) ->
         grouped = {id for group in groups for id in ID.findall(group)}
         known = set(ID.findall(expression)) <= grouped
         return worst(expression, found) if known else Label.NOT_ESTIMABLE
-    label = max(_called(name, arguments, found) for name, arguments in calls)
-    ratio = " / " in expression and len(calls) > 1
-    return Label.ESTIMATE if label == Label.KEPT and ratio else label
+    ratios = list(_ratios(expression))
+    called = [(_called(name, arguments, found), at) for at, name, arguments in calls]
+    return max(
+        Label.ESTIMATE if label == Label.KEPT and any(at in ratio for ratio in ratios) else label
+        for label, at in called
+    )
 
 
 def _called(name: str, arguments: str, found: Mapping[str, Label]) -> Label:
@@ -77,13 +81,29 @@ def _called(name: str, arguments: str, found: Mapping[str, Label]) -> Label:
     return Label.ESTIMATE if below == Label.EXACT else Label.NOT_ESTIMABLE
 
 
-def _calls(expression: str) -> Iterator[tuple[str, str]]:
-    """The outermost calls of aggregate functions, and estimates: name in lower case, and arguments."""
+def _ratios(expression: str) -> Iterator[range]:
+    """Where an aggregate is divided by another one, in the brackets that Spark sets around each operator."""
+    opened: list[int] = []
+    slashes: dict[int, int] = {}  #: by the bracket around it
+    for at, sign in enumerate(expression):
+        if sign == "(":
+            opened.append(at)
+        elif sign == ")" and opened:
+            start = opened.pop()
+            slash = slashes.get(start, start)
+            if _CALL.search(expression, start, slash) and _CALL.search(expression, slash, at):
+                yield range(start, at)
+        elif opened and expression.startswith(_OVER, at) and not expression[opened[-1] - 1 : opened[-1]].isalnum():
+            slashes[opened[-1]] = at
+
+
+def _calls(expression: str) -> Iterator[tuple[int, str, str]]:
+    """The outermost calls of aggregate functions, and estimates: position, name in lower case, and arguments."""
     position = 0
     while (call := _CALL.search(expression, position)) is not None:
         depth, end = 1, call.end()
         while end < len(expression) and depth:
             depth += {"(": 1, ")": -1}.get(expression[end], 0)
             end += 1
-        yield call[1].lower(), expression[call.end() : end - 1]
+        yield call.start(), call[1].lower(), expression[call.end() : end - 1]
         position = end
