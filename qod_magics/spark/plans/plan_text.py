@@ -12,7 +12,9 @@ ID = re.compile(r"#(\d+)")
 NAMED = re.compile(r"^(?:(?P<expression>.*) AS )?(?P<name>[^#]+)#(?P<id>\d+)L?(?:-T\d+ms)?$", re.DOTALL)
 _AND = " AND "
 _NUMBER = re.compile(r"\s*(\d+)")
-_NODE = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)(?:~|\*\(\d+\) )?(?P<operator>[A-Z]\w*)(?P<text>.*)$")
+_NODE = re.compile(
+    r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)(?P<marks>(?:[~!]|\*\(\d+\) )*)(?P<operator>[A-Z]\w*)(?P<text>.*)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ def nodes_of(text: str) -> Iterator[Node]:
     """The operators, as they stand: each before its inputs."""
     for line in text.splitlines():
         if (node := _NODE.match(line)) is not None:
-            yield Node(len(node["indent"]), node["operator"], node["text"], line[len(node["indent"]) :].startswith("~"))
+            yield Node(len(node["indent"]), node["operator"], node["text"], "~" in node["marks"])
 
 
 def children(nodes: Sequence[Node], at: int) -> Iterator[Node]:

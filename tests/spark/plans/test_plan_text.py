@@ -32,6 +32,14 @@ def test_common_table_expressions_are_read_before_those_that_refer_to_them() -> 
     assert [definition_of(nodes, node) for node in nodes if node.operator == "CTERelationRef"] == [1, 3]
 
 
+def test_operators_are_read_whatever_spark_marks_them_with() -> None:
+    """As one over a stream, as one whose input lacks columns that it computes, or with the number of its stage."""
+    plan = "!FlatMapGroupsInPandasWithState f(a#1)#2, [a#1]\n+- *(2) !Sort [a#1]\n   +- ~Project [a#1]\n      +- Scan"
+    assert [(node.operator, node.depth, node.streams) for node in nodes_of(plan)] == [
+        *(("FlatMapGroupsInPandasWithState", 0, False), ("Sort", 3, False), ("Project", 6, True), ("Scan", 9, False))
+    ]
+
+
 @pytest.mark.parametrize(
     ("condition", "parts"),
     [

@@ -90,6 +90,11 @@ StreamingSymmetricHashJoin [k#2L], [k#9L], Inner, condition = [ both = (t#1 >= t
 """
 
 
+FOLDED = "!FlatMapGroupsInPandasWithState f(n#9L)#11, [zone#2L], [n#12L]\n+- " + LATEST.partition("\n")[2].replace(
+    "\n", "\n   "
+)
+
+
 @pytest.mark.parametrize(
     ("plan", "state"),
     [
@@ -100,6 +105,7 @@ StreamingSymmetricHashJoin [k#2L], [k#9L], Inner, condition = [ both = (t#1 >= t
         (LATEST, TaskState(keeps=True, aggregates=True, completes=False)),
         (LATEST.replace("[zone#2L]", "[a[0]#2, window#8-T1000ms]"), TaskState(keeps=True, aggregates=True)),
         (SORTED, TaskState(keeps=True, aggregates=True, completes=False)),
+        (FOLDED, TaskState(keeps=True, aggregates=True, chains=True, completes=False)),
         ("StreamingDeduplicate [k#1], state info [ opId = 0]\n+- StreamingRelation rate, [k#1]", TaskState(keeps=True)),
         ("*(1) Project [k#1]\n+- StreamingRelation rate, [k#1]", TaskState(keeps=False)),
     ],
