@@ -11,6 +11,8 @@ from qod_magics.spark.plans.plan_text import ID, Node, below_at, children, child
 #: By the kind of an outer join, the sides that are empty where a row has no partner.
 _OUTER = {"LeftOuter": (1,), "RightOuter": (0,), "FullOuter": (0, 1)}
 _EQUATED = re.compile(r"\((\w+#\d+)L? = (\w+#\d+)L?\)")
+#: The same, also of times with a watermark.
+_SAME = re.compile(r"\([^()]+#(\d+)L?(?:-T\d+ms)? = [^()]+#(\d+)L?(?:-T\d+ms)?\)")
 
 
 def joins_streams(nodes: Sequence[Node], at: int) -> bool:
@@ -20,11 +22,22 @@ def joins_streams(nodes: Sequence[Node], at: int) -> bool:
 
 def equated(nodes: Sequence[Node], at: int) -> list[tuple[str, str]]:
     """The columns, "name#id", that a join equates, or, without a condition, the filter on it."""
+    found = (_EQUATED.fullmatch(each) for each in _conditions(nodes, at))
+    return [(equal[1], equal[2]) for equal in found if equal is not None]
+
+
+def same(nodes: Sequence[Node], at: int) -> set[frozenset[str]]:
+    """The ids of the columns, by pairs, that are equal wherever a join finds a partner."""
+    found = (_SAME.fullmatch(each) for each in _conditions(nodes, at))
+    return {frozenset(equal.groups()) for equal in found if equal is not None}
+
+
+def _conditions(nodes: Sequence[Node], at: int) -> list[str]:
+    """Of a join, or, without any, of the filter on it: those that have to hold in every case."""
     around = nodes[at - 1] if at and nodes[at].text.strip() in ("Inner", "Cross") else None
     filtered = around is not None and around.operator == "Filter" and around.depth == nodes[at].depth - 3
-    conditions = [nodes[at - 1].text.strip()] if filtered else split(nodes[at].text)[1:2]
-    found = (_EQUATED.fullmatch(each) for condition in conditions for each in conjuncts(condition))
-    return [(equal[1], equal[2]) for equal in found if equal is not None]
+    whole = [nodes[at - 1].text.strip()] if filtered else split(nodes[at].text)[1:2]
+    return [each for condition in whole for each in conjuncts(condition)]
 
 
 def emptied(nodes: Sequence[Node], at: int) -> set[str]:

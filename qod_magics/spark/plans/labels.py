@@ -23,7 +23,7 @@ from qod_magics.application.tasks.weight import WEIGHT
 from qod_magics.spark.plans.copies import PARSES, SAME_COLUMNS, Copies, output_of
 from qod_magics.spark.plans.expressions import ESTIMATE, Label, aggregated, worst
 from qod_magics.spark.plans.fitness import WEIGHTS, Fitness
-from qod_magics.spark.plans.joins import emptied, equated, joins_streams
+from qod_magics.spark.plans.joins import emptied, equated, joins_streams, same
 from qod_magics.spark.plans.key_choice import KeyChoice
 from qod_magics.spark.plans.plan_text import (
     ID,
@@ -201,7 +201,7 @@ def labels(
                 shed.keys = ()  # a row has the keys of both
                 if empty := emptied(nodes, at):
                     known.doubtful |= dict.fromkeys(empty, _JOINED_BY)
-                    known.same |= {frozenset(ID.findall(f"{one} {other}")) for one, other in equal}
+                    known.same |= same(nodes, at)
                     missing.add(_EMPTY_SIDES)
         elif node.streams and node.operator not in _FOLLOWED and any(children_at(nodes, at)):
             grouped = _grouped_by(nodes, at)
@@ -338,10 +338,10 @@ class _Known:
 
     def compute(self, node: Node, advice: str | None, whole: bool) -> list[str]:
         """The columns that a function in an operator computes of rows; right if these are `whole` groups."""
-        made = [id for id in ID.findall(node.text) if id not in self.labels]
+        made = {id for id in ID.findall(node.text) if id not in self.labels}
         self.labels |= dict.fromkeys(made, worst(node.text, self.labels))
         self.doubtful |= {} if whole else dict.fromkeys(made, advice)
-        return next((items for items in lists_of(node.text)[::-1] if items and set(ids_of(items)) <= set(made)), [])
+        return next((items for items in lists_of(node.text)[::-1] if made.intersection(ids_of(items))), [])
 
 
 @dataclass(slots=True)

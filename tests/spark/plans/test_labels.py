@@ -475,6 +475,9 @@ def test_a_column_of_a_common_table_expression_is_what_it_is_there() -> None:
 GROUPED = "Aggregate [page#4L], [page#4L, count(1) AS n#14L, sum(user#3L) AS total#15L]"
 
 
+STATE = "f(user#3L)#7, [user#3L], [user#28L, n#29L], [StructField(n,LongType,true)], Append, NoTimeout"
+
+
 def computed(operator: str, below: str = "Project [user#3L, page#4L]") -> str:
     topic = parsed_from("t", "user#3L, page#4L, _weight#6", "         ")
     return f"+- ~{operator}\n   +- ~{below}\n      +- {topic}"
@@ -507,8 +510,8 @@ def test_a_row_of_a_union_is_no_better_than_the_worst_of_its_branches() -> None:
     ("operator", "advice"),
     [
         ("FlatMapGroupsInPandas [user#3L], f(user#3L, page#4L)#7, [user#28L, n#29L]", "--shed-by user"),
-        ("FlatMapGroupsInPandasWithState f(user#3L)#7, [user#3L], [user#28L, n#29L], Update", "--shed-by user"),
-        ("TransformWithStateInPySpark f(user#3L)#7, 1, [user#28L, n#29L], Update", "--shed-by user"),
+        (f"FlatMapGroupsInPandasWithState {STATE}", "--shed-by user"),
+        ("TransformWithStateInPySpark f(user#3L)#7, 1, [user#28L, n#29L], Append, NoTime, pandas", "--shed-by user"),
         ("MapInPandas f(user#3L, page#4L)#7, [user#28L, n#29L], false", "functions of single rows"),
         ("MapInArrow f(user#3L, page#4L)#7, [user#28L, n#29L], false", "functions of single rows"),
         ("ScriptTransformation f, [user#28L, n#29L], ScriptInputOutputSchema(List())", "functions of single rows"),
@@ -596,6 +599,9 @@ def test_the_side_of_an_outer_join_that_is_empty_may_have_been_dropped(
             "any, user not estimable (--min-accuracy 1 keeps it exact, or --shed-by a key that both sides are"
             in str(none)
         )
+    timed = labels(plan.replace("user#3L", "user#3-T1000ms").replace("buyer#11L", "buyer#11-T1000ms"), keys)
+    assert timed is not None
+    assert timed.columns[-1].label == EXACT
     static = labels(plan.replace("+- ~Project [buyer", "+- Project [buyer"))
     assert static is not None
     assert static.are_exact, "a table is not shed"
