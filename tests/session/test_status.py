@@ -24,8 +24,9 @@ from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
 from qod_magics.session.status import DECLARED, labels_in_short, status_text, stream_text, why_text
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Checked
-from qod_magics.spark.plans.labels import Column, Label, Labels
+from qod_magics.spark.plans.labels import Column, Labels
 from qod_magics.spark.plans.pipeline import Job
 from qod_magics.spark.queries.instance import Instance, State
 from tests.application.frames import application, stream

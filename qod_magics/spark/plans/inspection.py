@@ -21,6 +21,7 @@ from qod_magics.errors import ApplicationError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import partitions
 from qod_magics.spark.plans.copies import kept_columns
+from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inlining import (
     analyzed_plan_of,
     groups_by,
@@ -32,7 +33,7 @@ from qod_magics.spark.plans.inlining import (
     streaming_plan_of,
     sums_weights,
 )
-from qod_magics.spark.plans.labels import Label, Labels, labels
+from qod_magics.spark.plans.labels import Labels, labels
 from qod_magics.spark.plans.pipeline import Build, Feed, Job, Workshop, feed_of, schema_of_stream
 from qod_magics.spark.plans.result_keys import key_columns
 from qod_magics.spark.plans.shedder import taken_name

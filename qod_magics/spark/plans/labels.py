@@ -330,8 +330,8 @@ class _Known:
         elif node.operator == "CTERelationRef" and lists:
             defined = definition_of(nodes, node)
             columns = None if defined is None else output_of(nodes, defined)
-            for id, of in zip(ids_of(lists[-1]), columns or (), strict=False):
-                self.derive(id, [of])
+            for id, defined_id in zip(ids_of(lists[-1]), columns or (), strict=False):
+                self.derive(id, [defined_id])
         else:
             for id in ID.findall(node.text):
                 self.labels.setdefault(id, Label.EXACT)

@@ -109,7 +109,10 @@ FOLDED = "!FlatMapGroupsInPandasWithState f(n#9L)#11, [zone#2L], [n#12L]\n+- " +
         ("StreamingDeduplicate [k#1], state info [ opId = 0]\n+- StreamingRelation rate, [k#1]", TaskState(keeps=True)),
         ("*(1) Project [k#1]\n+- StreamingRelation rate, [k#1]", TaskState(keeps=False)),
     ],
-    ids=["greatest", "sessions", "deduplicated", "pairs", "latest", "by window", "sorted", "duplicates", "narrow"],
+    ids=[
+        *("greatest", "sessions", "deduplicated", "pairs", "latest", "by window", "sorted", "folded", "duplicates"),
+        "narrow",
+    ],
 )
 def test_groups_that_operators_with_state_read_are_found(plan: str, state: TaskState) -> None:
     assert task_state(plan) == state
