@@ -255,6 +255,69 @@ def test_items_of_one_record_are_said_not_to_be_independent(brief: Session) -> N
     brief.stop_all()
 
 
+COUNTED = "SELECT page, count(*) AS n, sum(user) AS total FROM clicks GROUP BY page"
+RUNNING = """
+def running(key, frames, state):
+    for frame in frames:
+        yield frame[["user"]].assign(n=len(frame))
+
+
+clicks.groupBy("user").applyInPandasWithState(running, "user LONG, n LONG", "n LONG", "append", "NoTimeout")
+"""
+PROCESSED = """
+from pyspark.sql.streaming import StatefulProcessor
+
+
+class Running(StatefulProcessor):
+    def init(self, handle):
+        pass
+
+    def handleInputRows(self, key, rows, timers):
+        for frame in rows:
+            yield frame[["user"]].assign(n=len(frame))
+
+
+clicks.groupBy("user").transformWithStateInPandas(Running(), "user LONG, n LONG", "append", "none")
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "by_row", "by_user"),
+    [
+        (
+            f"SELECT page, stack(2, 'n', n, 'sum', total) AS (metric, v) FROM ({COUNTED})",
+            "v of the rows",
+            "v of the rows",
+        ),
+        (f"SELECT * FROM ({COUNTED}) UNPIVOT (v FOR metric IN (n, total))", "page, metric exact; v of the rows", ""),
+        ("SELECT * FROM (SELECT page, user AS v FROM clicks) UNPIVOT (x FOR metric IN (v))", "", ""),
+        (
+            RUNNING,
+            "user, n not estimable (--min-accuracy 1 keeps it exact, or --shed-by user)",
+            "user, n exact; rows of",
+        ),
+        (f"{RUNNING.rstrip()}.select('n')", "n not estimable (--min-accuracy 1 keeps", "n exact; rows of keys"),
+        (
+            PROCESSED,
+            "user, n not estimable (--min-accuracy 1 keeps it exact, or --shed-by user)",
+            "user, n exact; rows of",
+        ),
+        (
+            "clicks.mapInPandas(lambda frames: frames, 'user LONG, page LONG, _weight DOUBLE')",
+            "user, page not estimable (--min-accuracy 1 keeps it exact, or functions of single rows)",
+            "user, page not estimable",
+        ),
+    ],
+)
+def test_a_column_is_no_better_than_what_it_is_made_of(brief: Session, body: str, by_row: str, by_user: str) -> None:
+    sql = "--sql" if body.startswith("SELECT") else ""
+    for key, expected in (("", by_row), ("--shed-by user", by_user)):
+        cell(brief, f"clicks --topic {new_topic(brief)} --schema 'user LONG, page LONG' {key}")
+        said = cell(brief, f"q --from clicks -p 1 -a 0.1 --dry-run {sql}", body).said
+        assert (expected or "dry run") in said
+        brief.stop_all()
+
+
 def test_a_stream_that_is_shed_says_how_far_off_it_may_be(brief: Session) -> None:
     topic, sent = new_topic(brief), 3000
     turn(brief, {(None, "fares"): 0.3})

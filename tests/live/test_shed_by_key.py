@@ -286,6 +286,18 @@ def test_groups_are_exact_where_all_their_rows_have_the_key(brief: Session, body
     brief.stop_all()
 
 
+def test_keys_and_weights_are_what_they_are_in_capitals(brief: Session) -> None:
+    cell(brief, f"clicks --topic {new_topic(brief)} --schema 'user LONG, page LONG' --shed-by user")
+    said = cell(brief, "some --no-fuse --sql", "SELECT USER, PAGE, _WEIGHT FROM CLICKS").said
+    said += cell(
+        brief, "q --from some -p 1 -a 0.1 --dry-run --sql", "SELECT User, SUM(_Weight) AS N FROM SOME GROUP BY USER"
+    ).said
+    assert "User exact; N estimated, without an interval" in said
+    assert "rows of keys that are dropped are missing" in said
+    assert "_weight" not in said
+    brief.stop_all()
+
+
 @pytest.mark.parametrize(
     "body",
     [

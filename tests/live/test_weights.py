@@ -34,17 +34,26 @@ def test_pairs_of_rows_of_one_topic_have_none(brief: Session) -> None:
     assert {row["_weight"] for row in found} == {None}
 
 
+PRODUCT = "one.join(other, one.id == other.id).select(one.id, (one._weight * other._weight).alias('_weight'))"
+
+
 @pytest.mark.parametrize(
     ("body", "known"),
     [
         ("SELECT one.id, one._weight FROM one JOIN other ON one.id = other.id", False),
         ("SELECT one.id, one._weight, other._weight FROM one JOIN other ON one.id = other.id", True),
         ("SELECT one.id, one._weight * other._weight AS _weight FROM one JOIN other ON one.id = other.id", True),
+        ("SELECT one.ID, one._WEIGHT * other._WEIGHT AS _WEIGHT FROM one JOIN other ON one.id = other.id", True),
+        ("SELECT one.ID, one._WEIGHT FROM one JOIN other ON one.id = other.id", False),
         ("one.join(other.drop('_weight'), 'id')", False),
         ("one.join(other, one.id == other.id, 'left_semi').select('id', '_weight')", False),
         ("spark.sql('SELECT o.id, o._weight FROM {o} o JOIN {t} t ON o.id = t.id', o=one, t=other)", False),
         ("one.join(other, one.id == other.id).select(one.id, (one._weight * other._weight).alias('_weight'))", True),
         ("one.join(other, one.id == other.id).select(one.id, one._weight, other._weight)", True),
+        (f"{PRODUCT}.withColumn('twice', F.udf(lambda id: 2 * id, 'long')('id'))", True),
+        (f"{PRODUCT}.withColumn('at', F.current_timestamp()).withWatermark('at', '1 second')", True),
+        (f"{PRODUCT}.dropDuplicates(['id'])", True),
+        ("one.join(other, one.id == other.id).select(one.id, one._weight).dropDuplicates(['id'])", False),
         ("one.join(spark.createDataFrame([(1,)], 'id LONG'), 'id')", True),
     ],
 )
@@ -61,6 +70,18 @@ def test_a_join_of_streams_that_keeps_the_weight_of_one_has_none(brief: Session,
     brief.stop_all()
 
 
+def test_a_stream_above_a_join_has_the_weight_that_is_computed_there(brief: Session) -> None:
+    for side in ("one", "other"):
+        cell(brief, f"{side} --topic {new_topic(brief)} {READ}")
+    said = cell(brief, "pairs", PRODUCT).said
+    said += cell(
+        brief, "far -p 1 -a 0.1", "pairs.select('id', '_weight', F.udf(lambda i: i, 'long')('id').alias('i'))"
+    ).said
+    assert [spec.members for spec in brief.runtime.deployment.specs.values()][-1][-2:] == ("pairs", "far")
+    assert "_weight" not in said
+    brief.stop_all()
+
+
 def test_who_joins_by_an_outer_join_hears_where_the_weight_is_null(brief: Session) -> None:
     for side in ("one", "other"):
         renamed = f"source.withColumnRenamed('id', '{side}_id').withColumn('at', F.current_timestamp())"
@@ -74,6 +95,10 @@ def test_who_joins_by_an_outer_join_hears_where_the_weight_is_null(brief: Sessio
         body = f"one.join(other, {within}, '{how}').select({kept})"
         text = cell(brief, "pairs -p 1 -a 0.1 --dry-run", body).said
         assert ("_weight is null where a side of its outer join is empty" in text) is said
+    unpaid = f"one.join(other, {within}, 'left').select('one_id', 'other_id')"
+    text = cell(brief, "unpaid -p 1 -a 0.1 --dry-run", unpaid).said
+    assert "one_id exact; other_id not estimable (--min-accuracy 1 keeps it exact, or --shed-by id)" in text
+    assert "where a side of an outer join is empty, the row there may have been dropped" in text
     brief.stop_all()
 
 
