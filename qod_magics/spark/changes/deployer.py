@@ -20,6 +20,7 @@ from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
+from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Labels
@@ -190,7 +191,7 @@ class Deployer:
     def renew_jobs(self, spec: TaskSpec) -> None:
         """Give a task's instances the jobs that they should have now, on their checkpoints. `Mover.restart_outdated`
         restarts them."""
-        jobs = {job.instance: job for job in self.cluster.deployment.jobs(spec, self._generation[spec.id])}
+        jobs = {job.instance: job for job in instance_jobs(self.cluster.deployment, spec, self._generation[spec.id])}
         for instance in self.cluster.all_instances:
             if instance.id in jobs:
                 instance.job = replace(jobs[instance.id], run=instance.job.run)  # its checkpoint stays
@@ -206,7 +207,7 @@ class Deployer:
 
     def jobs_of(self, deployment: Deployment, spec: TaskSpec, generation: int) -> dict[str, tuple[Job, str]]:
         """By instance: a task's jobs in a deployment, and their checkpoints."""
-        jobs = deployment.jobs(spec, generation)
+        jobs = instance_jobs(deployment, spec, generation)
         return {job.instance: (job, self._checkpoint(job, generation)) for job in jobs}
 
     def _checkpoint(self, job: Job, generation: int) -> str:
@@ -292,7 +293,7 @@ class Deployer:
         self.cluster.forget(spec.id)
         generation = self._generation[spec.id]
         made = []
-        for job in self.cluster.deployment.jobs(spec, generation):
+        for job in instance_jobs(self.cluster.deployment, spec, generation):
             instance = Instance(job, self._checkpoint(job, generation), spec.mode, State.STARTING)
             before = had.get(instance.id)
             if before is not None:

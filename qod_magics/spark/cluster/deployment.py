@@ -11,25 +11,20 @@ from qod_magics.application.application import Application
 from qod_magics.application.recipes.recipe import raise_unless_connection
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.streams.sink import KafkaTopic, Memory
-from qod_magics.application.streams.stream import RECORD_KEY
 from qod_magics.application.tasks.task import TaskSpec
-from qod_magics.application.tasks.weight import Origins, origins, weighed_since
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
 from qod_magics.spark.cluster.books import Account, furthest_behind
 from qod_magics.spark.cluster.deal import Deal, dealt
-from qod_magics.spark.plans.inspection import Checked, Inspection, built
+from qod_magics.spark.plans.inspection import Checked, Inspection
 from qod_magics.spark.plans.pipeline import (
-    Feed,
-    Job,
     Workshop,
     feed_of,
     feeds_of,
     reader,
     same_columns,
-    schema_of_stream,
 )
 from qod_magics.spark.servers.reason import reason
 
@@ -261,13 +256,6 @@ class Deployment:
             if pipe.source in head.upstream
         }
 
-    def jobs(self, spec: TaskSpec, generation: int) -> list[Job]:
-        """One job per instance of a task; `generation` counts its new checkpoints."""
-        specs = list(self.specs.values())
-        found, since = origins(specs), weighed_since(specs, self.checked.weights)
-        made = [self._job(spec, index, found, since) for index in range(self.instances(spec))]
-        return [replace(job, run=f"{self.session}-{generation}-{job.index + 1}") for job in made]
-
     def partitions(self, feed: str) -> int:
         """Of the topic of a feed."""
         pipe = self.pipes.get(feed)
@@ -370,67 +358,6 @@ class Deployment:
         own = accounts.get(feed_of(spec, head))
         left = [accounts[name] for name in names if name in accounts and name not in stay]
         return own or (furthest_behind(left) if left else None)
-
-    def _job(self, spec: TaskSpec, index: int, found: Origins, since: Mapping[str, str]) -> Job:
-        """One instance. `since`: see `weighed_since`."""
-        feeds = []
-        for head, source in spec.topics.items():
-            name = feed_of(spec, head)
-            own = self.deal(name, spec)[index]
-            feeds.append(
-                Feed(
-                    name,
-                    (head,),
-                    source.topic,
-                    own,
-                    self.accounts[name].position,
-                    source.schema,
-                    stream=False,
-                    malformed=source.effective_malformed,
-                    shed_by=source.shed_by,
-                )
-            )
-        schemas, keys = self.checked.schemas, self.checked.weights.keys
-        for upstream in spec.upstream:
-            name = f"{upstream}>{spec.id}"
-            pipe = self.pipes[name]
-            own = self.deal(name, spec)[index]
-            starting, schema = dict(self.accounts[name].position), schema_of_stream(schemas[upstream])
-            by_key = keys.get(upstream, ()) and (RECORD_KEY,)
-            feeds.append(
-                Feed(
-                    name,
-                    (upstream,),
-                    pipe.topic,
-                    own,
-                    starting,
-                    schema,
-                    stream=True,
-                    shed_by=by_key,
-                    weighed_since=since.get(upstream),
-                )
-            )
-        groups = self.checked.keys.get(spec.id) if isinstance(spec.sink, KafkaTopic) else None
-        outgoing = [pipe for pipe in self.pipes.values() if pipe.source == spec.id]
-        return Job(
-            task=spec.id,
-            instance=f"{spec.id}.{index + 1}",
-            index=index,
-            feeds=tuple(feeds),
-            build=built(spec, found, self.checked.weights),
-            outlets=tuple(pipe.name for pipe in outgoing),
-            topics=tuple((pipe.topic, pipe.partitions, pipe.key) for pipe in outgoing),
-            shed_by=keys.get(spec.id, ()),
-            weighed_since=since.get(spec.id),
-            sink=spec.sink,
-            results=self.results.get(spec.id),
-            trigger_s=spec.trigger_s,
-            max_latency_s=spec.max_latency_s,
-            aggregates=spec.aggregates,
-            chained=spec.id in self.checked.chained,
-            groups=groups,
-            apart=self.apart(spec, groups),
-        )
 
 
 def _spread(spec: TaskSpec) -> object:

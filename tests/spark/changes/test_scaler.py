@@ -21,6 +21,7 @@ from qod_magics.spark.changes.scaler import Scaler
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import PlanFacts
@@ -537,9 +538,9 @@ def test_a_deal_lasts_until_its_task_is_replaced(made: Made) -> None:
     made.scaler.scale("q", 3).result(10.0)
     deployment = made.cluster.deployment
     spec = deployment.specs["q"]
-    assert (deployment.instances(spec), len(deployment.jobs(spec, 7))) == (3, 3)
+    assert (deployment.instances(spec), len(instance_jobs(deployment, spec, 7))) == (3, 3)
     before = deployment.copy()
     deployment.declared({"q"})
-    assert [job.feeds[0].partitions for job in deployment.jobs(spec, 7)] == [tuple(range(8))]
+    assert [job.feeds[0].partitions for job in instance_jobs(deployment, spec, 7)] == [tuple(range(8))]
     deployment.restore(before)
     assert deployment.instances(spec) == 3

@@ -18,6 +18,7 @@ from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment, Pipe
+from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import same_columns
 from qod_magics.spark.queries.progress import FeedCount
@@ -225,11 +226,11 @@ def test_instances_know_what_tells_rows_in_a_kafka_topic_apart(
 ) -> None:
     made = Deployment(Broker(monkeypatch), "s")  # type: ignore[arg-type]
     declared(made, writing(parallelism=parallelism))
-    jobs = made.jobs(made.specs["counts"], 1)
+    jobs = instance_jobs(made, made.specs["counts"], 1)
     assert [(job.groups, job.apart) for job in jobs] == [(("id",), apart)] * parallelism
     (others,) = tasks(application(stream("counts", topic="t", priority=1)))
     made.adopt(made.prepare((others,), Checked({"counts": ROWS}, keys={"counts": ("id",)})))
-    assert made.jobs(others, 2)[0].groups is None, "a memory sink needs no keys"
+    assert instance_jobs(made, others, 2)[0].groups is None, "a memory sink needs no keys"
 
 
 def test_instances_that_share_out_the_groups_are_not_told_apart() -> None:
