@@ -53,7 +53,7 @@ def against_plain_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name in names:
-        for load in dict.fromkeys(load for each in _of(runs, name) for load in each["ours"]["loads"]):
+        for load, _ in _loads(runs, name):
             lines.append(f"| {name} | {load} | {' | '.join(_cells(runs, name, load))} |")
     return "\n".join(lines), [row for name in names for row in _rows(runs, name)]
 
@@ -62,13 +62,19 @@ def _of(runs: Sequence[Figures], name: str) -> list[Figures]:
     return [run["recipes"][name] for run in runs if name in run["recipes"]]
 
 
+def _loads(runs: Sequence[Figures], name: str) -> list[tuple[str, float]]:
+    """The loads of all runs of a recipe, the load to which they come back last, and their multiples."""
+    found = {load: f["times"] for each in _of(runs, name) for load, f in each["ours"]["loads"].items()}
+    return sorted(found.items(), key=lambda item: (item[0] == BACK, item[1]))
+
+
 def _bullets(names: Sequence[str], runs: Sequence[Figures]) -> list[str]:
     """The recipes, plain Spark's capacity and bound with each, and the mode of ours."""
     said = []
     for name in names:
         each = _of(runs, name)
         carries = median(figures["plain"]["rows_s"] for figures in each)
-        bounds = ", ".join(
+        bounds = " or ".join(
             dict.fromkeys(
                 "without a bound" if figures["plain"]["bound"] is None else f"up to {figures['plain']['bound']:,} rows"
                 for figures in each
@@ -104,16 +110,16 @@ def _cells(runs: Sequence[Figures], name: str, load: str) -> list[str]:
 
 def _rows(runs: Sequence[Figures], name: str) -> list[Row]:
     """The rows with a goal."""
-    loads = dict.fromkeys((load, f["times"]) for each in _of(runs, name) for load, f in each["ours"]["loads"].items())
+    loads = _loads(runs, name)
     fit = [load for load, times in loads if load != BACK and times <= FITS]
     beyond = [load for load, times in loads if load != BACK and times > 1]
     rows = []
     if fit:
         up_to = f"up to {FITS:g}x"
-        kept = _over(fit, lambda load: _values(runs, name, "ours", load, "accuracy"), min)
-        worst = _over(fit, lambda load: _values(runs, name, "ours", load, "worst_accuracy"), min)
-        age = _over(fit, lambda load: _by_plain(runs, name, load, "age_s"), max)
-        cpu = _over(fit, lambda load: _by_plain(runs, name, load, "cpu"), max)
+        kept = _over(runs, name, fit, lambda load: _values(runs, name, "ours", load, "accuracy"), min)
+        worst = _over(runs, name, fit, lambda load: _values(runs, name, "ours", load, "worst_accuracy"), min)
+        age = _over(runs, name, fit, lambda load: _by_plain(runs, name, load, "age_s"), max)
+        cpu = _over(runs, name, fit, lambda load: _by_plain(runs, name, load, "cpu"), max)
         rows += [
             Row(f"least accuracy {up_to}", "1", kept, at_least=1.0, of=name),
             Row(f"least accuracy of any cycle {up_to}", "1", worst, at_least=1.0, of=name),
@@ -121,7 +127,7 @@ def _rows(runs: Sequence[Figures], name: str) -> list[Row]:
             Row(f"CPU / plain Spark's, {up_to}", "1", cpu, at_most=CPU, of=name, why=WHY_CPU),
         ]
     if beyond:
-        backlog = _over(beyond, lambda load: _values(runs, name, "ours", load, "backlog_periods"), max)
+        backlog = _over(runs, name, beyond, lambda load: _values(runs, name, "ours", load, "backlog_periods"), max)
         what = f"backlog from {BACK_S:g} s after a step beyond 1x, periods"
         rows.append(Row(what, "grows", backlog, at_most=BACKLOG, of=name))
     if any(load == BACK for load, _ in loads):
@@ -158,13 +164,20 @@ def _by_plain(runs: Sequence[Figures], name: str, load: str, key: str) -> list[f
 
 
 def _over(
-    loads: Sequence[str], values: Callable[[str], list[float | None]], pick: Callable[[list[float]], float]
+    runs: Sequence[Figures],
+    name: str,
+    loads: Sequence[str],
+    values: Callable[[str], list[float | None]],
+    pick: Callable[[list[float]], float],
 ) -> list[float | None]:
-    """The least or the most over the loads, per run; None where a load has no value, so that no gap is hidden."""
-    return [
-        None if any(value is None for value in each) else pick(_known(each))
-        for each in zip(*(values(load) for load in loads), strict=True)
-    ]
+    """The least or the most over the loads that a run had, per run; None where one of them has no value, so that no gap
+    is hidden. The highest loads differ by run: they are what the injector can send."""
+    found: list[float | None] = []
+    for each, of_run in zip(_of(runs, name), zip(*(values(load) for load in loads), strict=True), strict=True):
+        own = [value for load, value in zip(loads, of_run, strict=True) if load in each["ours"]["loads"]]
+        known = _known(own)
+        found.append(pick(known) if known and len(known) == len(own) else None)
+    return found
 
 
 def _known(values: Sequence[float | None]) -> list[float]:

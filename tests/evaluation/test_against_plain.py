@@ -130,6 +130,20 @@ def test_the_worst_backlog_beyond_what_is_carried_counts() -> None:
     assert [(row.of, row.middle) for row in rows if row.short] == [("totals", 2.5)]
 
 
+def test_of_runs_whose_highest_loads_differ_each_counts_with_its_own() -> None:
+    higher = recipe()
+    higher["ours"]["loads"]["14x"] = {**higher["ours"]["loads"].pop("12x"), "times": 14.0, "backlog_periods": 1.8}
+    text, rows = against_plain_section([run(totals=recipe()), run(totals=higher)])
+    (backlog,) = (row for row in rows if row.what.startswith("backlog"))
+    assert (backlog.values, backlog.short) == ([1.5, 1.8], False)
+    assert [line.split(" | ")[1] for line in text.splitlines() if line.startswith("| totals")] == [
+        *("0.6x", "3x", "12x", "14x", "back"),
+    ]
+    higher["ours"]["loads"]["14x"]["backlog_periods"] = None
+    _, rows = against_plain_section([run(totals=recipe()), run(totals=higher)])
+    assert [row.values for row in rows if row.what.startswith("backlog")] == [[1.5, None]]
+
+
 def test_the_table_sets_both_beside_each_other_and_leaves_open_what_plain_spark_was_spared() -> None:
     text, _ = against_plain_section([run(totals=recipe(), light=recipe(cpu=40.0))])
     lines = text.splitlines()
