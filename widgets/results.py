@@ -70,7 +70,7 @@ class ResultsView(Watched):
         return f"view of results {self.title!r}: {count} items, {state}"
 
     def end(self, at_most_s: float = LAST_S) -> None:
-        """Look once more if a view is open, and no more. Waits for the thread, at most so many seconds."""
+        """Look a last time if a view is open. Waits for the thread to end, `at_most_s` seconds at most."""
         with self._lock:
             self._over = True
             thread = self._thread

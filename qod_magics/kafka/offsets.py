@@ -11,7 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.topics import missing, readable_partitions, said
+from qod_magics.kafka.topics import readable_partitions, said, unavailable
 
 #: Topic -> partition -> offset.
 Offsets = dict[str, dict[int, int]]
@@ -79,7 +79,7 @@ def _offsets(
     there = readable_partitions(kafka, names, timeout_s=timeout_s)
     absent = [name for name in names if name not in there]
     if absent and problems is None:
-        raise KafkaError(missing(kafka, absent[0], timeout_s=timeout_s))
+        raise KafkaError(unavailable(kafka, absent[0], timeout_s=timeout_s))
     if problems is not None:
         problems.update((name, "the broker has no such topic, or no leader for it") for name in absent)
     names = [name for name in names if name in there]

@@ -145,16 +145,16 @@ def partitions(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> int
     """
     listed = _listed(kafka, timeout_s)
     if topic not in listed or not _has_leaders(listed[topic]):
-        raise KafkaError(unknown(topic, listed))
+        raise KafkaError(_unavailable(topic, listed))
     return len(listed[topic].partitions)
 
 
-def missing(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> str:
+def unavailable(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> str:
     """The message for a topic that is not available. Raises KafkaError: the broker does not answer."""
-    return unknown(topic, _listed(kafka, timeout_s))
+    return _unavailable(topic, _listed(kafka, timeout_s))
 
 
-def unknown(topic: str, listed: Collection[str]) -> str:
+def _unavailable(topic: str, listed: Collection[str]) -> str:
     """The message for a topic that is not available, where these are listed: it has no leader, or is not among them."""
     if topic in listed:
         return f"Topic {topic!r} has partitions without a leader: wait until their brokers are up again."

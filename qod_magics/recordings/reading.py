@@ -30,7 +30,7 @@ def load(path: Path, since: datetime | None = None, say: Callable[[str], object]
     for number, line in enumerate(read(path), 1):
         try:
             record = record_from_json(line, number)
-            if since is not None and not _is_since(record.at, since):
+            if since is not None and not is_since(record.at, since):
                 continue
             if records and not record.repeated and record.number <= records[-1].number:
                 records, earlier = [], earlier + 1  # each session counts its cycles from 1
@@ -40,7 +40,7 @@ def load(path: Path, since: datetime | None = None, say: Callable[[str], object]
             raise RecordingError(f"{path}, cycle {number}: {error}") from None
         records.append(record)
     if not records and since is not None:
-        raise RecordingError(f"{path} has no cycle since {instant(since)}: wait for the first one")
+        raise nothing_since(path, since)
     if not records:
         raise RecordingError(f"{path} is empty; record a run with --record {path}")
     if earlier:
@@ -52,7 +52,12 @@ def _when(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def _is_since(at: datetime, since: datetime) -> bool:
+def nothing_since(path: Path, since: datetime) -> RecordingError:
+    """The error of a recording without a cycle of a session that began then."""
+    return RecordingError(f"{path} has no cycle since {instant(since)}: wait for the first one")
+
+
+def is_since(at: datetime, since: datetime) -> bool:
     """Whether a record is of then or later; recordings have milliseconds, and the zone unless they are of old."""
     return at.tzinfo is not None and at >= since.replace(microsecond=since.microsecond // 1000 * 1000)
 
