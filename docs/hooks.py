@@ -1,0 +1,155 @@
+"""Hooks of the documentation's build: write the reference from the code's parsers, and keep pages off the network."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout, suppress
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+MARK = re.compile(r"<!-- generated: ([a-z ]+) -->")
+#: What a page loads as soon as it is shown.
+LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)""")
+CANONICAL = re.compile(r"""<link\b[^>]*rel=["']?(?:canonical|prev|next)[^>]*>""")
+#: A formula, by Pandoc's rule: no space within its dollars, no digit behind them; and what holds none.
+FORMULA = re.compile(r"\$\$(?P<block>[^$]+)\$\$|\$(?P<inline>[^\s$](?:[^$]*[^\s$])?)\$(?!\d)")
+NOTEBOOK = re.compile(r"""(\bhref=["'])([^"':]+)\.ipynb(?=["'#])""")  #: a link to one
+VERBATIM = re.compile(r"(<(pre|code|script|style|svg)\b.*?</\2>)", re.DOTALL)
+HELP_WIDTH = "110"  #: columns
+
+
+def stream_options() -> str:
+    """Write the options of a `%%qod_stream` cell as a table."""
+    from qod_magics.application.streams.options import OPTIONS
+
+    rows = [f"| {_code(option.form)} | {_cell(html.escape(option.help, quote=False))} |" for option in OPTIONS]
+    return "\n".join(["`%%qod_stream NAME [options]`", "", "| option | meaning |", "|---|---|", *rows])
+
+
+def magics() -> str:
+    """Write the help of each command of `%qod`, under a heading each."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    from qod_magics.notebook.magics import QodMagics
+
+    made = QodMagics(InteractiveShell(config=Config(HistoryManager={"enabled": False})))
+    found = []
+    for name in made._commands():
+        shown = StringIO()
+        with redirect_stdout(shown):
+            made.qod(f"{name} -h")
+        found.append(f"### %qod {name}\n\n{_fenced(shown.getvalue())}")
+    return "\n\n".join(found)
+
+
+def configuration() -> str:
+    """Write the traits that `%config QodMagics` sets as a table."""
+    from qod_magics.notebook.magics import QodMagics
+
+    traits = QodMagics.class_traits(config=True)
+    rows = [
+        f"| `{name}` | {_code(repr(trait.default_value))} | {_cell(trait.help)} |"
+        for name, trait in sorted(traits.items())
+    ]
+    return "\n".join(["| name | default | meaning |", "|---|---|---|", *rows])
+
+
+def commands() -> str:
+    """Write the help of each command of `python -m qod_magics`, under a heading each."""
+    from qod_magics.__main__ import COMMANDS, main
+
+    os.environ["COLUMNS"] = HELP_WIDTH  # argparse breaks lines there
+    found = []
+    for name in COMMANDS:
+        shown = StringIO()
+        with redirect_stdout(shown), suppress(SystemExit):  # argparse ends a program that has shown its help
+            main([name, "--help"])
+        found.append(f"### python -m qod_magics {name}\n\n{_fenced(shown.getvalue())}")
+    return "\n\n".join(found)
+
+
+def errors() -> str:
+    """Write the public errors and their first lines as a table, each under its parent."""
+    module = import_module("qod_magics.errors")
+
+    def below(kind: type[BaseException], depth: int) -> Iterator[tuple[str, str]]:
+        first = (kind.__doc__ or "").strip().splitlines()[0]
+        yield "&nbsp;" * 4 * depth + f"`{kind.__name__}`", first
+        for child in sorted(kind.__subclasses__(), key=lambda each: each.__name__):
+            if child.__module__ == module.__name__:
+                yield from below(child, depth + 1)
+
+    rows = [f"| {name} | {_cell(meaning)} |" for name, meaning in below(module.QodError, 0)]
+    return "\n".join(["| error | meaning |", "|---|---|", *rows])
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "stream options": stream_options,
+    "magics": magics,
+    "configuration": configuration,
+    "commands": commands,
+    "errors": errors,
+}
+
+
+def generated(text: str) -> str:
+    """Return a page's text with each mark replaced by what the code says. Raises KeyError for an unknown mark."""
+    return MARK.sub(lambda mark: GENERATED[mark.group(1)](), text)
+
+
+def with_formulas(page: str) -> str:
+    """Return a page of HTML with its TeX formulas as MathML, which browsers draw without a script."""
+    from latex2mathml.converter import convert
+
+    def drawn(found: re.Match[str]) -> str:
+        block, inline = found["block"], found["inline"]
+        return convert(html.unescape(block or inline).strip(), display="block" if block else "inline")
+
+    # VERBATIM has two groups: text, all of an element, the element's name, text ...
+    parts = VERBATIM.split(page)
+    return "".join(FORMULA.sub(drawn, part) if at % 3 == 0 else part for at, part in enumerate(parts) if at % 3 != 2)
+
+
+def from_network(page: str) -> list[str]:
+    """Return the addresses of other hosts that a page of HTML would load when it is shown."""
+    return LOADED.findall(CANONICAL.sub("", page))
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in a page's generated parts (called by mkdocs)."""
+    return generated(markdown)
+
+
+def on_page_content(page_html: str, page: Any, **_: Any) -> str:
+    """Draw a notebook's formulas, and lead its links to pages (called by mkdocs)."""
+    if not page.file.src_uri.endswith(".ipynb"):
+        return page_html
+    return NOTEBOOK.sub(r"\1\2.html", with_formulas(page_html))
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Fail the build where a page loads from another host (called by mkdocs)."""
+    from mkdocs.exceptions import PluginError
+
+    for path in sorted(Path(config.site_dir).rglob("*.html")):
+        found = from_network(path.read_text("utf-8"))
+        if found:
+            raise PluginError(f"{path} would load {found[0]} from the network; give it a local copy or leave it out")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    return "<code>" + " ".join(html.escape(text, quote=False).split()).replace("|", "&#124;") + "</code>"
+
+
+def _fenced(text: str) -> str:
+    return f"```text\n{text.strip()}\n```"
