@@ -31,11 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.claims import Claim
 from qod_magics.policies.d_storm import Channel, Demand, Node, Problem, pack
-from qod_magics.policies.d_storm.cost import costs
-from qod_magics.policies.d_storm.ras import resource_aware
-from qod_magics.policies.d_storm.round_robin import round_robin
-from qod_magics.policies.d_storm.static import Profile, profiled
-from qod_magics.policies.d_storm.traffic import inter_node_traffic
+from qod_magics.policies.d_storm.problem import costs, inter_node_traffic
+from qod_magics.policies.d_storm.static import Profile, profiled, resource_aware, round_robin
 
 SIZES = {"S": (100.0, 4096.0, 0.0292), "M": (200.0, 6144.0, 0.0584), "L": (400.0, 12288.0, 0.1168)}
 NODES = [Node(f"{kind}{i}", *SIZES[kind]) for kind in "SML" for i in range(1, 5)]

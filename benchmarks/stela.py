@@ -40,9 +40,9 @@ from benchmarks.scaling.compare import (
 )
 from benchmarks.scaling.layouts import Figures, Layout, layouts
 from qod_magics.core.actions import Scale
-from qod_magics.policies.stela.baselines import chance_of_best
-from qod_magics.policies.stela.congestion import congested
-from qod_magics.policies.stela.samples import job_of
+from qod_magics.policies.stela.etp import congested
+from qod_magics.policies.stela.evaluation import chance_of_best
+from qod_magics.policies.stela.job import job_of
 
 EQUAL = 0.2  #: relative difference up to which convergence times count as equal
 CLOSE = 0.02  #: relative difference from the source's figure up to which it counts as reproduced

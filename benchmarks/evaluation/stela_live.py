@@ -23,7 +23,7 @@ from benchmarks.evaluation.readings import homes
 from benchmarks.evaluation.scenarios import LONG_S
 from qod_magics.controller.record import Records
 from qod_magics.kafka.topics import create_topics
-from qod_magics.policies.stela.convergence import convergence_s
+from qod_magics.policies.stela.evaluation import convergence_s
 from qod_magics.recordings.reading import load as load_recording
 
 STELA, RE_DEAL, LINK_LOAD = "stela", "storm-re-deal", "least-link-load"

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from qod_magics.policies.getafix.allocation import Allocation
-from qod_magics.policies.getafix.bounds import minimum_replicas
-from qod_magics.policies.getafix.packing import capacities, pack
+from qod_magics.policies.getafix.packing import Allocation, capacities, minimum_replicas, pack
 
 SEED = 20210504
 

@@ -14,7 +14,7 @@ from qod_magics.event_engine.segments.scenario import SegmentScenario
 from qod_magics.event_engine.segments.workload import queries
 from qod_magics.policies.getafix.matching import match
 from qod_magics.policies.getafix.packing import pack
-from qod_magics.policies.getafix.saving import saving
+from qod_magics.policies.getafix.policy import saving
 
 #: Accesses of the source's example, on three nodes; and its plan that is even but wasteful.
 EXAMPLE = {"S1": 6, "S2": 3, "S3": 2, "S4": 1}

@@ -13,8 +13,8 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy
 from qod_magics.policies import policy
 from qod_magics.policies.stela import Options, Stela
-from qod_magics.policies.stela.baselines import re_deal
-from qod_magics.policies.stela.convergence import WINDOW_S, convergence_s, down_s, settled_mean
+from qod_magics.policies.stela.evaluation import WINDOW_S, convergence_s, down_s, settled_mean
+from qod_magics.policies.stela.strategies import re_deal
 
 CALIBRATION = Path(__file__).with_name("calibration.json")
 CAPACITY = "stela, capacity"

@@ -9,8 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from qod_magics.policies.stela.graph import Edge, Graph
-from qod_magics.policies.stela.proportional import Proportional
+from qod_magics.policies.stela.evaluation import Proportional
+from qod_magics.policies.stela.job import Edge, Graph
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "tests" / "policies" / "stela" / "data" / "s9_scenarios.json"

@@ -10,9 +10,9 @@ from qod_magics.policies.lookup import factory_of
 
 #: name -> "module:factory", imported on demand
 _POLICIES = {
-    "nephele": "qod_magics.policies.nephele.policy:nephele",
-    "nephele-fixed-buffers": "qod_magics.policies.nephele.policy:fixed_buffers",
-    "nephele-flush": "qod_magics.policies.nephele.policy:flush",
+    "nephele": "qod_magics.policies.nephele.manager:nephele",
+    "nephele-fixed-buffers": "qod_magics.policies.nephele.manager:fixed_buffers",
+    "nephele-flush": "qod_magics.policies.nephele.manager:flush",
 }
 
 

@@ -13,7 +13,7 @@ from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
-from qod_magics.policies.stack.levers import Lever
+from qod_magics.policies.stack.stage import Lever
 from qod_magics.recordings.common_criteria import plans_replayed
 from qod_magics.recordings.frame import frames
 from qod_magics.recordings.judged import Judged

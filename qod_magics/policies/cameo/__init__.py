@@ -4,8 +4,8 @@ Jobs share the workers of a machine. Each message carries its latest start, deri
 of the window that it feeds, and profiled costs downstream; a worker takes the operator whose next message has the
 earliest.
 
-Modules: `frontier`, `progress_map` and `priority` are the equations, `contexts` says what travels, `deadlines` and
-`tokens` make priorities, `two_level` is a machine's queue, `dispatcher` and `baselines` are dispatchers.
+Modules: `priorities` has the parameters and equations, `contexts` says what travels with messages and derives their
+priorities, `dispatcher` queues and runs them, `baselines` has FIFO and Orleans' scheduler.
 
 How the source is read where it says too little or contradicts itself, and the option for the other reading:
 
@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from qod_magics.policies.cameo.baselines import ArrivalOrder, fifo, orleans
 from qod_magics.policies.cameo.dispatcher import Cameo, with_deadlines, with_tokens
-from qod_magics.policies.cameo.parameters import Parameters, TokenRates
+from qod_magics.policies.cameo.priorities import Parameters, TokenRates
 
 __all__ = [
     "ArrivalOrder",
@@ -50,20 +50,20 @@ __all__ = [
 
 
 def cameo() -> Cameo:
-    """The dispatcher `cameo`: least laxity first."""
+    """Return the dispatcher `cameo`: least laxity first."""
     return with_deadlines()
 
 
 def earliest_deadline() -> Cameo:
-    """The dispatcher `cameo-edf`: earliest deadline first."""
+    """Return the dispatcher `cameo-edf`: earliest deadline first."""
     return with_deadlines(Parameters(order="edf"), "cameo-edf")
 
 
 def shortest_job() -> Cameo:
-    """The dispatcher `cameo-sjf`: shortest job first."""
+    """Return the dispatcher `cameo-sjf`: shortest job first."""
     return with_deadlines(Parameters(order="sjf"), "cameo-sjf")
 
 
 def topology_only() -> Cameo:
-    """The dispatcher `cameo-topology-only`: Cameo that knows paths and costs, but no windows."""
+    """Return the dispatcher `cameo-topology-only`: Cameo that knows paths and costs, but no windows."""
     return with_deadlines(Parameters(windows=False), "cameo-topology-only")

@@ -9,7 +9,7 @@ from itertools import chain
 from qod_magics.core.dispatch import Message
 from qod_magics.core.nanoseconds import MS
 from qod_magics.errors import UsageProblem
-from qod_magics.policies.cameo.pools import Pools
+from qod_magics.policies.cameo.dispatcher import Pools
 
 
 class ArrivalQueue:
@@ -85,7 +85,8 @@ class ArrivalQueue:
         return self._pending[operator].popleft()
 
     def _take(self, mine: int) -> int:
-        """The oldest of the queue; of bags the newest of one's own, else the oldest of the next that has any; or -1."""
+        """Return the oldest of the queue; of bags the newest of one's own, else the oldest of the next that has any; or
+        -1."""
         bags = self._bags
         count = len(bags)
         if bags[mine]:
@@ -97,7 +98,7 @@ class ArrivalQueue:
         return -1
 
     def is_runnable(self) -> bool:
-        """Whether an operator that no worker holds has a message."""
+        """Return whether an operator that no worker holds has a message."""
         return any(self._bags)
 
     def check(self) -> None:
@@ -121,7 +122,7 @@ class ArrivalOrder(Pools):
         self.quantum = quantum
 
     def queue(self, operators: Sequence[int], workers: Sequence[int]) -> ArrivalQueue:
-        """The queue of a machine."""
+        """Return the queue of a machine."""
         return ArrivalQueue(operators, workers, self.quantum, self.own)
 
     def put(self, machine: int, message: Message) -> None:
@@ -130,10 +131,10 @@ class ArrivalOrder(Pools):
 
 
 def fifo() -> ArrivalOrder:
-    """The dispatcher `fifo`: operators take turns in order of arrival."""
+    """Return the dispatcher `fifo`: operators take turns in order of arrival."""
     return ArrivalOrder("fifo")
 
 
 def orleans() -> ArrivalOrder:
-    """The dispatcher `orleans`: workers favour operators that their own work made runnable."""
+    """Return the dispatcher `orleans`: workers favour operators that their own work made runnable."""
     return ArrivalOrder("orleans", own=True)

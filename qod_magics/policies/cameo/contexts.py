@@ -1,11 +1,24 @@
-"""What travels with messages and their acknowledgements, and who fills it in."""
+"""What travels with messages and acknowledgements (contexts), and the two policies that fill it in.
+
+`DeadlineContexts` derives latest starts from windows, progress maps and profiled costs (2.5, 2.6). `TokenContexts`
+shares workers in proportion to token rates and knows no deadlines (2.9).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from qod_magics.core.dispatch import Message, Topology
+from qod_magics.core.dispatch import Message, Topology, channel_of
+from qod_magics.policies.cameo.priorities import (
+    LEAST_URGENT,
+    URGENCY,
+    Parameters,
+    ProgressMap,
+    TokenRates,
+    frontier_progress,
+    printed_frontier_progress,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -50,3 +63,218 @@ class ContextPolicy(Protocol):
     def process_reply(self, reply: ReplyContext) -> None:
         """At the sender."""
         ...
+
+
+class Channel:
+    """From one sender to one operator: what each end knows of the other."""
+
+    __slots__ = ("after", "cost", "costs", "previous", "replied")
+
+    def __init__(self, previous: int) -> None:
+        self.previous = previous  #: progress of the messages sent
+        self.cost = 0  #: on the target, by the latest reply, ns
+        self.after = 0  #: after it, ns
+        self.costs: dict[int, int] | None = None  #: on the target, by class of batch sizes, if it tells them apart
+        self.replied: dict[int, tuple[int, int]] = {}  #: cost and path that the target last replied, by class
+
+
+class DeadlineContexts:
+    """State of the sources' and operators' converters and profiles.
+
+    One map per source stream, shared by all that rank its messages; it learns from observed pairs at the source only.
+    A reply that would repeat the last one on its channel is not sent: it would change nothing.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self._urgency = URGENCY[parameters.order]
+        self.maps: list[ProgressMap] = []  #: by source stream
+        self.channels: list[dict[int, Channel]] = []  #: by target, and `channel_of` a message
+        self.costs: list[dict[int, int]] = []  #: profiled mean cost, ns, by operator and class of batch sizes
+        self.after: list[int] = []  #: C_path, ns, by operator: the largest of its targets' replies
+
+    def begin(self, topology: Topology) -> None:
+        """Nothing is known of costs and times yet: both count as 0."""
+        operators = topology.operators
+        self._targets = [each.targets for each in operators]
+        self._slides = [each.slide if self.parameters.windows else 0 for each in operators]
+        self._origins = [each.origin for each in operators]  # of the grid of window ends
+        self._lengths = [(each.length or each.slide) if each.slide else 0 for each in operators]
+        self._latency = [each.max_latency for each in operators]
+        self._feeding = _feeding(topology)
+        self.maps = [ProgressMap(self.parameters.history) for _ in topology.entries]
+        self.channels = [{} for _ in operators]
+        self.costs = [{} for _ in operators]
+        self.after = [0] * len(operators)
+
+    def build_at_source(self, now: int, message: Message) -> PriorityContext:
+        """Of a source's message: its pair of progress and time is an observation of the stream."""
+        self._map(message.source).update(message.progress, message.observed)
+        return self._convert(message, message.source)
+
+    def build_at_operator(self, message: Message, trigger: Message | None) -> PriorityContext:
+        """Of an operator's message: if it names no stream, the map is that of the message that triggered it."""
+        source = message.source
+        if source < 0 and trigger is not None and trigger.context is not None:
+            source = trigger.context.source
+        return self._convert(message, source)
+
+    def _convert(self, message: Message, source: int) -> PriorityContext:
+        operator, progress, observed = message.operator, message.progress, message.observed
+        channel = self.channel(message)
+        slide = self._slides[operator]
+        frontier, frontier_time = progress, observed
+        if slide:
+            if self.parameters.transform == "channel":
+                frontier = frontier_progress(channel.previous, progress, slide, self._origins[operator])
+            else:
+                sender = self._slides[message.sender] if message.sender >= 0 else 0
+                frontier = printed_frontier_progress(progress, slide, sender)
+            if frontier > progress:  # it waits (7)
+                estimate = self._frontier_time(frontier, source, operator)
+                if estimate is not None and estimate > observed:
+                    frontier_time = estimate
+        if progress > channel.previous:
+            channel.previous = progress
+        cost = channel.cost
+        if channel.costs is not None:
+            cost = channel.costs.get(message.rows.bit_length(), cost)
+        priority = self._urgency(frontier_time, self._latency[operator], cost, channel.after)
+        return PriorityContext(frontier, priority, source)
+
+    def _frontier_time(self, frontier: int, source: int, operator: int) -> int | None:
+        """When `frontier` is available at the sources (8), (9), (11); None without an estimate."""
+        if self.parameters.ingestion_time:
+            return frontier
+        if self.parameters.join_aware:
+            times = [self._map(each).time(frontier) for each in self._feeding[operator]]
+            return max((time for time in times if time is not None), default=None)
+        return self._map(source).time(frontier) if source >= 0 else None
+
+    def _map(self, source: int) -> ProgressMap:
+        maps = self.maps
+        while len(maps) <= source:
+            maps.append(ProgressMap(self.parameters.history))
+        return maps[source]
+
+    def channel(self, message: Message) -> Channel:
+        """Return the channel of a message. A window's result begins it at the start of the window, others at their
+        end."""
+        channels = self.channels[message.operator]
+        found = channels.get(channel_of(message))
+        if found is None:
+            length = self._lengths[message.sender] if message.sender >= 0 else 0
+            found = channels[channel_of(message)] = Channel(message.progress - length)
+        return found
+
+    def prepare_reply(self, message: Message, took: int) -> ReplyContext | None:
+        """Take the measured cost into the profile, and say what the sender does not know yet."""
+        operator = message.operator
+        size = message.rows.bit_length() if self.parameters.by_size else 0
+        costs = self.costs[operator]
+        known = costs.get(size)
+        if known == took:
+            cost = took
+        else:
+            cost = took if known is None else known + round(self.parameters.weight * (took - known))
+            costs[size] = cost
+        after = self.after[operator]
+        if self.parameters.cost_error is not None:
+            cost += self.parameters.cost_error()
+        replied = self.channel(message).replied
+        if replied.get(size) == (cost, after):
+            return None
+        replied.clear()  # of the other classes, the path may be out of date at the sender
+        replied[size] = (cost, after)
+        return ReplyContext(channel_of(message), operator, cost, after, size)
+
+    def process_reply(self, reply: ReplyContext) -> None:
+        """Note what an operator costs, and recompute the longest path of the sender."""
+        sender, operator = reply.sender, reply.operator
+        channel = self.channels[operator].get(sender)
+        if channel is None:
+            channel = self.channels[operator][sender] = Channel(0)
+        channel.cost, channel.after = reply.cost, reply.after
+        if self.parameters.by_size:
+            channel.costs = channel.costs or {}
+            channel.costs[reply.size] = reply.cost
+        if sender >= 0:
+            known = (self.channels[each].get(sender) for each in self._targets[sender])
+            self.after[sender] = max((each.cost + each.after for each in known if each is not None), default=0)
+
+
+def _feeding(topology: Topology) -> list[tuple[int, ...]]:
+    """Source streams upstream of each operator."""
+    found: list[set[int]] = [set() for _ in topology.operators]
+    for source, entries in enumerate(topology.entries):
+        waiting = [*entries]
+        while waiting:
+            operator = waiting.pop()
+            if source not in found[operator]:
+                found[operator].add(source)
+                waiting += topology.operators[operator].targets
+    return [tuple(sorted(each)) for each in found]
+
+
+class Tokens:
+    """The tokens of one source: `rate` per interval. Unused ones lapse at its end."""
+
+    __slots__ = ("_taken", "_window", "interval", "rate")
+
+    def __init__(self, rate: int, interval: int) -> None:
+        self.rate = rate
+        self.interval = interval  #: in the unit of the times
+        self._window = -1  #: number of the interval
+        self._taken = 0  #: in it
+
+    def take(self, now: int) -> tuple[int, int]:
+        """Number of the interval, and the tag of its next token (12), (13); LEAST_URGENT if none is left (14)."""
+        window = now // self.interval
+        if window != self._window:
+            self._window, self._taken = window, 0
+        k = self._taken
+        if k >= self.rate:
+            return window, LEAST_URGENT
+        self._taken = k + 1
+        return window, window * self.interval + k * self.interval // self.rate
+
+
+class TokenContexts:
+    """Messages of sources take tokens, and those of operators inherit (15). Nothing is profiled, nothing replied."""
+
+    def __init__(self, rates: TokenRates) -> None:
+        self.rates = rates
+
+    def begin(self, topology: Topology) -> None:
+        """Every source of a job has as many tokens as the job's rate says."""
+        self._jobs = [each.job for each in topology.operators]
+        self._tokens: dict[tuple[int, int], Tokens] = {}
+        self._without = 0  #: messages without a token so far: they go in order of arrival, whatever operator runs (14)
+
+    def build_at_source(self, now: int, message: Message) -> PriorityContext:
+        """With the tag of a token, while the source has one in this interval."""
+        job = self._jobs[message.operator]
+        tokens = self._tokens.get((job, message.source))
+        if tokens is None:
+            rate = self.rates.rates.get(job, self.rates.default)
+            tokens = self._tokens[job, message.source] = Tokens(rate, self.rates.interval)
+        window, tag = tokens.take(now)
+        if tag == LEAST_URGENT:
+            self._without += 1
+            tag += self._without
+            window = LEAST_URGENT if self.rates.overtake else window
+        return PriorityContext(window, tag, message.source)
+
+    def build_at_operator(self, message: Message, trigger: Message | None) -> PriorityContext:
+        """As the message that triggered it; without one, least urgent."""
+        if trigger is None or trigger.context is None:
+            return PriorityContext(0, LEAST_URGENT, message.source)
+        context: PriorityContext = trigger.context
+        return context
+
+    def prepare_reply(self, message: Message, took: int) -> ReplyContext | None:
+        """Nothing to say."""
+        return None
+
+    def process_reply(self, reply: ReplyContext) -> None:
+        """Never called: no replies are sent."""

@@ -1,18 +1,230 @@
-"""Cameo as a dispatcher of messages: contexts, replies, and a two-level queue per machine."""
+"""Cameo as a dispatcher: a two-level run queue per machine, workers that take from it, and replies to senders.
+
+`Pools` binds operators to machines and lets idle workers choose; Cameo and its baselines build on it. `TwoLevelQueue`
+orders operators by the message at their head, and messages within each operator (2.7).
+"""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
-from typing import Any
+from heapq import heapify, heappop, heappush
+from typing import Any, Protocol
 
-from qod_magics.core.dispatch import CLIENT, Forward, Instruction, Message, Reply, Topology
+from qod_magics.core.dispatch import CLIENT, Forward, Instruction, Message, Reply, Run, Topology
 from qod_magics.core.nanoseconds import MS
-from qod_magics.policies.cameo.contexts import ContextPolicy
-from qod_magics.policies.cameo.deadlines import DeadlineContexts
-from qod_magics.policies.cameo.parameters import Parameters, TokenRates
-from qod_magics.policies.cameo.pools import Pools
-from qod_magics.policies.cameo.tokens import TokenContexts
-from qod_magics.policies.cameo.two_level import TwoLevelQueue
+from qod_magics.policies.cameo.contexts import ContextPolicy, DeadlineContexts, TokenContexts
+from qod_magics.policies.cameo.priorities import Parameters, TokenRates
+
+
+class Queue(Protocol):
+    """Waiting messages of one machine."""
+
+    waiting: int  #: their number
+    holds: dict[int, int]  #: operator, by worker; -1: none
+
+    def choose(self, worker: int, now: int) -> Message | None:
+        """The message that an idle worker is to run next; None: nothing waits for it."""
+        ...
+
+    def is_runnable(self) -> bool:
+        """Return whether an operator that no worker holds has a message."""
+        ...
+
+    def check(self) -> None:
+        """Raise AssertionError where an invariant does not hold."""
+        ...
+
+
+class Pools:
+    """Idle workers choose once everything of an instant was reported, by number. Operators never move (A13)."""
+
+    name = ""
+
+    def begin(self, topology: Topology) -> None:
+        """Workers are idle, queues empty."""
+        self._machines = [each.machine for each in topology.operators]
+        self._machine_of_worker = list(topology.workers)
+        workers: dict[int, list[int]] = {}
+        for worker, machine in enumerate(topology.workers):
+            workers.setdefault(machine, []).append(worker)
+        operators: dict[int, list[int]] = {machine: [] for machine in workers}
+        for operator, machine in enumerate(self._machines):
+            operators.setdefault(machine, []).append(operator)
+        #: by machine; one without workers has a queue that nobody empties
+        self._queues = {each: self.queue(operators[each], workers.get(each, [])) for each in operators}
+        self._idle = {each: [*workers.get(each, [])] for each in operators}  #: workers by machine, sorted
+        self._changed: dict[int, None] = {}  #: machines at which idle workers have to choose
+        self._started = [0] * len(topology.workers)  #: when a worker began its message, ns
+        self._running: list[Message | None] = [None] * len(topology.operators)
+
+    def queue(self, operators: Sequence[int], workers: Sequence[int]) -> Any:
+        """Return the queue of a machine with these operators and workers."""
+        raise NotImplementedError
+
+    def put(self, machine: int, message: Message) -> None:
+        """Queue a message that arrived at its machine."""
+        raise NotImplementedError
+
+    def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+        """A message goes to the machine of its operator at once."""
+        return (Forward(message, self._machines[message.operator]),)
+
+    def arrived(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+        """It waits there."""
+        self.put(at, message)
+        self._changed[at] = None
+        return ()
+
+    def finished(self, now: int, worker: int, message: Message) -> Iterable[Instruction]:
+        """A worker has to choose, once everything of this instant is known."""
+        machine = self._machine_of_worker[worker]
+        insort(self._idle[machine], worker)
+        self._changed[machine] = None
+        self._running[message.operator] = None
+        return ()
+
+    def replied(self, now: int, at: int, operator: int, content: Any) -> Iterable[Instruction]:
+        """Nothing is made of replies."""
+        return ()
+
+    def settle(self, now: int) -> Iterable[Instruction]:
+        """Idle workers choose."""
+        changed = self._changed
+        if not changed:
+            return ()
+        runs: list[Instruction] = []
+        for machine in changed:
+            idle, queue = self._idle[machine], self._queues[machine]
+            holds = queue.holds
+            left = []
+            for worker in idle:
+                message = queue.choose(worker, now) if queue.waiting or holds[worker] >= 0 else None
+                if message is None:
+                    left.append(worker)
+                else:
+                    self._started[worker] = now
+                    self._running[message.operator] = message
+                    runs.append(Run(worker, message))
+            self._idle[machine] = left
+        changed.clear()
+        return runs
+
+    def check(self) -> None:
+        """Raise AssertionError where an invariant does not hold."""
+        for machine, queue in self._queues.items():
+            queue.check()
+            idle = self._idle[machine]
+            assert idle == sorted(set(idle)), "a worker is idle twice"
+            chosen = machine not in self._changed  # since the last event
+            assert not (chosen and idle and queue.is_runnable()), "a worker is idle beside a runnable operator"
+        busy = len(self._machine_of_worker) - sum(map(len, self._idle.values()))
+        assert sum(each is not None for each in self._running) == busy, "an operator runs on two workers"
+
+
+#: Ranks that no longer hold are dropped at once when there are more than twice as many as operators, and this.
+SPARE = 64
+
+
+class TwoLevelQueue:
+    """Waiting messages of the operators of a machine, and which worker holds which operator.
+
+    Adding and choosing cost O(log n). Ranks of operators that got another head, or are held, stay in the heap until
+    they come up, or outnumber the operators.
+    """
+
+    __slots__ = ("_held", "_pending", "_ranks", "_taken_at", "added", "holds", "quantum", "waiting")
+
+    def __init__(self, operators: Iterable[int], workers: Iterable[int], quantum: int) -> None:
+        self.quantum = quantum  #: ns
+        self.added = 0
+        self.waiting = 0
+        #: by operator: (PRI_local, arrival number, PRI_global, message)
+        self._pending: dict[int, list[tuple[int, int, int, Message]]] = {each: [] for each in operators}
+        #: (PRI_global, arrival number, operator). At any given time, the head of every operator that waits is in it.
+        self._ranks: list[tuple[int, int, int]] = []
+        self._held: set[int] = set()
+        self.holds: dict[int, int] = dict.fromkeys(workers, -1)  #: operator, by worker; -1: none
+        self._taken_at: dict[int, int] = dict.fromkeys(self.holds, 0)  #: when the worker took its operator, ns
+
+    def add(self, message: Message, local: int, priority: int) -> None:
+        """A message waits, ranked within its operator by `local`; by `priority`, once it is at the head."""
+        operator = message.operator
+        number = self.added
+        self.added = number + 1
+        self.waiting += 1
+        pending = self._pending[operator]
+        entry = (local, number, priority, message)
+        heappush(pending, entry)
+        if pending[0] is entry and operator not in self._held:
+            self._rank(priority, number, operator)
+
+    def choose(self, worker: int, now: int) -> Message | None:
+        """The message that an idle worker is to run next; it holds the operator from then on. None: nothing waits."""
+        operator = self.holds[worker]
+        if operator >= 0:
+            pending = self._pending[operator]
+            if pending:
+                head = pending[0]
+                best = None if now - self._taken_at[worker] < self.quantum else self._best()
+                if best is None or not best[0] < head[2]:
+                    self.waiting -= 1
+                    return heappop(pending)[3]
+                self._held.discard(operator)
+                self._rank(head[2], head[1], operator)
+            else:
+                self._held.discard(operator)
+        best = self._best()
+        if best is None:
+            self.holds[worker] = -1
+            return None
+        heappop(self._ranks)
+        operator = best[2]
+        self.holds[worker] = operator
+        self._held.add(operator)
+        self._taken_at[worker] = now
+        self.waiting -= 1
+        return heappop(self._pending[operator])[3]
+
+    def _rank(self, priority: int, number: int, operator: int) -> None:
+        ranks = self._ranks
+        if len(ranks) > 2 * len(self._pending) + SPARE:
+            ranks[:] = {rank for rank in ranks if self._holds_true(rank)}
+            heapify(ranks)
+        heappush(ranks, (priority, number, operator))
+
+    def _holds_true(self, rank: tuple[int, int, int]) -> bool:
+        """Return whether an operator still has that message at its head, and no worker holds it."""
+        pending = self._pending[rank[2]]
+        return bool(pending) and pending[0][1] == rank[1] and rank[2] not in self._held
+
+    def _best(self) -> tuple[int, int, int] | None:
+        """Return the lowest rank of an operator that no worker holds."""
+        ranks = self._ranks
+        while ranks:
+            best = ranks[0]
+            pending = self._pending[best[2]]
+            if pending and pending[0][1] == best[1] and best[2] not in self._held:
+                return best
+            heappop(ranks)
+        return None
+
+    def is_runnable(self) -> bool:
+        """Return whether an operator that no worker holds has a message."""
+        return self._best() is not None
+
+    def check(self) -> None:
+        """Raise AssertionError where an invariant does not hold."""
+        holding = [operator for operator in self.holds.values() if operator >= 0]
+        assert len(holding) == len(set(holding)), "an operator is held by two workers"
+        assert set(holding) == self._held, "an operator is held by nobody"
+        assert sum(map(len, self._pending.values())) == self.waiting, "messages were lost"
+        ranks = set(self._ranks)
+        for operator, pending in self._pending.items():
+            assert all(pending[(i - 1) // 2] <= each for i, each in enumerate(pending) if i), "no heap"
+            if pending and operator not in self._held:
+                assert (pending[0][2], pending[0][1], operator) in ranks, "an operator waits unranked"
+        assert len(self._ranks) <= 2 * len(self._pending) + SPARE + 1, "ranks that no longer hold pile up"
 
 
 class Cameo(Pools):
@@ -32,7 +244,7 @@ class Cameo(Pools):
         self.contexts.begin(topology)
 
     def queue(self, operators: Sequence[int], workers: Sequence[int]) -> TwoLevelQueue:
-        """The queue of a machine."""
+        """Return the queue of a machine."""
         return TwoLevelQueue(operators, workers, self.quantum)
 
     def put(self, machine: int, message: Message) -> None:

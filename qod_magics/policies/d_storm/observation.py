@@ -1,10 +1,12 @@
-"""One window's snapshot as D-Storm sees it: demands, nodes, channels, and the figures of the system analyser."""
+"""One window as D-Storm sees it: mean figures of its snapshots, demands, nodes, channels, and the analyser's state."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, TypeVar
 
 from qod_magics.core.dag import Dag
 from qod_magics.core.load import load_of
@@ -17,15 +19,157 @@ from qod_magics.core.optional import (
     MAX_LATENCY,
     MEMORY,
     PRICE,
+    Field,
 )
 from qod_magics.core.placement import takes_instances
-from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.spares import spares
-from qod_magics.policies.d_storm.analyser import Window
-from qod_magics.policies.d_storm.demand import Requirement, growth, planned, requirement
-from qod_magics.policies.d_storm.parameters import DEFAULTS, Parameters
-from qod_magics.policies.d_storm.priority import share
-from qod_magics.policies.d_storm.problem import Channel, Demand, Node, Problem
+from qod_magics.core.table import column
+from qod_magics.policies.d_storm.packing import share
+from qod_magics.policies.d_storm.problem import (
+    DEFAULTS,
+    Channel,
+    Demand,
+    Node,
+    Parameters,
+    Problem,
+    Requirement,
+    growth,
+    planned,
+    requirement,
+)
+
+_Row = TypeVar("_Row", TaskManager, Task, Stream, Instance)
+
+
+def is_measured(instance: Instance) -> bool:
+    """Return whether its metrics count: it is not warming up, and none of them is missing."""
+    missing = instance.extra.get("missing", ())
+    return not instance.warming_up and "cpu" not in missing and "in_rate" not in missing
+
+
+def mean(snapshots: Sequence[Snapshot]) -> Snapshot:
+    """Return the newest of one or more snapshots with the mean of each metric, over the snapshots where it was
+    measured."""
+    newest = snapshots[-1]
+    if len(snapshots) == 1:
+        return newest
+    return replace(
+        newest,
+        task_managers=_means([s.task_managers for s in snapshots], lambda row: row.id, ("cpu",)),
+        tasks=_means([s.tasks for s in snapshots], lambda row: row.id, ("external_rate",), (LATENCY_P50, LATENCY_P95)),
+        streams=_means([s.streams for s in snapshots], lambda row: (row.source, row.target), ("out_rate",), (BYTES,)),
+        instances=_means(
+            *([s.instances for s in snapshots], lambda row: row.id, ("in_rate", "cpu"), (INSTANCE_MEMORY,)),
+            counts=is_measured,
+        ),
+    )
+
+
+def _means(
+    tables: Sequence[Sequence[_Row]],
+    key: Callable[[_Row], Hashable],
+    names: Sequence[str],
+    optional: Sequence[Field] = (),
+    counts: Callable[[_Row], bool] = lambda _: True,
+) -> tuple[_Row, ...]:
+    """Return the rows of the last table, with means of these fields."""
+    values: dict[tuple[Hashable, str], list[float]] = defaultdict(list)
+    for table in tables:
+        for row in table:
+            if counts(row):
+                for name in names:
+                    if (value := getattr(row, name)) is not None:
+                        values[key(row), name].append(value)
+                for field in optional:
+                    if (value := field.of(row)) is not None:
+                        values[key(row), field.name].append(value)
+    found = []
+    for row in tables[-1]:
+        changed: dict[str, Any] = {}
+        for name in names:
+            if there := values.get((key(row), name)):
+                changed[name] = sum(there) / len(there)
+        more = {field.name: values[key(row), field.name] for field in optional if (key(row), field.name) in values}
+        if more:
+            changed["extra"] = {**row.extra, **{name: sum(there) / len(there) for name, there in more.items()}}
+        found.append(replace(row, **changed))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """One window: it is reset when an instance comes, goes or moves, since metrics of two placements do not mix."""
+
+    began_s: float
+    seen: tuple[tuple[float, Snapshot], ...] = ()  #: each with its time, s; those of the last window
+
+    def seeing(self, snapshot: Snapshot, now_s: float, parameters: Parameters) -> Monitor:
+        """Return the window with one snapshot more."""
+        if self.seen and _placement(self.seen[-1][1]) != _placement(snapshot):
+            return Monitor(now_s, ((now_s, snapshot),))
+        kept = tuple((at_s, old) for at_s, old in self.seen if now_s - at_s < parameters.window_s)
+        return Monitor(self.began_s, (*kept, (now_s, snapshot)))
+
+    def is_full(self, now_s: float, parameters: Parameters) -> bool:
+        """Return whether the window is over, nothing warms up, and every instance was measured in it."""
+        if now_s - self.began_s < parameters.window_s:
+            return False
+        newest = self.seen[-1][1]
+        if any(instance.warming_up for instance in newest.instances):
+            return False
+        measured = {each.id for _, snapshot in self.seen for each in snapshot.instances if is_measured(each)}
+        return measured.issuperset(column(newest.instances, "id"))
+
+    @property
+    def mean(self) -> Snapshot:
+        """The window's means."""
+        return mean([snapshot for _, snapshot in self.seen])
+
+
+def _placement(snapshot: Snapshot) -> dict[str, str]:
+    ids, managers = column(snapshot.instances, "id"), column(snapshot.instances, "task_manager")
+    return dict(zip(ids, managers, strict=True))
+
+
+class State(Enum):
+    """The state of the cluster in one window."""
+
+    PERFORMANCE = "performance"  #: throughput or latency misses its target
+    CONSOLIDATE = "consolidate"  #: most of the used nodes are under-used
+    NORMAL = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Means over one observation window."""
+
+    throughput: float  #: T, rows/s
+    workload: float  #: L, rows/s
+    latency_s: float | None  #: l; None: unknown
+    usage: Mapping[str, float]  #: by used node, u(k): the larger of its shares of CPU and memory, fractions of 1
+    max_latency_s: float | None = None  #: the target for `latency_s`; None: that of the parameters
+
+
+def state_of(window: Window, parameters: Parameters = DEFAULTS) -> State:
+    """High usage alone is never a reason to act."""
+    limit = parameters.max_latency_s if window.max_latency_s is None else window.max_latency_s
+    if falls_behind(window, parameters) or (window.latency_s is not None and window.latency_s > limit):
+        return State.PERFORMANCE
+    under_used = [node for node, usage in window.usage.items() if usage < parameters.consolidation]
+    if len(window.usage) > 1 and 2 * len(under_used) > len(window.usage):
+        return State.CONSOLIDATE
+    return State.NORMAL
+
+
+def falls_behind(window: Window, parameters: Parameters = DEFAULTS) -> bool:
+    """Return whether the throughput does not match the workload."""
+    return window.throughput < (1.0 - parameters.tolerance) * window.workload
+
+
+def is_due(state: State, now_s: float, last_round_s: float, parameters: Parameters = DEFAULTS) -> bool:
+    """Return whether the solver runs. A signal within the interval after the last round is dropped, not kept."""
+    return state is not State.NORMAL and now_s - last_round_s >= parameters.interval_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +237,7 @@ def usages(demands: Mapping[str, Demand], nodes: Mapping[str, Node], placement: 
 
 
 def window_of(snapshot: Snapshot, parameters: Parameters = DEFAULTS) -> Window:
-    """The figures for the system analyser, all as measured.
+    """Return the figures for the system analyser, all as measured.
 
     Throughput and workload are those of the task that reads the smallest share of what arrives, latency and its target
     those of the query that is furthest from it: its own target of the 95th percentile, or else the limit of the

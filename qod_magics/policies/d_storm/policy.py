@@ -1,33 +1,127 @@
-"""D-Storm's loop as a policy: monitor, analyse, plan, and check that the plan took effect (section 2.7)."""
+"""The loop of D-Storm: observe a window, analyse it, then pack again, start or release task managers, or fuse tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
-from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode
+from qod_magics.core.actions import Action, AddNode, Fuse, Move, ReleaseNode, Unfuse
+from qod_magics.core.fusion import separable_streams
+from qod_magics.core.neighbours import CORE, neighbours, within_a_core
 from qod_magics.core.optional import PAUSED
 from qod_magics.core.placement import Unplaced, takes_instances
 from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.core.spares import spares
-from qod_magics.policies.d_storm.analyser import State, is_due, state_of
-from qod_magics.policies.d_storm.first_placement import placed
-from qod_magics.policies.d_storm.fusion import Fusing, possible, to_fuse, to_part
-from qod_magics.policies.d_storm.memory import Memory, Ordered
-from qod_magics.policies.d_storm.monitor import Monitor
-from qod_magics.policies.d_storm.observation import Observation, observed, usages, window_of
+from qod_magics.policies.d_storm.observation import (
+    Monitor,
+    Observation,
+    State,
+    is_due,
+    is_measured,
+    observed,
+    state_of,
+    usages,
+    window_of,
+)
 from qod_magics.policies.d_storm.packing import Packing
-from qod_magics.policies.d_storm.parameters import DEFAULTS, Parameters
+from qod_magics.policies.d_storm.problem import DEFAULTS, Parameters, Requirement
 from qod_magics.policies.d_storm.reasons import DStormReasons, trigger
-from qod_magics.policies.d_storm.solver import Solution, solve
+from qod_magics.policies.d_storm.solver import Solution, placed, solve
+
+#: An action of this module.
+Fusing = Fuse | Unfuse
+
+
+def possible(snapshot: Snapshot) -> frozenset[Fusing]:
+    """Return the actions that a snapshot leaves possible: one that is among them still has not taken effect."""
+    parts = (Unfuse(stream) for task in snapshot.tasks for stream in separable_streams(task))
+    return frozenset([*map(Fuse, neighbours(snapshot)), *parts])
+
+
+def to_fuse(snapshot: Snapshot, needs: Mapping[str, float], asked: Collection[Fusing]) -> tuple[Fuse, ...]:
+    """The first two co-located neighbours whose query needs no more than the core that an instance can use, but for
+    those `asked` for before; one action at a time. `needs`: by instance, CPU in % of one core."""
+    found = [pair for pair in neighbours(snapshot) if Fuse(pair) not in asked]
+    why = "they run on one task manager, and throughput and latency meet their targets"
+    return tuple(Fuse(pair, why) for pair in within_a_core(found, snapshot, needs)[:1])
+
+
+def to_separate(
+    snapshot: Snapshot, needs: Mapping[str, float], unplaced: Sequence[str], asked: Collection[Fusing]
+) -> tuple[Unfuse, ...]:
+    """Return the fused task to separate, at its last separable stream, unless `asked` for before: the largest of those
+    that need more than the core that an instance can use, or have an instance in `unplaced`."""
+    within = {task.id: separable_streams(task) for task in snapshot.tasks}
+    found = [
+        each
+        for each in snapshot.instances
+        if within[each.task]
+        and Unfuse(within[each.task][-1]) not in asked
+        and (each.id in unplaced or needs[each.id] > CORE)
+    ]
+    if not found:
+        return ()
+    largest = max(found, key=lambda each: needs[each.id])
+    why = (
+        f"{largest.id} needs {needs[largest.id]:.0f} % of a core, more than it can use"
+        if needs[largest.id] > CORE
+        else f"{largest.id} fits on no task manager"
+    )
+    return (Unfuse(within[largest.task][-1], why),)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Task managers that a round ordered and that are not up yet."""
+
+    before: frozenset[str]  #: those that took instances when it was ordered
+    count: int
+    until_s: float  #: when the policy stops waiting for them
+    why: str  #: the round's reason
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The policy's state. Times are seconds of the snapshots' clock."""
+
+    now_s: float
+    monitor: Monitor
+    last_round_s: float
+    known: Mapping[str, Requirement] = field(default_factory=dict)  #: by instance, CPU for each row as last measured
+    ordered: Ordered | None = None
+    emptied: tuple[str, ...] = ()  #: released once the next window confirms that the plan took effect
+    starved: tuple[str, ...] = ()  #: task managers concerned by instances that fitted nowhere in the last round
+    asked: frozenset[Fusing] = frozenset()  #: of earlier plans, and not yet seen to have taken effect
+
+    @classmethod
+    def begun(cls, snapshot: Snapshot) -> Memory:
+        """At the first cycle. The first deployment counts as a round, from whose time on windows and intervals count.
+
+        A snapshot without a time in which everything is measured may be the only one, so it is decided at once.
+        """
+        if snapshot.at_s is None and all(map(is_measured, snapshot.instances)):
+            return cls(0.0, Monitor(-inf), -inf)
+        now_s = 0.0 if snapshot.at_s is None else snapshot.at_s
+        return cls(now_s, Monitor(now_s), now_s)
+
+    @classmethod
+    def seeing(cls, snapshot: Snapshot, state: Any, parameters: Parameters) -> Memory:
+        """Return the memory with this snapshot; a new one if the clock went back, as in another recording."""
+        if not isinstance(state, cls):
+            memory = cls.begun(snapshot)
+        else:
+            now_s = state.now_s + parameters.cycle_s if snapshot.at_s is None else snapshot.at_s
+            memory = replace(state, now_s=now_s) if now_s >= state.now_s else cls.begun(snapshot)
+        return replace(memory, monitor=memory.monitor.seeing(snapshot, memory.now_s, parameters))
 
 
 class DStorm:
     """Packs instances so that traffic stays inside task managers; starts and releases task managers; fuses co-located
-    tasks, and parts what no longer packs. Sheds nothing."""
+    tasks, and separates what no longer packs. Sheds nothing."""
 
     def __init__(self, name: str = "d-storm", parameters: Parameters = DEFAULTS) -> None:
         self.name = name
@@ -37,7 +131,8 @@ class DStorm:
         return f"policy {self.name}"
 
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
-        """The plan for a valid snapshot: actions at the end of a window at most, after a round or its confirmation."""
+        """Return the plan for a valid snapshot: actions at the end of a window at most, after a round or its
+        confirmation."""
         memory = Memory.seeing(snapshot, state, self.parameters)
         if memory.ordered is not None:
             actions, memory = self._continued(memory.ordered, memory, snapshot)
@@ -82,9 +177,9 @@ class DStorm:
         solved = solve(seen, parameters)
         if found is State.PERFORMANCE and parameters.fuse and seen.fits:
             unplaced = solved.unplaced if isinstance(solved, Packing) else ()
-            parted = to_part(snapshot, seen.needs, unplaced, memory.asked)
-            if parted:  # the round follows once a window has measured the parts
-                return _asked(parted, memory, snapshot)
+            separated = to_separate(snapshot, seen.needs, unplaced, memory.asked)
+            if separated:  # the round follows once a window has measured the separate tasks
+                return _asked(separated, memory, snapshot)
         memory = replace(memory, last_round_s=memory.now_s)
         if isinstance(solved, Packing):
             return released, _alerted(memory, seen, solved)
@@ -97,7 +192,7 @@ class DStorm:
     def _carried_out(
         self, solved: Solution, memory: Memory, snapshot: Snapshot, because: str
     ) -> tuple[tuple[Action, ...], Memory]:
-        """The moves of a round; where it needs more task managers, these first."""
+        """Return the moves of a round; where it needs more task managers, these first."""
         if solved.to_start:
             return self._starting(solved, memory, snapshot, because)
         why = f"{because}; {_effect(solved)}"
@@ -140,7 +235,7 @@ def _asked(actions: tuple[Fusing, ...], memory: Memory, snapshot: Snapshot) -> t
 
 
 def _released(memory: Memory, snapshot: Snapshot, found: State) -> tuple[tuple[ReleaseNode, ...], Memory]:
-    """The task managers that the last plan emptied, once a window meets its targets without them."""
+    """Return the task managers that the last plan emptied, once a window meets its targets without them."""
     if not memory.emptied or found is State.PERFORMANCE:
         return (), memory
     hosts = {instance.task_manager for instance in snapshot.instances}
@@ -151,7 +246,7 @@ def _released(memory: Memory, snapshot: Snapshot, found: State) -> tuple[tuple[R
 
 
 def _idle(solved: Solution, snapshot: Snapshot) -> tuple[str, ...]:
-    """The task managers that a placement leaves without instances."""
+    """Return the task managers that a placement leaves without instances."""
     used = set(solved.placement.values())
     return tuple(each.id for each in snapshot.task_managers if takes_instances(each) and each.id not in used)
 

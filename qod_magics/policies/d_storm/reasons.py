@@ -10,10 +10,8 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.reasons import SheddingNothing
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.wording import listed
-from qod_magics.policies.d_storm.analyser import State, Window, falls_behind
-from qod_magics.policies.d_storm.observation import observed, usages
-from qod_magics.policies.d_storm.parameters import Parameters
-from qod_magics.policies.d_storm.problem import Demand, Node
+from qod_magics.policies.d_storm.observation import State, Window, falls_behind, observed, usages
+from qod_magics.policies.d_storm.problem import Demand, Node, Parameters
 
 
 def trigger(state: State, window: Window, parameters: Parameters) -> str:

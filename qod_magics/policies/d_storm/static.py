@@ -1,10 +1,14 @@
-"""The schedulers that D-Storm is compared with, as policies: they place at submission and never again."""
+"""The schedulers that D-Storm is compared with, as policies: they place at submission and never again.
+
+`StormRoundRobin` is Storm's default (baseline B1), `StormRas` the static resource-aware scheduler (RAS, baseline B2).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Literal
 
 from qod_magics.core.actions import Action, Move
@@ -12,14 +16,86 @@ from qod_magics.core.placement import Unplaced, takes_instances
 from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.reasons import Reasons
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
-from qod_magics.policies.d_storm.first_placement import placed
-from qod_magics.policies.d_storm.memory import Memory
 from qod_magics.policies.d_storm.observation import observed
-from qod_magics.policies.d_storm.parameters import DEFAULTS, Parameters
-from qod_magics.policies.d_storm.problem import Demand
-from qod_magics.policies.d_storm.ras import resource_aware
+from qod_magics.policies.d_storm.packing import SLACK
+from qod_magics.policies.d_storm.policy import Memory
+from qod_magics.policies.d_storm.problem import DEFAULTS, Demand, Node, Parameters
 from qod_magics.policies.d_storm.reasons import DStormReasons
-from qod_magics.policies.d_storm.round_robin import round_robin
+from qod_magics.policies.d_storm.solver import placed
+
+
+def round_robin(
+    tasks: Iterable[str], nodes: Sequence[str], free_slots: Mapping[str, int] | None = None, first: int = 0
+) -> dict[str, str]:
+    """Node by task: task number t, by id, goes to node t mod m.
+
+    Nodes by free slots (one slot a node if not given), the most first, then by id. `first`: number of tasks assigned
+    before. Capacity is not checked. Raises ValueError without nodes.
+    """
+    if not nodes:
+        raise ValueError("nodes is empty: give one or more nodes to deal the tasks to")
+    free = free_slots or {}
+    order = sorted(nodes, key=lambda node: (-free.get(node, 1), node))
+    return {task: order[t % len(order)] for t, task in enumerate(sorted(tasks), first)}
+
+
+def resource_aware(
+    tasks: Mapping[str, Sequence[str]],
+    streams: Iterable[tuple[str, str]],
+    profile: Mapping[str, Demand],
+    nodes: Sequence[Node],
+    already: Mapping[str, int] | None = None,
+) -> dict[str, str] | None:
+    """Node by task, each on the first node with room by its operator's profile; None if one finds none.
+
+    Args:
+        tasks: the tasks of each operator, in the order in which they are taken.
+        streams: (from, to) between operators.
+        profile: by operator, the demand of each of its tasks as measured in a pilot run.
+        nodes: sorted once, by tasks of this topology `already` there, then by their share of the cluster.
+        already: tasks of this topology by node.
+
+    """
+    order = node_order(nodes, already or {})
+    free = [[node.cpu, node.memory] for node in order]
+    placement = {}
+    for operator, task in task_order(tasks, streams):
+        need = profile[operator]
+        for node, left in zip(order, free, strict=True):
+            if need.cpu <= left[0] + SLACK and need.memory <= left[1] + SLACK:
+                left[0] -= need.cpu
+                left[1] -= need.memory
+                placement[task] = node.id
+                break
+        else:
+            return None
+    return placement
+
+
+def node_order(nodes: Sequence[Node], already: Mapping[str, int]) -> list[Node]:
+    """Nodes by tasks already there, effective share and mean share, each the most first, then by id."""
+    cpu, memory = sum(node.cpu for node in nodes), sum(node.memory for node in nodes)
+
+    def key(node: Node) -> tuple[float, float, float, str]:
+        shares = [node.cpu / cpu if cpu > 0 else 0.0]
+        if 0 < memory < inf:  # unknown somewhere: no part of the comparison
+            shares.append(node.memory / memory)
+        return (-already.get(node.id, 0), -min(shares), -sum(shares) / len(shares), node.id)
+
+    return sorted(nodes, key=key)
+
+
+def task_order(tasks: Mapping[str, Sequence[str]], streams: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """(operator, task) in the order of placement: the best connected operators first, in turn with their neighbours."""
+    near: dict[str, dict[str, int]] = {operator: {} for operator in tasks}
+    for a, b in streams:
+        near[a][b] = near[b][a] = len(tasks[a]) * len(tasks[b])
+    left = {operator: iter(instances) for operator, instances in tasks.items()}
+    for operator in sorted(tasks, key=lambda name: (-sum(near[name].values()), name)):
+        turn = [operator, *sorted(near[operator], key=lambda name: (-near[operator][name], name))]
+        while taken := [(name, task) for name in turn if (task := next(left[name], None)) is not None]:
+            yield from taken
+
 
 Profile = Literal["peak", "mean"]
 
@@ -40,7 +116,7 @@ class StormRoundRobin:
     def place(
         self, unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
     ) -> Mapping[str, str]:
-        """See `core.policy.PlacingPolicy`: dealt on after those that run, since tasks can be declared one by one."""
+        """See `core.policy.PlacingPolicy`: the turn goes on after running ones, as tasks can be declared one by one."""
         nodes = [manager.id for manager in managers if takes_instances(manager)]
         if not nodes:
             return {}
@@ -119,7 +195,7 @@ class StormRas:
 
 
 def profiled(demands: Sequence[Demand], profile: Profile) -> Demand:
-    """The profile of an operator from the demands of its tasks."""
+    """Return the profile of an operator from the demands of its tasks."""
     cpu, memory = [each.cpu for each in demands], [each.memory for each in demands]
     largest = Demand(demands[0].id, max(cpu), max(memory))
     if profile == "peak":

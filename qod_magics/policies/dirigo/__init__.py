@@ -4,9 +4,10 @@ Source: Le Xu, dissertation, 2021, chapter 6. A function is bound to one worker,
 its messages is a *lessee*. Static binding keeps state local; dynamic binding draws two workers per message and asks;
 optimistic offloading leaves messages with the lessor until they would be late.
 
-`base.Dirigo` is the dispatcher that all share; `static`, `direct`, `forward_first`, `check_first` and `central` are the
-policies; each other module holds one concept. A worker checks a message against its own queue alone (`laxity_queue`),
-in O(square root of the length); `staircase` is the source's Algorithm 6.1, corrected and as printed.
+`base.Dirigo` is the dispatcher that all policies share. `binding` decides before a message is queued, `offloading`
+after. `workers` has the workers, their messages and the markers of windows. A worker checks a message against its own
+queue alone (`laxity_queue`), in O(square root of the length); `staircase` is the source's Algorithm 6.1, corrected and
+as printed.
 
 Where the source contradicts itself or leaves a choice:
 
@@ -22,19 +23,16 @@ Where the source contradicts itself or leaves a choice:
 - A8: dynamic binding draws two different workers, the sender's among them
 - A9: messages of an open search are set aside, not run
 - A12: the time of state accesses is not part of laxity
-- A13: the hash of a function's address is crc32 (`allowed.lessor`), unless a placement is given
+- A13: the hash of a function's address is crc32 (`base.lessor`), unless a placement is given
 - ours: windows whose parts nobody merges, and all operators before them, run on their lessors alone, in order
 - ours: the messages of a window that closes run before all others, as does its marker
 """
 
 from __future__ import annotations
 
-from qod_magics.policies.dirigo.central import CentralRandom
-from qod_magics.policies.dirigo.check_first import Parallel, Pipelined, Sequential
-from qod_magics.policies.dirigo.direct import LaxityBasedDirect, QueueBasedDirect
-from qod_magics.policies.dirigo.forward_first import AcceptAndCheck, RejectSend
-from qod_magics.policies.dirigo.options import Options
-from qod_magics.policies.dirigo.static import PriorityBased
+from qod_magics.policies.dirigo.base import Options
+from qod_magics.policies.dirigo.binding import CentralRandom, LaxityBasedDirect, PriorityBased, QueueBasedDirect
+from qod_magics.policies.dirigo.offloading import AcceptAndCheck, Parallel, Pipelined, RejectSend, Sequential
 
 __all__ = [
     "AcceptAndCheck",

@@ -1,20 +1,112 @@
-"""What all policies of Dirigo share: one queue per worker, each in order of deadlines."""
+"""The dispatcher that all policies of Dirigo share: options, random draws, and one queue per worker.
+
+`Dirigo` sends each message to the lessor of its function and keeps queues in order of deadlines. Policies override its
+hooks: `received`, `leased`, `after`, `may_close`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from zlib import crc32
 
 from qod_magics.core.dispatch import Forward, Instruction, Kind, Message, Run, Topology
 from qod_magics.core.wording import counted
 from qod_magics.errors import UsageProblem
-from qod_magics.policies.dirigo.allowed import neighbours
-from qod_magics.policies.dirigo.deadlines import Deadlines
-from qod_magics.policies.dirigo.draws import Draws, Seeded
-from qod_magics.policies.dirigo.markers import Markers, copy, note, promote
-from qod_magics.policies.dirigo.messages import Ticket, Traffic
-from qod_magics.policies.dirigo.options import Options
-from qod_magics.policies.dirigo.worker import Worker
+from qod_magics.policies.dirigo.laxity_queue import Deadlines
+from qod_magics.policies.dirigo.workers import Markers, Ticket, Traffic, Worker, copy, note, promote
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Parameters of the policies. Raises UsageProblem, one line, for other values."""
+
+    parallelism_range: int | None = None  #: N: workers that may run a function, its lessor included; None: all
+    account_running: bool = True  #: E is the end of the running message; off: always now, as printed (E7)
+    force_migrate: bool = True  #: a lessee takes what it is sent without a check
+    random_lessee: bool = True  #: off: the one with the shortest queue by the last that is known of it
+    search_range: int = 2  #: lessees asked per action, check-first
+    reply_required: int = 1  #: replies after which an action is decided
+    skip_doomed: bool = False  #: don't offer what would be late anywhere (A5)
+    handle_between_messages: bool = False  #: a busy worker answers requests after the running message only (A4)
+    marker_cost: int = 0  #: CPU of a worker per marker that reaches it, ns (ours: the source gives none)
+    seed: int = 0  #: of the draws
+
+    def __post_init__(self) -> None:
+        if self.parallelism_range is not None and self.parallelism_range < 1:
+            raise UsageProblem(f"parallelism_range: {self.parallelism_range} is below 1; give a number of workers")
+        if self.search_range < 1:
+            raise UsageProblem(f"search_range: {self.search_range} is below 1; give a number of lessees to ask")
+        if not 1 <= self.reply_required <= self.search_range:
+            raise UsageProblem(
+                f"reply_required: {self.reply_required} is not within 1 and search_range, {self.search_range}"
+            )
+
+
+_ALL = (1 << 64) - 1
+
+
+class Draws(Protocol):
+    """Draws workers."""
+
+    def some(self, workers: Sequence[int], number: int) -> Sequence[int]:
+        """Different ones, at most as many as there are."""
+        ...
+
+
+class Seeded:
+    """Uniform draws from a seed, by SplitMix64: the same on every platform, and without a state outside of it."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & _ALL
+
+    def below(self, number: int) -> int:
+        """One of 0 to number - 1."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _ALL
+        mixed = self._state
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _ALL
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _ALL
+        return ((mixed ^ (mixed >> 31)) * number) >> 64
+
+    def some(self, workers: Sequence[int], number: int) -> Sequence[int]:
+        """Different ones, at most as many as there are."""
+        count = len(workers)
+        if number == 1:
+            return (workers[self.below(count)],)
+        if number == 2 and count > 1:
+            first, second = self.below(count), self.below(count - 1)
+            return (workers[first], workers[second + (second >= first)])
+        left = list(workers)
+        for at in range(min(number, count)):
+            other = at + self.below(count - at)
+            left[at], left[other] = left[other], left[at]
+        return left[:number]
+
+
+class Listed:
+    """Draws that were written down, consumed in order: for exact cases."""
+
+    def __init__(self, draws: Sequence[Sequence[int]]) -> None:
+        self._left = list(draws)
+
+    def some(self, workers: Sequence[int], number: int) -> Sequence[int]:
+        """Return the next one. ValueError if it isn't among the workers, or has more than asked for."""
+        drawn = self._left.pop(0)
+        if not set(drawn) <= set(workers) or len(drawn) > number:
+            raise ValueError(f"the draw {drawn} is not {number} of {workers}")
+        return drawn
+
+
+def lessor(address: str, workers: int) -> int:
+    """The worker that a function is bound to, by a stable hash of its address."""
+    return crc32(address.encode()) % workers
+
+
+def neighbours(lessor: int, parallelism_range: int | None, workers: int) -> tuple[int, ...]:
+    """The workers that may run a function, lessor first: as many as the range says, upwards and around (Eq. 8)."""
+    number = workers if parallelism_range is None else min(parallelism_range, workers)
+    return tuple((lessor + k) % workers for k in range(number))
 
 
 class Dirigo:
@@ -115,7 +207,7 @@ class Dirigo:
         return worker.queue.check(message.context.deadline, message.cost, free_at)
 
     def may_offer(self, now: int, worker: Worker, message: Message) -> bool:
-        """Whether this worker may offer a message to another: as its lessor, and once."""
+        """Return whether this worker may offer a message to another: as its lessor, and once."""
         ticket: Ticket = message.context
         lessees = self.lessees(message.operator)
         if ticket.offered or ticket.lessor != worker.machine or not lessees:
@@ -140,7 +232,7 @@ class Dirigo:
         yield from ()
 
     def may_close(self, now: int, marker: Message) -> bool:
-        """Whether the lessor may pass on that a window is complete."""
+        """Return whether the lessor may pass on that a window is complete."""
         return True
 
     # --- events -------------------------------------------------------------------------------------------------------

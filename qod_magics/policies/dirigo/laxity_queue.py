@@ -1,23 +1,88 @@
-"""The minimum-laxity queue (2.3): would a new message be on time, and would it make one behind it late?
+"""Deadlines of messages, and the minimum-laxity queue that checks whether a worker can meet them (2.2, 2.3).
 
-The check needs two sums over the queue in order of deadlines: the costs ahead of the message, and the least stored
-laxity behind it. Both combine over neighbouring runs of messages: (c1, l1) and (c2, l2) give (c1 + c2,
-min(l1, l2 - c1)). So the queue is a list of short blocks that keep their pair, as a sorted container does, and nothing
-behind an insertion has to be rewritten, as in Algorithm 6.1 (`staircase.StaircaseQueue`). Every operation costs
-O(block + number of blocks). Which of the two is faster at which length: `python -m benchmarks.dirigo 6.21b`.
+The check asks two things: would a new message be on time, and would it make one behind it late? It needs two sums over
+the queue in order of deadlines: the costs ahead of the message, and the least stored laxity behind it. Both combine
+over neighbouring runs of messages: (c1, l1) and (c2, l2) give (c1 + c2, min(l1, l2 - c1)). So the queue is a list of
+short blocks that keep their pair, as a sorted container does, and nothing behind an insertion has to be rewritten, as
+in Algorithm 6.1 (`staircase.StaircaseQueue`). Every operation costs O(block + number of blocks). Which of the two is
+faster at which length: `python -m benchmarks.dirigo 6.21b`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from operator import sub
 from typing import Generic, TypeVar
 
-from qod_magics.policies.dirigo.violators import violators
+from qod_magics.core.dispatch import Message, Topology
+
+NEVER = 1 << 60  #: deadline without a latency target, ns
+
+
+class Deadlines:
+    """Deadlines from targets and costs after an operator; those costs are learned: the largest seen counts.
+
+    The time of a message that waits for the end of its window is that at which the end is due: later by what event time
+    still lacks (the frontier time, with event time as fast as the clock).
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._operators = topology.operators
+        self._costs = [0] * len(topology.operators)
+        self._paths: dict[int, int] = {}
+
+    def __call__(self, message: Message) -> int:
+        """Return the deadline, t + L - C_path, ns (Eq. 1); NEVER without a target."""
+        operator = message.operator
+        if message.cost > self._costs[operator]:
+            self._costs[operator] = message.cost
+            self._paths.clear()
+        info = self._operators[operator]
+        if not info.max_latency:
+            return NEVER
+        time = message.observed
+        if info.slide:
+            event_time = message.event_time if message.event_time >= 0 else message.progress
+            time += (info.origin - event_time) % info.slide
+        return time + info.max_latency - self.after(operator)
+
+    def after(self, operator: int) -> int:
+        """C_path: the largest sum of costs on a path behind an operator, ns."""
+        found = self._paths.get(operator)
+        if found is None:
+            targets = self._operators[operator].targets
+            found = max((self._costs[target] + self.after(target) for target in targets), default=0)
+            self._paths[operator] = found
+        return found
+
 
 Item = TypeVar("Item")
+
+
+def violators(
+    queue: Iterable[tuple[int, int, Item]], free_at: int, may_offer: Callable[[Item], bool] = lambda _: True
+) -> list[Item]:
+    """Those that would be late and may be offered, in order of deadlines.
+
+    `queue`: (deadline, cost, message), first to run first, ns; `free_at`: E. The cost of a violator isn't carried on,
+    as it will leave; that of a late message that may not leave is.
+    """
+    found, end = [], free_at
+    for deadline, cost, item in queue:
+        if end + cost > deadline and may_offer(item):
+            found.append(item)
+        else:
+            end += cost
+    return found
+
+
+def chunks(found: list[Item], number: int) -> list[list[Item]]:
+    """Distribute violators one by one over a number of lessees, for 2RTT-Parallel. Chunks may be empty."""
+    return [found[first::number] for first in range(number)]
+
+
 Key = tuple[int, int]  #: deadline, number of the arrival
 
 FAR = 1 << 62  #: beyond all times, ns
@@ -95,7 +160,7 @@ class LaxityQueue(Generic[Item]):
         return item in self._key_of
 
     def check(self, deadline: int, cost: int, free_at: int) -> bool:
-        """Whether a message would be on time, and all behind it stay more than on time (Eq. 6).
+        """Return whether a message would be on time, and all behind it stay more than on time (Eq. 6).
 
         `free_at`: E, when the first message can start.
         """

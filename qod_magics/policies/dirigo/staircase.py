@@ -38,7 +38,7 @@ class StaircaseQueue(Generic[Item]):
         return self._keys[position - 1][0] - self._stored[position - 1] if position else 0
 
     def check(self, deadline: int, cost: int, free_at: int) -> bool:
-        """Whether a message fits (Eq. 6): O(log n)."""
+        """Return whether a message fits (Eq. 6): O(log n)."""
         key = (deadline, FAR)
         if free_at + self._ahead(bisect_right(self._keys, key)) + cost > deadline:
             return False
@@ -79,7 +79,7 @@ class StaircaseQueue(Generic[Item]):
         return item
 
     def remove(self, item: Item) -> None:
-        """Take a message from anywhere, and find the marks anew."""
+        """Remove a message from any position, and find the marks again."""
         position = self._items.index(item)
         cost = self._costs[position]
         self._take(position)
@@ -104,7 +104,7 @@ class StaircaseQueue(Generic[Item]):
         return dict(zip(self._items, self._stored, strict=True))
 
     def marks(self) -> dict[Item, int]:
-        """The marks and their values (Eq. 7)."""
+        """Return the marks and their values (Eq. 7)."""
         names = dict(zip(self._keys, self._items, strict=True))
         return {names[key]: value for key, value in zip(self._mark_keys, self._mark_values, strict=True)}
 

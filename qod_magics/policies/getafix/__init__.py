@@ -1,15 +1,13 @@
 """Getafix: few copies of popular segments, placed so that queries end as early as with full replication.
 
-Each round the accesses of the segments are packed into the nodes (`packing`), and the sets that come out are given to
-nodes so that little is loaded (`matching`). Source: Le Xu, dissertation, 2021, chapters 1, 4 and 7; where it is silent,
-the authors' public prototype (a fork of Druid, 2017).
-
-The round is `policy.Getafix.decide`; each other module holds one concept. The baselines are `scarlett` and `uniform`.
+Each round (`policy`) packs the accesses of the segments into the nodes (`packing`) and gives the resulting sets to
+nodes so that little is loaded (`matching`). `baselines` has Scarlett and uniform replication. Source: Le Xu,
+dissertation, 2021, chapters 1, 4 and 7; where it is silent, the authors' public prototype (a fork of Druid, 2017).
 
 Where the source contradicts itself or leaves a choice, the modules name the reading:
 
 - G-R1: the packing does not always make the fewest copies, whatever the source proves: 3, 3, 2, 2, 2, 2 accesses on two
-  nodes get 7, and 6 are enough. Bounds and the exact minimum of small cases are in `bounds`; the makespan is the least
+  nodes get 7, and 6 are enough. Bounds and the exact minimum of small cases are in `packing`; the makespan is the least
 - G-R2: nodes may differ by more than one pair: capacities are rounded up
 - G-R3: of segments with as many pairs left, the first declared
 - G-R4: line 8 of the algorithm is read as one iteration, one copy
@@ -26,9 +24,8 @@ the weight that it was planned for; a segment without accesses keeps the copy on
 
 from __future__ import annotations
 
-from qod_magics.policies.getafix.parameters import Parameters
+from qod_magics.policies.getafix.baselines import Scarlett, Uniform
+from qod_magics.policies.getafix.packing import Parameters
 from qod_magics.policies.getafix.policy import Getafix, Memory
-from qod_magics.policies.getafix.scarlett import Scarlett
-from qod_magics.policies.getafix.uniform import Uniform
 
 __all__ = ["Getafix", "Memory", "Parameters", "Scarlett", "Uniform"]

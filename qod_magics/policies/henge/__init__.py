@@ -1,13 +1,13 @@
 """Henge: jobs with targets share a cluster; instances move to where they raise the sum of utilities (Xu, chapter 3).
 
-Modules: `juice` and `utility` measure jobs, `instances` and `machine` decide, `judging` judges a step, `readings`,
-`jobs` and `turn` connect them with snapshots, `guard` applies the same rules to the steps of other policies.
+Modules: `jobs` reads jobs and their juice from snapshots, `utility` values and judges them, `machine` decides, `policy`
+runs one round where it is due, and `guard` applies the same rules to the steps of other policies.
 
 How the source is read where it says too little or contradicts itself, and the option for the other reading:
 
-- H-R1: T counts every delivered copy on all out-edges of an operator (`juice.operator_juice`)
+- H-R1: T counts every delivered copy on all out-edges of an operator (`jobs.operator_juice`)
 - H-R2: an operator has juice only of spouts that feed it
-- H-R3: juice can exceed 1; `juice.job_juice(clamp=True)` for display
+- H-R3: juice can exceed 1; `jobs.job_juice(clamp=True)` for display
 - H-R4: a target of latency is a maximum, one of throughput a minimum, and that is a minimum of juice
 - H-R5: farthest from its target first; `Parameters.order = "priority"` for the prototype's order
 - H-R6: a converged search wakes on a loss of 5 % or a new miss; `exit_drop`, `exit_on_new_miss`
@@ -23,9 +23,8 @@ How the source is read where it says too little or contradicts itself, and the o
 from __future__ import annotations
 
 from qod_magics.policies.henge.guard import Allowed, GuardState, Proposal, Reverted, Verdict, Waits, guard
-from qod_magics.policies.henge.parameters import TUNED, Parameters
 from qod_magics.policies.henge.policy import Henge
-from qod_magics.policies.henge.utility import Utility
+from qod_magics.policies.henge.utility import TUNED, Parameters, Utility
 
 __all__ = [
     "TUNED",
@@ -44,5 +43,5 @@ __all__ = [
 
 
 def tuned() -> Henge:
-    """The policy `henge-tuned`: Henge with the parameters `TUNED`."""
+    """Return the policy `henge-tuned`: Henge with the parameters `TUNED`."""
     return Henge(TUNED, "henge-tuned")

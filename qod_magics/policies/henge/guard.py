@@ -18,9 +18,7 @@ from typing import TypeAlias
 
 from qod_magics.core.actions import Action
 from qod_magics.core.snapshot import nothing
-from qod_magics.policies.henge.judging import did_harm, has_plateaued
-from qod_magics.policies.henge.parameters import Parameters
-from qod_magics.policies.henge.utility import Utility
+from qod_magics.policies.henge.utility import Parameters, Utility, did_harm, has_plateaued
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class GuardState:
 def guard(
     state: GuardState, now_s: float, utilities: Mapping[str, Utility], proposal: Proposal | None, parameters: Parameters
 ) -> tuple[Verdict, GuardState]:
-    """The verdict on a proposed step, or on the last one; and the state for the next cycle.
+    """Return the verdict on a proposed step, or on the last one; and the state for the next cycle.
 
     Args:
         state: what the last call returned, or `GuardState()`.
@@ -114,7 +112,7 @@ def guard(
 def _judged(
     trial: OnTrial, utilities: Mapping[str, Utility], skip: Mapping[str, float], parameters: Parameters
 ) -> tuple[Reverted | None, dict[str, float]]:
-    """Whether to take a step back, and the subjects to leave alone."""
+    """Return whether to take a step back, and the subjects to leave alone."""
     proposal, skipped = trial.proposal, dict(skip)
     common = [name for name in trial.utilities if name in utilities]
     if not common:

@@ -1,17 +1,103 @@
-"""The jobs of a snapshot: the parts of the application that no stream connects, with their operators. Pure."""
+"""Jobs of a snapshot, and their readings: juice from row counts, latencies of queries, and averages of both. Pure.
+
+A job is a part of the application that no stream connects with the others. *Juice* is the share of its input that was
+processed as far as an operator (section 3.3).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import floor
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from math import floor, isfinite
+from statistics import median
+from typing import TypeAlias
 
 from qod_magics.core.dag import Dag, reachable
-from qod_magics.core.optional import BUSY, MAX_LATENCY, MAX_PARALLELISM, UTILITY
+from qod_magics.core.freshness import is_moving
+from qod_magics.core.optional import BUSY, LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, OLDEST, UTILITY
 from qod_magics.core.placement import takes_instances
-from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
+from qod_magics.core.runtime import Count
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, nothing
 from qod_magics.policies.henge.machine import Job, Operator
-from qod_magics.policies.henge.parameters import Parameters
-from qod_magics.policies.henge.utility import Utility, hybrid_utility, latency_utility, throughput_utility
+from qod_magics.policies.henge.utility import (
+    Average,
+    Parameters,
+    Utility,
+    current_latency,
+    hybrid_utility,
+    latency_utility,
+    throughput_utility,
+)
+
+Upstream = Mapping[str, Sequence[str]]  #: the parents of each operator; (): a spout
+Link = tuple[str, str]  #: (parent, operator)
+
+
+def operator_juice(
+    upstream: Upstream,
+    sent: Mapping[str, float],
+    executed: Mapping[Link, float],
+    entry: Mapping[str, float] | None = None,
+) -> dict[str, dict[str, float]]:
+    """J_o^s of each operator, by the spouts that feed it (equation 4, Eq. 3.3 of the source).
+
+    Args:
+        upstream: the job's DAG.
+        sent: T of each operator with children: tuples sent in the window, **counting every copy delivered**, on all
+            its out-edges together (H-R1). With tuples emitted instead, juice can exceed the number of spouts.
+        executed: E of each edge: tuples from the parent that the operator executed in the window.
+        entry: J_s^s of spouts, 1 by default: a spout of Storm fetches what it sends. A source of Spark reads a topic,
+            in which rows wait.
+
+    An operator that sent nothing passes its juice on in equal parts, so that the total is preserved. A spout that an
+    operator is not fed by has no entry (H-R2). Values above 1 are left as they are: a backlog drains (H-R3).
+
+    """
+    children: dict[str, int] = dict.fromkeys(upstream, 0)
+    for parents in upstream.values():
+        for parent in parents:
+            children[parent] += 1
+    juice: dict[str, dict[str, float]] = {}
+    for operator in TopologicalSorter(upstream).static_order():
+        parents = upstream[operator]
+        if not parents:
+            juice[operator] = {operator: 1 if entry is None else entry.get(operator, 1)}
+            continue
+        mine: dict[str, float] = {}
+        for parent in parents:
+            total = sent.get(parent, 0)
+            for spout, share in juice[parent].items():
+                if total:
+                    passed = share * executed.get((parent, operator), 0) / total
+                else:
+                    passed = share / children[parent]
+                mine[spout] = mine.get(spout, 0) + passed
+        juice[operator] = mine
+    return juice
+
+
+def job_juice(
+    upstream: Upstream,
+    sent: Mapping[str, float],
+    executed: Mapping[Link, float],
+    entry: Mapping[str, float] | None = None,
+    *,
+    clamp: bool = False,
+) -> float:
+    """J_q: juice of all sinks over the number of spouts (equation 5, Eq. 3.4 of the source); arguments as above.
+
+    `clamp`: at most 1, for display. Raises ValueError for a job without operators.
+    """
+    if not upstream:
+        raise ValueError("a job without operators has no juice: give its DAG")
+    juice = operator_juice(upstream, sent, executed, entry)
+    feeding = {parent for parents in upstream.values() for parent in parents}
+    spouts = sum(not parents for parents in upstream.values())
+    total: float = sum(value for sink in upstream if sink not in feeding for value in juice[sink].values())
+    found = total / spouts
+    return min(found, 1) if clamp else found
+
 
 Jobs = Mapping[str, tuple[str, ...]]  #: tasks by job, both in the order of the snapshot
 
@@ -22,7 +108,7 @@ HIGHEST = 10**9
 
 
 def jobs_of(snapshot: Snapshot) -> Jobs:
-    """The tasks of each job. A job is named after the first of its queries in the snapshot."""
+    """Return the tasks of each job. A job is named after the first of its queries in the snapshot."""
     topology = Dag.of(snapshot).topology
     neighbours = [(*up, *down) for up, down in zip(topology.upstream, topology.downstream, strict=True)]
     found: dict[str, tuple[str, ...]] = {}
@@ -45,7 +131,7 @@ def measured_jobs(
     *,
     margin: float = 1.0,
 ) -> Mapping[str, Job]:
-    """The jobs as the state machine sees them.
+    """Return the jobs as the state machine sees them.
 
     Args:
         snapshot: the cluster.
@@ -75,7 +161,7 @@ def measured_jobs(
 
 
 def working(managers: Sequence[TaskManager]) -> list[TaskManager]:
-    """The task managers that run instances, without those that stand by."""
+    """Return the task managers that run instances, without those that stand by."""
     return [manager for manager in managers if takes_instances(manager)]
 
 
@@ -110,9 +196,9 @@ def _utility(
 
 
 def _operator(task: Task, instances: Sequence[Instance], cores: int) -> Operator:
-    """A task as an operator. Its queue is the topic that it reads, so a source is one like any other: the spout, which
-    is left alone, is the outside world. Where nobody knows how many instances it can have, it gets no more than there
-    are cores."""
+    """Return a task as an operator. Its queue is the topic that it reads, so a source is one like any other: the spout,
+    which is left alone, is the outside world. Where nobody knows how many instances it can have, it gets no more than
+    there are cores."""
     most = MAX_PARALLELISM.of(task)
     count = len(instances)
     busiest = max((_busy(each) for each in instances), default=0.0)
@@ -122,3 +208,136 @@ def _operator(task: Task, instances: Sequence[Instance], cores: int) -> Operator
 def _busy(instance: Instance) -> float:
     busy = BUSY.of(instance)
     return instance.cpu / 100.0 if busy is None else busy
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Rows of one source or stream in a window (or rows/s)."""
+
+    sent: float  #: that reached it
+    executed: float  #: that its reader took from it, those that a shedder dropped on purpose included
+
+
+Tallies: TypeAlias = Mapping[str, Tally]  #: by source and by stream "from>to"
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """The last readings, oldest first."""
+
+    at_s: float | None = None  #: of the last one; None: none yet
+    counts: Mapping[str, Count] = field(default_factory=nothing)  #: at that time
+    juice: Mapping[str, tuple[float, ...]] = field(default_factory=nothing)  #: by job
+    latency_s: Mapping[str, tuple[float, ...]] = field(default_factory=nothing)  #: by query
+
+    def after(self, now_s: float, snapshot: Snapshot, counts: Mapping[str, Count], jobs: Jobs, kept: int) -> Readings:
+        """With one more reading of each job; `kept`: how many there are at most.
+
+        A job with an instance that is starting has none: that passes, and says nothing about the configuration.
+        """
+        rows, rates = tallies(counts, self.counts), rate_tallies(snapshot)
+        parents = {task.id: task.upstream for task in snapshot.tasks}
+        starting = {each.task for each in snapshot.instances if each.warming_up or is_moving(each)}
+        resting = {task for tasks in jobs.values() if starting.intersection(tasks) for task in tasks}
+        juice: dict[str, tuple[float, ...]] = {}
+        for name, tasks in jobs.items():
+            if name in resting:
+                juice[name] = self.juice.get(name, ())
+                continue
+            upstream = {task: parents[task] for task in tasks}
+            inputs = [name for task, sources in upstream.items() for name in _inputs(task, sources)]
+            counted = all(each in counts for each in inputs)
+            known = rows if counted else rates
+            new = juice_of(upstream, known) if all(each in known for each in inputs) else None
+            before = self.juice.get(name, ())
+            juice[name] = (*before, new)[-kept:] if new is not None and isfinite(new) else before
+        latency = {}
+        for task in snapshot.tasks:
+            if task.id in resting:
+                latency[task.id] = self.latency_s.get(task.id, ())
+            elif not snapshot.downstream[task.id]:
+                value = current_latency(LATENCY_P95.of(task), OLDEST.of(task))
+                latency[task.id] = (*self.latency_s.get(task.id, ()), value)[-kept:]
+        return Readings(now_s, counts, juice, latency)
+
+    def without(self, jobs: Mapping[str, tuple[str, ...]]) -> Readings:
+        """Without those of jobs (with their tasks) that were just changed."""
+        gone = {task for tasks in jobs.values() for task in tasks}
+        juice = {name: each for name, each in self.juice.items() if name not in jobs}
+        latency = {name: each for name, each in self.latency_s.items() if name not in gone}
+        return Readings(self.at_s, self.counts, juice, latency)
+
+    def averages(self, kind: Average) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Mean or median juice by job, and latency by query, seconds; without those of no reading."""
+        of: Callable[[Sequence[float]], float] = median if kind == "median" else _mean
+        return _averages(self.juice, of), _averages(self.latency_s, of)
+
+
+def tallies(now: Mapping[str, Count], before: Mapping[str, Count]) -> Tallies:
+    """Return the rows between two counts. Sources and streams without an earlier count, or with a higher one (counting
+    started again), are left out."""
+    found = {}
+    for name, count in now.items():
+        old = before.get(name)
+        if old is None:
+            continue
+        sent, executed = count.arrived - old.arrived, _taken(count) - _taken(old)
+        if sent >= 0 and executed >= 0:
+            found[name] = Tally(sent, executed)
+    return found
+
+
+def _taken(count: Count) -> int:
+    """Rows that are no longer in the queue. Dropped ones are among them: a shedder decided so, and no instance more
+    would have processed them."""
+    return count.processed + count.dropped + count.unreported
+
+
+def rate_tallies(snapshot: Snapshot) -> Tallies:
+    """Return tallies by a snapshot's rates, where there are no counts: what the instances of a task read, in proportion
+    to what its inputs carry. Rows that were shed count as missed here, since rates do not distinguish them."""
+    read: dict[str, float] = {task.id: 0.0 for task in snapshot.tasks}
+    for instance in snapshot.instances:
+        read[instance.task] += instance.in_rate
+    carried = dict.fromkeys(read, 0.0)
+    for stream in snapshot.streams:
+        carried[stream.target] += stream.out_rate
+    found = {}
+    for stream in snapshot.streams:
+        share = stream.out_rate / carried[stream.target] if carried[stream.target] else 0.0
+        found[f"{stream.source}>{stream.target}"] = Tally(stream.out_rate, share * read[stream.target])
+    for task in snapshot.tasks:
+        if not task.upstream:
+            rate = task.external_rate
+            found[task.id] = Tally(read[task.id] if rate is None else rate, read[task.id])
+    return found
+
+
+def juice_of(upstream: Upstream, known: Tallies) -> float:
+    """Juice of a job, as in `job_juice`: each source reads a topic of the outside world, every other task what
+    its upstream tasks sent, counted once for each of their readers (H-R1). `upstream`: of each of its tasks."""
+    sent: dict[str, float] = dict.fromkeys(upstream, 0.0)
+    executed: dict[Link, float] = {}
+    entry: dict[str, float] = {}
+    for name, parents in upstream.items():
+        for parent in parents:
+            tally = known[f"{parent}>{name}"]
+            sent[parent] += tally.sent
+            executed[parent, name] = tally.executed
+        if not parents:
+            tally = known[name]
+            entry[name] = tally.executed / tally.sent if tally.sent else 1.0
+    return job_juice(upstream, sent, executed, entry)
+
+
+def _inputs(task: str, sources: Sequence[str]) -> list[str]:
+    """Return the names of a task's inputs, as counts have them."""
+    return [f"{source}>{task}" for source in sources] or [task]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _averages(readings: Mapping[str, tuple[float, ...]], of: Callable[[Sequence[float]], float]) -> Mapping[str, float]:
+    return {name: of(each) for name, each in readings.items() if each}

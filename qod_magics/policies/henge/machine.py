@@ -1,7 +1,8 @@
 """Henge's adaptation state machine: one step at a time, judged after it has settled, kept or taken back. Pure.
 
 Reconfiguration gives instances to a job that misses its target, reduction takes them from jobs that meet theirs and are
-idle, reversion returns to the best configuration since the search began (Henge, chapter 3).
+idle, reversion returns to the best configuration since the search began (Henge, chapter 3). The memory of the machine
+has a JSON form, since snapshots keep it and recordings hold it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeAlias
+from math import ceil, floor
+from typing import Any, TypeAlias
 
 from qod_magics.core.snapshot import nothing
-from qod_magics.policies.henge.instances import grown, reduced
-from qod_magics.policies.henge.judging import did_harm, has_plateaued
-from qod_magics.policies.henge.parameters import Parameters
-from qod_magics.policies.henge.utility import Utility, farthest_first, priority_first
+from qod_magics.core.wording import show
+from qod_magics.errors import SnapshotError
+from qod_magics.policies.henge.utility import (
+    Parameters,
+    Utility,
+    did_harm,
+    farthest_first,
+    has_plateaued,
+    priority_first,
+)
+
+DECIMALS = 9
+
+
+def added(busy: float, parameters: Parameters) -> int:
+    """Instances to add to an operator with this busy fraction (equation 9); 0 unless it is congested (equation 8)."""
+    if not busy > parameters.cap_thr:
+        return 0
+    excess = round((busy - parameters.cap_thr) / parameters.cap_thr * parameters.mult, DECIMALS)
+    return max(1, min(parameters.max_extra, ceil(excess)))
+
+
+def grown(instances: int, busy: float, most: int, parameters: Parameters) -> int:
+    """Return the new number of instances, at most `most`; never fewer than there are."""
+    return max(instances, min(most, instances + added(busy, parameters)))
+
+
+def reduced(instances: int, parameters: Parameters) -> int:
+    """Instances that a reduction leaves, 1 or more."""
+    return max(1, floor(round(parameters.keep * instances, DECIMALS)))
+
 
 Change = tuple[int, int]  #: (instances before, instances after)
 Changes = Mapping[str, Change]  #: by operator
@@ -172,7 +201,7 @@ def advance(
 
 
 def without_undone(memory: Memory, jobs: Mapping[str, Job]) -> Memory:
-    """The memory without trials of which nothing was carried out: they tell nothing about the job."""
+    """Return the memory without trials of which nothing was carried out: they tell nothing about the job."""
 
     def is_done(trial: Trial) -> bool:
         operators = jobs[trial.job].operators
@@ -182,7 +211,7 @@ def without_undone(memory: Memory, jobs: Mapping[str, Job]) -> Memory:
 
 
 def configuration_of(jobs: Mapping[str, Job]) -> Configuration:
-    """The instances of all operators."""
+    """Return the instances of all operators."""
     return {name: {o: each.instances for o, each in job.operators.items()} for name, job in jobs.items()}
 
 
@@ -194,14 +223,14 @@ def targets(step: Step) -> Configuration:
 
 
 def is_congested(loads: Mapping[str, tuple[float, float]], congested_above: float = 1.0) -> bool:
-    """Whether the cluster is congested: half of its machines or more have a load of at least this ratio of their cores
-    (equation 10). `loads`: (cores in use, cores) by machine. False without machines."""
+    """Return whether the cluster is congested: half of its machines or more have a load of at least this ratio of their
+    cores (equation 10). `loads`: (cores in use, cores) by machine. False without machines."""
     congested = sum(used >= congested_above * cores for used, cores in loads.values())
     return bool(loads) and congested >= (len(loads) + 1) // 2
 
 
 def _retries(memory: Memory, now_s: float, parameters: Parameters) -> bool:
-    """Whether a search that ended is due again."""
+    """Return whether a search that ended is due again."""
     if parameters.retry_s is None or memory.converged_s is None:
         return False
     return now_s - memory.converged_s >= parameters.retry_s
@@ -270,3 +299,62 @@ def _reconfigured(
             if len(found) == parameters.jobs_per_round:
                 break
     return found
+
+
+def memory_to_json(memory: Memory) -> dict[str, Any]:
+    """Return the JSON form: plain dicts, lists and numbers."""
+    best = memory.best
+    return {
+        "state": memory.state.value,
+        "best": None if best is None else {"utility": best.utility, "instances": _plain(best.configuration)},
+        "trials": [
+            {
+                "job": trial.job,
+                "utility": trial.utility,
+                "at_s": trial.at_s,
+                "total": trial.total,
+                "changes": {name: list(change) for name, change in trial.changes.items()},
+            }
+            for trial in memory.trials
+        ],
+        "reduced": memory.is_reduced,
+        "stable": memory.stable,
+        "skip": dict(memory.skip),
+        "reference": memory.reference,
+        "met": sorted(memory.met),
+        "converged_s": memory.converged_s,
+    }
+
+
+def memory_from_json(row: Any) -> Memory:
+    """Return the memory from its JSON form. Raises a one-line SnapshotError if it is none."""
+    try:
+        best = row["best"]
+        return Memory(
+            state=State(row["state"]),
+            best=None if best is None else Saved(best["utility"], _plain(best["instances"])),
+            trials=tuple(
+                Trial(
+                    trial["job"],
+                    trial["utility"],
+                    trial["at_s"],
+                    trial["total"],
+                    {name: (before, after) for name, (before, after) in trial["changes"].items()},
+                )
+                for trial in row["trials"]
+            ),
+            is_reduced=row["reduced"],
+            stable=row["stable"],
+            skip=dict(row["skip"]),
+            reference=row["reference"],
+            met=frozenset(row["met"]),
+            converged_s=row["converged_s"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise SnapshotError(
+            f"henge.machine: {show(row)} is no memory of Henge; remove the key `henge` to start with none"
+        ) from None
+
+
+def _plain(configuration: Any) -> dict[str, dict[str, int]]:
+    return {job: dict(instances) for job, instances in configuration.items()}

@@ -1,12 +1,21 @@
-"""Latencies of single items, and what a limit on their mean says (section 3.2, Eq. 1). Pure. All times are in ms."""
+"""Latencies of items, their running means, and the worst sequences of a subgraph (sections 3.2 and 3.3). Pure.
+
+`sequence_latencies` and `exact_mean` define what a constraint limits (Eq. 1). A manager estimates it by the sum of
+running means (`Window`, `estimate`) and finds violated sequences without listing them (`Weighed`): one pass forwards
+and one backwards over its subgraph.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
+
+from qod_magics.core.job_graph import Channel, JobSequence, Task
+from qod_magics.policies.nephele.placement import Subgraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +88,143 @@ def sequence_latencies(log: Log) -> Mapping[Hashable, float | None]:
 
 
 def exact_mean(log: Log) -> float | None:
-    """The mean of Eq. 1 over the items that have a sequence latency; None without any."""
+    """Return the mean of Eq. 1 over the items that have a sequence latency; None without any."""
     known = [value for value in sequence_latencies(log).values() if value is not None]
     return sum(known) / len(known) if known else None
 
 
 def is_violated(latency_ms: float | None, limit_ms: float) -> bool:
-    """Whether a mean is known and above its limit."""
+    """Return whether a mean is known and above its limit."""
     return latency_ms is not None and latency_ms > limit_ms
+
+
+class Window:
+    """Samples of one element by the time of their arrival (N15). Times and spans in ns."""
+
+    __slots__ = ("_samples", "span")
+
+    def __init__(self, span: int) -> None:
+        self.span = span  #: samples of this age and older are dropped
+        self._samples: deque[tuple[int, float]] = deque()
+
+    def add(self, arrived: int, value: float) -> None:
+        """Take in a sample; arrivals do not go back in time."""
+        self._samples.append((arrived, value))
+
+    def clear(self) -> None:
+        """Forget all samples."""
+        self._samples.clear()
+
+    def mean(self, now: int, span: int | None = None) -> float | None:
+        """Arithmetic mean of the samples younger than the span, or than a shorter one; None without any."""
+        samples = self._samples
+        while samples and now - samples[0][0] >= self.span:
+            samples.popleft()
+        if span is None or span >= self.span:
+            return sum(value for _, value in samples) / len(samples) if samples else None
+        fresh = [value for arrived, value in samples if now - arrived < span]
+        return sum(fresh) / len(fresh) if fresh else None
+
+
+def estimate(means: Iterable[float | None]) -> float | None:
+    """Sum of the means of a sequence's elements; None (unknown) if one of them has none."""
+    total = 0.0
+    for mean in means:
+        if mean is None:
+            return None
+        total += mean
+    return total
+
+
+class Weighed:
+    """The runtime sequences of a subgraph whose elements are all known, by their latencies. O(channels).
+
+    Args:
+        sequence: tells which ends of the path are elements.
+        subgraph: the tasks and channels.
+        task_ms: latency of the known tasks, ms.
+        channel_ms: latency of the known channels that are not frozen, ms.
+
+    """
+
+    def __init__(
+        self,
+        sequence: JobSequence,
+        subgraph: Subgraph,
+        task_ms: Mapping[Task, float],
+        channel_ms: Mapping[Channel, float],
+    ) -> None:
+        self._last = len(sequence.path) - 1
+        self._channels = [
+            {channel: channel_ms[channel] for channel in subgraph.hop(i) if channel in channel_ms}
+            for i in range(self._last)
+        ]
+        own = [
+            {task: task_ms[task] for task in tasks if task in task_ms}
+            if sequence.is_element(i)
+            else dict.fromkeys(tasks, 0.0)
+            for i, tasks in enumerate(subgraph.tasks)
+        ]
+        self._ends = own[-1]
+        #: task -> largest latency from the start to the end of the task (pre), and by which task before it
+        self._until: dict[Task, float] = dict(own[0])
+        self._before: dict[Task, Task] = {}
+        for i, channels in enumerate(self._channels):
+            for channel, ms in channels.items():
+                if channel.sender in self._until and channel.receiver in own[i + 1]:
+                    total = self._until[channel.sender] + ms + own[i + 1][channel.receiver]
+                    if total > self._until.get(channel.receiver, -1.0):
+                        self._until[channel.receiver] = total
+                        self._before[channel.receiver] = channel.sender
+        #: task -> largest latency from the start of the task to the end (suf), and by which task after it
+        self._from: dict[Task, float] = dict(own[-1])
+        self._after: dict[Task, Task] = {}
+        for i in range(self._last - 1, -1, -1):
+            for channel, ms in self._channels[i].items():
+                if channel.receiver in self._from and channel.sender in own[i]:
+                    total = own[i][channel.sender] + ms + self._from[channel.receiver]
+                    if total > self._from.get(channel.sender, -1.0):
+                        self._from[channel.sender] = total
+                        self._after[channel.sender] = channel.receiver
+
+    def worst_through(self, channel: Channel, ms: float) -> float | None:
+        """Latency of the worst known sequence through a channel of latency `ms`; None without any."""
+        if channel.sender not in self._until or channel.receiver not in self._from:
+            return None
+        return self._until[channel.sender] + ms + self._from[channel.receiver]
+
+    def _through(self) -> Iterator[tuple[Channel, float]]:
+        for channels in self._channels:
+            for channel, ms in channels.items():
+                worst = self.worst_through(channel, ms)
+                if worst is not None:
+                    yield channel, worst
+
+    def violated(self, limit_ms: float) -> list[Channel]:
+        """Return the channels that lie on a known sequence above the limit, from the start of the path on."""
+        return [channel for channel, worst in self._through() if worst > limit_ms]
+
+    def worst(self) -> tuple[float, tuple[Task, ...]] | None:
+        """Latency of the worst known sequence and its tasks along the path; None without any."""
+        known = {task: ms for task, ms in self._until.items() if task in self._ends}
+        if not known:
+            return None
+        task = max(known, key=known.__getitem__)
+        return known[task], self._back_from(task)
+
+    def worst_with(self, limit_ms: float, wanted: Callable[[Channel], bool]) -> tuple[float, tuple[Task, ...]] | None:
+        """The worst sequence above the limit among those with a channel that is wanted; None without any."""
+        found = [(worst, channel) for channel, worst in self._through() if worst > limit_ms and wanted(channel)]
+        if not found:
+            return None
+        worst, channel = max(found, key=lambda each: each[0])
+        ahead = [channel.receiver]
+        while ahead[-1] in self._after:
+            ahead.append(self._after[ahead[-1]])
+        return worst, (*self._back_from(channel.sender), *ahead)
+
+    def _back_from(self, task: Task) -> tuple[Task, ...]:
+        back = [task]
+        while back[-1] in self._before:
+            back.append(self._before[back[-1]])
+        return tuple(reversed(back))

@@ -1,21 +1,22 @@
-"""A QoS manager: what it knows of its part of the graph, and what it does about violations (section 3.5). Pure."""
+"""A QoS manager, and the policies: what a manager knows of its part of the graph and does about violations. Pure.
+
+Section 3.5. `Nephele` runs managers; the policies that it is compared with keep the size of buffers fixed, or ship a
+buffer after each item.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, Instruction, Report, Resize
+from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, Instruction, Manager, Report, Resize
 from qod_magics.core.job_graph import Channel, JobConstraint, RuntimeGraph, Task
 from qod_magics.core.nanoseconds import S
-from qod_magics.policies.nephele.chaining import TaskFacts, longest_chain
-from qod_magics.policies.nephele.parameters import Parameters
-from qod_magics.policies.nephele.placement import ManagerSetup, Role
-from qod_magics.policies.nephele.sequences import Weighed
-from qod_magics.policies.nephele.sizing import step
-from qod_magics.policies.nephele.window import Window
+from qod_magics.policies.nephele.countermeasures import DEFAULTS, Parameters, TaskFacts, longest_chain, step
+from qod_magics.policies.nephele.latency import Weighed, Window
+from qod_magics.policies.nephele.placement import ManagerSetup, Role, paths, setup
 
 K = TypeVar("K")
 
@@ -73,7 +74,7 @@ class QosManager:
         return self._setup.worker
 
     def interests(self) -> tuple[Iterable[Task], Iterable[Channel]]:
-        """The tasks and channels that it needs to be measured."""
+        """Return the tasks and channels that it needs to be measured."""
         return self._tasks, self._channels
 
     def _every_channel(self) -> Iterator[Channel]:
@@ -139,7 +140,7 @@ class QosManager:
         return found
 
     def estimates(self, now: int) -> Iterator[tuple[JobConstraint, float | None]]:
-        """The worst known and unfrozen sequence's latency of each constraint, ms."""
+        """Yield the worst known and unfrozen sequence's latency of each constraint, ms."""
         for role, constraint in self._duties:
             worst = self._weighed(role, constraint, now).worst()
             yield constraint, None if worst is None else worst[0]
@@ -206,10 +207,61 @@ def _span(constraint: JobConstraint) -> int:
 
 
 def _inside(chain: Sequence[Task]) -> Iterator[Channel]:
-    """The channels between the tasks of a chain."""
+    """Yield the channels between the tasks of a chain."""
     for sender, receiver in pairwise(chain):
         yield Channel(sender, receiver)
 
 
 def _known(values: Mapping[K, float | None]) -> dict[K, float]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+Given: TypeAlias = Parameters | Mapping[str, Any] | None  #: parameters, or those of JSON; None: the defaults
+
+
+@dataclass(frozen=True, slots=True)
+class Nephele:
+    """Adapts buffer sizes and chains tasks while constraints are violated."""
+
+    parameters: Parameters = DEFAULTS
+    name: str = "nephele"
+    flushes: bool = False
+
+    @property
+    def initial_bytes(self) -> int:
+        """Size of all buffers at the start."""
+        return self.parameters.initial_bytes
+
+    def managers(self, graph: RuntimeGraph, constraints: Sequence[JobConstraint]) -> list[Manager]:
+        """One on each worker of an anchor. Raises UsageProblem for a constraint that the job cannot have."""
+        placed = setup(graph, paths(graph, constraints))
+        return [QosManager(graph, each, constraints, self.parameters) for each in placed.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmanaged:
+    """Nothing is changed while the job runs."""
+
+    name: str
+    flushes: bool
+    initial_bytes: int = DEFAULTS.initial_bytes
+
+    def managers(self, graph: RuntimeGraph, constraints: Sequence[JobConstraint]) -> list[Manager]:
+        """None. Raises UsageProblem for a constraint that the job cannot have, as Nephele does."""
+        paths(graph, constraints)
+        return []
+
+
+def nephele(parameters: Given = None) -> Nephele:
+    """Nephele Streaming."""
+    return Nephele(Parameters.of(parameters))
+
+
+def fixed_buffers(parameters: Given = None) -> Unmanaged:
+    """Buffers keep their initial size and are shipped when they are full."""
+    return Unmanaged("nephele-fixed-buffers", False, Parameters.of(parameters).initial_bytes)
+
+
+def flush(parameters: Given = None) -> Unmanaged:
+    """A buffer is shipped after each item."""
+    return Unmanaged("nephele-flush", True, Parameters.of(parameters).initial_bytes)

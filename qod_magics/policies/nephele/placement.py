@@ -21,7 +21,7 @@ class Subgraph:
     tasks: tuple[tuple[Task, ...], ...]
 
     def hop(self, position: int) -> Iterator[Channel]:
-        """The channels from the tasks at a position to those at the next one."""
+        """Yield the channels from the tasks at a position to those at the next one."""
         following = self.path[position + 1]
         for sender in self.tasks[position]:
             for receiver in self.graph.receivers(sender, following):
@@ -33,7 +33,7 @@ class Subgraph:
         return tuple(frozenset(tasks) for tasks in self.tasks)
 
     def channels(self) -> Iterator[Channel]:
-        """All channels, from the start of the path on."""
+        """Yield all channels, from the start of the path on."""
         for position in range(len(self.path) - 1):
             yield from self.hop(position)
 
@@ -96,7 +96,7 @@ class ManagerSetup:
 
 
 def paths(graph: RuntimeGraph, constraints: Iterable[JobConstraint]) -> tuple[Path, ...]:
-    """The constrained paths, each once. Raises UsageProblem if the job has no such sequence."""
+    """Return the constrained paths, each once. Raises UsageProblem if the job has no such sequence."""
     found: dict[Path, None] = {}
     for constraint in constraints:
         constraint.sequence.check(graph.job)
@@ -105,7 +105,7 @@ def paths(graph: RuntimeGraph, constraints: Iterable[JobConstraint]) -> tuple[Pa
 
 
 def setup(graph: RuntimeGraph, constrained: Iterable[Path]) -> Mapping[str, ManagerSetup]:
-    """The managers by worker (Algorithm 1)."""
+    """Return the managers by worker (Algorithm 1)."""
     roles: dict[str, list[Role]] = {}
     for path in constrained:
         for worker, role in _managers_of(graph, path):
@@ -130,7 +130,8 @@ def channel_count(graph: RuntimeGraph, path: Path, position: int) -> int:
 
 
 def anchor(graph: RuntimeGraph, path: Path) -> str:
-    """The vertex on the most workers; of these one with the smallest cntChan; of these the first (Algorithm 3, N9)."""
+    """Return the vertex on the most workers; of these one with the smallest cntChan; of these the first (Algorithm 3,
+    N9)."""
 
     def rank(position: int) -> tuple[int, int]:
         return -len(set(graph.workers[path[position]])), channel_count(graph, path, position)
@@ -155,13 +156,13 @@ def expand(graph: RuntimeGraph, path: Path, tasks: Sequence[Task]) -> Subgraph:
 
 
 def _union(groups: Iterable[tuple[Task, ...]]) -> tuple[Task, ...]:
-    """Each task once, in order; groups that are all the same (all-to-all) are looked at once."""
+    """Return each task once, in order; groups that are all the same (all-to-all) are looked at once."""
     distinct = {id(group): group for group in groups}
     return tuple(dict.fromkeys(task for group in distinct.values() for task in group))
 
 
 def owner(graph: RuntimeGraph, path: Path, sequence: Sequence[Task]) -> str:
-    """The worker whose manager answers for a runtime sequence, given by its tasks along the path."""
+    """Return the worker whose manager answers for a runtime sequence, given by its tasks along the path."""
     return graph.worker(sequence[path.index(anchor(graph, path))])
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from qod_magics.policies.stack.judge import Judge
 from qod_magics.policies.stack.place import Place
 from qod_magics.policies.stack.scale import ScaleOutAndIn
 from qod_magics.policies.stack.stack import Stack
+from qod_magics.policies.stack.under_way import Judge
 from qod_magics.policies.stream_economics.variants import reactive, staying
 
 
 def auto() -> Stack:
-    """The policy `auto`."""
+    """Return the policy `auto`."""
     return Stack("auto", shedding=reactive(), staying=staying(), stages=(Place(), ScaleOutAndIn()), judge=Judge())
 
 

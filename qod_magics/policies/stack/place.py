@@ -1,28 +1,145 @@
-"""The placement stage: instances leave task managers that shed, and those that the others can replace; neighbours are
-fused and parted. Pure."""
+"""The placing stage: moves for task managers short of CPU, emptied task managers, fused and separated tasks. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from qod_magics.core.actions import Move
+from qod_magics.core.actions import Fuse, Move, Unfuse
 from qod_magics.core.freshness import is_running
-from qod_magics.core.neighbours import within_a_core
-from qod_magics.core.optional import RESTS
+from qod_magics.core.fusion import separable_streams
+from qod_magics.core.neighbours import CORE, Pair, within_a_core
+from qod_magics.core.optional import PRICE, RESTS
 from qod_magics.core.placement import takes_instances
-from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.emptying import emptying_moves, starts_at_once
-from qod_magics.policies.stack.fusion import fusing, parting
-from qod_magics.policies.stack.levers import Lever
-from qod_magics.policies.stack.stage import Proposal, View
+from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.policies.d_storm.solver import Known, consolidation
+from qod_magics.policies.stack.stage import Demand, Lever, Proposal, View
+
+
+def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: int) -> tuple[Move, ...]:
+    """Return the moves that empty a task manager whose instances fit on the others at full accuracy: the dearest, and
+    of equally dear ones that with the least load; and further ones in this order. One instance for each core arrives at
+    a task manager at once: the rest of those that leave follows in another proposal. Where none is emptied by itself,
+    D-Storm's packing of all instances on fewer task managers, if that takes at most `most` moves. () where nothing
+    does, or one is empty already."""
+    managers, instances = snapshot.task_managers, snapshot.instances
+    up = [m for m, manager in enumerate(managers) if takes_instances(manager)]
+    if len(up) < 2 or any(not demand.hosted[m] for m in up):
+        return ()
+    restless = {i for i, each in enumerate(instances) if RESTS.of(each) is not None or not is_running(each)}
+    free = {m: (1 - headroom) * demand.available[m] - demand.needed[m] for m in up}
+    arrivals = {m: starts_at_once(managers[m]) for m in up}
+    moves: list[Move] = []
+    used: set[int] = set()
+    for leaving in sorted(up, key=lambda m: (-(PRICE.of(managers[m]) or 0.0), demand.needed[m], -m)):
+        mine = demand.hosted[leaving]
+        if leaving in used or not restless.isdisjoint(mine):
+            continue
+        others = {m: cpu for m, cpu in free.items() if m != leaving}
+        homes = _fitting({i: demand.instance[i] for i in mine}, others, arrivals)
+        if homes is None:
+            continue
+        del free[leaving]
+        why = f"the others hold what {managers[leaving].id} runs at full accuracy, with {headroom:.0%} to spare"
+        before = len(moves)
+        for i, m in homes.items():
+            free[m] -= demand.instance[i]
+            used.add(m)
+            if arrivals[m] > 0:
+                arrivals[m] -= 1
+                moves.append(Move(instances[i].id, managers[m].id, why))
+        if len(moves) - before < len(mine):
+            break
+    if moves:
+        return tuple(moves)
+    known = Known(
+        {each.id: need for each, need in zip(instances, demand.instance, strict=True)},
+        {each.id: cpu for each, cpu in zip(managers, demand.available, strict=True)},
+        {instances[i].id for i in restless},
+    )
+    found = consolidation(snapshot, headroom, known=known)
+    if found is None or len(found.moves) > most:
+        return ()
+    arriving = Counter(move.to for move in found.moves)
+    return found.moves if all(arriving[each.id] <= starts_at_once(each) for each in managers) else ()
+
+
+def starts_at_once(manager: TaskManager) -> int:
+    """Return how many instances may start together on a task manager that has some: one for each core, since starts
+    cost CPU."""
+    return max(round(manager.cores), 1)
+
+
+def _fitting(
+    needs: Mapping[int, float], free: Mapping[int, float], arrivals: Mapping[int, int]
+) -> dict[int, int] | None:
+    """Task managers for instances by position, the largest first, each where most CPU is `free`; as long as they fit,
+    no more than `arrivals` at each. None where one does not fit."""
+    left = {m: cpu for m, cpu in free.items() if cpu >= 0}
+    count = dict(arrivals)
+    homes = {}
+    for i in sorted(needs, key=lambda i: (-needs[i], -i)):
+        fitting = [m for m, cpu in left.items() if cpu >= needs[i]]
+        if not fitting:
+            return None
+        target = max(fitting, key=lambda m: (count[m] > 0, left[m], -m))
+        left[target] -= needs[i]
+        count[target] -= 1
+        homes[i] = target
+    return homes
+
+
+def fusing(together: Mapping[Pair, float], now_s: float, after_s: float) -> tuple[Fuse, ...]:
+    """One pair to fuse: the one that has been `neighbours` for longest, if that is `after_s` seconds; `together`: since
+    when each pair is."""
+    since = min(together.items(), key=lambda each: (each[1], each[0]), default=None)
+    if since is None or now_s - since[1] < after_s:
+        return ()
+    (source, target), begun_s = since
+    why = f"they have run side by side for {now_s - begun_s:.0f} s, and no query is short of CPU"
+    return (Fuse((source, target), why),)
+
+
+def separating(snapshot: Snapshot, demand: Demand, least: float, margin: float = 1.0) -> tuple[Unfuse, ...]:
+    """Return one fused task to separate, the largest, at its last separable stream: if its task manager lacks at least
+    `least` % of a core, and one half fits elsewhere, with `margin` as a multiple of its need; or if an instance needs
+    more than the core that it can use, and its task manager has more of them. None whose instance is to stay for now:
+    it may move as a whole later.
+
+    What the two halves need is not known, but one of them needs half of it at most.
+    """
+    room = max((demand.room(m) for m, each in enumerate(snapshot.task_managers) if takes_instances(each)), default=0.0)
+    within = {task.id: separable_streams(task) for task in snapshot.tasks}
+    found = [
+        i
+        for i, each in enumerate(snapshot.instances)
+        if within[each.task]
+        and RESTS.of(each) is None
+        and is_running(each)
+        and (
+            (demand.over(demand.home[i]) >= least and room >= max(margin * demand.instance[i] / 2, least))
+            or (demand.over(demand.home[i]) < least and demand.instance[i] > CORE)
+        )
+    ]
+    if not found:
+        return ()
+    largest = max(found, key=lambda i: (demand.instance[i], -i))
+    instance, home = snapshot.instances[largest], demand.home[largest]
+    over = demand.over(home)
+    why = (
+        f"{instance.task_manager} lacks {over:.0f} % of a core for full accuracy, and no move of {instance.id} helps"
+        if over >= least
+        else f"{instance.id} needs {demand.instance[largest]:.0f} % of a core, and {instance.task_manager} has more"
+    )
+    return (Unfuse(within[instance.task][-1], why),)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Moves an instance from each task manager that is short of CPU to one where it fits, if that takes load off; and
     empties a task manager, to be released, once all have had CPU to spare for a while. Neighbours that have long been
-    on one task manager become one query while all is calm, and part where one of them must leave it."""
+    on one task manager become one query while all is calm, and are separated where one of them must leave it."""
 
     after_s: float = 10.0  #: how long a query must be under pressure
     least: float = 5.0  #: CPU that a move must take off a task manager, % of one core
@@ -30,7 +147,7 @@ class Place:
     empty_after_s: float = 60.0  #: how long all must have had CPU to spare before a task manager is emptied
     headroom: float = 0.2  #: fraction of the CPU of the others that stays free then
     fuse_after_s: float = 60.0  #: how long neighbours must have been side by side, and no query under pressure
-    most: int = 8  #: instances that move for it where more than one task manager is packed anew
+    most: int = 8  #: instances that move for it where more than one task manager is packed again
 
     name = "place"
     owns = frozenset({Lever.PLACEMENT, Lever.FUSION})
@@ -50,9 +167,9 @@ class Place:
         moves = helpful_moves(view.snapshot, view.demand, self.least, self.margin)
         if moves:
             return Proposal(moves)
-        parted = parting(view.snapshot, view.demand, self.least, self.margin)
-        if parted:
-            return Proposal(parted)
+        separated = separating(view.snapshot, view.demand, self.least, self.margin)
+        if separated:
+            return Proposal(separated)
         if view.demand.short > self.least:
             return Proposal(note=f"no move takes load off: {view.demand.short:.0f} % of a core is short everywhere")
         return Proposal()

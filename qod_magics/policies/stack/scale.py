@@ -13,17 +13,16 @@ from qod_magics.core.placement import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.spares import Spare, is_elastic, spares
 from qod_magics.core.wording import listed
-from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.levers import Lever
-from qod_magics.policies.stack.stage import Proposal, View
+from qod_magics.policies.stack.stage import Demand, Lever, Proposal, View
 from qod_magics.policies.stack.under_way import subject
-from qod_magics.policies.stela.advice import one_more
+from qod_magics.policies.stela.etp import one_more
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleOutAndIn:
-    """More instances for a task that one core can't hold, more task managers for an application that all can't hold;
-    and back, once less has been enough for a while: the placement stage empties what is released."""
+    """Scales out and in: more instances for a task that needs more than one core, more task managers for an application
+    that needs more than all have; and fewer again, once fewer have been enough for a while. The placing stage empties
+    what is released."""
 
     after_s: float = 20.0  #: how long a query must be under pressure before more is started
     release_after_s: float = 60.0  #: how long no query may be under pressure before an instance is ended
@@ -108,7 +107,8 @@ def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:
 
 
 def narrower_task(snapshot: Snapshot, demand: Demand, headroom: float) -> Scale | None:
-    """One instance fewer for a task whose others can hold its share, each within its core and its task manager."""
+    """Return one instance fewer for a task whose other instances can process its share, each within its core and the
+    CPU of its task manager; None without such a task."""
     width = Counter(instance.task for instance in snapshot.instances)
     mine: dict[str, list[int]] = {}
     for i, instance in enumerate(snapshot.instances):
@@ -131,8 +131,8 @@ def narrower_task(snapshot: Snapshot, demand: Demand, headroom: float) -> Scale 
 
 
 def released(snapshot: Snapshot, demand: Demand, headroom: float) -> tuple[ReleaseNode, ...]:
-    """The task managers without instances, the dearest first, as long as the others have the CPU and `headroom` of it
-    to spare; one always stays."""
+    """Return the task managers without instances, the dearest first, as long as the others have the CPU and `headroom`
+    of it to spare; one always stays."""
     managers = snapshot.task_managers
     up = [m for m, each in enumerate(managers) if takes_instances(each)]
     empty = [m for m in up if not demand.hosted[m]]

@@ -8,7 +8,7 @@ from typing import Any
 
 from qod_magics.core.actions import Action, AddNode, Fuse, Move
 from qod_magics.core.neighbours import Pair, neighbours
-from qod_magics.core.optional import PAUSED, STAGES
+from qod_magics.core.optional import PAUSED, STAGES, stage_notes
 from qod_magics.core.placement import Unplaced
 from qod_magics.core.plan import Plan
 from qod_magics.core.reasons import Reasons
@@ -18,14 +18,48 @@ from qod_magics.core.spares import is_elastic
 from qod_magics.core.wording import listed
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
-from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.judge import Judge, Trial
-from qod_magics.policies.stack.levers import LEVER_OF, Lever
-from qod_magics.policies.stack.pressure import Pressure, pressures
-from qod_magics.policies.stack.reasons import StackReasons
-from qod_magics.policies.stack.stage import Stage, View
-from qod_magics.policies.stack.under_way import BACK_OFF_S, UnderWay, in_use, subject
+from qod_magics.policies.stack.stage import LEVER_OF, Demand, Lever, Pressure, Stage, View, pressures
+from qod_magics.policies.stack.under_way import BACK_OFF_S, Judge, Trial, UnderWay, in_use, subject
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
+
+
+class StackReasons:
+    """See `core.reasons.Reasons`."""
+
+    def __init__(self, shedding: Reasons, plan: Plan) -> None:
+        self._shedding = shedding
+        self._notes = stage_notes(plan)
+
+    def __repr__(self) -> str:
+        return f"{self._shedding!r}, with {len(self._notes)} notes of stages"
+
+    def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
+        """See `core.reasons.Reasons`."""
+        return self._shedding.shedding(tasks)
+
+    def task(self, id: str) -> Sequence[str]:
+        """See `core.reasons.Reasons`; each stage with something to say is named."""
+        return [*self._shedding.task(id), *self._stages()]
+
+    def supply(self, id: str) -> str:
+        """See `core.reasons.Reasons`."""
+        return self._shedding.supply(id)
+
+    def task_manager(self, id: str) -> Sequence[str]:
+        """See `core.reasons.Reasons`."""
+        return [*self._shedding.task_manager(id), *self._stages()]
+
+    def starved(self, id: str) -> str:
+        """See `core.reasons.Reasons`."""
+        return self._shedding.starved(id)
+
+    def numbers(self, id: str) -> Mapping[str, float]:
+        """See `core.reasons.Reasons`."""
+        return self._shedding.numbers(id)
+
+    def _stages(self) -> list[str]:
+        return [f"stage {name}: {note}" for name, note in self._notes.items()]
+
 
 #: Name of the stage that sheds, and of the one that judges.
 SHED, JUDGE = "shed", Judge.name
@@ -127,7 +161,7 @@ class Stack:
         return (*(stage.name for stage in self.stages), *judges)
 
     def pausing(self, stage: str, paused: bool = True) -> Stack:
-        """The same policy with a stage paused, or not. Its state may be passed on. Raises UsageProblem without it."""
+        """Return this policy with a stage paused, or not; its state stays valid. UsageProblem without it."""
         if stage not in self.stage_names:
             hint = nearest(stage, self.stage_names)
             known = ", ".join(self.stage_names)
@@ -158,7 +192,7 @@ class Stack:
         return StackReasons(self.shedding.explain(snapshot, plan), plan)
 
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
-        """The plan of `shedding`, with at most one proposal of the stages."""
+        """Return the plan of `shedding`, with at most one proposal of the stages."""
         known: StackState = state if isinstance(state, StackState) else StackState()
         now_s = known.now_s + PERIOD_S if snapshot.at_s is None else snapshot.at_s
         known = self._advanced(known, snapshot, now_s)
@@ -206,7 +240,7 @@ class Stack:
         return self.owners.get(LEVER_OF[action], SHED)
 
     def _advanced(self, known: StackState, snapshot: Snapshot, now_s: float) -> StackState:
-        """The memory at this snapshot: an action that is done, or has failed, is under way no longer."""
+        """Return the memory at this snapshot: an action that is done, or has failed, is under way no longer."""
         refused = {each: until for each, until in known.refused.items() if until > now_s}
         under_way, settled_at_s, trial = known.under_way, known.settled_at_s, known.trial
         together = known.together
@@ -230,7 +264,7 @@ class Stack:
         )
 
     def _busy(self, known: StackState, snapshot: Snapshot, now_s: float) -> str:
-        """Why no disruptive action may begin; "" if one may."""
+        """Return why no disruptive action may begin; "" if one may."""
         if known.under_way is not None:
             names = listed([" ".join(subject(action)) for action in known.under_way.actions])
             return f"{names} is under way"

@@ -3,7 +3,9 @@
 When task managers join, their instances go to the congested tasks that move the job's throughput most; when some are to
 leave, those go whose instances move it least. Source: Le Xu, dissertation, 2021, chapters 1, 2 and 7.
 
-The cycle is `elastic.Elastic.decide`; each other module holds one concept. `advice` is for policies built on this one.
+The cycle is `policy.Elastic.decide`. `job` makes operators with rates of snapshots, `etp` ranks them, `scaling` adds
+and removes instances, `strategies` turns that into actions. `etp.one_more` is for policies that decide themselves when
+to scale. `evaluation` has what the source's evaluation models and measures.
 
 Where the source contradicts itself or leaves a choice, the modules name the reading:
 
@@ -13,8 +15,8 @@ Where the source contradicts itself or leaves a choice, the modules name the rea
 - R4: only congested operators are candidates
 - R5: a source is congested if its offered rate is known and exceeds what it reads
 - R6: rates are means of the last 20 samples
-- R7: Algorithm 2.3 with scores computed again after each removal, and instances dealt from the lowest score up
-- R8: what settled means (`convergence`)
+- R7: Algorithm 2.3 with scores computed again after each removal, and instances distributed from the lowest score up
+- R8: what settled means (`evaluation.convergence_s`)
 - R9: of equal ETPs, the first declared
 - R10: a projection raises the input of children, not their processing rate (`Options.projection`)
 - R11: a projection is not capped by the input (`Options.cap_at_input`)
@@ -25,8 +27,8 @@ Where the source contradicts itself or leaves a choice, the modules name the rea
 
 from __future__ import annotations
 
-from qod_magics.policies.stela.advice import Advice, one_more
-from qod_magics.policies.stela.options import Options
+from qod_magics.policies.stela.etp import Advice, one_more
+from qod_magics.policies.stela.job import Options
 from qod_magics.policies.stela.policy import Stela, least_link_load, most_link_load, storm_re_deal
 
 __all__ = [

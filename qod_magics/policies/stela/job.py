@@ -1,14 +1,108 @@
-"""A job as Stela sees it: operators with rates and numbers of instances, measured or projected. Pure."""
+"""The job as Stela sees it: a DAG of operators with rates and numbers of instances, measured or projected. Pure.
+
+Rates are means over the last snapshots of one configuration (section 2.2.2). `Options` holds the readings where the
+source leaves a choice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeAlias
+from graphlib import TopologicalSorter
+from math import isfinite
+from statistics import fmean
+from sys import float_info
+from typing import Literal, TypeAlias, TypeVar
 
-from qod_magics.policies.stela.graph import Edge, Graph
+from qod_magics.core.optional import BUSY, MAX_PARALLELISM, STATEFUL
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.wording import show
+from qod_magics.errors import UsageProblem
+
+Mode = Literal["set", "paths"]
+Projection = Literal["measured", "capacity"]
+
+CONGESTION_RATE = Fraction(6, 5)  #: section 2.2.3
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The readings of Stela. Raises UsageProblem, one line, for other values."""
+
+    congestion_rate: Fraction | float = CONGESTION_RATE  #: input / processing rate above which an operator is congested
+    #: "set": a sink counts once however many paths lead to it (Eq. 2.1); "paths": once for each (Algorithm 2.1)
+    mode: Mode = "set"
+    #: what input is compared with: "measured": the processing rate, literally; "capacity": that rate / the share of the
+    #: time at work, where it is known, so that a child with idle capacity is not congested by a projection (R10)
+    projection: Projection = "measured"
+    cap_at_input: bool = False  #: a projected processing rate is at most the input (R11)
+
+    def __post_init__(self) -> None:
+        rate = self.congestion_rate
+        if not isfinite(rate) or rate < 1:
+            raise UsageProblem(
+                f"congestion_rate: {show(float(rate))} is not a finite number >= 1; give one, such as 1.2"
+            )
+        if self.mode not in ("set", "paths"):
+            raise UsageProblem(f'mode: {show(self.mode)} is unknown; give "set" or "paths"')
+        if self.projection not in ("measured", "capacity"):
+            raise UsageProblem(f'projection: {show(self.projection)} is unknown; give "measured" or "capacity"')
+
+    @property
+    def threshold(self) -> Fraction:
+        """The congestion rate as it is written: 1.2 is 6/5, not the binary number next to it."""
+        rate = self.congestion_rate
+        return rate if isinstance(rate, Fraction) else Fraction(str(rate))
+
+
+DEFAULT = Options()
+
+
+Edge = tuple[str, str]  #: (from, to)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A DAG of operators (Stela, section 2.2). The declared order settles ties."""
+
+    ops: tuple[str, ...]
+    edges: tuple[Edge, ...]
+
+    @cached_property
+    def children(self) -> Mapping[str, tuple[str, ...]]:
+        """Those that read from each operator; () marks a sink."""
+        return _neighbours(self.ops, self.edges)
+
+    @cached_property
+    def parents(self) -> Mapping[str, tuple[str, ...]]:
+        """Those that each operator reads from; () marks a source."""
+        return _neighbours(self.ops, [(target, source) for source, target in self.edges])
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The operators without parents, in declared order."""
+        return tuple(op for op in self.ops if not self.parents[op])
+
+    @cached_property
+    def sinks(self) -> tuple[str, ...]:
+        """The operators without children, in declared order."""
+        return tuple(op for op in self.ops if not self.children[op])
+
+    @cached_property
+    def parents_first(self) -> tuple[str, ...]:
+        """The operators in topological order."""
+        return tuple(TopologicalSorter(self.parents).static_order())
+
+
+def _neighbours(ops: Sequence[str], edges: Iterable[Edge]) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {op: [] for op in ops}
+    for source, target in edges:
+        found[source].append(target)
+    return {op: tuple(names) for op, names in found.items()}
+
 
 Rate: TypeAlias = Fraction | float  #: rows/s; exact where it is a Fraction, so that equal ETPs are ties
 
@@ -42,11 +136,12 @@ class Job:
         return self.instances.get(op, 1)
 
     def has_room(self, op: str) -> bool:
-        """Whether k_o < K_o."""
+        """Return whether k_o < K_o."""
         return op not in self.most or self.parallelism(op) < self.most[op]
 
     def grown(self, op: str, *, cap_at_input: bool = False) -> Job:
-        """The job with one more instance of `op`, projected: it processes and emits (k+1)/k as much (section 2.2.5).
+        """Return the job with one more instance of `op`, projected: it processes and emits (k+1)/k as much (section
+        2.2.5).
 
         Its children receive more, but are taken to process what they did. `cap_at_input`: it processes no more than its
         input (R11).
@@ -68,3 +163,112 @@ class Job:
             instances={**self.instances, op: k + 1},
             capacity=capacity,
         )
+
+
+_Key = TypeVar("_Key")
+
+WINDOW = 20  #: samples that a mean is taken over (R6)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The rates of one snapshot, rows/s, and the shares of the time at work."""
+
+    processed: Sequence[float]  #: by task
+    emitted: Sequence[float]  #: by stream
+    offered: Sequence[float | None]  #: by task; None: no source, or unknown
+    busy: Sequence[float | None]  #: by task: mean of its instances, fraction of 1; None: unknown
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Sample:
+        """P_o: what its instances read; e: what the streams carry; I_o of sources: their external rate (R5)."""
+        position = {task.id: i for i, task in enumerate(snapshot.tasks)}
+        processed = [0.0] * len(position)
+        at_work: list[list[float | None]] = [[] for _ in position]
+        for instance in snapshot.instances:
+            t = position[instance.task]
+            processed[t] += instance.in_rate
+            at_work[t].append(BUSY.of(instance))
+        return cls(
+            tuple(min(rate, float_info.max) for rate in processed),
+            tuple(stream.out_rate for stream in snapshot.streams),
+            tuple(task.external_rate for task in snapshot.tasks),
+            tuple(map(_mean_share, at_work)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The last `WINDOW` samples of one configuration, one for each cycle of the controller (the source: each 10 s).
+
+    When tasks or streams are declared again, or a task's number of instances changes, the window is reset: rates from
+    before describe another configuration.
+    """
+
+    configuration: tuple[object, ...] = ()
+    rows: tuple[Sample, ...] = ()
+
+    def with_(self, snapshot: Snapshot) -> Samples:
+        """Return the window with this snapshot's rates as the last sample."""
+        configuration = _configuration(snapshot)
+        rows = self.rows if configuration == self.configuration else ()
+        return Samples(configuration, (*rows[1 - WINDOW :], Sample.of(snapshot)))
+
+    def job(self, snapshot: Snapshot) -> Job:
+        """Return the job of a snapshot, which is the last sample, with mean rates.
+
+        They are exact, so that equal ones compare as equal. K_o is `max_parallelism`; without it there is no limit,
+        and the runtime refuses what it can't start. A task with state keeps its instances: Stela's are stateless.
+        """
+        tasks = [task.id for task in snapshot.tasks]
+        edges = tuple((stream.source, stream.target) for stream in snapshot.streams)
+        instances = Counter(instance.task for instance in snapshot.instances)
+        most = {}
+        for task in snapshot.tasks:
+            limit = MAX_PARALLELISM.of(task)
+            if STATEFUL.of(task):
+                most[task.id] = instances[task.id]
+            elif limit is not None:
+                most[task.id] = int(limit)
+        processed = _means(tasks, (row.processed for row in self.rows))
+        busy = _means(tasks, (row.busy for row in self.rows))
+        return Job(
+            Graph(tuple(tasks), edges),
+            processed,
+            _means(edges, (row.emitted for row in self.rows)),
+            _means(tasks, (row.offered for row in self.rows)),
+            instances,
+            most,
+            {task: processed[task] / share for task, share in busy.items() if share},
+        )
+
+
+NO_SAMPLES = Samples()
+
+
+def job_of(snapshot: Snapshot) -> Job:
+    """Return the job of one snapshot alone."""
+    return NO_SAMPLES.with_(snapshot).job(snapshot)
+
+
+def _configuration(snapshot: Snapshot) -> tuple[object, ...]:
+    instances = Counter(instance.task for instance in snapshot.instances)
+    return (
+        tuple((task.id, instances[task.id]) for task in snapshot.tasks),
+        tuple((stream.source, stream.target) for stream in snapshot.streams),
+    )
+
+
+def _mean_share(shares: Sequence[float | None]) -> float | None:
+    known = [min(share, 1.0) for share in shares if share is not None]
+    return fmean(known) if known and len(known) == len(shares) else None
+
+
+def _means(keys: Sequence[_Key], rows: Iterable[Sequence[float | None]]) -> Mapping[_Key, Fraction]:
+    """Return the mean of each key's known values; without any it is left out."""
+    known: dict[_Key, list[Fraction]] = {}
+    for row in rows:
+        for key, value in zip(keys, row, strict=True):
+            if value is not None:
+                known.setdefault(key, []).append(Fraction(value))
+    return {key: sum(values, Fraction(0)) / len(values) for key, values in known.items()}

@@ -1,14 +1,176 @@
-"""Stela and the policies that it was compared with."""
+"""Policies that scale a job on request: task managers joined, or some are to leave. Pure.
+
+`Elastic` finds the requests and applies a strategy. `Stela` is the one that scales by ETP, and explains itself.
+"""
 
 from __future__ import annotations
 
-from qod_magics.core.plan import Plan
-from qod_magics.core.reasons import Reasons
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from qod_magics.core.actions import Action, ReleaseNode
+from qod_magics.core.placement import takes_instances
+from qod_magics.core.plan import Plan, keeping_all
+from qod_magics.core.reasons import Reasons, SheddingNothing
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stela.elastic import Elastic
-from qod_magics.policies.stela.options import DEFAULT, Options
-from qod_magics.policies.stela.reasons import StelaReasons
-from qod_magics.policies.stela.strategies import ByETP, ByLinkLoad, ReDeal
+from qod_magics.core.wording import show
+from qod_magics.errors import SnapshotError
+from qod_magics.policies.stela.etp import congested, etps
+from qod_magics.policies.stela.job import DEFAULT, NO_SAMPLES, Job, Options, Rate, Samples, job_of
+from qod_magics.policies.stela.scaling import score
+from qod_magics.policies.stela.strategies import ByETP, ByLinkLoad, Deployment, ReDeal, Strategy
+
+#: An optional key of snapshots: the task managers to end, by id, or how many of them.
+LEAVING = "leaving"
+
+
+def leaving(snapshot: Snapshot) -> tuple[str, ...] | int:
+    """The task managers that are to leave: their ids, or their number; 0 if none. Raises SnapshotError, one line.
+
+    An id that is not there has left already.
+    """
+    found = snapshot.extra.get(LEAVING, 0)
+    if isinstance(found, list | tuple) and all(isinstance(name, str) for name in found):
+        return tuple(found)
+    if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
+        return found
+    raise SnapshotError(
+        f"{LEAVING}: {show(found)} is neither a list of task managers nor a number of them; give one or the other"
+    )
+
+
+def machines(snapshot: Snapshot) -> tuple[str, ...]:
+    """The task managers that instances may be placed on, in the snapshot's order: all but those on standby."""
+    return tuple(manager.id for manager in snapshot.task_managers if takes_instances(manager))
+
+
+def joined(snapshot: Snapshot, known: Collection[str]) -> tuple[str, ...]:
+    """The machines that are not known, host nothing and are not to leave: a scale-out is asked for (section 2.2.6)."""
+    wanted = leaving(snapshot)
+    excluded = {instance.task_manager for instance in snapshot.instances}.union(known)
+    if not isinstance(wanted, int):
+        excluded.update(wanted)
+    return tuple(name for name in machines(snapshot) if name not in excluded)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What an `Elastic` keeps between cycles."""
+
+    samples: Samples = NO_SAMPLES
+    known: frozenset[str] = frozenset()  #: the task managers of the last cycle, but for those still to be used
+    asked: int = 0  #: the number of task managers that is to leave
+    chosen: tuple[str, ...] = ()  #: those picked for that
+
+
+class Elastic:
+    """Scales on request and does nothing else: without one its plans have no actions, and it sheds nothing.
+
+    A task manager that joins and hosts nothing is a request to use it; in the first cycle, all are new. It waits while
+    an instance warms up, since rates say little then. `leaving`, a key of snapshots, is a request to end task managers;
+    it waits while others join. By number, it is served once, until the number changes or the key is gone; the plan is
+    repeated while those that were picked are there.
+    """
+
+    def __init__(self, name: str, strategy: Strategy) -> None:
+        self.name = name
+        self.strategy = strategy
+
+    def __repr__(self) -> str:
+        return f"policy {self.name}"
+
+    def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
+        """Return the plan for a valid snapshot; `state`: what the last call returned, None at first.
+
+        Raises SnapshotError, one line, for an optional field or a `leaving` of another form.
+        """
+        memory = state if isinstance(state, Memory) else Memory()
+        memory = replace(memory, samples=memory.samples.with_(snapshot))
+        usable = machines(snapshot)
+        new = joined(snapshot, memory.known)
+        if new and any(instance.warming_up for instance in snapshot.instances):
+            memory = replace(memory, known=frozenset(usable).difference(new))
+            new = ()
+        else:
+            memory = replace(memory, known=frozenset(usable))
+        if new:
+            deployment = Deployment.of(snapshot, memory.samples.job(snapshot), usable)
+            return keeping_all(snapshot, self.strategy.scale_out(deployment, new)), memory
+        actions, memory = self._leave(snapshot, usable, memory)
+        return keeping_all(snapshot, actions), memory
+
+    def _leave(self, snapshot: Snapshot, usable: tuple[str, ...], memory: Memory) -> tuple[tuple[Action, ...], Memory]:
+        wanted = leaving(snapshot)
+        if not wanted:
+            return (), replace(memory, asked=0, chosen=())
+        present = {manager.id for manager in snapshot.task_managers}
+        among: set[str] | None = None
+        if not isinstance(wanted, int):
+            among, remove, memory = present.intersection(wanted), len(wanted), replace(memory, asked=0, chosen=())
+        elif wanted == memory.asked:
+            among, remove = present.intersection(memory.chosen), wanted
+        else:
+            remove = wanted
+        if among is not None and not among:
+            return (), memory
+        deployment = Deployment.of(snapshot, memory.samples.job(snapshot), {*usable, *(among or ())})
+        actions = self.strategy.scale_in(deployment, remove, among)
+        if among is None:
+            chosen = tuple(action.id for action in actions if isinstance(action, ReleaseNode))
+            memory = replace(memory, asked=remove, chosen=chosen)
+        return actions, memory
+
+
+class StelaReasons(SheddingNothing):
+    """The `core.reasons.Reasons` of a plan of Stela.
+
+    The actions of the plan carry those that they were chosen for, by mean rates; here are those of the snapshot alone.
+    """
+
+    def __init__(self, snapshot: Snapshot, options: Options, policy: str) -> None:
+        super().__init__(policy)
+        self.snapshot = snapshot
+        self.options = options
+
+    def __repr__(self) -> str:
+        return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
+
+    def task(self, id: str) -> Sequence[str]:
+        """See `core.reasons.Reasons`: its ETP, and whether it is congested."""
+        job = self._job
+        flow = f"input {round(job.input(id))} rows/s, {round(job.processed[id])} of them read"
+        state = "congested" if id in self._congested else "not congested"
+        return [f"ETP {float(self._etp[id]):.0%} of {round(job.throughput)} rows/s", f"{state}: {flow}"]
+
+    def task_manager(self, id: str) -> Sequence[str]:
+        """See `core.reasons.Reasons`: its ETPSum and its place among the others, the lowest of which goes first."""
+        sums = self._sums
+        lower = sum(1 for other in sums.values() if other < sums[id])
+        return [f"ETPSum {float(sums[id]):.2f}, lower on {lower} of {len(sums) - 1} others"]
+
+    def numbers(self, id: str) -> Mapping[str, float]:
+        """See `core.reasons.Reasons`: ETPSum of a task manager."""
+        return {"etp_sum": float(self._sums[id])}
+
+    @cached_property
+    def _job(self) -> Job:
+        return job_of(self.snapshot)
+
+    @cached_property
+    def _congested(self) -> frozenset[str]:
+        return frozenset(congested(self._job, self.options))
+
+    @cached_property
+    def _etp(self) -> Mapping[str, Rate]:
+        return etps(self._job, self._congested, self.options.mode)
+
+    @cached_property
+    def _sums(self) -> Mapping[str, Rate]:
+        names = [manager.id for manager in self.snapshot.task_managers]
+        placement = Deployment.of(self.snapshot, self._job, names).placement
+        return {machine: score(hosted, self._etp) for machine, hosted in placement.items()}
 
 
 class Stela(Elastic):

@@ -1,19 +1,109 @@
-"""Where instances go when a job is scaled: Stela's choice, and those that it was compared with. Pure."""
+"""Where instances go when a job is scaled: Stela's choice, and the choices that it was compared with. Pure.
+
+The baselines are Storm's default scheduler, which places every instance again, and migration by link load (section
+2.4).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal, Protocol
 
 from qod_magics.core.actions import Action, Move, ReleaseNode, Scale
-from qod_magics.policies.stela.baselines import Order, by_link_load, link_loads, re_deal
-from qod_magics.policies.stela.congestion import congested
-from qod_magics.policies.stela.elastic import Deployment
-from qod_magics.policies.stela.etp import etps
-from qod_magics.policies.stela.job import Rate
-from qod_magics.policies.stela.options import DEFAULT, Options
-from qod_magics.policies.stela.scale_in import Hosted, ScaleIn, scale_in
-from qod_magics.policies.stela.scale_out import Slot, scale_out, slots_per_machine
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies.stela.etp import congested, etps
+from qod_magics.policies.stela.job import DEFAULT, Graph, Job, Options, Rate
+from qod_magics.policies.stela.scaling import Hosted, ScaleIn, Slot, scale_in, scale_out, slots_per_machine
+
+WORKERS = 4  #: worker slots of a machine, at most (section 2.4)
+
+Order = Literal["least", "most"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A job and what runs where."""
+
+    job: Job
+    instances: tuple[Hosted, ...]  #: in the snapshot's order
+    placement: Mapping[str, tuple[Hosted, ...]]  #: by task manager, both in the snapshot's order
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, job: Job, names: Collection[str]) -> Deployment:
+        """Return the instances on these task managers."""
+        there: dict[str, list[Hosted]] = {m.id: [] for m in snapshot.task_managers if m.id in names}
+        found = []
+        for instance in snapshot.instances:
+            if instance.task_manager in there:
+                found.append((instance.id, instance.task))
+                there[instance.task_manager].append(found[-1])
+        return cls(job, tuple(found), {name: tuple(hosted) for name, hosted in there.items()})
+
+
+class Strategy(Protocol):
+    """Where instances go."""
+
+    def scale_out(self, deployment: Deployment, new: tuple[str, ...]) -> tuple[Action, ...]:
+        """Use these new task managers; they are part of the deployment."""
+        ...
+
+    def scale_in(self, deployment: Deployment, remove: int, among: Collection[str] | None) -> tuple[Action, ...]:
+        """Moves and releases that remove `remove` task managers of `among` (None: of all), but never the last one."""
+        ...
+
+
+def re_deal(
+    instances: Sequence[Hosted], ops: Sequence[str], machines: Sequence[str], workers: int | None = None
+) -> Mapping[str, str]:
+    """Return the machine by instance as Storm's default scheduler assigns it, which places every instance again.
+
+    Instances are listed by operator, then in the given order, and assigned round robin to the worker slots, which are
+    listed machine by machine in turn: the first slot of each, then the second of each.
+
+    Args:
+        instances: all instances.
+        ops: the operators in declared order.
+        machines: those that there are now.
+        workers: number of worker slots; None: four on each machine.
+
+    """
+    rank = {op: i for i, op in enumerate(ops)}
+    slots = [machines[slot % len(machines)] for slot in range(workers or WORKERS * len(machines))]
+    dealt = sorted(instances, key=lambda hosted: rank[hosted[1]])
+    return {instance: slots[i % len(slots)] for i, (instance, _) in enumerate(dealt)}
+
+
+def link_loads(job: Job) -> Mapping[str, Rate]:
+    """Rows/s on the edges of one instance of each operator: all that the operator receives and sends, / k_o."""
+    load: dict[str, Rate] = dict.fromkeys(job.graph.ops, Fraction(0))
+    for (source, target), rate in job.emitted.items():
+        load[source] += rate
+        load[target] += rate
+    return {op: rate / job.parallelism(op) for op, rate in load.items()}
+
+
+def by_link_load(
+    instances: Iterable[Hosted], graph: Graph, load: Mapping[str, Rate], count: int, order: Order = "least"
+) -> tuple[str, ...]:
+    """Return the `count` instances that Least (or Most) Link Load migrates, in the order in which it picks them.
+
+    First the one with the least load; then, again and again, the first remaining one by load whose operator is adjacent
+    to that of a picked one, or else the first remaining one. Of equal loads, the first declared operator goes first,
+    and its instances in the given order.
+    """
+    sign = 1 if order == "least" else -1
+    rank = {op: i for i, op in enumerate(graph.ops)}
+    waiting = sorted(instances, key=lambda hosted: (sign * load[hosted[1]], rank[hosted[1]]))
+    picked: list[str] = []
+    near: set[str] = set()
+    while waiting and len(picked) < count:
+        at = next((i for i, (_, op) in enumerate(waiting) if op in near), 0)
+        instance, op = waiting.pop(at)
+        picked.append(instance)
+        near.update(graph.children[op], graph.parents[op])
+    return tuple(picked)
 
 
 class ByETP:
@@ -23,12 +113,12 @@ class ByETP:
         self.options = options
 
     def scale_out(self, deployment: Deployment, new: tuple[str, ...]) -> tuple[Action, ...]:
-        """See `elastic.Strategy`; one `Scale` for each operator that gains, in the order of its first instance."""
+        """See `Strategy`; one `Scale` for each operator that gains, in the order of its first instance."""
         slots = scale_out(deployment.job, new, len(deployment.placement) - len(new), self.options)
         return scales(slots)
 
     def scale_in(self, deployment: Deployment, remove: int, among: Collection[str] | None) -> tuple[Action, ...]:
-        """See `elastic.Strategy`."""
+        """See `Strategy`."""
         job = deployment.job
         value = etps(job, frozenset(congested(job, self.options)), self.options.mode)
         return _leaving(
@@ -37,18 +127,18 @@ class ByETP:
 
 
 class ReDeal:
-    """Storm's default: all instances are dealt out anew. Its machines to remove are picked at random.
+    """Storm's default: every instance is placed again, round robin. It picks machines to remove at random.
 
     Here that pick is arbitrary but repeatable, by a hash of the names, since decisions have no chance. Storm restarts
     every instance; a plan has moves for those whose task manager changes.
     """
 
     def scale_out(self, deployment: Deployment, new: tuple[str, ...]) -> tuple[Action, ...]:
-        """See `elastic.Strategy`."""
+        """See `Strategy`."""
         return tuple(self._moves(deployment, tuple(deployment.placement)))
 
     def scale_in(self, deployment: Deployment, remove: int, among: Collection[str] | None) -> tuple[Action, ...]:
-        """See `elastic.Strategy`."""
+        """See `Strategy`."""
         names = [name for name in deployment.placement if among is None or name in among]
         count = min(remove, len(names), len(deployment.placement) - 1)
         gone = sorted(names, key=_hash)[:count]
@@ -76,7 +166,7 @@ class ByLinkLoad:
         self.order = order
 
     def scale_out(self, deployment: Deployment, new: tuple[str, ...]) -> tuple[Action, ...]:
-        """See `elastic.Strategy`."""
+        """See `Strategy`."""
         job, before = deployment.job, len(deployment.placement) - len(new)
         if not before:
             return ()
@@ -94,7 +184,7 @@ class ByLinkLoad:
         )
 
     def scale_in(self, deployment: Deployment, remove: int, among: Collection[str] | None) -> tuple[Action, ...]:
-        """See `elastic.Strategy`."""
+        """See `Strategy`."""
         load = link_loads(deployment.job)
         if self.order == "most":
             load = {op: -rate for op, rate in load.items()}
@@ -129,7 +219,7 @@ def _reason(slot: Slot) -> str:
 
 
 def _leaving(result: ScaleIn, words: Callable[[Rate], str]) -> tuple[Action, ...]:
-    """The moves, then the releases; `words`: how a machine's score is worded."""
+    """Return the moves, then the releases; `words`: how a machine's score is worded."""
     moves = [Move(shift.instance, shift.target, f"{shift.source} is to leave") for shift in result.shifts]
     releases = [
         ReleaseNode(gone.machine, f"{words(gone.scores[gone.machine])} among {len(gone.scores)} task managers")

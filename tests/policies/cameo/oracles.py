@@ -19,7 +19,7 @@ from qod_magics.core.dispatch import (
     Run,
     Topology,
 )
-from qod_magics.policies.cameo.two_level import TwoLevelQueue
+from qod_magics.policies.cameo.dispatcher import TwoLevelQueue
 
 DATA = Path(__file__).parent / "data"
 Row = list[Any]  #: [message, worker, start, end]

@@ -11,8 +11,8 @@ from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
 from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.cameo import Parameters, with_deadlines
-from qod_magics.policies.cameo.deadlines import DeadlineContexts
-from qod_magics.policies.cameo.priority import critical_paths
+from qod_magics.policies.cameo.contexts import DeadlineContexts
+from qod_magics.policies.cameo.priorities import critical_paths
 from qod_magics.policies.dispatchers import dispatcher
 
 NAMES = ["cameo", "cameo-edf", "cameo-sjf", "cameo-tokens", "cameo-topology-only", "fifo", "orleans"]

@@ -10,12 +10,16 @@ import pytest
 
 from qod_magics.core.dispatch import CLIENT, Message, OperatorInfo, Topology, channel_of, stream_channel
 from qod_magics.core.nanoseconds import MS
-from qod_magics.policies.cameo.contexts import ReplyContext
-from qod_magics.policies.cameo.deadlines import DeadlineContexts
-from qod_magics.policies.cameo.frontier import frontier_progress, printed_frontier_progress, waits
-from qod_magics.policies.cameo.parameters import Parameters
-from qod_magics.policies.cameo.priority import URGENCY, critical_paths
-from qod_magics.policies.cameo.progress_map import ProgressMap
+from qod_magics.policies.cameo.contexts import DeadlineContexts, ReplyContext
+from qod_magics.policies.cameo.priorities import (
+    URGENCY,
+    Parameters,
+    ProgressMap,
+    critical_paths,
+    frontier_progress,
+    printed_frontier_progress,
+    waits,
+)
 from tests.policies.cameo.oracles import DATA, oracle, schedule
 
 

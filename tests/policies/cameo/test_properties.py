@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 from qod_magics.core.dispatch import CLIENT, Message, OperatorInfo
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.cameo import Parameters, TokenRates
-from qod_magics.policies.cameo.deadlines import DeadlineContexts
-from qod_magics.policies.cameo.frontier import frontier_progress, printed_frontier_progress, waits
-from qod_magics.policies.cameo.priority import URGENCY, critical_paths
-from qod_magics.policies.cameo.progress_map import ProgressMap
-from qod_magics.policies.cameo.two_level import SPARE, TwoLevelQueue
+from qod_magics.policies.cameo.contexts import DeadlineContexts
+from qod_magics.policies.cameo.dispatcher import SPARE, TwoLevelQueue
+from qod_magics.policies.cameo.priorities import (
+    URGENCY,
+    ProgressMap,
+    critical_paths,
+    frontier_progress,
+    printed_frontier_progress,
+    waits,
+)
 from qod_magics.policies.dispatchers import dispatcher
 from tests.policies.cameo.oracles import drive, one_machine, schedule
 

@@ -10,9 +10,8 @@ import pytest
 
 from qod_magics.core.dispatch import CLIENT, Dispatcher, Message, OperatorInfo, stream_channel
 from qod_magics.policies.cameo import ArrivalOrder, Cameo, Parameters, TokenRates, with_deadlines, with_tokens
-from qod_magics.policies.cameo.contexts import ReplyContext
-from qod_magics.policies.cameo.priority import LEAST_URGENT
-from qod_magics.policies.cameo.tokens import Tokens
+from qod_magics.policies.cameo.contexts import ReplyContext, Tokens
+from qod_magics.policies.cameo.priorities import LEAST_URGENT
 from tests.policies.cameo.oracles import drive, one_machine, oracle, schedule
 
 # --- the two jobs of the source's example -----------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from qod_magics.policies.d_storm.parameters import Parameters
-from qod_magics.policies.d_storm.problem import Channel, Demand, Node, Problem
+from qod_magics.policies.d_storm.problem import Channel, Demand, Node, Parameters, Problem
 
 DATA = Path(__file__).parent / "data"
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from qod_magics.core.actions import Move
 from qod_magics.core.optional import BYTES, STANDBY
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.d_storm import consolidation
-from qod_magics.policies.d_storm.consolidation import Known
 from qod_magics.policies.d_storm.observation import observed
+from qod_magics.policies.d_storm.solver import Known, consolidation
 from tests.policies.d_storm.clusters import Cluster
 from tests.policies.snapshots import snapshots
 

@@ -13,9 +13,8 @@ from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.fusion import FUSED
 from qod_magics.core.optional import PAUSED
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.d_storm.fusion import possible, to_fuse, to_part
-from qod_magics.policies.d_storm.parameters import Parameters
-from qod_magics.policies.d_storm.policy import DStorm
+from qod_magics.policies.d_storm.policy import DStorm, possible, to_fuse, to_separate
+from qod_magics.policies.d_storm.problem import Parameters
 from qod_magics.simulator import Simulation, simulate
 from tests.policies.d_storm.clusters import Cluster
 
@@ -56,15 +55,15 @@ def test_one_pair_at_a_time_of_those_that_fit_a_core() -> None:
 
 def test_what_is_larger_than_a_core_or_fits_nowhere_is_parted() -> None:
     snapshot = fused(TOGETHER.snapshot)
-    assert to_part(snapshot, CPU, (), ()) == ()
-    assert to_part(snapshot, CPU, ["a.1"], ()) == ()  # nothing is within it
-    (found,) = to_part(snapshot, CPU, ["b.1"], ())
+    assert to_separate(snapshot, CPU, (), ()) == ()
+    assert to_separate(snapshot, CPU, ["a.1"], ()) == ()  # nothing is within it
+    (found,) = to_separate(snapshot, CPU, ["b.1"], ())
     assert (found, found.why) == (Unfuse(("a", "b")), "b.1 fits on no task manager")
-    assert to_part(snapshot, CPU, ["b.1", "c.1"], ()) == (Unfuse(("b2", "c")),)  # the largest, at its last stream
-    assert to_part(snapshot, {**CPU, "b.1": 100.0}, (), ()) == ()
-    (found,) = to_part(snapshot, {**CPU, "b.1": 101.0}, (), ())
+    assert to_separate(snapshot, CPU, ["b.1", "c.1"], ()) == (Unfuse(("b2", "c")),)  # the largest, at its last stream
+    assert to_separate(snapshot, {**CPU, "b.1": 100.0}, (), ()) == ()
+    (found,) = to_separate(snapshot, {**CPU, "b.1": 101.0}, (), ())
     assert (found, found.why) == (Unfuse(("a", "b")), "b.1 needs 101 % of a core, more than it can use")
-    assert to_part(snapshot, CPU, ["b.1", "c.1"], {Unfuse(("b2", "c"))}) == (Unfuse(("a", "b")),)
+    assert to_separate(snapshot, CPU, ["b.1", "c.1"], {Unfuse(("b2", "c"))}) == (Unfuse(("a", "b")),)
 
 
 def test_the_actions_still_possible_are_those_without_effect() -> None:

@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-from qod_magics.policies.d_storm.node_order import availability
-from qod_magics.policies.d_storm.packing import Packing, Step, pack
-from qod_magics.policies.d_storm.parameters import Parameters
-from qod_magics.policies.d_storm.priority import Priority
-from qod_magics.policies.d_storm.problem import Problem
-from qod_magics.policies.d_storm.traffic import inter_node_traffic
+from qod_magics.policies.d_storm.packing import Packing, Priority, Step, availability, pack
+from qod_magics.policies.d_storm.problem import Parameters, Problem, inter_node_traffic
 from tests.policies.d_storm.cases import demands_of, oracle, parameters_of, problem_of
 from tests.policies.d_storm.plain import packed
 

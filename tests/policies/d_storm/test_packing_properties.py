@@ -8,11 +8,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qod_magics.policies.d_storm.node_order import availability
-from qod_magics.policies.d_storm.packing import pack
-from qod_magics.policies.d_storm.parameters import DEFAULTS, Parameters
-from qod_magics.policies.d_storm.problem import Channel, Node, Problem
-from qod_magics.policies.d_storm.traffic import inter_node_traffic, total_traffic
+from qod_magics.policies.d_storm.packing import availability, pack
+from qod_magics.policies.d_storm.problem import (
+    DEFAULTS,
+    Channel,
+    Node,
+    Parameters,
+    Problem,
+    inter_node_traffic,
+    total_traffic,
+)
 from tests.policies.d_storm.cases import problems
 from tests.policies.d_storm.plain import packed
 

@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from qod_magics.policies.d_storm.cost import costs
 from qod_magics.policies.d_storm.packing import pack
-from qod_magics.policies.d_storm.problem import Demand, Node, Problem
-from qod_magics.policies.d_storm.ras import resource_aware
-from qod_magics.policies.d_storm.round_robin import round_robin
-from qod_magics.policies.d_storm.traffic import inter_node_traffic, total_traffic
+from qod_magics.policies.d_storm.problem import Demand, Node, Problem, costs, inter_node_traffic, total_traffic
+from qod_magics.policies.d_storm.static import resource_aware, round_robin
 from tests.policies.d_storm.cases import nodes_of, oracle, parameters_of, spread, uniform
 
 LINEAR = oracle("dstorm-09-linear")

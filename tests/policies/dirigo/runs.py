@@ -22,8 +22,7 @@ from qod_magics.policies.dirigo import (
     RejectSend,
     Sequential,
 )
-from qod_magics.policies.dirigo.base import Dirigo
-from qod_magics.policies.dirigo.draws import Draws, Listed
+from qod_magics.policies.dirigo.base import Dirigo, Draws, Listed
 
 POLICIES: Mapping[str, type[Dirigo]] = {
     "SBS": PriorityBased,

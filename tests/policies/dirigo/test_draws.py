@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.dirigo.draws import Listed, Seeded
+from qod_magics.policies.dirigo.base import Listed, Seeded
 
 
 @given(seed=st.integers(0, 1 << 70), count=st.integers(1, 9), number=st.integers(1, 9))

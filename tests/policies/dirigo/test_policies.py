@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from qod_magics.policies.dirigo import Options
-from qod_magics.policies.dirigo.allowed import lessor, neighbours
-from qod_magics.policies.dirigo.direct import by_laxity, shortest
-from qod_magics.policies.dirigo.messages import Answer
-from qod_magics.policies.dirigo.violators import chunks
+from qod_magics.policies.dirigo.base import lessor, neighbours
+from qod_magics.policies.dirigo.binding import by_laxity, shortest
+from qod_magics.policies.dirigo.laxity_queue import chunks
+from qod_magics.policies.dirigo.workers import Answer
 from tests.policies.dirigo.oracles import DATA, NAMES, oracle
 from tests.policies.dirigo.runs import ran
 

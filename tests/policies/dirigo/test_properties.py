@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qod_magics.errors import UsageProblem
 from qod_magics.event_engine.messages import Store
 from qod_magics.policies.dirigo import Options, RejectSend
-from qod_magics.policies.dirigo.skew import popularity, static_limit
+from qod_magics.policies.dirigo.binding import popularity, static_limit
 from tests.policies.dirigo.oracles import oracle
 from tests.policies.dirigo.runs import POLICIES, ran
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.policies.dirigo import laxity_queue
-from qod_magics.policies.dirigo.laxity_queue import LaxityQueue
+from qod_magics.policies.dirigo.laxity_queue import LaxityQueue, violators
 from qod_magics.policies.dirigo.staircase import PrintedQueue, StaircaseQueue
-from qod_magics.policies.dirigo.violators import violators
 from tests.policies.dirigo.oracles import oracle
 
 QUEUES = [LaxityQueue, StaircaseQueue]

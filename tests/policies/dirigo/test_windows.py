@@ -17,7 +17,7 @@ from qod_magics.event_engine.messages.operators import Windowed
 from qod_magics.event_engine.messages.partials import Aggregate, Ends, MarkerSource, Merging, Part, PartialWindows
 from qod_magics.event_engine.messages.sources import Listed, Sent
 from qod_magics.policies.dirigo import CentralRandom, LaxityBasedDirect, Options, RejectSend
-from qod_magics.policies.dirigo.markers import marker_count
+from qod_magics.policies.dirigo.workers import marker_count
 from tests.policies.dirigo.oracles import oracle
 from tests.policies.dirigo.runs import POLICIES
 

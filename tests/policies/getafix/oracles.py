@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from qod_magics.policies.getafix.allocation import Allocation
+from qod_magics.policies.getafix.packing import Allocation
 
 DATA = Path(__file__).parent / "data"
 

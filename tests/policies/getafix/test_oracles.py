@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from qod_magics.policies.getafix.allocation import Allocation
-from qod_magics.policies.getafix.balance import balance
-from qod_magics.policies.getafix.bounds import minimum_replicas, replica_bounds
+from qod_magics.policies.getafix.baselines import place
 from qod_magics.policies.getafix.matching import match
-from qod_magics.policies.getafix.packing import capacities, pack
-from qod_magics.policies.getafix.parameters import Parameters
-from qod_magics.policies.getafix.popularity import popularity
-from qod_magics.policies.getafix.routing import Router
-from qod_magics.policies.getafix.saving import saving
-from qod_magics.policies.getafix.scarlett import place
+from qod_magics.policies.getafix.packing import (
+    Allocation,
+    Parameters,
+    balance,
+    capacities,
+    minimum_replicas,
+    pack,
+    replica_bounds,
+)
+from qod_magics.policies.getafix.policy import Router, popularity, saving
 from tests.policies.getafix.oracles import DATA, exact, oracle, steps_of
 
 CASES = oracle("G1")["cases"]

@@ -9,18 +9,17 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.getafix.balance import balance
-from qod_magics.policies.getafix.bounds import (
+from qod_magics.policies.getafix.baselines import place, replicas
+from qod_magics.policies.getafix.matching import match
+from qod_magics.policies.getafix.packing import (
+    balance,
+    capacities,
     minimum_replicas,
     most_effective_replication_factor,
+    pack,
     replica_bounds,
 )
-from qod_magics.policies.getafix.matching import match
-from qod_magics.policies.getafix.memory import guard
-from qod_magics.policies.getafix.packing import capacities, pack
-from qod_magics.policies.getafix.popularity import popularity
-from qod_magics.policies.getafix.routing import Router, probabilities
-from qod_magics.policies.getafix.scarlett import place, replicas
+from qod_magics.policies.getafix.policy import Router, guard, popularity, probabilities
 
 NAMES = [f"S{j}" for j in range(12)]
 COUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 40), max_size=12)

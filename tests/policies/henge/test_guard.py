@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from qod_magics.core.actions import Fuse, Move, SetBatch, Unfuse
 from qod_magics.policies.henge.guard import Allowed, GuardState, Proposal, Reverted, Waits, guard
-from qod_magics.policies.henge.parameters import Parameters
-from qod_magics.policies.henge.utility import Utility
+from qod_magics.policies.henge.utility import Parameters, Utility
 
 P = Parameters()
 FUSE = Proposal("fuse a>b", (Fuse(("a", "b")),), (Unfuse(("a", "b")),), job="x")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.henge.juice import job_juice, operator_juice
+from qod_magics.policies.henge.jobs import job_juice, operator_juice
 from tests.policies.henge.oracles import exact, oracle
 
 CASES = {case["name"]: case for case in oracle("H1")["cases"]}

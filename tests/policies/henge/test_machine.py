@@ -30,8 +30,7 @@ from qod_magics.policies.henge.machine import (
     targets,
     without_undone,
 )
-from qod_magics.policies.henge.parameters import Parameters
-from qod_magics.policies.henge.utility import Utility
+from qod_magics.policies.henge.utility import Parameters, Utility
 from tests.policies.henge.oracles import exact, oracle
 
 COMMON = exact(oracle("H7_H10_common"))

@@ -29,9 +29,8 @@ from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.henge import TUNED, Henge, Parameters
-from qod_magics.policies.henge.jobs import jobs_of, maximum_utility
-from qod_magics.policies.henge.readings import Tally, juice_of, rate_tallies, tallies
-from qod_magics.policies.henge.turn import KEY
+from qod_magics.policies.henge.jobs import Tally, jobs_of, juice_of, maximum_utility, rate_tallies, tallies
+from qod_magics.policies.henge.policy import KEY
 from tests.policies.snapshots import snapshots
 
 QUICK = Parameters(warm_up_s=0.0)

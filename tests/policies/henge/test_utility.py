@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.errors import UsageProblem
-from qod_magics.policies.henge.instances import added, grown, reduced
-from qod_magics.policies.henge.parameters import Parameters
+from qod_magics.policies.henge.machine import added, grown, reduced
 from qod_magics.policies.henge.utility import (
+    Parameters,
     Utility,
     current_latency,
     farthest_first,

@@ -12,19 +12,19 @@ from qod_magics.core.job_graph import Channel, JobConstraint, JobSequence, Task
 from qod_magics.core.nanoseconds import S
 from qod_magics.event_engine.buffers import BufferScenario, BufferSimulation
 from qod_magics.policies.nephele import Parameters, fixed_buffers, nephele
-from qod_magics.policies.nephele.chaining import TaskFacts, longest_chain
+from qod_magics.policies.nephele.countermeasures import TaskFacts, longest_chain, step
 from qod_magics.policies.nephele.latency import (
     Crossing,
     Emission,
+    Weighed,
+    Window,
     element_latencies,
+    estimate,
     exact_mean,
     is_violated,
     sequence_latencies,
 )
 from qod_magics.policies.nephele.placement import anchor, channel_count, expand, overlap, owner, setup
-from qod_magics.policies.nephele.sequences import Weighed
-from qod_magics.policies.nephele.sizing import step
-from qod_magics.policies.nephele.window import Window, estimate
 from tests.policies.nephele.oracles import DATA, ELEMENTS, PIPELINE, channel, even, graph_of, oracle, task
 
 CLOSE = 1e-6

@@ -14,10 +14,9 @@ from qod_magics.core.channel_qos import ChannelSample, Report, Resize
 from qod_magics.core.job_graph import Channel, JobConstraint, JobEdge, JobGraph, JobSequence, RuntimeGraph, Task
 from qod_magics.core.nanoseconds import S
 from qod_magics.policies.nephele import Parameters, nephele
-from qod_magics.policies.nephele.chaining import TaskFacts, longest_chain
+from qod_magics.policies.nephele.countermeasures import TaskFacts, longest_chain, step
+from qod_magics.policies.nephele.latency import Weighed
 from qod_magics.policies.nephele.placement import anchor, owner, paths, setup
-from qod_magics.policies.nephele.sequences import Weighed
-from qod_magics.policies.nephele.sizing import step
 
 LIMITS = Parameters()
 VERTICES = "ABCDE"

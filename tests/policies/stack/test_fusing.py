@@ -15,12 +15,9 @@ from qod_magics.core.plan import keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
-from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.fusion import fusing, parting
-from qod_magics.policies.stack.place import Place
-from qod_magics.policies.stack.pressure import Pressure
+from qod_magics.policies.stack.place import Place, fusing, separating
 from qod_magics.policies.stack.stack import StackState
-from qod_magics.policies.stack.stage import View
+from qod_magics.policies.stack.stage import Demand, Pressure, View
 from qod_magics.policies.stack.under_way import UnderWay, subject
 from qod_magics.simulator import Simulation, simulate
 
@@ -119,21 +116,23 @@ def test_what_would_need_more_than_a_core_is_not_fused():
 def test_a_fused_task_parts_where_it_is_too_large_to_move():
     tight = fused(95.0)
     needs = Demand.of(tight)
-    (found,) = parting(tight, needs, 5.0)
+    (found,) = separating(tight, needs, 5.0)
     assert found == Unfuse(("Mid", "End"))
     assert "tm1 lacks" in found.why
-    assert parting(fused(95.0, managers=1), Demand.of(fused(95.0, managers=1)), 5.0) == ()  # nowhere to go
-    assert parting(fused(30.0), Demand.of(fused(30.0)), 5.0) == ()
+    assert separating(fused(95.0, managers=1), Demand.of(fused(95.0, managers=1)), 5.0) == ()  # nowhere to go
+    assert separating(fused(30.0), Demand.of(fused(30.0)), 5.0) == ()
     end = replace(tight.tasks[1], extra={FUSED: ["Src>Mid", "Mid>End"], INSEPARABLE: ["Mid>End"]})
     whole = replace(tight, tasks=(tight.tasks[0], end))
-    assert parting(whole, needs, 5.0) == (Unfuse(("Src", "Mid")),)
+    assert separating(whole, needs, 5.0) == (Unfuse(("Src", "Mid")),)
     whole = replace(tight, tasks=(tight.tasks[0], replace(end, extra={**end.extra, FUSED: ["Mid>End"]})))
-    assert parting(whole, needs, 5.0) == ()
-    assert parting(chain(cpu=(60.0, 60.0, 60.0)), Demand.of(chain(cpu=(60.0, 60.0, 60.0))), 5.0) == ()  # none is fused
+    assert separating(whole, needs, 5.0) == ()
+    assert (
+        separating(chain(cpu=(60.0, 60.0, 60.0)), Demand.of(chain(cpu=(60.0, 60.0, 60.0))), 5.0) == ()
+    )  # none is fused
     above = fused(130.0, managers=1)
-    assert parting(above, Demand.of(above), 5.0) == ()  # it would only cost more
+    assert separating(above, Demand.of(above), 5.0) == ()  # it would only cost more
     two = replace(above, task_managers=(replace(above.task_managers[0], cores=2.0),))
-    (found,) = parting(two, Demand.of(two), 5.0)
+    (found,) = separating(two, Demand.of(two), 5.0)
     assert (found, "needs 130 % of a core" in found.why) == (Unfuse(("Mid", "End")), True)
 
 
@@ -150,9 +149,9 @@ def test_a_fused_task_parts_only_where_one_of_its_parts_fits_elsewhere():
     given = fused(95.0)
     for used, parts in ((40.0, True), (52.0, True), (53.0, False), (90.0, False)):
         full = beside(given, used)
-        assert bool(parting(full, Demand.of(full), 5.0)) == parts
+        assert bool(separating(full, Demand.of(full), 5.0)) == parts
     full = beside(given, 50.0)
-    assert parting(full, Demand.of(full), 5.0, 1.1) == ()
+    assert separating(full, Demand.of(full), 5.0, 1.1) == ()
 
 
 @pytest.mark.parametrize("row", [{"rests_s": 30.0}, {"state": "moving"}, {"state": "given up"}])
@@ -170,7 +169,7 @@ def test_what_needs_more_than_a_core_parts_where_next_to_nothing_else_is_short()
     for cores, parts in ((1.6, True), (1.48, True), (1.46, True), (1.44, False)):
         wide = beside(replace(given, task_managers=(replace(given.task_managers[0], cores=cores),) * 2), 95.0)
         wide = replace(wide, task_managers=(wide.task_managers[0], TaskManager("tm2", 1.0, 95.0)))
-        assert bool(parting(wide, Demand.of(wide), 5.0)) == parts
+        assert bool(separating(wide, Demand.of(wide), 5.0)) == parts
 
 
 def test_a_move_that_helps_precedes_it():

@@ -10,10 +10,8 @@ from qod_magics.core.actions import AddNode, Move, Scale
 from qod_magics.core.plan import keeping_all
 from qod_magics.policies.henge.guard import Allowed, Reverted, Waits
 from qod_magics.policies.stack import Stack
-from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.judge import Judge, Trial, utilities
-from qod_magics.policies.stack.levers import Lever
-from qod_magics.policies.stack.stage import Proposal, View
+from qod_magics.policies.stack.stage import Demand, Lever, Proposal, View
+from qod_magics.policies.stack.under_way import Judge, Trial, utilities
 from qod_magics.policies.stream_economics.variants import reactive, staying
 from tests.policies.stack.test_stages import snapshot
 

@@ -16,8 +16,7 @@ from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import policy
 from qod_magics.policies.stack import Stack, auto
-from qod_magics.policies.stack.levers import LEVER_OF, Lever
-from qod_magics.policies.stack.stage import Proposal
+from qod_magics.policies.stack.stage import LEVER_OF, Lever, Proposal
 from qod_magics.policies.stack.under_way import TIMEOUT_S, UnderWay
 from qod_magics.policies.stream_economics.variants import reactive, staying
 from qod_magics.simulator import Simulation, simulate

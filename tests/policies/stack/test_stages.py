@@ -13,12 +13,9 @@ from qod_magics.core.plan import keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.core.spares import Spare, spares_to_json
 from qod_magics.policies import policy
-from qod_magics.policies.stack.demand import Demand
-from qod_magics.policies.stack.emptying import emptying_moves
-from qod_magics.policies.stack.place import Place, helpful_moves
-from qod_magics.policies.stack.pressure import Pressure, lateness, pressures
+from qod_magics.policies.stack.place import Place, emptying_moves, helpful_moves
 from qod_magics.policies.stack.scale import ScaleOutAndIn, cheapest, enough, narrower_task, released, wider_task
-from qod_magics.policies.stack.stage import View
+from qod_magics.policies.stack.stage import Demand, Pressure, View, exceeding_latency, pressures
 
 
 def snapshot(homes, cpu, managers=2, spare=(), **task):
@@ -330,10 +327,10 @@ def test_a_query_is_late_beyond_its_target_only():
     def query(**extra):
         return Task("Q", (), 1.0, 1, 0.1, extra)
 
-    assert lateness(query(latency_p95_s=9.0)) is None
-    assert lateness(query(latency_p95_s=1.0, max_latency_s=2.0)) is None
-    assert lateness(query(latency_p95_s=3.0, max_latency_s=2.0)) == 3.0
-    assert lateness(query(latency_p95_s=1.0, oldest_s=5.0, max_latency_s=2.0)) == 5.0
+    assert exceeding_latency(query(latency_p95_s=9.0)) is None
+    assert exceeding_latency(query(latency_p95_s=1.0, max_latency_s=2.0)) is None
+    assert exceeding_latency(query(latency_p95_s=3.0, max_latency_s=2.0)) == 3.0
+    assert exceeding_latency(query(latency_p95_s=1.0, oldest_s=5.0, max_latency_s=2.0)) == 5.0
 
 
 def test_pressure_keeps_its_beginning_until_it_is_over():

@@ -6,9 +6,8 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from qod_magics.policies.stela.graph import Graph
-from qod_magics.policies.stela.job import Job
-from qod_magics.policies.stela.scale_in import Hosted
+from qod_magics.policies.stela.job import Graph, Job
+from qod_magics.policies.stela.scaling import Hosted
 from tests.policies.snapshots import dags
 
 RATES = st.integers(0, 400).map(Fraction)

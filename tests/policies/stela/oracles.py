@@ -9,10 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from qod_magics.policies.stela.graph import Edge, Graph
-from qod_magics.policies.stela.job import Job
-from qod_magics.policies.stela.options import Options
-from qod_magics.policies.stela.proportional import Proportional
+from qod_magics.policies.stela.evaluation import Proportional
+from qod_magics.policies.stela.job import Edge, Graph, Job, Options
 
 DATA = Path(__file__).parent / "data"
 

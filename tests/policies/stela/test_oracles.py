@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 
-from qod_magics.policies.stela.baselines import chance_of_best
-from qod_magics.policies.stela.congestion import congested, is_congested
-from qod_magics.policies.stela.convergence import convergence_s, settled_mean
-from qod_magics.policies.stela.etp import etp, etps
-from qod_magics.policies.stela.gains import Gains
-from qod_magics.policies.stela.options import Options
-from qod_magics.policies.stela.scale_in import Shift, scale_in
-from qod_magics.policies.stela.scale_out import scale_out, slots_per_machine
+from qod_magics.policies.stela.etp import Gains, congested, etp, etps, is_congested
+from qod_magics.policies.stela.evaluation import chance_of_best, convergence_s, settled_mean
+from qod_magics.policies.stela.job import Options
+from qod_magics.policies.stela.scaling import Shift, scale_in, scale_out, slots_per_machine
 from tests.policies.stela.oracles import exact, example, job_of, model_of, options_of, oracle, scenarios
 
 

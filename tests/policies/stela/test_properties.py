@@ -8,13 +8,10 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.stela.baselines import by_link_load, link_loads, re_deal
-from qod_magics.policies.stela.congestion import congested
-from qod_magics.policies.stela.etp import etp, etps
-from qod_magics.policies.stela.job import Job
-from qod_magics.policies.stela.options import Options
-from qod_magics.policies.stela.scale_in import scale_in, score
-from qod_magics.policies.stela.scale_out import scale_out, slots_per_machine
+from qod_magics.policies.stela.etp import congested, etp, etps
+from qod_magics.policies.stela.job import Job, Options
+from qod_magics.policies.stela.scaling import scale_in, scale_out, score, slots_per_machine
+from qod_magics.policies.stela.strategies import by_link_load, link_loads, re_deal
 from tests.policies.stela.jobs import POSITIVE, jobs, placements
 
 OPTIONS = st.builds(

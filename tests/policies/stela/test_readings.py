@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.policies.stela.baselines import by_link_load, link_loads, re_deal
-from qod_magics.policies.stela.congestion import congested
-from qod_magics.policies.stela.convergence import convergence_s, down_s
-from qod_magics.policies.stela.etp import etp
-from qod_magics.policies.stela.gains import Gains
-from qod_magics.policies.stela.graph import Graph
-from qod_magics.policies.stela.job import Job
-from qod_magics.policies.stela.options import Options
-from qod_magics.policies.stela.scale_in import scale_in
-from qod_magics.policies.stela.scale_out import scale_out, slots_per_machine
+from qod_magics.policies.stela.etp import Gains, congested, etp
+from qod_magics.policies.stela.evaluation import convergence_s, down_s
+from qod_magics.policies.stela.job import Graph, Job, Options
+from qod_magics.policies.stela.scaling import scale_in, scale_out, slots_per_machine
+from qod_magics.policies.stela.strategies import by_link_load, link_loads, re_deal
 from tests.policies.stela.oracles import example, model_of, scenarios
 
 CHAIN = Graph(("s", "a", "b", "k"), (("s", "a"), ("a", "b"), ("b", "k")))

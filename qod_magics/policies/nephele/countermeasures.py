@@ -1,11 +1,15 @@
-"""What can be set, with the source's defaults (sections 3.5 and 4) or, where it gives none, ours."""
+"""Parameters of Nephele, and its two countermeasures: smaller output buffers, and chained tasks (section 3.5).
+
+`step` sizes the output buffers of one channel (Eq. 2 and 3). `longest_chain` finds consecutive tasks that can share a
+thread. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from math import isfinite
-from typing import Any, Literal, get_args
+from math import floor, fsum, isfinite
+from typing import Any, Literal, TypeVar, get_args
 
 from qod_magics.core.channel_qos import Queued
 from qod_magics.core.wording import hint, show
@@ -75,3 +79,91 @@ class Parameters:
 
 
 DEFAULTS = Parameters()
+
+
+Verdict = Literal["shrink", "at-floor", "grow", "at-ceiling", "keep", "no-data"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A buffer size in bytes, and why it is that."""
+
+    bytes: int
+    verdict: Verdict
+
+
+def step(bytes: int, life_ms: float | None, sender_ms: float | None, parameters: Parameters = DEFAULTS) -> Step:
+    """Return the next size of a channel's output buffers, which lies on a violated sequence.
+
+    Args:
+        bytes: the size now.
+        life_ms: mean life time of its buffers, opening to shipping (oblt); None without a fresh sample.
+        sender_ms: mean task latency of the sending task; None if it is unknown or undefined, as a source's (N11).
+        parameters: limits and factors.
+
+    """
+    if life_ms is None:
+        return Step(bytes, "no-data")
+    waits_ms = life_ms / 2  # obl: items arrive evenly while a buffer is open
+    if waits_ms > parameters.min_obl_ms and waits_ms > (sender_ms or 0.0):
+        factor = max(parameters.r**waits_ms, parameters.min_factor)
+        smaller = max(parameters.epsilon, floor(bytes * factor))
+        return Step(smaller, "shrink") if smaller < bytes else Step(bytes, "at-floor")
+    if waits_ms <= parameters.zero_obl_ms:
+        larger = min(parameters.omega, floor(parameters.s * bytes))
+        return Step(larger, "grow") if larger > bytes else Step(bytes, "at-ceiling")
+    return Step(bytes, "keep")
+
+
+T = TypeVar("T")
+
+#: Sums of CPU use that are nearer to the cap than this are at it: 0.35 + 0.05 + 0.15 + 0.35 is 0.9.
+SAME_CORES = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """What decides whether a task may be chained."""
+
+    process: str  #: that it is a thread of
+    cpu_cores: float | None  #: use of its thread; None: not known yet, and then it is not chained
+    incoming: int  #: channels in the whole runtime graph
+    outgoing: int
+    is_chained: bool = False
+    may_chain: bool = True  #: False: annotated, so that its output stays complete for recovery
+
+
+def longest_chain(tasks: Sequence[T], facts: Callable[[T], TaskFacts], cap_cores: float) -> tuple[T, ...]:
+    """The longest run of two or more tasks that can be chained; of equal ones the first; () without any.
+
+    Args:
+        tasks: consecutive tasks of a sequence, each joined to the next by a channel.
+        facts: of each task.
+        cap_cores: the CPU use of a run is less than this in all.
+
+    """
+    known = [facts(task) for task in tasks]
+    best: tuple[T, ...] = ()
+    for first in range(len(tasks)):
+        last = _end_of_run(known, first, cap_cores)
+        if last - first >= 1 and last - first + 1 > len(best):
+            best = tuple(tasks[first : last + 1])
+    return best
+
+
+def _end_of_run(known: Sequence[TaskFacts], first: int, cap_cores: float) -> int:
+    """Index of the last task of the longest run from `first`: `first` itself if it cannot even be joined to one."""
+    used: list[float] = []
+    for i in range(first, len(known)):
+        task = known[i]
+        joins = i == first or (
+            task.process == known[i - 1].process
+            and task.incoming == 1  # inner tasks have one channel in and one out (N13)
+            and known[i - 1].outgoing == 1
+        )
+        if task.is_chained or not task.may_chain or task.cpu_cores is None or not joins:
+            return i - 1
+        used.append(task.cpu_cores)
+        if fsum(used) > cap_cores - SAME_CORES:
+            return i - 1
+    return len(known) - 1

@@ -1,4 +1,8 @@
-"""Scarlett, the baseline of the source: copies by concurrent accesses, places by load."""
+"""The baselines of the source: Scarlett and uniform replication.
+
+Scarlett makes copies by concurrent accesses and places them by load; uniform replication makes the same number of
+copies of every segment.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from fractions import Fraction
 
 from qod_magics.core.segments import UNUSED, Copy, Observation, Round
 from qod_magics.errors import UsageProblem
-from qod_magics.policies.getafix.layout import copies_of, expired
+from qod_magics.policies.getafix.policy import copies_of, expired
 
 #: Copies beyond the greatest number of concurrent accesses.
 DELTA = 1
@@ -84,7 +88,7 @@ class Scarlett:
         self.delta = delta
 
     def decide(self, observation: Observation, state: None) -> tuple[Round, None]:
-        """The round for what was measured since the last one."""
+        """Return the round for what was measured since the last one."""
         seen = observation
         concurrent = {segment: seen.use.get(segment, UNUSED).concurrent for segment in seen.segments}
         held = {segment: copies_of(seen, segment) for segment in seen.segments}
@@ -97,3 +101,37 @@ class Scarlett:
         return Round(
             {segment: dict.fromkeys(there, 1) for segment, there in placed.items()}, tuple(loads), tuple(drops)
         ), None
+
+
+COPIES = 3
+
+
+class Uniform:
+    """Every segment has the same number of copies (at most one per node), on nodes in turn; pairs are shared evenly."""
+
+    name = "uniform"
+
+    def __init__(self, copies: int = COPIES) -> None:
+        if isinstance(copies, bool) or not isinstance(copies, int) or copies < 1:
+            raise UsageProblem(f"uniform replication: copies is {copies!r}; give a whole number, 1 or more")
+        self.copies = copies
+
+    def decide(self, observation: Observation, state: int | None) -> tuple[Round, int]:
+        """Return the round; its state is the position of the node whose turn it is."""
+        seen, turn = observation, state or 0
+        wanted = min(self.copies, len(seen.nodes))
+        routing: dict[str, dict[str, int]] = {}
+        loads: list[Copy] = []
+        drops: list[Copy] = list(expired(seen))
+        for segment in seen.segments:
+            holders = copies_of(seen, segment)
+            drops += [(node, segment) for node in holders[wanted:]]
+            there = holders[:wanted]
+            while len(there) < wanted:
+                node = seen.nodes[turn % len(seen.nodes)]
+                turn += 1
+                if node not in there:
+                    there.append(node)
+                    loads.append((node, segment))
+            routing[segment] = dict.fromkeys(there, 1)
+        return Round(routing, tuple(loads), tuple(drops)), turn

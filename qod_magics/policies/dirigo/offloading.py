@@ -1,4 +1,8 @@
-"""Optimistic offloading, check-first: after an execution the lessor asks before it sends, two round trips (2.7)."""
+"""Optimistic offloading: the lessor keeps messages until they would be late, then gives them to lessees (2.6).
+
+Forward-first policies pass such messages on without asking. Check-first policies ask lessees and wait for their answers
+(2RTT).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,77 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from qod_magics.core.dispatch import Forward, Instruction, Message, Topology
-from qod_magics.policies.dirigo.asking import Asking
-from qod_magics.policies.dirigo.messages import Answer, Request
-from qod_magics.policies.dirigo.violators import chunks
-from qod_magics.policies.dirigo.worker import Worker
+from qod_magics.errors import UsageProblem
+from qod_magics.policies.dirigo.base import Dirigo
+from qod_magics.policies.dirigo.binding import Asking
+from qod_magics.policies.dirigo.laxity_queue import chunks
+from qod_magics.policies.dirigo.workers import Answer, Request, Ticket, Worker
+
+
+class ForwardFirst(Dirigo):
+    """A message is offered once, and a lessee passes nothing on; one that it sends back stays with the lessor."""
+
+    def begin(self, topology: Topology) -> None:
+        """Once. UsageProblem if windows are spread while lessees may send messages back, which could miss the end."""
+        super().begin(topology)
+        if not self.options.force_migrate and any(info.partial for info in topology.operators):
+            raise UsageProblem("force_migrate: off, but windows are spread over workers; switch it on")
+        self._known: dict[tuple[int, int], int] = {}  #: length of the queue of a lessee, as a lessor last heard
+
+    def forward(self, worker: Worker, message: Message) -> Forward:
+        """To a lessee, random or with the shortest queue that is known of."""
+        lessees = self.lessees(message.operator)
+        if self.options.random_lessee:
+            (lessee,) = self.draws.some(lessees, 1)
+        else:
+            lessee = min(lessees, key=lambda machine: (self._known.get((worker.machine, machine), 0), machine))
+        message.context.offered = True
+        self.traffic.forwards += 1
+        return Forward(message, lessee)
+
+    def leased(self, now: int, worker: Worker, message: Message) -> Iterator[Instruction]:
+        """Insert the message at the lessee, or send it back with the length of the lessee's queue."""
+        if self.options.force_migrate or self.fits(now, worker, message):
+            yield from self.insert(now, worker, message)
+            return
+        self.traffic.replies += 1
+        ticket: Ticket = message.context
+        ticket.length = worker.length
+        ticket.lessee = worker.machine
+        yield Forward(message, ticket.lessor)
+
+    def insert(self, now: int, worker: Worker, message: Message) -> Iterator[Instruction]:
+        """Queue a message; of one that was sent back, note how long that lessee's queue was."""
+        ticket: Ticket = message.context
+        if ticket.lessee is not None:
+            self._known[worker.machine, ticket.lessee] = ticket.length
+        return super().insert(now, worker, message)
+
+
+class RejectSend(ForwardFirst):
+    """The lessor checks a message when it arrives; what it keeps never moves."""
+
+    name = "dirigo-reject-send"
+
+    def received(self, now: int, worker: Worker, message: Message) -> Iterator[Instruction]:
+        """Keep what fits."""
+        if self.fits(now, worker, message) or not self.may_offer(now, worker, message):
+            yield from self.insert(now, worker, message)
+        else:
+            yield self.forward(worker, message)
+
+
+class AcceptAndCheck(ForwardFirst):
+    """The lessor keeps everything, and after each execution passes on what would be late by then."""
+
+    name = "dirigo-accept-and-check"
+
+    def after(self, now: int, worker: Worker) -> Iterator[Instruction]:
+        """Pass on violators."""
+        free_at = worker.free_at(now)
+        for message in worker.queue.violators(free_at, lambda each: self.may_offer(now, worker, each)):
+            worker.queue.remove(message)
+            yield self.forward(worker, message)
 
 
 @dataclass(slots=True)
@@ -68,7 +139,7 @@ class CheckFirst(Asking):
         return min(self.options.reply_required, action.lessees)
 
     def patient(self) -> bool:
-        """Whether an action goes on while no answer is positive."""
+        """Return whether an action goes on while no answer is positive."""
         return False
 
     def answered(self, now: int, at: int, answer: Answer) -> Iterator[Instruction]:
@@ -99,7 +170,7 @@ class CheckFirst(Asking):
                 yield from self.pass_on(marker)
 
     def may_close(self, now: int, marker: Message) -> bool:
-        """Whether no message of the window is set aside; else its end waits for that."""
+        """Return whether no message of the window is set aside; else its end waits for that."""
         open_ = (each for action in self._actions.values() if not action.decided for each in action.batch)
         if any(each.operator == marker.operator and each.progress <= marker.progress for each in open_):
             self._closing.append(marker)
@@ -124,7 +195,7 @@ class Pipelined(CheckFirst):
 
 
 class Parallel(CheckFirst):
-    """Violators are dealt out over the lessees, each of which answers for its part alone."""
+    """Distributes violators over the lessees; each lessee answers for its share alone."""
 
     name = "dirigo-2rtt-parallel"
     one_at_a_time = False

@@ -1,0 +1,292 @@
+"""Binding: which worker a message is sent to, decided before it is queued (2.4, 2.5, 2.10).
+
+Static binding runs every function on its own worker. Dynamic binding asks two workers per message and takes the better
+one. The centralised baseline lets one worker pass messages on to random others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from qod_magics.core.dispatch import CLIENT, Forward, Instruction, Kind, Message, Reply, Run, Topology
+from qod_magics.errors import UsageProblem
+from qod_magics.policies.dirigo.base import Dirigo, Draws, Options
+from qod_magics.policies.dirigo.workers import Answer, Request, Worker, copy, note
+
+
+class PriorityBased(Dirigo):
+    """Send to the lessor, which runs the earliest deadline first. State is always local; hot functions queue up."""
+
+    name = "dirigo-static"
+
+    def range(self) -> int:
+        """Return the lessor alone."""
+        return 1
+
+
+class Asking(Dirigo):
+    """Policies that ask other workers. A worker answers at once, or after the running message (A4)."""
+
+    def begin(self, topology: Topology) -> None:
+        """Once."""
+        super().begin(topology)
+        self._questions = 0
+
+    def next_number(self) -> int:
+        """Of a question."""
+        self._questions += 1
+        return self._questions
+
+    def ask(self, machine: int, operator: int, request: Request) -> Reply:
+        """Return a question on its way."""
+        self.traffic.requests += 1
+        return Reply(machine, operator, request)
+
+    def laxity(self, now: int, worker: Worker, request: Request) -> bool:
+        """Return whether what is asked for fits."""
+        return worker.fits(request.batch, worker.free_at(now, self.options.account_running))
+
+    def answered(self, now: int, at: int, answer: Answer) -> Iterator[Instruction]:
+        """An answer reached the asker."""
+        raise NotImplementedError
+
+    def replied(self, now: int, at: int, operator: int, content: Any) -> Iterable[Instruction]:
+        """Return a question, or an answer."""
+        if isinstance(content, Answer):
+            return self.answered(now, at, content)
+        worker = self.workers[at]
+        if self.options.handle_between_messages and worker.running is not None:
+            worker.mailbox.append(content)
+            return ()
+        return (self._answer(now, worker, content),)
+
+    def finished(self, now: int, worker: int, message: Message) -> Iterator[Instruction]:
+        """Answer what has waited, look at the queue, run the next."""
+        mine = self.workers[self.topology.workers[worker]]
+        if mine.mailbox:
+            mine.running = None
+            waiting, mine.mailbox = mine.mailbox, []
+            for request in waiting:
+                yield self._answer(now, mine, request)
+        yield from super().finished(now, worker, message)
+
+    def _answer(self, now: int, worker: Worker, request: Request) -> Reply:
+        self.traffic.replies += 1
+        fits = self.laxity(now, worker, request)
+        return Reply(request.asker, CLIENT, Answer(worker.machine, request.number, fits, worker.length))
+
+
+CANDIDATES = 2
+Channel = tuple[int, int, int, int]  #: machine that sends, operator or CLIENT, its stream, operator that is sent to
+
+
+def shortest(candidates: Iterable[int], answers: Mapping[int, Answer]) -> int:
+    """Return the candidate with the shortest queue; of equal ones, the first drawn."""
+    return min(candidates, key=lambda machine: answers[machine].length)
+
+
+def by_laxity(candidates: Collection[int], answers: Mapping[int, Answer]) -> int:
+    """The candidate with which the message is on time; if that says nothing, the one with the shortest queue."""
+    fitting = [machine for machine in candidates if answers[machine].fits]
+    return fitting[0] if len(fitting) == 1 else shortest(candidates, answers)
+
+
+@dataclass(slots=True)
+class Buffered:
+    """A message that waits at its sender."""
+
+    message: Message
+    channel: Channel
+    candidates: tuple[int, ...]
+    answers: dict[int, Answer] = field(default_factory=dict)
+
+
+class QueueBasedDirect(Asking):
+    """The shorter queue of two. A message leaves its sender a round trip later than under static binding, and its
+    sender doesn't wait for that.
+    """
+
+    name = "dirigo-queue"
+    by_lessor = False
+
+    def begin(self, topology: Any) -> None:
+        """Once."""
+        super().begin(topology)
+        self._buffered: dict[int, Buffered] = {}  #: by number of the question
+        self._held: dict[Channel, list[Message]] = {}  #: markers behind buffered messages
+        self._unsent: dict[Channel, int] = {}  #: buffered messages
+
+    def made(self, now: int, at: int, message: Message) -> Iterator[Instruction]:
+        """Draw two workers, and ask both."""
+        channel = (at, message.sender, message.source if message.sender == CLIENT else 0, message.operator)
+        if message.kind is Kind.MARKER:
+            self._held.setdefault(channel, []).append(message)
+            yield from self._release(channel)
+            return
+        ticket = message.context = self.ticket(message)
+        allowed = self.allowed(message.operator)
+        if len(allowed) < CANDIDATES:
+            self.traffic.data += 1
+            yield Forward(message, allowed[0])
+            return
+        candidates = tuple(self.draws.some(allowed, CANDIDATES))
+        number = self.next_number()
+        self._buffered[number] = Buffered(message, channel, candidates)
+        self._unsent[channel] = self._unsent.get(channel, 0) + 1
+        request = Request(at, number, ((ticket.deadline, message.cost),))
+        for machine in candidates:
+            yield self.ask(machine, message.operator, request)
+
+    def received(self, now: int, worker: Worker, message: Message) -> Iterator[Instruction]:
+        """Insert it: the sender has asked."""
+        return self.insert(now, worker, message)
+
+    def choose(self, candidates: tuple[int, ...], answers: Mapping[int, Answer]) -> int:
+        """Return the worker to send to."""
+        return shortest(candidates, answers)
+
+    def laxity(self, now: int, worker: Worker, request: Request) -> bool:
+        """Lengths alone decide."""
+        return True
+
+    def answered(self, now: int, at: int, answer: Answer) -> Iterator[Instruction]:
+        """Send once both have answered."""
+        buffered = self._buffered[answer.number]
+        buffered.answers[answer.machine] = answer
+        if len(buffered.answers) < CANDIDATES:
+            return
+        del self._buffered[answer.number]
+        self._unsent[buffered.channel] -= 1
+        self.traffic.data += 1
+        yield Forward(buffered.message, self.choose(buffered.candidates, buffered.answers))
+        if buffered.channel in self._held:
+            yield from self._release(buffered.channel)
+
+    def _release(self, channel: Channel) -> Iterator[Instruction]:
+        """Send markers that no buffered message of their window is behind, the oldest first."""
+        unsent = [each.message.progress for each in self._buffered.values() if each.channel == channel]
+        held = self._held[channel]
+        while held and all(progress > held[0].progress for progress in unsent):
+            marker = held.pop(0)
+            first, *others = self.allowed(marker.operator)
+            self.traffic.markers += 1 + len(others)
+            copies = [copy(marker, False, self.options.marker_cost) for _ in others]
+            yield Forward(note(marker, False, self.options.marker_cost), first)
+            for machine, each in zip(others, copies, strict=True):
+                yield Forward(each, machine)
+        if not held:
+            del self._held[channel]
+
+
+class LaxityBasedDirect(QueueBasedDirect):
+    """The worker with which the message and all behind it are on time; if both or none is: the shorter queue."""
+
+    name = "dirigo-laxity"
+
+    def choose(self, candidates: tuple[int, ...], answers: Mapping[int, Answer]) -> int:
+        """Return the worker to send to."""
+        return by_laxity(candidates, answers)
+
+    def laxity(self, now: int, worker: Worker, request: Request) -> bool:
+        """CHECK."""
+        return worker.fits(request.batch, worker.free_at(now, self.options.account_running))
+
+
+SCHEDULER = 0  #: the machine that passes messages on
+
+
+class CentralRandom(Dirigo):
+    """All messages go to machine 0, in the order of arrival, and from there to a uniformly random other machine.
+
+    Args:
+        decision: CPU of the scheduler per message, ns; 0: it is never a bottleneck.
+        options, draws, deadline: as of `Dirigo`.
+
+    """
+
+    name = "central-random"
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        draws: Draws | None = None,
+        deadline: Callable[[Message], int] | None = None,
+        decision: int = 0,
+    ) -> None:
+        super().__init__(options, draws, deadline)
+        self.decision = decision
+
+    def begin(self, topology: Topology) -> None:
+        """Once. UsageProblem without a second machine, or with windows that are spread."""
+        super().begin(topology)
+        if len(self.workers) < 2:
+            raise UsageProblem("central-random needs a machine besides the scheduler's; give it two or more")
+        if any(info.partial for info in topology.operators):
+            raise UsageProblem("central-random can't spread windows over workers; bind them to one")
+        self._waiting: deque[Message] = deque()
+        self._runners = tuple(machine for machine in self.workers if machine != SCHEDULER)
+
+    def allowed(self, operator: int) -> tuple[int, ...]:
+        """Return all but the scheduler; one of them for windows."""
+        return (self._runners[operator % len(self._runners)],) if self._bound[operator] else self._runners
+
+    def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
+        """To the scheduler."""
+        message.context = self.ticket(message)
+        self.traffic.data += 1
+        return (Forward(message, SCHEDULER),)
+
+    def arrived(self, now: int, at: int, message: Message) -> Iterator[Instruction]:
+        """Decide now, or when the scheduler is free."""
+        worker = self.workers[at]
+        if at != SCHEDULER:
+            yield from self.insert(now, worker, message)
+        elif message.kind is Kind.CONTROL:
+            worker.running, worker.until = message, now + message.work
+            yield Run(worker.number, message)
+        elif not self.decision:
+            yield self._pass_on(message)
+        else:
+            self._waiting.append(message)
+            if len(self._waiting) == 1:
+                yield self._decide(message)
+
+    def finished(self, now: int, worker: int, message: Message) -> Iterator[Instruction]:
+        """The scheduler has decided; any other worker runs its next message."""
+        if self.topology.workers[worker] != SCHEDULER:
+            yield from super().finished(now, worker, message)
+            return
+        self.workers[SCHEDULER].running = None
+        yield self._pass_on(self._waiting.popleft())
+        if self._waiting:
+            yield self._decide(self._waiting[0])
+
+    def _decide(self, message: Message) -> Forward:
+        """Return a message of the scheduler to itself that costs it the CPU of one decision."""
+        return Forward(
+            Message(-1, message.operator, message.operator, cost=self.decision, kind=Kind.CONTROL, work=self.decision),
+            SCHEDULER,
+        )
+
+    def _pass_on(self, message: Message) -> Forward:
+        (machine,) = self.draws.some(self.allowed(message.operator), 1)
+        self.traffic.forwards += 1
+        return Forward(message, machine)
+
+
+def popularity(number: int, exponent: float) -> list[float]:
+    """Shares of `number` objects, proportional to k^-exponent, the most popular first; infinite: it alone."""
+    if exponent == inf:
+        return [1.0] + [0.0] * (number - 1)
+    weights = [(k + 1) ** -exponent for k in range(number)]
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+def static_limit(number: int, exponent: float) -> float:
+    """Mean utilisation of the workers, one per object, at which static binding saturates the hottest one."""
+    return 1 / (number * popularity(number, exponent)[0])
